@@ -1,4 +1,5 @@
-/* code.h - compiled code, kept once for all processes: bytecode made by ourselves, found again by its bytes. */
+/* code.h - compiled code, kept once for all processes: bytecode that this host has compiled, found in a cache by its
+ * bytes. */
 #ifndef FLI_LUA_CODE_H
 #define FLI_LUA_CODE_H
 
@@ -9,7 +10,7 @@
 
 struct fli_lua_proc;
 
-/* What a kind of process is called in reports. Kept until the host goes: schedulers refer to it. */
+/* The name of a kind of process in reports. Kept until the host is destroyed, because schedulers refer to it. */
 typedef struct fli_lua_kind {
     struct fli_lua_kind *next;
     filch_type           type;
@@ -19,43 +20,46 @@ typedef struct fli_lua_kind {
 typedef struct filch_lua_code {
     struct filch_lua_code *next;
     uint64_t               hash;
-    /* The cache's own, processes, callers.  writes: whoever has one; only under the host's lock from 1 to 2. */
+    /* References: of the cache, of processes, of callers.  writes: any thread that holds a reference; from 1 to 2
+     * only under the host's lock. */
     FLI_ATOMIC(size_t) refs;
-    /* How often it was started, up to 2, and then what copies are made from.  writes: the one that counted to 2. */
+    /* How often the code was started (counted up to 2), then the template that new states are copied from.  writes:
+     * the thread that counted to 2. */
     FLI_ATOMIC(uint32_t) starts;
     FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;
-    int           env;      /* which upvalue is the globals, from 1; 0 none */
-    int           upvalues; /* how many there are */
+    int           env;      /* number of the upvalue that holds the globals, from 1; 0: none */
+    int           upvalues; /* number of upvalues */
     size_t        size;
     char          bytes[];
 } fli_lua_code;
 
-/* The function on top of L's stack as code, from the cache or new. It stays on the stack. `env`: which upvalue is the
- * globals. Gives *out one reference. */
+/* Turns the function on top of L's stack into code, from the cache or new. The function stays on the stack. `env`:
+ * the number of the upvalue that holds the globals. Gives *out one reference. */
 filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out);
 
-/* The same, by way of a short memory of the process: a function that it starts again and again is not written out each
- * time. */
+/* Does what fli_lua_code_of() does, but looks in a small cache of the process first: a function that is started
+ * again and again is not written as bytes each time. */
 filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_lua_code **out);
-/* Gives back what that memory holds. */
+/* Drops the references that this cache of the process holds. */
 void fli_lua_code_forget(struct fli_lua_proc *p);
 
-/* Compiles text, or what a file of the host's choice holds now; `limit_ns` as fli_lua_compile's. Gives *out one
- * reference; `text` gets why not. For what a program names see files.h. */
+/* Compiles a text, or the present content of a file that the host names; `limit_ns` as in fli_lua_compile(). Gives
+ * *out one reference; on failure `text` gets the reason. For names that a program uses see files.h. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, uint64_t limit_ns,
                             fli_lua_code **out, char *text, size_t text_size);
 filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size);
 
 uint64_t fli_lua_hash_of(const void *bytes, size_t size);
 
-/* Pushes the function; its upvalue for the globals is set. A status as lua_load's, then with a message instead. */
+/* Pushes the function of the code, with its upvalue for the globals set. Returns the status of lua_load; if it is
+ * not LUA_OK, an error message is pushed instead. */
 int fli_lua_code_push(lua_State *L, const fli_lua_code *code);
 
 void fli_lua_code_hold(fli_lua_code *code);
 void fli_lua_code_drop(fli_lua_code *code);
 
-/* Frees everything that is cached. */
+/* Frees the cache. */
 void fli_lua_code_fini(struct filch_lua *lua);
 
 #endif

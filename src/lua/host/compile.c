@@ -1,6 +1,6 @@
-/* compile.c - see compile.h. The parser asks for its text piece by piece, and each time it asks the clock is looked at.
- * What it does between two pieces grows with the square of one thing only, the jumps that wait for a label: those are
- * counted before. */
+/* compile.c - see compile.h. The parser asks for its text piece by piece, and each time the clock is read. What the
+ * parser does between two pieces grows with the square of one quantity only, the number of jumps that wait for the
+ * same label: so these are counted before. */
 #include "lua/host/compile.h"
 
 #include <lauxlib.h>

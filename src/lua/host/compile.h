@@ -1,5 +1,5 @@
-/* compile.h - text to code within a bound: Lua's parser cannot be interrupted, and takes a time that grows with the
- * square of some texts (80,000 times `a and`: ten seconds). */
+/* compile.h - compiles text within a time limit: Lua's parser cannot be interrupted, and for some texts its time
+ * grows with the square of the length (80,000 times `a and`: ten seconds). */
 #ifndef FLI_LUA_COMPILE_H
 #define FLI_LUA_COMPILE_H
 
@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The words that lead to a jump forward; all that wait for one label are walked over inside one statement of the
- * parser. */
+/* Limit for words in a text that compile to a forward jump (`and`, `or`, `goto` and so on). All jumps that wait for
+ * one label are walked over within one statement of the parser. */
 enum { FLI_LUA_JUMPS_MAX = 4096 };
 
-/* As luaL_loadbufferx with mode "t". Fails when it has taken `limit_ns` of processor time (0: no limit), or with more
- * jumps than FLI_LUA_JUMPS_MAX if there is a limit. */
+/* Works like luaL_loadbufferx with mode "t". Fails if it has taken `limit_ns` of processor time (0: no limit), or,
+ * with a limit, if the text has more than FLI_LUA_JUMPS_MAX jumps. */
 int fli_lua_compile(lua_State *L, const char *text, size_t size, const char *name, uint64_t limit_ns);
 
 #endif

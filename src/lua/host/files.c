@@ -1,4 +1,4 @@
-/* files.c - see files.h. Everything here is under the host's lock but reading and compiling. */
+/* files.c - see files.h. Everything here runs under the host's lock, except reading and compiling. */
 #include "lua/host/files.h"
 
 #include <stdio.h>
@@ -35,15 +35,15 @@ static fli_lua_code *hold_code(fli_lua_file *file, fli_lua_origin *origin)
     return file->code;
 }
 
-/* How long a file may take to compile. It is one of the program's own, read once: it gets FILE_SHARE times what a text
- * of a script gets, so that a large module loads on a slow processor too. */
+/* Returns how long a file may take to compile. A file belongs to the program and is compiled once, so it gets
+ * FILE_SHARE times the limit of a text that a script compiles: a large module loads on a slow processor too. */
 enum { FILE_SHARE = 8 };
 static uint64_t limit_of_a_file(const struct filch_lua *lua)
 {
     return lua->opt.runaway_ns > UINT64_MAX / FILE_SHARE ? UINT64_MAX : lua->opt.runaway_ns * FILE_SHARE;
 }
 
-/* Compiles what the file holds now. *hash is that of the text, also when it does not compile. */
+/* Compiles the present content of the file. *hash is the hash of the text, also if the text does not compile. */
 static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code **code, uint64_t *hash, char *text,
                          size_t text_size)
 {
@@ -59,7 +59,8 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
     return err;
 }
 
-/* Adds it, unless somebody else was faster. Without memory, or beyond the limit, it is just not known. */
+/* Adds the file to the list, unless another thread has added it in the meantime. If memory is short, or the list is
+ * full, the file is not added. */
 static void add(struct filch_lua *lua, const char *path, fli_lua_code *code, uint64_t hash)
 {
     size_t size = strlen(path) + 1;
@@ -85,7 +86,7 @@ static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *fi
     lua->modules = module;
 }
 
-/* The code of the file at `path`: known already, or read now. */
+/* Returns in *code the code of the file at `path`, from the list or read now. */
 static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin, char *text,
                       size_t text_size)
 {
@@ -191,13 +192,14 @@ void fli_lua_file_subscribe(fli_lua_proc *p, bool on)
 
 /* ---- looking again ---------------------------------------------------------------------------------------------- */
 
-/* Somebody to be told. */
+/* A process that gets a message when its file has changed. */
 typedef struct listener {
     filch_sched *sched;
     filch_pid    pid;
 } listener;
 
-/* Who uses the file. They are told without the lock: in a simulation a send may run the receiver. */
+/* Collects the processes that use the file. The messages are sent after the lock is released: in a simulation a send
+ * may run the receiver. */
 static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file, size_t *count)
 {
     *count = 0;
@@ -225,12 +227,12 @@ static uint64_t tell_listeners(struct filch_lua *lua, const fli_lua_file *file)
     return told;
 }
 
-/* Looks at one file. False: there is no news of it. */
+/* Checks whether one file has changed. Returns false if there is nothing to report about it. */
 static bool look(struct filch_lua *lua, fli_lua_file *file, filch_err *err, char *text, size_t text_size)
 {
     char  *all = NULL;
     size_t size = 0;
-    /* One that is not there, or empty, is just being written. */
+    /* A file that does not exist or is empty is probably being written just now. */
     if (fli_lua_source_read(lua, file->path, &all, &size, NULL, 0) != FILCH_OK) return false;
     uint64_t hash = fli_lua_hash_of(all, size);
     free(all);
@@ -254,7 +256,7 @@ filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
     char text[2048];
     if (lua == NULL) return FILCH_EINVAL;
     fli_mutex_lock(&lua->lock);
-    fli_lua_file *file = lua->files; /* those that are added meanwhile are new; none goes away */
+    fli_lua_file *file = lua->files; /* files that are added during the loop are new, and none is removed */
     fli_mutex_unlock(&lua->lock);
     for (; file != NULL; file = file->next) {
         filch_err err = FILCH_OK;

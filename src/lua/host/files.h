@@ -1,9 +1,10 @@
-/* files.h - the files that processes are started from and require: each read once, and again when somebody asks for it.
+/* files.h - the files that processes are started from and that they require: each is read once, and again on
+ * filch_lua_reload.
  *
- * As in Erlang, what a name stands for does not change because a file did: whoever starts a process while the file is
- * being edited gets the code that everybody has. filch_lua_reload looks at all files that are known. One whose bytes
- * have changed is compiled; if that works it is what its name stands for from now on, for new processes, for children
- * that are started again, and for those that asked to be upgraded (process.upgradable), which are told.
+ * As in Erlang, the code that a name refers to does not change when the file changes: a process that is started while
+ * the file is being edited gets the same code as all others. filch_lua_reload checks all known files. A file whose
+ * bytes have changed is compiled. If that succeeds, its name refers to the new code: for new processes, for restarted
+ * children, and for processes that asked to be upgraded (process.upgradable), which get a message.
  */
 #ifndef FLI_LUA_FILES_H
 #define FLI_LUA_FILES_H
@@ -20,14 +21,14 @@ struct fli_lua_proc;
 
 typedef struct fli_lua_file {
     struct fli_lua_file   *next;
-    struct filch_lua_code *code;     /* the newest; under the host's lock */
-    uint64_t               hash;     /* of the text it was made from; this and the next under `reloading` */
-    uint64_t               bad_hash; /* of the last text that could not be compiled: told once */
-    /* One more for each time it was taken anew.  writes: under the host's lock.  reads: any. Only a hint that it is
-     * time to look, under the lock. */
+    struct filch_lua_code *code;     /* newest code; under the host's lock */
+    uint64_t               hash;     /* hash of the text of `code`; this and `bad_hash` under `reloading` */
+    uint64_t               bad_hash; /* hash of the last text that did not compile, so that it is reported once */
+    /* Grows by one each time the file is read again.  writes: under the host's lock.  reads: any thread. Only a hint
+     * that the list should be checked under the lock. */
     FLI_ATOMIC(uint64_t) version;
-    /* The last version of which somebody has told that it does not go on with it.  writes and reads: any. Only counts.
-     */
+    /* The last version for which a process has logged that it cannot be upgraded to it.  writes and reads: any
+     * thread. Only a number: it orders nothing. */
     FLI_ATOMIC(uint64_t) told;
     char path[];
 } fli_lua_file;
@@ -39,34 +40,35 @@ typedef struct fli_lua_module {
     char                   name[];
 } fli_lua_module;
 
-/* What a process has code from. */
+/* A file that a process has code from. */
 typedef struct fli_lua_used {
     struct fli_lua_used *next;
     fli_lua_file        *file;
     uint64_t             version;
 } fli_lua_used;
 
-/* Where code came from: nobody, or a file in some version. */
+/* Where code came from: no file, or a file in one version. */
 typedef struct fli_lua_origin {
     fli_lua_file *file;
     uint64_t      version;
 } fli_lua_origin;
 
-/* The code that a program calls `name` (sources.h): known already, or read now. Gives *code one reference; `text` gets
- * why not. Beyond a few thousand files one is read each time, and *origin is empty. */
+/* Returns in *code the code that a program calls `name` (sources.h), from the list or read now. Gives *code one
+ * reference; on failure `text` gets the reason. When the list is full (a few thousand files), a further file is read
+ * each time, and *origin is empty. */
 filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, struct filch_lua_code **code,
                              fli_lua_origin *origin, char *text, size_t text_size);
 
-/* The newest code of a file. Gives one reference. */
+/* Returns the newest code of a file. Gives one reference. */
 struct filch_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *file, fli_lua_origin *origin);
 
-/* Notes that the process has code from there. False: no memory. */
+/* Records that the process has code from `origin`. Returns false if memory is short. */
 bool fli_lua_file_used(struct fli_lua_proc *p, const fli_lua_origin *origin);
-/* A file that it uses and that has been taken anew since; NULL: none. With `seen`: from now on it is not one any more.
- */
+/* Returns a file that the process uses and that has been read again since, or NULL if there is none. With `seen`,
+ * the file is not returned again for its present version. */
 fli_lua_file *fli_lua_file_outdated(struct fli_lua_proc *p, bool seen);
 
-/* The process wants to be told, or no longer. */
+/* The process wants a message when a file that it uses has changed (`on`), or no longer. */
 void fli_lua_file_subscribe(struct fli_lua_proc *p, bool on);
 
 void fli_lua_files_fini(struct filch_lua *lua);

@@ -19,7 +19,7 @@
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
-/* Threads differ in where this lies; that is all it is for. */
+/* Its address differs from thread to thread: it chooses the pool. */
 static __thread char thread_mark;
 
 static fli_lua_pool *pool_of(struct filch_lua *lua)
@@ -61,7 +61,8 @@ void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
     fli_lua_total_give(&lua->total, size);
 }
 
-/* Frees the chunks that are kept for the next processes: all that is allowed is in use. */
+/* Frees the chunks that are kept for new processes. Called when the processes hold all memory that they may hold
+ * together. */
 static void free_kept(void *user)
 {
     struct filch_lua *lua = user;
@@ -106,7 +107,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
     if (!fli_lua_names_known(opt->without)) return FILCH_EINVAL;
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0)
-        return FILCH_EINVAL; /* of a newer header: better none than a wrong one */
+        return FILCH_EINVAL; /* a right of a newer header: refused, because ignoring it would be wrong */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
     return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
 }

@@ -10,8 +10,9 @@
 #include "lua/host/host.h"
 #include "lua/process/proc.h"
 
-/* Of stock Lua: what can neither reach outside, nor break the state, nor run for long inside C. The others are ours
- * (base.c, strings.c, tables.c) or left out: io, os but the clock, debug, package, string.dump, collectgarbage. */
+/* The functions of stock Lua that are used as they are: they can neither reach outside, nor break the state, nor run
+ * for long inside C. The others are replaced (src/lua/stdlib) or left out: io, os except the clock, debug, package,
+ * string.dump, collectgarbage. */
 static const char *const stock[] = {
     "_G.assert",         "_G.error",         "_G.getmetatable",  "_G.ipairs",
     "_G.next",           "_G.rawequal",      "_G.rawget",        "_G.rawlen",
@@ -36,7 +37,7 @@ static const char *find_library(const fli_lua_names *names, const char *library)
     return NULL;
 }
 
-/* Where to look first. `library` is one of names->libraries, or NULL. */
+/* Returns the first place to look at in the hash table. `library` is one of names->libraries, or NULL. */
 static size_t place_of(const char *library, const char *name)
 {
     uint64_t hash = (uint64_t)(uintptr_t)library * UINT64_C(0x9E3779B97F4A7C15);
@@ -44,7 +45,7 @@ static size_t place_of(const char *library, const char *name)
     return (hash ^ hash >> 32) % FLI_LUA_PLACES;
 }
 
-/* The member, or the free place for it. */
+/* Returns the place of the member, or the free place where it would go. */
 static size_t find_place(const fli_lua_names *names, const char *library, const char *name)
 {
     size_t place = place_of(library, name);
@@ -55,7 +56,7 @@ static size_t find_place(const fli_lua_names *names, const char *library, const 
     return place;
 }
 
-/* Whether the word `size` bytes long at `word` is the full name of the member. */
+/* Returns true if the `size` bytes at `word` are the full name of the member. */
 static bool is_name_of(const fli_lua_member *member, const char *word, size_t size)
 {
     size_t library = member->library != NULL ? strlen(member->library) + 1 : 0;
@@ -74,7 +75,7 @@ static bool is_left_out(const char *without, const fli_lua_member *member)
     return false;
 }
 
-/* How many there are is a matter of the tables in our sources: there is room for all of them. */
+/* The number of members is fixed by the tables in our sources: there is room for all of them. */
 static void add(fli_lua_names *names, const fli_lua_member *member)
 {
     if (is_left_out(names->without, member)) return;
@@ -94,7 +95,7 @@ static void add_all(fli_lua_names *names, const fli_lua_member *members)
     for (; members->name != NULL; members++) add(names, members);
 }
 
-/* Library names live as long as the program: they are ours, or literals of `stock`. */
+/* Returns a string that lives as long as the program: one of ours, or NULL for the globals. */
 static const char *library_name(const char *stock_name, size_t size)
 {
     static const char *const known[] = { "coroutine", "string", "table", "math", "utf8", "os", "debug" };
@@ -104,7 +105,8 @@ static const char *library_name(const char *stock_name, size_t size)
     return NULL; /* _G */
 }
 
-/* The functions of stock Lua are static there; a state that has opened its libraries tells where they are. */
+/* The functions of stock Lua are static in its library. Opens the libraries in a state of its own and reads the
+ * functions from there. */
 static int harvest(lua_State *L)
 {
     fli_lua_names *names = lua_touserdata(L, 1);
@@ -142,10 +144,10 @@ static int harvest(lua_State *L)
     return 0;
 }
 
-/* Ours. */
+/* Our own libraries. */
 static const struct {
     const fli_lua_member *members;
-    unsigned              right; /* that it takes; 0: none */
+    unsigned              right; /* the right that the host must grant for it; 0: none */
 } tables[] = {
     { fli_lua_base_members, 0 },
     { fli_lua_pairs_members, 0 },
@@ -218,7 +220,7 @@ static const fli_lua_names *names_of(lua_State *L)
     return &fli_lua_self(L)->lua->names;
 }
 
-/* `library` is one of names->libraries, or NULL for the globals. */
+/* Returns the member or NULL. `library` is one of names->libraries, or NULL for the globals. */
 static const fli_lua_member *find(const fli_lua_names *names, const char *library, const char *name)
 {
     uint16_t number = names->places[find_place(names, library, name)];
@@ -237,7 +239,7 @@ static void push_member(lua_State *L, const fli_lua_member *member)
 
 /* ---- libraries ------------------------------------------------------------------------------------------------ */
 
-/* Its address is the registry's key for the table of libraries, by name. */
+/* Its address is the key in the registry of the table of libraries, by name. */
 static const char loaded_key;
 
 static void push_loaded(lua_State *L)
@@ -253,7 +255,7 @@ static void push_loaded(lua_State *L)
 static int library_index(lua_State *L)
 {
     size_t size;
-    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call it with anything */
+    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || strlen(name) != size) return 0;
     const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), name);
@@ -280,7 +282,7 @@ static void fill_library(lua_State *L, int table, const char *library)
     }
 }
 
-/* Pushes the library `name` (one of our own strings). */
+/* Pushes the library `name`, which is one of our own strings. */
 static void push_library(lua_State *L, const char *name)
 {
     push_loaded(L);
@@ -367,7 +369,7 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
 static int global_index(lua_State *L)
 {
     size_t size;
-    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call it with anything */
+    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || strlen(name) != size) return 0;
     const fli_lua_names  *names = names_of(L);
@@ -391,7 +393,7 @@ void fli_lua_libs_fill(lua_State *L)
     fill_library(L, globals, NULL);
     for (size_t i = 0; i < names->count; i++) {
         if (names->members[i].library == NULL) continue;
-        lua_getfield(L, globals, names->members[i].library); /* by __index */
+        lua_getfield(L, globals, names->members[i].library); /* created by __index */
         lua_pop(L, 1);
     }
     lua_getfield(L, globals, "_G");
@@ -410,7 +412,7 @@ static const char *library_of(lua_State *L, int index)
     return name_of_table(L, index, &library) ? library : NULL;
 }
 
-/* pairs: as stock Lua's, but who lists a library or _G sees all that is there. */
+/* pairs: works like stock Lua's, but listing a library or _G shows all names that exist, also those not used so far. */
 static int base_pairs(lua_State *L)
 {
     luaL_checkany(L, 1);
@@ -432,7 +434,7 @@ const fli_lua_member fli_lua_pairs_members[] = { { .name = "pairs", .fn = base_p
 
 /* ---- strings and pids as objects --------------------------------------------------------------------------------- */
 
-/* Arithmetic on strings ("10" + 1) is a matter of their metatable. Stock Lua's converts and computes; so do we. */
+/* Arithmetic on strings ("10" + 1) is done by their metatable. Ours converts and computes like stock Lua's. */
 static bool to_number(lua_State *L, int index)
 {
     if (lua_type(L, index) == LUA_TNUMBER) {
@@ -485,7 +487,7 @@ static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", st
                                           { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
                                           { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
 
-/* __index of strings, until the first time: then it is the library itself. */
+/* __index of strings until its first use; then the library itself replaces it. */
 static int string_index(lua_State *L)
 {
     push_library(L, find_library(names_of(L), "string"));

@@ -1,8 +1,8 @@
-/* libs.h - what a Lua process finds without asking for it: globals and libraries, each made when it is first named.
+/* libs.h - the globals and libraries of a Lua process, each created when the program first uses its name.
  *
- * A state that holds every library takes 20 KB, most of it for names that the process never uses. Here a global that
- * does not exist yet is looked up in a table of the host (`_G` has an __index), and the same goes for the fields of a
- * library. So a process pays for what it names.
+ * A state with all libraries takes 20 KB, most of it for names that the process never uses. Here a global that does not
+ * exist yet is looked up in a table of the host (`_G` has an __index), and so is a field of a library. A process pays
+ * only for the names that it uses.
  */
 #ifndef FLI_LUA_LIBS_H
 #define FLI_LUA_LIBS_H
@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One name of one library; library NULL: a global. Without fn it is the number, or if that is no number the text. */
+/* One name of a library, or a global if `library` is NULL. Its value is the function `fn`; without `fn` it is
+ * `number`, or, if that is not a number, `text`. */
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
@@ -28,31 +29,33 @@ enum { FLI_LUA_MEMBERS_MAX = 256, FLI_LUA_LIBRARIES_MAX = 24, FLI_LUA_PLACES = 1
 typedef struct fli_lua_names {
     fli_lua_member members[FLI_LUA_MEMBERS_MAX];
     size_t         count;
-    const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these very strings */
+    const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these strings by address */
     size_t         library_count;
-    const char    *without;                /* those that are left out, separated by spaces; NULL: none */
-    uint16_t       places[FLI_LUA_PLACES]; /* by hash: number of the member, from 1 */
+    const char    *without;                /* names that are left out, separated by spaces; NULL: none */
+    uint16_t       places[FLI_LUA_PLACES]; /* hash table of member numbers, from 1 */
     lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
     lua_CFunction  stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
 } fli_lua_names;
 
-/* Collects the names: ours, and of stock Lua those that are safe. Uses a state of its own. False: no memory. */
+/* Collects the names: ours, and those of stock Lua that are safe. Uses a state of its own. Returns false if memory
+ * is short. */
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *without);
-/* Whether each of `without` is the name of a member: "process.terminate", separated by spaces. */
+/* Returns true if each name in `without` (separated by spaces, such as "process.terminate") is the name of a member. */
 bool fli_lua_names_known(const char *without);
 
-/* Makes a new state's globals: looked up when used. May raise memory errors. */
+/* Sets up the globals of a new state so that they are looked up on use. May raise memory errors. */
 void fli_lua_libs_install(lua_State *L);
 
-/* Everything at once, for a program that changes _G's metatable or lists _G. */
+/* Creates all globals at once, for a program that changes _G's metatable or lists _G. */
 void fli_lua_libs_fill(lua_State *L);
 
-/* The name of the library table or function at `index`. Allocates nothing. */
+/* Returns true and the name if the value at `index` is a library or a function of one. Allocates nothing. */
 bool fli_lua_name_of(lua_State *L, int index, const char **library, const char **field);
-/* Pushes a library, or one field of it; library "" are the globals. False, with nothing pushed: no such name. */
+/* Pushes a library, or one field of it; library "" means the globals. Returns false, with nothing pushed, if there
+ * is no such name. */
 bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 
-/* The tables of our own names, each ended by a NULL name. */
+/* The tables of our own names. Each ends with an entry whose name is NULL. */
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];
@@ -71,7 +74,7 @@ extern const fli_lua_member fli_lua_json_members[];
 extern const fli_lua_member fli_lua_msgpack_members[];
 extern const fli_lua_member fli_lua_blob_members[];
 extern const fli_lua_member fli_lua_work_members[];
-/* Those that the host has to allow. */
+/* Libraries for which the host must grant a right. */
 extern const fli_lua_member fli_lua_env_members[];
 extern const fli_lua_member fli_lua_net_members[];
 extern const fli_lua_member fli_lua_fs_members[];

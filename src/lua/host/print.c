@@ -1,8 +1,9 @@
 /* print.c - see print.h.
  *
- * A reader that is slower than the program: `print` waits, as an ordinary yield, so that nothing of it is lost and
- * nothing else is held up. Where no yield can pass (in a comparison of table.sort, in a job of work.run) the line is
- * dropped. `log` never waits: it drops. What was dropped is counted, told in the log, and answered by filch_lua_flush.
+ * If the reader of the output is slower than the program, `print` waits by an ordinary yield, so that no line is lost
+ * and no other process is delayed. Where Lua cannot yield (in a comparison of table.sort, in a job of work.run) the
+ * line is dropped. `log` never waits: it drops lines. Dropped lines are counted; the count is written to the log, and
+ * filch_lua_flush returns it.
  */
 #include "lua/host/print.h"
 
@@ -16,7 +17,7 @@
 #include "lua/stdlib/checks.h"
 #include "port/clock.h"
 
-/* How often a process that waits looks whether there is room again. */
+/* Interval at which a waiting process checks whether there is room again. */
 enum { LOOK_NS = 5000000 };
 
 filch_err fli_lua_print_init(struct filch_lua *lua)
@@ -36,12 +37,12 @@ void fli_lua_print_fini(struct filch_lua *lua)
 
 /* ---- log ---------------------------------------------------------------------------------------------------- */
 
-/* Tells how many lines were dropped since the last time this was told. Returns false if that cannot be written either.
- */
+/* Writes to the log how many lines were dropped since the last report. Returns false if that cannot be written
+ * either. */
 static bool tell_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only counts; two threads may tell the same number */
+    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only a count; two threads may report the same number */
     char     line[96];
     if (dropped == told) return true;
     int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",
@@ -62,7 +63,7 @@ void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size)
 
 /* ---- print -------------------------------------------------------------------------------------------------- */
 
-/* Leaves the line on top of the stack. */
+/* Pushes the line and returns it. */
 static const char *push_line(lua_State *L, size_t *size)
 {
     int         n = lua_gettop(L);
@@ -78,7 +79,8 @@ static const char *push_line(lua_State *L, size_t *size)
     return lua_tolstring(L, -1, size);
 }
 
-/* The end of a print. A program whose reader has gone (`| head -1`) would print for ever: no signal ends it. */
+/* Ends a print. Raises an error if the reader of standard output has gone (`| head -1`): otherwise a program that
+ * prints without end would never end, since no signal ends it. */
 static int print_result(lua_State *L, struct filch_lua *lua)
 {
     return fli_output_is_closed(&lua->out) ? luaL_error(L, "standard output is closed") : 0;
@@ -86,8 +88,8 @@ static int print_result(lua_State *L, struct filch_lua *lua)
 
 enum { TO_WRITE, TO_FLUSH };
 
-/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has left (TO_FLUSH): a part of it that
- * stays behind would have no one else to write it. */
+/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has been written out (TO_FLUSH): no
+ * other call would write a part that is left in the buffer. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -96,11 +98,11 @@ static int write_on(lua_State *L, int status, lua_KContext phase)
     (void)status;
     if (phase == TO_WRITE && fli_output_write(&p->lua->out, text, size)) phase = TO_FLUSH;
     if (phase == TO_FLUSH && fli_output_flush(&p->lua->out)) return print_result(L, p->lua);
-    fli_lua_wait_begin(L, p); /* a cancel is told here */
+    fli_lua_wait_begin(L, p); /* raises the cancel if there is one */
     return fli_lua_park(L, fli_lua_until(p, LOOK_NS), phase, write_on);
 }
 
-/* The general case: the reader is slower than this process. */
+/* Slow path: the reader is slower than this process. `taken`: the line is in the buffer. */
 static int wait_for_room(lua_State *L, fli_lua_proc *p, bool taken)
 {
     if (!fli_lua_can_wait(L, p)) {

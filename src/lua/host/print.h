@@ -13,8 +13,8 @@ void      fli_lua_print_fini(struct filch_lua *lua);
 
 /* The global function print. */
 int fli_lua_print(lua_State *L);
-/* Writes one line, which ends with a newline, where `log` goes. A line that standard error does not take is dropped,
- * and the next line that it takes is preceded by the count. */
+/* Writes one line, which ends with a newline, to the output of `log`. A line that standard error cannot take is
+ * dropped; the next line that is written is preceded by the number of dropped lines. */
 void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size);
 
 #endif

@@ -1,9 +1,9 @@
-/* simulate.c - Lua programs under a seed: filch_lua_sim, and the library `sim` for the program itself.
+/* simulate.c - runs Lua programs under a seed: filch_lua_sim, and the library `sim` for the program itself.
  *
- * What is drawn from the seed besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's
- * hash tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are
- * virtual. What stays outside: addresses. Keys that are tables or functions are visited in an order that depends on
- * where these lie, and tostring shows it.
+ * Drawn from the seed, besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's hash
+ * tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are virtual.
+ * Addresses are not reproduced: keys that are tables or functions are visited in an order that depends on their
+ * addresses, and tostring shows addresses.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -20,11 +20,11 @@ typedef struct trial {
     filch_lua_code                *code;
     const filch_lua_spawn_options *options;
     filch_sched                   *sched;
-    filch_sim_fn                   check; /* the caller's */
+    filch_sim_fn                   check; /* the caller's function */
     bool                           ended;
 } trial;
 
-/* The first process decides: its failure is the run's. */
+/* Called when the first process ends: its failure is the failure of the run. */
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     trial *t = user;
@@ -85,14 +85,14 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
 
 /* ---- for Lua ------------------------------------------------------------------------------------------------ */
 
-/* sim.active() -> whether this is a simulation. */
+/* sim.active() -> true in a simulation. */
 static int sim_active(lua_State *L)
 {
     lua_pushboolean(L, fli_lua_for(L)->simulated);
     return 1;
 }
 
-/* sim.fail(text): this must not be; ends the run and names its seed. Nothing elsewhere. */
+/* sim.fail(text): reports a violated property; ends the run and names its seed. Does nothing outside a simulation. */
 static int sim_fail(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -101,7 +101,7 @@ static int sim_fail(lua_State *L)
     return 1;
 }
 
-/* sim.note(text): a line in the chart of the run. */
+/* sim.note(text): adds a line to the chart of the run. */
 static int sim_note(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -110,11 +110,12 @@ static int sim_note(lua_State *L)
     return 1;
 }
 
-/* os.time and os.date without a time, and os.clock: virtual in a simulation, which begins with the year 2000. */
+/* os.time and os.date without an argument, and os.clock: virtual in a simulation, where time begins with the year
+ * 2000. */
 #define SIM_EPOCH 946684800
 
-/* Of a table stock Lua reads six numbers, of which each may be a text. With a metatable it reads them from a copy,
- * since an __index may give something else each time. */
+/* Stock Lua reads six numbers from the table, each of which may be a text. If the table has a metatable, the numbers
+ * are read from a copy, since an __index could return another value each time. */
 static int time_of_table(lua_State *L)
 {
     static const char *const fields[] = { "year", "month", "day", "hour", "min", "sec", "isdst", "yday", "wday" };
@@ -131,7 +132,7 @@ static int time_of_table(lua_State *L)
     lua_pushcfunction(L, fli_lua_self(L)->lua->names.stock_time);
     lua_pushvalue(L, 2);
     lua_call(L, 1, 1);
-    for (int i = 0; i < COUNT; i++) { /* what it has set right */
+    for (int i = 0; i < COUNT; i++) { /* copies back the fields that os.time has normalized */
         if (lua_getfield(L, 2, fields[i]) != LUA_TNIL) lua_setfield(L, 1, fields[i]);
         lua_settop(L, 3);
     }
@@ -152,7 +153,8 @@ static int os_date(lua_State *L)
     const fli_lua_proc *p = fli_lua_self(L);
     size_t              size;
     const char         *format = luaL_optlstring(L, 1, "%c", &size);
-    fli_lua_check_arg(L, size <= 4096, 1, "the format is too long"); /* each of its items takes about a microsecond */
+    fli_lua_check_arg(L, size <= 4096, 1,
+                      "the format is too long"); /* each item of the format takes about a microsecond */
     if (p->simulated && lua_isnoneornil(L, 2)) {
         lua_pushlstring(L, format, size);
         lua_insert(L, 1);

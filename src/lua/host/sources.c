@@ -16,7 +16,7 @@ static void set_error_text(char *text, size_t size, const char *what)
 
 /* ---- roots ------------------------------------------------------------------------------------------------------- */
 
-/* The folder of a template: what stands before the last '/' in front of the first '?'. */
+/* Returns the length of the folder of a template: the part before the last '/' in front of the first '?'. */
 static size_t folder_of(const char *template, size_t size)
 {
     const char *mark = memchr(template, '?', size);
@@ -27,7 +27,7 @@ static size_t folder_of(const char *template, size_t size)
 
 char *fli_lua_source_roots(const char *path, const char *more)
 {
-    /* Each template gives at most as much as it has, or "." */
+    /* Each template contributes at most its own length, or "." */
     size_t room = strlen(path) * 2 + (more != NULL ? strlen(more) : 0) + 8, used = 0;
     char  *roots = malloc(room);
     if (roots == NULL) return NULL;
@@ -48,7 +48,7 @@ static bool ends_with_lua(const char *name)
     return size > 4 && strcmp(name + size - 4, ".lua") == 0;
 }
 
-/* The n-th template of the path with the module's name put in; false: there is no n-th. */
+/* Writes the n-th template of the path with the module's name in it. Returns false if there is no n-th template. */
 static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0; n--) {
@@ -101,7 +101,7 @@ static filch_err find_module(const struct filch_lua *lua, const char *name, char
     return FILCH_LUA_EFILE;
 }
 
-/* The n-th root with the name behind it; behind the last one the name itself, as it is. */
+/* Writes the n-th root followed by the name; after the last root the name alone. Returns false if n is beyond that. */
 static bool root_file(const char *roots, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0 && roots != NULL; n--) {
@@ -115,7 +115,8 @@ static bool root_file(const char *roots, unsigned n, const char *name, char *pat
     return true;
 }
 
-/* A file outside is told from none at all by nobody. */
+/* Finds the file of that name. The error is the same for a file outside the roots and for a missing file, so that a
+ * program cannot learn which files exist outside. */
 static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
                            size_t text_size)
 {

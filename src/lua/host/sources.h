@@ -1,9 +1,9 @@
-/* sources.h - where the code that a program names comes from: its own folders, and nowhere else.
+/* sources.h - finds the code that a program names: in the folders of the program only.
  *
- * The folders (roots) are those of the templates of option `path`, and those of option `roots`. A name with a '/' or
- * that ends with ".lua" is a file, relative to a root; any other is a module, found along the path as `require` does.
- * Either must be a regular file whose real path lies inside a root, end with ".lua", and be small: it is read and
- * compiled on a worker.
+ * The folders (roots) are those of the templates in option `path`, and those of option `roots`. A name with a '/' or
+ * with the ending ".lua" is a file, relative to a root; any other name is a module, found along the path as `require`
+ * does. The file must be a regular file, have the ending ".lua", be small (it is read and compiled on a worker), and
+ * its real path must lie inside a root.
  */
 #ifndef FLI_LUA_SOURCES_H
 #define FLI_LUA_SOURCES_H
@@ -12,17 +12,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The roots of a path and `more` (may be NULL), separated by ';'. malloc's; NULL: no memory. */
+/* Returns the roots of a path and of `more` (may be NULL), separated by ';', allocated by malloc. Returns NULL if
+ * memory is short. */
 char *fli_lua_source_roots(const char *path, const char *more);
 
-/* Whether `name` may be the name of a module: what `require` takes. */
+/* Returns true if `name` can be the name of a module for `require`. */
 bool fli_lua_is_module(const char *name, size_t size);
 
-/* The path of the file that `name` stands for. Reads nothing of it. */
+/* Writes the path of the file that `name` refers to. Does not read the file. */
 filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
                               size_t text_size);
 
-/* All of that file, malloc's. */
+/* Reads the whole file into memory allocated by malloc. */
 filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, char **all, size_t *size, char *text,
                               size_t text_size);
 

@@ -15,7 +15,7 @@
 
 enum { FIRST_MAX = 4096 };
 
-/* An allocator that looks at the first block when the second is asked for, and then refuses. */
+/* For an allocator that copies the first block of a new state when the second block is requested, and then refuses. */
 typedef struct peek {
     alignas(16) unsigned char block[FIRST_MAX];
     unsigned char seen[FIRST_MAX];
@@ -36,7 +36,7 @@ static void *peek_alloc(void *user, void *old, size_t old_size, size_t size)
     return NULL;
 }
 
-/* Somewhere else on the stack each time: its address is part of Lua's seed. */
+/* Runs at another stack depth each time: addresses on the stack are part of Lua's seed. */
 static __attribute__((noinline)) void peek_at(peek *p, size_t depth)
 {
     volatile char room[256];
@@ -47,7 +47,7 @@ static __attribute__((noinline)) void peek_at(peek *p, size_t depth)
     room[0] = room[depth % sizeof room];
 }
 
-/* Does this look like a pointer to our stack? Lua remembers where to jump to when there is an error. */
+/* Returns true if the word looks like a pointer into our stack: Lua stores there where to jump on an error. */
 static bool is_on_stack(const unsigned char *at)
 {
     uint64_t word, near = (uint64_t)(uintptr_t)&word;
@@ -55,7 +55,8 @@ static bool is_on_stack(const unsigned char *at)
     return word - (near - 65536) < 2 * 65536;
 }
 
-/* The only word in which two first blocks differ, but for pointers to the stack; 0 none, or several. */
+/* Returns the offset of the only word in which two first blocks differ, apart from pointers into the stack; 0 if
+ * there is none or more than one. */
 static size_t difference(const unsigned char *a, const unsigned char *b, size_t size)
 {
     size_t found = 0;
@@ -76,7 +77,7 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Three more, all different from the first in the same word. */
+    /* Three more states must differ from the first one in the same word. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);
@@ -92,9 +93,9 @@ size_t fli_lua_seed_offset(void)
 
 /* ---- prototypes ------------------------------------------------------------------------------------------------ */
 
-enum { CLOSURE_WORDS = 5 }; /* of one without upvalues */
+enum { CLOSURE_WORDS = 5 }; /* words of a closure without upvalues */
 
-/* Closures of one prototype agree in that word, and those of another differ. */
+/* Finds the word in which closures of one prototype agree, and closures of different prototypes differ. */
 static int compare_closures(lua_State *L)
 {
     static const char chunk[] =
@@ -104,7 +105,7 @@ static int compare_closures(lua_State *L)
     if (luaL_loadstring(L, chunk) != LUA_OK) return 0;
     lua_call(L, 0, 3);
     for (int i = 0; i < 3; i++) closures[i] = lua_topointer(L, i - 3);
-    /* The first word leads to the next object: not that one. */
+    /* The first word points to the next object of the collector: it is not the prototype. */
     for (int word = 1; word < CLOSURE_WORDS - 1; word++) {
         uint64_t a = closures[0][word], b = closures[1][word], c = closures[2][word];
         if (a != b || a == c) continue;
@@ -115,7 +116,7 @@ static int compare_closures(lua_State *L)
     return 1;
 }
 
-/* Fresh memory is zero: what Lua does not write is the same in all closures. */
+/* Allocates zeroed memory: words that Lua does not write are equal in all closures. */
 static void *zero_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;
@@ -140,7 +141,7 @@ size_t fli_lua_proto_word(void)
     return word;
 }
 
-/* While a state is made: where its first block is, and what to put there. */
+/* Used while a state is created: where its first block is, and the seed to write there. */
 typedef struct birth {
     fli_lua_heap *heap;
     char         *first;
@@ -198,7 +199,8 @@ fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32
     return p;
 }
 
-/* Libraries, the embedder's, and the function of the code, which is left on the stack. The argument: the code. */
+/* Installs our libraries and those of the embedder, and leaves the function of the code on the stack. Argument: the
+ * code. */
 static int furnish(lua_State *L)
 {
     const fli_lua_code *code = lua_touserdata(L, 1);
@@ -227,9 +229,9 @@ enum { PLACES = 3, CHUNK_MAX = 65536 - 16, ROOM = 512 };
 
 struct fli_lua_template {
     size_t    used;  /* bytes of the image */
-    size_t    chunk; /* bytes of the chunk it goes into */
+    size_t    chunk; /* bytes of the chunk for a copy */
     uint32_t  count;
-    uint32_t *pointers; /* which words of the image are: their numbers */
+    uint32_t *pointers; /* numbers of the words in the image that are pointers */
     uint64_t  image[];
 };
 
@@ -240,21 +242,22 @@ void fli_lua_template_free(fli_lua_template *template)
     free(template);
 }
 
-/* The state in one chunk, all of it; its used bytes, or 0. */
+/* Builds the state in one chunk. Returns the bytes used, or 0 on failure. */
 static size_t build_image(struct filch_lua *lua, const fli_lua_code *code, char *chunk, size_t size)
 {
     memset(chunk, 0, size);
     fli_lua_proc *p = state_in(lua, chunk, size, SIZE_MAX / 2, (uint32_t)lua->seed);
     size_t        used = 0;
     if (p != NULL && furnish_state(p, code) == LUA_OK && p->heap.chunks == NULL && p->heap.bigs == NULL) {
-        lua_gc(p->L, LUA_GCCOLLECT); /* what was only needed to get here */
+        lua_gc(p->L, LUA_GCCOLLECT); /* frees what was needed only while building */
         used = ((size_t)(p->heap.at - chunk) + 7) & ~(size_t)7;
     }
     if (used == 0) fli_lua_heap_fini(&((fli_lua_proc *)(void *)chunk)->heap);
     return used;
 }
 
-/* Collects the words that differ by exactly the distance of the two. False: others differ too. */
+/* Collects the words that differ by exactly the distance between the two images. Returns false if any word differs
+ * otherwise. */
 static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, uint32_t *pointers, uint32_t *count)
 {
     uint64_t distance = (uint64_t)(uintptr_t)b - (uint64_t)(uintptr_t)a;
@@ -267,8 +270,8 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Builds the state at several places and compares. `places` lie in one block, at distances that no hash takes for
- * equal. */
+/* Builds the state at several places and compares the images. The places lie in one block, at distances chosen so
+ * that hash collisions are not taken for equal words. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };
@@ -294,7 +297,7 @@ static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code
     }
     *template = (fli_lua_template){ .used = used, .chunk = size, .count = count, .pointers = pointers };
     memcpy(template->image, places[0], used);
-    /* Pointers become distances from the beginning, so that a copy adds where it is. */
+    /* Stores pointers as offsets from the beginning, so that a copy adds its own address. */
     for (uint32_t i = 0; i < count; i++) template->image[pointers[i]] -= (uint64_t)(uintptr_t)places[0];
     return template;
 }
@@ -308,7 +311,8 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
         if (block == NULL) return NULL;
         template = compare(lua, code, block, size);
         free(block);
-        /* A whole number of kilobytes with malloc's own 16 bytes, unless it is the size that is pooled. */
+        /* The chunk size is a whole number of kilobytes together with malloc's own 16 bytes, unless it is the size
+         * that is pooled. */
         if (template != NULL && (template->used + ROOM > size || size > FLI_LUA_CHUNK)) {
             template->chunk = (template->used + ROOM + 16 + 1023) / 1024 * 1024 - 16;
         }
@@ -330,10 +334,11 @@ static fli_lua_proc *copy(struct filch_lua *lua, const fli_lua_template *templat
     return p;
 }
 
-/* The template of code that is started again and again: made at the second time. NULL: there is none (yet). */
+/* Returns the template for code that is started repeatedly; it is made at the second start. Returns NULL if there is
+ * none. */
 static const fli_lua_template *template_of(struct filch_lua *lua, fli_lua_code *code)
 {
-    /* PAIR lua.template, acquire half: what is in it. */
+    /* PAIR lua.template, acquire half: the contents of the template. */
     fli_lua_template *template = fli_load_acq(&code->template);
     if (template != NULL || fli_load_rlx(&code->starts) > 1) return template;
     if (fli_add_rlx(&code->starts, 1) != 1) return NULL;

@@ -1,15 +1,14 @@
-/* state.h - new states: made by Lua, with the seed of its hash tables chosen by us, or copied from a template.
+/* state.h - creates Lua states: by Lua, with a seed for its hash tables that we choose, or as a copy of a template.
  *
- * Stock Lua takes that seed from the clock and from addresses, so no two runs visit the fields of a table in the same
- * order. It is a word of the state's first block, written before the second block is asked for: the allocator can
- * change it in between. Where that word is we find out once, by comparing two states made in the same place, in which
- * nothing else differs.
+ * Stock Lua takes the seed from the clock and from addresses, so each run visits the fields of a table in another
+ * order. The seed is a word in the first block of the state, written before the second block is requested: the
+ * allocator can change the word in between. The offset of the word is found once, by comparing states made at the same
+ * place, in which nothing else differs.
  *
  * A template is a state in one chunk, ready to run some code. A copy of it at another address, with every pointer into
- * the chunk moved along, is a state too. Which words are pointers is found out in the same way: states made in
- * different places differ in nothing but those. If they differ in anything else there is no template, and
- * processes are made the ordinary way; so nothing here relies on how Lua lays out its memory.
- * Design: docs/design/lua/states.md.
+ * the chunk adjusted, is a state too. Which words are pointers is found by comparing states made at different places:
+ * they differ in the pointers only. If they differ in another word, no template is made, and processes are created the
+ * ordinary way. So nothing here depends on how Lua lays out its memory. Design: docs/design/lua/states.md.
  */
 #ifndef FLI_LUA_STATE_H
 #define FLI_LUA_STATE_H
@@ -23,22 +22,23 @@ struct filch_lua;
 struct filch_lua_code;
 struct fli_lua_proc;
 
-/* Where the seed is in the first block, in bytes; 0: unknown. */
+/* Returns the offset of the seed in the first block, in bytes; 0: unknown. */
 size_t fli_lua_seed_offset(void);
 
-/* Which word of a closure is its prototype, found out by comparing closures of the same and of different ones; 0:
- * unknown. */
+/* Returns which word of a closure is the pointer to its prototype, found by comparing closures of the same and of
+ * different prototypes; 0: unknown. */
 size_t fli_lua_proto_word(void);
 
-/* A process with an empty state in a new chunk: only the heap and L are set. NULL: no memory. */
+/* Creates a process with an empty state in a new chunk; only the heap and L are set. Returns NULL if memory is
+ * short. */
 struct fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed);
 
-/* A process whose state has its libraries and the code's function on the stack. NULL: no memory, and *status says
- * whether it was the limit's (LUA_ERRMEM). */
+/* Creates a process whose state has its libraries, with the function of the code on the stack. Returns NULL if
+ * memory is short; *status is then LUA_ERRMEM if the limit of the process was reached. */
 struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_code *code, size_t memory_max,
                                        uint32_t seed, int *status);
 
-/* Gives back all its memory. */
+/* Frees all memory of the process. */
 void fli_lua_state_free(struct filch_lua *lua, struct fli_lua_proc *p);
 
 typedef struct fli_lua_template fli_lua_template;

@@ -1,7 +1,8 @@
 /* heap.c - see heap.h.
  *
- * INVARIANT  a block of at most FLI_LUA_BLOCK_MAX bytes lies in a chunk, and its size names its list; a larger one is
- *            malloc's, with a fli_lua_big in front. Lua always tells the old size, so blocks carry no header.
+ * INVARIANT  a block of at most FLI_LUA_BLOCK_MAX bytes lies in a chunk, and its size determines its free list; a
+ * larger block comes from malloc, with a fli_lua_big in front. Lua passes the old size with every call of the
+ *            allocator, so blocks carry no header.
  */
 #include "lua/memory/heap.h"
 
@@ -12,7 +13,8 @@
 
 enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16 };
 
-/* The list of blocks of `size` (1 to FLI_LUA_BLOCK_MAX), and how large those are. */
+/* Returns the number of the free list for blocks of `size` bytes (1 to FLI_LUA_BLOCK_MAX), and in *room the size to
+ * which they are rounded up. */
 static unsigned class_of(size_t size, size_t *room)
 {
     if (size <= FLI_LUA_FINE_MAX) {
@@ -35,7 +37,8 @@ void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max)
     };
 }
 
-/* Counts memory from the system for all processes together. Returns false if that is more than they may hold. */
+/* Adds memory taken from the system to the total of all processes. Returns false if the total would exceed its
+ * limit. */
 static bool hold(fli_lua_heap *heap, size_t size)
 {
     if (heap->total != NULL && !fli_lua_total_take(heap->total, size)) {
@@ -46,7 +49,7 @@ static bool hold(fli_lua_heap *heap, size_t size)
     return true;
 }
 
-/* Whether the process itself may hold `size` bytes more. */
+/* Returns true if the process may hold `size` bytes more by its own limit. */
 static bool fits(fli_lua_heap *heap, size_t size)
 {
     if (heap->max - heap->used >= size) return true;
@@ -89,7 +92,8 @@ static void *cut(fli_lua_heap *heap, size_t room)
         *chunk = (fli_lua_chunk){ .next = heap->chunks, .size = size };
         heap->chunks = chunk;
         if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
-        /* What is left of the old one is at most a few hundred bytes; make it small blocks rather than lose it. */
+        /* At most a few hundred bytes are left in the old chunk. They are put on the free lists as small blocks
+         * instead of being lost. */
         while ((size_t)(heap->end - heap->at) >= FLI_LUA_GRAIN) {
             size_t rest = (size_t)(heap->end - heap->at), piece;
             unsigned class =
@@ -151,7 +155,8 @@ static void give(fli_lua_heap *heap, void *block, size_t size)
     heap->used -= room;
 }
 
-/* From malloc to malloc: the common growth of a long array or string buffer, which may not need a copy. */
+/* Resizes a large block by realloc. Typical: a long array or a string buffer that grows, which realloc can often do
+ * without a copy. */
 static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     if (size > old_size && !fits(heap, size - old_size)) return NULL;
@@ -170,7 +175,7 @@ static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t s
     return big + 1;
 }
 
-/* The block goes on as a smaller one; what was cut off is lost until the process ends. */
+/* Reuses the block for the smaller size. The bytes behind it cannot be used again until the process ends. */
 static void *keep_shrunk(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     size_t had, wanted;
@@ -187,7 +192,8 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
         size_t had, wanted;
         if (class_of(old_size, &had) == class_of(size, &wanted)) return old;
     }
-    /* Lua counts on it that shrinking succeeds: then the limit does not matter, and a block in a chunk may stay. */
+    /* Lua requires that shrinking a block succeeds. So the limit is not checked then, and a block in a chunk may
+     * stay where it is. */
     bool   shrinks = size < old_size;
     size_t max = heap->max;
     if (shrinks) heap->max = SIZE_MAX;
@@ -224,7 +230,8 @@ void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
     heap->used -= size;
 }
 
-/* Most of what Lua asks for: a small block that another has left, and giving one back. */
+/* Fast path of the allocator: takes a small block from its free list, or puts one back. Returns false if the request
+ * is anything else: the caller then uses fli_lua_heap_resize(). */
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
 {
     if (old == NULL) {
@@ -253,6 +260,6 @@ void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
     fli_lua_heap *heap = user;
     void         *block;
     if (fast(heap, old, old_size, size, &block)) return block;
-    /* Without an old block Lua tells there what kind of object it will be. */
+    /* Without an old block Lua passes the type of the new object in `old_size`: it is not a size then. */
     return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
 }

@@ -1,10 +1,11 @@
-/* heap.h - the memory of one Lua process: counted, limited, and given back all at once.
+/* heap.h - the memory of one Lua process: counted, limited, and freed all at once.
  *
- * A state lives in a few chunks. Small blocks are cut from them and kept by size when they come back; large ones are
- * malloc's, on a list. So ending a process costs a few frees, whatever it held, and no Lua code runs for it.
+ * A state lives in a few chunks. Small blocks are cut from the chunks, and freed blocks are kept in lists by size.
+ * Large blocks come from malloc and are on a list. So ending a process costs a few calls of free(), whatever the
+ * process held, and no Lua code runs for it.
  *
- * The heap's own record sits at the beginning of the first chunk, together with the process: one piece of memory, which
- * state.c can copy to start the next process.
+ * The fli_lua_heap itself lies at the beginning of the first chunk, together with the process: one piece of memory,
+ * which state.c can copy to start the next process.
  */
 #ifndef FLI_LUA_HEAP_H
 #define FLI_LUA_HEAP_H
@@ -16,11 +17,11 @@
 #include "lua/memory/safepoint.h"
 
 enum {
-    FLI_LUA_GRAIN = 8,            /* blocks are multiples of this: all that Lua's objects need */
-    FLI_LUA_FINE_MAX = 256,       /* up to here one list per multiple */
-    FLI_LUA_BLOCK_MAX = 4096,     /* up to here four lists per doubling; beyond, malloc */
+    FLI_LUA_GRAIN = 8,            /* block sizes are multiples of this: the alignment that Lua's objects need */
+    FLI_LUA_FINE_MAX = 256,       /* up to this size: one free list per multiple */
+    FLI_LUA_BLOCK_MAX = 4096,     /* up to this size: four free lists per doubling; larger blocks: malloc */
     FLI_LUA_CLASSES = 32 + 4 * 4, /* 8..256, then (256, 4096] */
-    FLI_LUA_CHUNK = 8176,         /* the first chunk: with malloc's own 16 bytes two pages */
+    FLI_LUA_CHUNK = 8176,         /* bytes of the first chunk: two pages together with malloc's own 16 bytes */
 };
 
 typedef struct fli_lua_chunk {
@@ -33,34 +34,38 @@ typedef struct fli_lua_big {
 } fli_lua_big;
 
 typedef struct fli_lua_heap {
-    char                 *at, *end; /* what is left of the newest chunk */
-    size_t                used;     /* bytes Lua holds, rounded up to what they occupy */
-    size_t                max;      /* refuses to hold more */
-    bool                  refused;  /* the last request was refused: Lua collects, asks again, and then gives up */
+    char  *at, *end; /* the unused rest of the newest chunk */
+    size_t used;     /* bytes of the blocks that Lua holds, each rounded up to its block size */
+    size_t max;      /* limit of `used` */
+    bool   refused; /* the last request was refused; Lua then collects garbage, asks again, and raises a memory error if
+                       refused again */
     void                 *free[FLI_LUA_CLASSES];
-    fli_lua_chunk        *chunks; /* all but the first */
+    fli_lua_chunk        *chunks; /* all chunks except the first */
     fli_lua_big          *bigs;
     size_t                grow;       /* bytes of the next chunk */
     size_t                held;       /* bytes of chunks and large blocks, counted in `total` */
-    struct fli_lua_total *total;      /* of all processes; NULL: none counts */
-    bool                  over_total; /* the last request that was refused was refused because of that one */
-    fli_lua_safepoint    *safepoint;  /* passed before anything is freed: another thread may be looking at it */
+    struct fli_lua_total *total;      /* total of all processes; NULL: not counted */
+    bool                  over_total; /* the last refusal was due to the limit of `total` */
+    fli_lua_safepoint    *safepoint;  /* passed before a block is freed: the watchdog may be reading it */
 } fli_lua_heap;
 
-/* Sets up an empty heap over `first` (`size` bytes from `at`), which belongs to the caller. */
+/* Sets up an empty heap in the first chunk, of which `size` bytes from `at` on are unused. The first chunk belongs
+ * to the caller. */
 void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max);
 
-/* Gives back everything but the first chunk. */
+/* Frees everything except the first chunk. */
 void fli_lua_heap_fini(fli_lua_heap *heap);
 
-/* Memory like realloc, with the old size; size 0 frees. NULL: the limit, or malloc's. */
+/* Works like realloc, with the old size as an argument; `size` 0 frees. Returns NULL if the limit would be exceeded
+ * or malloc fails. */
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size);
 
-/* Counts memory from elsewhere against the limit, and no longer. False: it would be too much. */
+/* Counts memory that was allocated elsewhere against the limit; fli_lua_heap_discharge() takes it off again. Returns
+ * false if the limit would be exceeded. */
 bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size);
 void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size);
 
-/* The same as a lua_Alloc; `heap` is the user pointer. */
+/* fli_lua_heap_resize() as a lua_Alloc function; `heap` is its user pointer. */
 void *fli_lua_heap_alloc(void *heap, void *old, size_t old_size, size_t size);
 
 #endif

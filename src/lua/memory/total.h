@@ -1,5 +1,5 @@
-/* total.h - the memory that all Lua processes of a host hold together: their heaps, blobs and large messages. Counted
- * where memory comes from the system, not with each object. */
+/* total.h - counts the memory that all Lua processes of a host hold together: heaps, blobs and large messages.
+ * Memory is counted when it is taken from the system, not with each Lua object. */
 #ifndef FLI_LUA_TOTAL_H
 #define FLI_LUA_TOTAL_H
 
@@ -11,18 +11,18 @@
 #include "port/atomic.h"
 
 typedef struct fli_lua_total {
-    /* Bytes.  writes: any thread that takes or gives memory of a process.  reads: the same. Only counts: nothing is
-     * ordered by it. */
+    /* Bytes held.  writes and reads: any thread that takes or returns memory of a process. Only a count: it orders
+     * nothing. */
     FLI_ATOMIC(uint64_t) held;
-    uint64_t max;              /* plain, as all that follows: set before there is a process */
-    void (*spare)(void *user); /* gives back what is only kept for later; NULL: there is none */
+    uint64_t max;              /* plain, like the fields below: set before the first process starts */
+    void (*spare)(void *user); /* frees memory that is only cached for later use; NULL: there is none */
     void *spare_user;
 } fli_lua_total;
 
-/* Out of line: after what was only kept for later has been given back. */
+/* Slow path of fli_lua_total_take(): calls `spare`, then tries again. */
 bool fli_lua_total_take_slow(fli_lua_total *total, size_t size);
 
-/* Returns false, and counts nothing, if that would be more than the limit. */
+/* Counts `size` bytes more. Returns false, and counts nothing, if the limit would be exceeded. */
 static inline bool fli_lua_total_take(fli_lua_total *total, size_t size)
 {
     uint64_t before = fli_add_rlx(&total->held, size);
@@ -36,8 +36,8 @@ static inline void fli_lua_total_give(fli_lua_total *total, size_t size)
     (void)fli_add_rlx(&total->held, (uint64_t)0 - size);
 }
 
-/* Shares `bytes`, malloc's, as a payload that counts until it is freed. Takes them if it returns true; false: the
- * limit, or no memory. */
+/* Makes a shared payload of `bytes` (allocated by malloc), counted until it is freed. Returns true if it took the
+ * bytes, false if the limit would be exceeded or memory is short. */
 bool fli_lua_total_share(fli_lua_total *total, void *bytes, size_t size, filch_data *out);
 
 #endif

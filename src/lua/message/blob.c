@@ -1,4 +1,4 @@
-/* blob.c - the library `blob`, and what a process remembers of long strings. See blob.h.
+/* blob.c - the library `blob`, and the cache of long strings of a process. See blob.h.
  *
  *     local b = blob.new(text)     #b     b:sub(1, 10)     tostring(b)     process.send(pid, { name = "x", body = b })
  */
@@ -13,10 +13,10 @@
 #include "lua/message/codec.h"
 #include "lua/process/proc.h"
 
-/* The block is a whole message: what marks it as a blob comes before the bytes. */
+/* The block is a whole message: the tag of a blob comes before the bytes. */
 enum { HEAD = FLI_LUA_MARK_SIZE + 1 };
 
-/* All of a process are on a list: nothing is collected at its end. */
+/* All blobs of a process are on a list, because the collector does not run when a process ends. */
 typedef struct fli_lua_blob {
     filch_data            data;
     size_t                charged;
@@ -24,9 +24,9 @@ typedef struct fli_lua_blob {
     struct fli_lua_blob **link;
 } fli_lua_blob;
 
-static const char blob_key; /* its address: the registry's key of their metatable */
+static const char blob_key; /* its address is the key in the registry of the metatable of blobs */
 
-/* Allocates nothing, so that it cannot fail. */
+/* Returns the blob at `index`, or NULL if the value is none. Allocates nothing, so it cannot fail. */
 static fli_lua_blob *to_blob(lua_State *L, int index)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return NULL;
@@ -75,7 +75,7 @@ static int blob_gc(lua_State *L)
     return 0;
 }
 
-/* Counts what is outside of Lua's own memory, and lets the collector know of it. */
+/* Charges the process for memory outside of Lua's heap, and tells the collector about it. */
 static void charge(lua_State *L, fli_lua_proc *p, size_t size)
 {
     lua_gc(L, LUA_GCSTEP, (int)(size / 1024 < 1 << 20 ? size / 1024 : 1 << 20));
@@ -98,7 +98,7 @@ static fli_lua_rare *rare_of(lua_State *L, fli_lua_proc *p)
     return rare;
 }
 
-/* Pushes one that holds nothing yet. */
+/* Pushes a blob that refers to no block yet. */
 static fli_lua_blob *push_empty(lua_State *L, size_t size)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -162,7 +162,7 @@ static int blob_text(lua_State *L)
     return 1;
 }
 
-/* b:sub(i [, j]) -> text, as string.sub counts */
+/* b:sub(i [, j]) -> text; i and j count as in string.sub */
 static int blob_sub(lua_State *L)
 {
     size_t      size;
@@ -210,7 +210,8 @@ static void push_meta(lua_State *L)
 
 enum { REMEMBERED = 4 };
 
-/* Strings by their address: they are anchored in a table of the registry as long as they are here. */
+/* Cache of long strings, by address. The strings are anchored in a table of the registry as long as they are in the
+ * cache. */
 typedef struct fli_lua_long {
     const char *text[REMEMBERED];
     filch_data  block[REMEMBERED];
@@ -237,7 +238,8 @@ void fli_lua_long_prepare(lua_State *L)
     if (rare->longs != NULL) *rare->longs = (fli_lua_long){ .next = 0 };
 }
 
-/* Puts `value` (a string of L's, or false) into the n-th place. Allocates nothing: the places are there. */
+/* Puts the value on top of L's stack (a string, or false) into the n-th place of that table. Allocates nothing: the
+ * places exist. */
 static void anchor(lua_State *L, unsigned n)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &long_key);
@@ -259,7 +261,8 @@ static fli_lua_long *longs_of(const fli_lua_proc *p)
     return p->rare != NULL ? p->rare->longs : NULL;
 }
 
-/* A place for a string of `size` bytes, charged for. REMEMBERED: there is none. */
+/* Frees a place of the cache for a string of `size` bytes and charges the process for it. Returns the number of the
+ * place, or REMEMBERED if the memory limit does not allow it. */
 static unsigned make_place(fli_lua_proc *p, size_t size)
 {
     fli_lua_long *longs = p->rare->longs;
@@ -310,7 +313,7 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
 void fli_lua_long_made(lua_State *L, const filch_data *data)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->out == NULL) return; /* no step that would end */
+    if (p == NULL || p->out == NULL) return; /* outside a step the cache would not be emptied */
     fli_lua_long_prepare(L);
     if (longs_of(p) == NULL || !lua_checkstack(L, 4)) return;
     unsigned n = make_place(p, filch_size(data));
@@ -330,7 +333,7 @@ void fli_lua_long_forget(fli_lua_proc *p)
     longs->any = false;
     for (unsigned i = 0; i < REMEMBERED; i++) {
         forget(p, longs, i);
-        if (!lua_checkstack(p->L, 4)) continue; /* the string stays until another takes its place */
+        if (!lua_checkstack(p->L, 4)) continue; /* the string stays anchored until its place is reused */
         lua_pushboolean(p->L, 0);
         anchor(p->L, i);
     }

@@ -1,5 +1,5 @@
-/* codec.c - see codec.h. Writing recurses over tables and keeps its way in a chain of frames, to name it and to notice
- * a table that contains itself. */
+/* codec.c - see codec.h. Writing recurses over tables. A chain of frames on the C stack holds the path to the
+ * current value: to name it in errors, and to detect a table that contains itself. */
 #include "lua/message/codec.h"
 
 #include <lauxlib.h>
@@ -55,11 +55,11 @@ enum {
     MIDDLE = 0xC0
 };
 
-/* From here on memory changes hands instead of being copied. */
+/* From this many bytes on, memory is moved into the payload instead of being copied. */
 enum { MOVE_SIZE = 16384 };
 
-/* Values between two looks at the budget: some microseconds. Of pairs fewer, since keys may have been chosen to have
- * the same hash: then one takes as long as all others together. */
+/* Values between two checks of the budget: some microseconds. Fewer for pairs, since keys may have been chosen to
+ * have equal hashes: then one insertion takes as long as all others together. */
 enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size)
     return true;
 }
 
-/* Bytes and references change hands together. */
+/* Moves the bytes and their references into one payload. */
 static bool join_refs(fli_lua_bytes *bytes)
 {
     if (bytes->at == bytes->first) {
@@ -167,7 +167,7 @@ typedef struct writer {
     fli_lua_refusal *why;
 } writer;
 
-/* Says why, with the path; always false. */
+/* Writes the reason and the path into the refusal. Always returns false. */
 static bool refuse(const writer *w, const frame *at, const char *what)
 {
     char path[160];
@@ -197,7 +197,7 @@ static inline void put_tag(fli_lua_bytes *bytes, unsigned tag)
     bytes->at[bytes->size++] = (uint8_t)tag;
 }
 
-/* A few bytes, without a call: up to 64, of which the first and the last are copied in pieces that may overlap. */
+/* Copies up to 64 bytes without a call: the first and the last bytes are copied in pieces that may overlap. */
 static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size)
 {
     uint8_t *to = bytes->at + bytes->size;
@@ -215,7 +215,7 @@ static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size
     }
 }
 
-/* Room for 9 bytes was made. */
+/* Precondition: there is room for 9 bytes. */
 static inline void put_int(fli_lua_bytes *bytes, int64_t value)
 {
     if (value >= 0 && value < 128) {
@@ -237,7 +237,7 @@ static inline void put_int(fli_lua_bytes *bytes, int64_t value)
     }
 }
 
-/* The number of an attached block. */
+/* Writes the tag and the number of an attached block. */
 static bool write_ref(const writer *w, unsigned tag, const filch_data *block, const frame *at)
 {
     uint32_t number;
@@ -288,7 +288,7 @@ static bool write_pid(const writer *w, filch_pid pid, const frame *at)
     return true;
 }
 
-/* A library, or a function out of one, by its name. False: it is neither; nothing was written. */
+/* Writes a library, or a function of one, by its name. Returns false, with nothing written, if the value is neither. */
 static bool write_by_name(const writer *w, int index)
 {
     const char *library, *field;
@@ -304,7 +304,8 @@ static bool write_by_name(const writer *w, int index)
     return true;
 }
 
-/* A stream or a request, to be handed over. False: it is neither; nothing was written. */
+/* Writes a stream or a request that is handed over to upgraded code. Returns false, with nothing written, if the
+ * value is neither. */
 static bool write_own(const writer *w, int index)
 {
     filch_stream stream;
@@ -326,7 +327,8 @@ static bool write_own(const writer *w, int index)
 
 static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth);
 
-/* Puts the counts in front of what was written from `start`; few of them fit into the room that was left. */
+/* Puts the counts in front of what was written from `start` on; small counts fit into the bytes that were left free
+ * there. */
 static bool write_counts(const writer *w, size_t start, size_t values, size_t pairs, const frame *at)
 {
     fli_lua_bytes *bytes = w->bytes;
@@ -345,8 +347,8 @@ static bool write_counts(const writer *w, size_t start, size_t values, size_t pa
     return true;
 }
 
-/* Room for 9 bytes was made. In one pass: the keys 1, 2, ... come first and in order when they are in the array part.
- * As soon as another one comes, the rest are pairs. */
+/* Writes a table in one pass. The keys 1, 2, ... come first and in order if they are in Lua's array part; from the
+ * first other key on, the rest is written as pairs. Precondition: there is room for 9 bytes. */
 static bool write_table(const writer *w, int index, const frame *up, unsigned depth)
 {
     lua_State  *L = w->L;
@@ -360,7 +362,8 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     w->bytes->size += 3;
     lua_pushnil(L);
     frame this_frame = { .up = up, .table = table, .key = lua_gettop(L) };
-    if (fli_lua_budget_over(L)) return refuse_time(w, up); /* each time: an emptied table takes long to walk over */
+    if (fli_lua_budget_over(L))
+        return refuse_time(w, up); /* at each step: walking over an emptied table can take long */
     while (lua_next(L, index) != 0) {
         if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &this_frame);
         int  type = lua_type(L, this_frame.key);
@@ -415,7 +418,7 @@ static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
     put_bytes(bytes, &number, sizeof number);
 }
 
-/* The i-th variable of the function at `index`, which has been given `number`. */
+/* Writes the i-th variable of the function at `index`, which has the number `number`. */
 static bool write_variable(const writer *w, int index, int i, uint32_t number, const frame *at, unsigned depth)
 {
     lua_State              *L = w->L;
@@ -428,7 +431,7 @@ static bool write_variable(const writer *w, int index, int i, uint32_t number, c
         w->bytes->functions->used = true;
         return true;
     }
-    /* Before its value: that may be a function that refers to it. */
+    /* Added before its value is written: the value may be a function that refers to this variable. */
     if (!fli_lua_variable_add(w->bytes->functions, id, number, i)) return refuse_size(w, at);
     (void)lua_getupvalue(L, index, i);
     int  top = lua_gettop(L);
@@ -592,7 +595,7 @@ static bool is_key(lua_State *L, int index)
            lua_tonumber(L, index) == lua_tonumber(L, index);
 }
 
-/* A key, mostly a short string, which needs no second look. */
+/* Reads a key. Usually it is a short string, which needs no second check. */
 static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
 {
     if (*at < end && **at >= SHORT && **at < MIDDLE) {
@@ -613,7 +616,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
                        unsigned depth)
 {
     size_t left = (size_t)(end - *at);
-    /* Every value takes a byte at least: so counts that lie are found before memory is asked for. */
+    /* Each value takes at least one byte, so false counts are detected before memory is allocated. */
     if (depth >= FLI_LUA_DEPTH_MAX || values > left || pairs > (left - values) / 2) return false;
     need_stack(L);
     if (values > INT32_MAX || pairs > INT32_MAX) return false;
@@ -624,7 +627,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
-        /* In a spawn each look reads the clock. */
+        /* In a spawn each check reads the clock, so there are fewer. */
         if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL))
             fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
@@ -653,7 +656,7 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
-    int                 functions; /* where their list is on the stack; 0: there are none */
+    int                 functions; /* stack index of the list of functions; 0: there is none */
 } reading FLI_TLS_DIRECT;
 
 void fli_lua_attach(const fli_lua_refs *refs)
@@ -700,7 +703,7 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
     return true;
 }
 
-/* Pushes the function of that number, which has been read. */
+/* Pushes the function with that number, which has been read before. Returns false if there is none. */
 static bool push_function(lua_State *L, uint32_t number)
 {
     if (reading.functions == 0 || number >= lua_rawlen(L, reading.functions)) return false;
@@ -831,7 +834,7 @@ bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
     return false;
 }
 
-/* Of bytes that have the mark. */
+/* Returns the sort of a message whose bytes begin with the mark. */
 static inline fli_lua_sort marked_sort(const uint8_t *bytes, size_t size, uint64_t *id)
 {
     uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
@@ -850,14 +853,14 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
     return size > 0 && has_mark(bytes, size) ? marked_sort(bytes, size, id) : FLI_LUA_VALUE;
 }
 
-/* A string out of a payload. A long one is worth remembering where it came from, if its block can be held. */
+/* Pushes the string in a payload. For a long string its block is remembered, if a reference to it can be kept. */
 static void push_text(lua_State *L, const filch_data *data, size_t size)
 {
     filch_data kept;
     lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
     if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
     bool is_block = filch_raw(&kept) == filch_raw(data);
-    filch_drop(&kept); /* before what may raise */
+    filch_drop(&kept); /* dropped before a call that may raise an error */
     if (is_block) fli_lua_long_made(L, data);
 }
 
@@ -915,7 +918,7 @@ void fli_lua_unpack(lua_State *L, const filch_data *data)
 
 /* ---- pids ---------------------------------------------------------------------------------------------------- */
 
-/* Its address is the registry's key for the metatable of pids of other schedulers. */
+/* Its address is the key in the registry of the metatable of pids of other schedulers. */
 static const char far_key;
 
 static int far_equal(lua_State *L)
@@ -944,7 +947,7 @@ static void push_far(lua_State *L, filch_pid pid)
     lua_setmetatable(L, -2);
 }
 
-/* Allocates nothing, so that it cannot fail. */
+/* Returns true if the value is a pid of another scheduler. Allocates nothing, so it cannot fail. */
 static bool is_far(lua_State *L, int index)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return false;

@@ -41,18 +41,19 @@
 enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
 
 extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
-/* The message that a file has changed. Lua cannot send it: a string that begins like that is wrapped. */
+/* The message that a file has changed. A Lua program cannot send it: a string that begins with these bytes is
+ * wrapped. */
 extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
 
-/* Bytes being written. Small ones stay in the struct. */
+/* Bytes being written. A small number of bytes is stored in the struct itself. */
 typedef struct fli_lua_bytes {
     uint8_t                  *at;
     size_t                    size, room, max;
     bool                      by_name;   /* libraries and their functions may be written by name */
-    bool                      hand_over; /* streams and requests may be written */
-    struct fli_lua_functions *functions; /* functions may be written, and these have been; NULL: they may not */
+    bool                      hand_over; /* streams and requests may be written: upgrade */
+    struct fli_lua_functions *functions; /* the functions written so far; NULL: functions may not be written */
     bool                      joined;
-    struct fli_lua_total     *total;   /* what large ones count for; NULL: nothing */
+    struct fli_lua_total     *total;   /* total that large payloads count for; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */
     filch_data                payload; /* bytes and refs together, when `joined` */
     uint8_t                   first[480];
@@ -65,39 +66,40 @@ typedef struct fli_lua_refusal {
 
 void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
 void fli_lua_bytes_fini(fli_lua_bytes *bytes);
-/* False: no memory, or more than max. */
+/* Returns false if memory is short or the limit would be exceeded. */
 bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
-/* The bytes as a payload: lent while they are few, moved out of `bytes` when they are many. False: no memory. */
+/* Makes a payload of the bytes: lent if they are few, moved out of `bytes` if they are many. Returns false if memory
+ * is short. */
 bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
-/* After the call that was given the payload: whether it took it. */
+/* To be called after the payload was given to a call; `taken`: whether that call took it. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
-/* The payload, made from `bytes`, so that it outlives them. Gives *out one reference. */
+/* Makes a payload that outlives `bytes`. Gives *out one reference. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
-/* Appends the value at `index`. Raises no Lua error; false also if it takes too long: fli_lua_budget_over. `root` is
- * how messages call it: "message". */
+/* Appends the value at `index`. `root` is the name of the value in errors, such as "message". Raises no Lua error.
+ * Returns false if the value cannot be written or takes too long (fli_lua_budget_over). */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
 /* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
 bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
                              fli_lua_refusal *why);
 
-/* The value at `index` as a payload, in `bytes` if it needs them. */
+/* Makes a payload of the value at `index`; uses `bytes` if the value needs them. */
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
-/* What the next values read by this thread may refer to; NULL: nothing. */
+/* Sets the blocks that the next values read by this thread may refer to; NULL: none. */
 void fli_lua_attach(const fli_lua_refs *refs);
-/* And which functions: the list at `list` on the stack, whose first is number 0. */
+/* Sets the functions that they may refer to: the list at stack index `list`, whose first element is number 0. */
 void fli_lua_attach_functions(int list);
 /* Reads the i-th variable of the function at `index`. */
 bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
 
-/* Pushes the value at *at and moves *at behind it. False, with nothing pushed, when the bytes are not of this form.
- * Raises only memory errors, and that of a spent budget. */
+/* Pushes the value at *at and moves *at behind it. Returns false, with nothing pushed, if the bytes are not of this
+ * form. Raises only memory errors and the error of a spent budget. */
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
-/* What a payload is, before it is read. */
+/* The sort of a message. */
 typedef enum fli_lua_sort {
     FLI_LUA_VALUE,
     FLI_LUA_REQUEST,
@@ -107,16 +109,17 @@ typedef enum fli_lua_sort {
 } fli_lua_sort;
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 
-/* Begins a request or a reply: the mark, the sort and the id; the value follows. */
+/* Begins a request or a reply: writes the mark, the sort and the id; the value follows. */
 bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id);
 
-/* The same as fli_lua_unpack, and what sort of message it is: fli_lua_sort_of. */
+/* Does what fli_lua_unpack() does, and returns the sort of the message. */
 fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id);
 
-/* Pushes what a payload holds: always one value. Bytes with our mark that are not of this form are a string. */
+/* Pushes the value of a payload: always one value. Bytes with our mark that are not of this form are pushed as a
+ * string. */
 void fli_lua_unpack(lua_State *L, const filch_data *data);
 
-/* A pid as a Lua value. Those of this scheduler are light userdata: equal when they are the same process. */
+/* Pushes a pid. Pids of this scheduler are light userdata: they are equal if they name the same process. */
 void fli_lua_push_pid(lua_State *L, filch_pid pid);
 bool fli_lua_to_pid(lua_State *L, int index, filch_pid *pid);
 

@@ -1,7 +1,7 @@
-/* describe.c - messages of Lua processes in words, for the charts of simulated runs: filch_lua_describe.
+/* describe.c - describes messages of Lua processes in words, for the charts of simulated runs: filch_lua_describe.
  *
- * Reads the beginning of what codec.h describes, without a state: a chart keeps no more of a message. What is cut off
- * is "...".
+ * Reads the beginning of the format that codec.h describes, without a Lua state: a chart keeps no more of a message.
+ * "..." stands for what is cut off.
  */
 #include <ctype.h>
 #include <filch_lua.h>
@@ -15,7 +15,7 @@ typedef struct page {
     const uint8_t *at, *end;
     char          *text;
     size_t         used, room;
-    bool           cut; /* the bytes, or the room, have come to their end */
+    bool           cut; /* the bytes or the room for text are used up */
 } page;
 
 static void put_text(page *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,7 +35,7 @@ static void put_text(page *out, const char *format, ...)
     out->used += more;
 }
 
-/* Takes `size` bytes. Returns false if there are not so many: what is left is of no use then. */
+/* Takes `size` bytes. Returns false if there are fewer; the rest is skipped then. */
 static bool take_bytes(page *out, void *to, size_t size)
 {
     if (out->cut || (size_t)(out->end - out->at) < size) {
@@ -61,7 +61,7 @@ static void put_string(page *out, size_t size)
     put_text(out, "\"");
 }
 
-/* An integer of `size` bytes, lowest first, with its sign. */
+/* Writes an integer of `size` bytes, lowest first, with its sign. */
 static void put_int(page *out, size_t size)
 {
     uint64_t bits = 0;
@@ -149,7 +149,7 @@ static void put_value(page *out, int depth)
     else out->cut = true;
 }
 
-/* What is around the value of a request or a reply. */
+/* Describes a request or a reply and its value. */
 static void put_message(page *out)
 {
     static const char *const sorts[] = { "a request, ", "a reply, ", "a refusal, " };

@@ -1,10 +1,10 @@
-/* functions.h - Lua functions that go along when one is started: as upvalues, arguments, or fields of tables among
+/* functions.h - Lua functions that are sent along with a spawn: as upvalues, as arguments, or as fields of tables among
  * these.
  *
  * A function is written as its code, which is attached (message_refs.h), and its variables. Each function is written
- * once, however many refer to it, so one that calls itself is no trouble. A variable that several of them share is
- * written once too, and shared again where it is read: among themselves they go on as before; with those who stay they
- * share nothing.
+ * once, however many values refer to it; so a function that calls itself is no special case. A variable that several
+ * functions share is written once too, and shared again by their copies in the new process. Copies and originals share
+ * nothing.
  */
 #ifndef FLI_LUA_FUNCTIONS_H
 #define FLI_LUA_FUNCTIONS_H
@@ -24,31 +24,34 @@ typedef struct fli_lua_variable {
     uint8_t     index;
 } fli_lua_variable;
 
-/* What has been written so far. Number 0 is the function that is started. The first few need no memory. */
+/* The functions and variables written so far. Number 0 is the function that is started. The first few entries are
+ * stored in the struct itself. */
 typedef struct fli_lua_functions {
     const void      **closures;
     fli_lua_variable *variables;
     uint32_t          count, room, variable_count, variable_room;
-    bool              used; /* somebody refers to one of them */
+    bool              used; /* some value refers to one of the functions */
     const void       *first_closures[FLI_LUA_FUNCTIONS_FIRST];
     fli_lua_variable  first_variables[FLI_LUA_FUNCTIONS_FIRST];
 } fli_lua_functions;
 
-/* `main` NULL: what is started is no function. Stays where it is. */
+/* `main` is the function that is started; NULL: a file or module is started. The struct must not be moved
+ * afterwards. */
 void fli_lua_functions_init(fli_lua_functions *functions, const void *main);
 void fli_lua_functions_fini(fli_lua_functions *functions);
 
-/* The number of a closure or variable that has been written; false: it has not. */
+/* Returns true and the number of a closure or variable that has been written; false if it has not been written. */
 bool fli_lua_function_find(const fli_lua_functions *functions, const void *closure, uint32_t *number);
 const fli_lua_variable *fli_lua_variable_find(const fli_lua_functions *functions, const void *id);
-/* False: no memory. */
+/* Returns false if memory is short. */
 bool fli_lua_function_add(fli_lua_functions *functions, const void *closure, uint32_t *number);
 bool fli_lua_variable_add(fli_lua_functions *functions, const void *id, uint32_t function, int index);
 
-/* Which upvalue of the function at `index` is the globals; 0 none. */
+/* Returns the number of the upvalue that holds the globals in the function at `index`; 0: none. */
 int fli_lua_env_of(lua_State *L, int index);
 
-/* Code as something to attach: takes the reference, also when it fails. And back; NULL: it is something else. */
+/* Makes a block to attach from code; takes the reference to the code, also on failure. fli_lua_code_unwrap() returns
+ * the code of such a block, or NULL if the block is something else. */
 filch_err              fli_lua_code_wrap(struct filch_lua_code *code, filch_data *out);
 struct filch_lua_code *fli_lua_code_unwrap(const filch_data *data);
 

@@ -7,7 +7,8 @@ enum { ROOM_FIRST = 4, LOOK_BACK = 8 };
 
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number)
 {
-    /* The same one again is mostly one of the last. If it is not, it is held twice. */
+    /* If the block was added before, it is usually among the last ones. A block that is not found there is held
+     * twice. */
     for (uint32_t i = refs->count; i-- > 0 && i + LOOK_BACK >= refs->count;) {
         if (filch_raw(&refs->at[i]) != filch_raw(block)) continue;
         *number = i;
@@ -33,7 +34,7 @@ void fli_lua_refs_fini(fli_lua_refs *refs)
     *refs = (fli_lua_refs){ .at = NULL };
 }
 
-/* `user` of the payload: its references. */
+/* Frees the payload; `user` is its fli_lua_refs. */
 static void free_with_refs(void *user, void *bytes, size_t size)
 {
     (void)size;

@@ -1,8 +1,8 @@
 /* message_refs.h - a message that refers to blocks of memory instead of holding copies of them.
  *
- * The bytes of such a message name blobs and long strings by number; the blocks themselves are attached to the payload,
- * each with a reference of its own, and are given back with it, whether anybody has read it or not. A payload is known
- * to have them by who frees it (filch_shared_user), never by its bytes: so bytes that somebody made up refer to
+ * The bytes of such a message name blobs and long strings by number. The blocks are attached to the payload, each with
+ * a reference of its own, and are dropped together with it, whether the message was read or not. A payload with
+ * references is recognized by its free function (filch_shared_user), never by its bytes: so forged bytes refer to
  * nothing.
  */
 #ifndef FLI_LUA_MESSAGE_REFS_H
@@ -13,24 +13,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Blocks, each held once. */
+/* A list of blocks, with one reference to each. */
 typedef struct fli_lua_refs {
     filch_data *at;
     uint32_t    count, room;
     size_t      bytes; /* of all of them */
 } fli_lua_refs;
 
-/* Holds `block`, or finds it held already: its number. False: no memory. */
+/* Adds `block` with a reference, or finds it in the list, and returns its number in *number. Returns false if memory
+ * is short. */
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number);
 void fli_lua_refs_fini(fli_lua_refs *refs);
 
-/* Bytes (malloc's) and references as one payload, with one reference to it. Takes both when it returns true. */
+/* Makes one payload of bytes (allocated by malloc) and references, and gives *out one reference to it. Takes both if
+ * it returns true; returns false if memory is short. */
 bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
 
-/* What is attached to a payload; NULL: nothing. */
+/* Returns the blocks attached to a payload, or NULL if there are none. */
 const fli_lua_refs *fli_lua_message_refs(const filch_data *data);
 
-/* The bytes of a payload with all that it refers to: what it costs to hold. */
+/* Returns the bytes of a payload and of all blocks that it refers to: the memory that it keeps alive. */
 size_t fli_lua_message_weight(const filch_data *data);
 
 #endif

@@ -6,16 +6,17 @@
 #include "lua/host/host.h"
 #include "port/clock.h"
 
-/* In a simulation: how often a step may be found where it cannot yield, and after how many instructions it is looked
- * for on average. */
+/* In a simulation: UNYIELDING_MAX is how often the hook may find a step where it cannot yield, before the budget is
+ * spent; COUNT is the average number of instructions between two of these checks. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
-/* Bytes of the C stack between the beginning of a step and the innermost coroutine that is closed. Above it Lua may
- * nest 200 C calls, with up to 5 KiB each (log.info inside __tostring). A worker's stack has 2 MiB at the least
- * (port/thread.c). */
+/* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed.
+ * Above them Lua may nest 200 C calls of up to 5 KiB each (log.info inside __tostring). A worker's stack has at
+ * least 2 MiB (port/thread.c). */
 enum { CLOSE_STACK_MAX = 128 << 10 };
 
-/* Honest walks are as long as memory allows, on slow processors too. */
+/* How many times `runaway_ns` a walk may take: a legitimate walk is as long as the memory limit allows, also on a
+ * slow processor. */
 enum { WALK_TIMES = 4 };
 #define WALK_MEMORY (UINT64_C(16) << 20)
 
@@ -23,14 +24,14 @@ enum { WALK_TIMES = 4 };
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway) fli_lua_preempt_arm(L); /* what is closed on the way out ends at its first instruction */
+    if (p->runaway) fli_lua_preempt_arm(L); /* ends a __close handler at its first instruction */
     return lua_error(L);
 }
 
 static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
 {
     if (p->spent == NULL) p->spent = words;
-    p->runaway = true; /* before anything that may fail for want of memory */
+    p->runaway = true; /* set first: everything below may fail for lack of memory */
     fli_lua_preempt_arm(L);
 }
 
@@ -44,7 +45,8 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
     return luaL_error(L, "%s", words);
 }
 
-/* By the thread's own time: one that had to wait for a processor has not used it. */
+/* Returns true if the process has used `times` times `runaway_ns` of its thread's processor time. Time in which the
+ * thread waited for a processor does not count. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {
@@ -74,8 +76,8 @@ bool fli_lua_budget_due(lua_State *L)
     return false;
 }
 
-/* Whether `p` has been at it for longer than a slice. Before its first step nothing watches it: what a spawn takes
- * along is read there. */
+/* Returns true if `p` has run for longer than a slice. Before its first step (when the values given to a spawn are
+ * read) the watchdog does not see the process. */
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;

@@ -1,18 +1,20 @@
 /* preempt.c - see preempt.h.
  *
- * Why the watchdog may call lua_sethook while the owner runs the state. It does three things (Lua 5.4, ldebug.c):
- *   1. writes the hook, two counts and the mask: each one word that is read whole. At worst the hook is called once
- * more or once less; the next look repairs it.
- *   2. walks from the newest active call to the oldest. These records are allocated and freed by our allocator only;
- * whoever frees passes the gate (heap.c). So no record goes away during the walk, nor does a coroutine, or the state:
- * the end of a step passes the gate too.
- *   3. writes a flag, `trap`, into those that are calls of Lua functions. Between the look and the write such a call
- * may have returned, and its record may serve a call of a C function. There the same bytes belong to lua_pcallk, which
- * keeps the former error handler in them as long as the call is active, and nobody else. All our calls of it with a
- * continuation pass the gate first (fli_lua_preempt_settle), and a function of the embedder is told to
- * (filch_lua_settle). An owner that passed before the gate was held has made its record one of a C call before that,
- * and the barrier of holding lets the watchdog see it. Without lua_pcallk the flag is harmless: Lua clears a trap for
- * which there is no hook.
+ * Why the watchdog may call lua_sethook while the owner runs the state. lua_sethook does three things (Lua 5.4,
+ * ldebug.c):
+ *   1. It writes the hook, two counts and the mask. Each is one word that is read whole. At worst the hook is called
+ * once more or once less; the next check of the watchdog repairs that.
+ *   2. It walks over the records of active calls, from the newest to the oldest. Only our allocator frees these
+ * records, and it passes the safepoint before (heap.c). So no record is freed during the walk; neither is a coroutine
+ * or the state, because the end of a step passes the safepoint too.
+ *   3. It writes a flag, `trap`, into the records of Lua functions. Between the test and the write the function may
+ * have returned, and its record may have been reused for a C function. In such a record the bytes of `trap` are used by
+ *      lua_pcallk only, which keeps the previous error handler there while its call is active. All our calls of
+ *      lua_pcallk with a continuation pass the safepoint first (fli_lua_preempt_settle); functions of the embedder are
+ *      required to do that too (filch_lua_settle).
+ * An owner that passed before the safepoint was held had turned its record into that of a C function before, and the
+ * barrier of the holder makes this visible to the watchdog. Without lua_pcallk the flag is harmless: Lua clears a trap
+ * for which there is no hook.
  */
 #include "lua/preempt/preempt.h"
 
@@ -30,12 +32,13 @@
 #include "port/random.h"
 #include "port/thread.h"
 
-/* In a simulation: up to 2^LONGEST instructions until a step is interrupted (2,048 on average), and how often a job may
- * be looked at. Otherwise instructions between two looks at the clock: about a tenth of a millisecond. AGAIN_COUNT:
- * instructions after which a step that could not yield is looked at again: some microseconds. */
+/* LONGEST and JOB_MAX are for simulations: a step is interrupted after up to 2^LONGEST instructions (2,048 on
+ * average), and a job ends after the hook has run JOB_MAX times in it. TIMED: instructions between two readings of
+ * the clock, about 0.1 ms (FILCH_LUA_WATCH_COUNT). AGAIN_COUNT: instructions after which the hook runs again in a
+ * step that could not yield, some microseconds. */
 enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
-/* What this thread runs, for the handler; and its runner, as long as the host is the same. */
+/* For the signal handler: what this thread runs. Also the thread's runner, valid while `serial` is that of the host. */
 static __thread struct {
     fli_lua_proc *volatile running;
     fli_lua_runner *runner;
@@ -44,8 +47,8 @@ static __thread struct {
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------- */
 
-/* A job does not yield: nobody else wants its thread. It goes on, unless its result has become useless; in a simulation
- * it runs where everything does, and must come to an end. */
+/* A job does not yield, because no other job needs its thread. It continues unless its result is no longer wanted.
+ * In a simulation a job runs on the only thread, so it is ended after JOB_MAX hooks. */
 void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
 {
     bool too_long = p->simulated && ++p->counted.unyielding >= JOB_MAX;
@@ -53,7 +56,7 @@ void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
     (void)fli_lua_budget_stop(L, p, too_long ? "ran for too long in a simulation" : "stopped");
 }
 
-/* How long the step has taken, for those that count. The first look is the beginning. */
+/* Returns how long the step has taken, for states with a counting hook. The time starts at the first call in a step. */
 static uint64_t counted_ns(fli_lua_proc *p)
 {
     uint64_t now = fli_clock_ns();
@@ -67,9 +70,9 @@ bool fli_lua_preempt_late(fli_lua_proc *p)
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 
-/* In a simulation: instructions until the next interruption. Each power of two is as likely to be the longest it may
- * be: so every point of a program is interrupted under some seed, several that lie close together too, and long
- * computations come to their end. */
+/* In a simulation: draws the instructions until the next interruption. Each power of two up to 2^LONGEST is equally
+ * likely as the upper bound: so under some seed each point of a program is interrupted, also several points close
+ * together, and long computations still finish. */
 static int draw_count(fli_lua_proc *p)
 {
     if (p->lua->opt.count != 0) return (int)p->lua->opt.count;
@@ -88,7 +91,8 @@ static void hook(lua_State *L, lua_Debug *ar)
         fli_lua_preempt_now(L, p);
         return;
     }
-    if (!p->simulated && !fli_lua_preempt_late(p)) return; /* it was meant for a step that has ended by itself */
+    if (!p->simulated && !fli_lua_preempt_late(p))
+        return; /* the hook was meant for a step that has ended in the meantime */
     if (p->no_yield == 0 && lua_isyieldable(L)) {
         p->why = FLI_LUA_BY_PAUSE;
         fli_add_rlx(&p->lua->interrupted, 1);
@@ -96,8 +100,8 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* Soon again, and not at the same place of a loop each time: as soon as a yield can pass, it yields. The next look
-     * of the watchdog may find it where it cannot once more, and so on until its budget is spent. */
+    /* The hook runs again soon, and not at the same place of a loop each time, so the step yields as soon as Lua can
+     * yield. If it cannot for long, the budget is spent. */
     if (p->runner != NULL) {
         p->drawn = fli_prng_mix(p->drawn + 1);
         lua_sethook(L, hook, LUA_MASKCOUNT, AGAIN_COUNT + (int)(p->drawn % AGAIN_COUNT));
@@ -109,8 +113,9 @@ void fli_lua_preempt_arm(lua_State *L)
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Setting it walks over all active calls, of which there may be a million, so not each time; now and then, in case one
- * that was just being removed has left half of it. */
+/* Sets the hook in the state of `p`. lua_sethook walks over all active calls, of which there may be a million, so it
+ * is not called at each check of a late step; it is called now and then, in case the hook was removing itself at the
+ * same time and was left half set. */
 static void set_hook(const fli_lua_proc *p)
 {
     lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
@@ -118,7 +123,7 @@ static void set_hook(const fli_lua_proc *p)
     if (lua_gethookmask(L) == 0 || fli_load_rlx(&p->runner->late) % AGAIN == 0) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* The signal's handler: on the thread that runs the state, between two of its machine instructions. */
+/* Signal handler: runs on the thread that runs the state, between two machine instructions of it. */
 static void interrupt(void)
 {
     set_hook(this_thread.running);
@@ -146,11 +151,12 @@ static void interrupt_runner(const struct filch_lua *lua, fli_lua_runner *runner
         return;
     }
     fli_lua_safepoint_hold(&runner->safepoint);
-    set_hook(fli_load_acq(&runner->proc)); /* PAIR lua.runs, acquire half: what is in it */
+    set_hook(fli_load_acq(&runner->proc)); /* PAIR lua.runs, acquire half: the contents of the process */
     fli_lua_safepoint_release(&runner->safepoint);
 }
 
-/* Looks at all runners. True: one of them has done something since the last time, or is in a step. */
+/* Checks all runners for late steps. Returns true if any of them has run a step since the last check or is in a
+ * step. */
 static bool look(struct filch_lua *lua)
 {
     bool busy = false;
@@ -171,9 +177,9 @@ static void pause_ns(fli_lua_watchdog *watchdog, uint64_t ns)
     while (!watchdog->stop && fli_cond_wait_until(&watchdog->wake, &watchdog->lock, until)) {}
 }
 
-/* No thread was in a step for a while. Says so, and looks once more: a step that has begun without reading that is seen
- * here, because holding the gate is a barrier for both sides (safepoint.h). Every step that begins later reads it, and
- * wakes the watchdog. */
+/* Called when no thread has been in a step for a while. Holds the safepoint `asleep` and checks once more. A step
+ * that began without seeing `asleep` held is found by this check, because holding is a barrier for both sides
+ * (safepoint.h). A step that begins later sees it held and wakes the watchdog. */
 static void fall_asleep(struct filch_lua *lua)
 {
     fli_lua_watchdog *watchdog = &lua->watchdog;
@@ -244,7 +250,8 @@ void fli_lua_watchdog_fini(struct filch_lua *lua)
 
 /* ---- around a step ------------------------------------------------------------------------------------------- */
 
-/* This thread's runner of the host: known already, or a new one. NULL without memory: then nobody watches. */
+/* Returns this thread's runner of the host, an existing or a new one. Returns NULL if there is no memory: then the
+ * watchdog does not see the step. */
 static fli_lua_runner *find_runner(struct filch_lua *lua)
 {
     fli_lua_watchdog *watchdog = &lua->watchdog;
@@ -273,7 +280,7 @@ static void wake(fli_lua_watchdog *watchdog)
     fli_mutex_unlock(&watchdog->lock);
 }
 
-/* From now on the thread runs `p`. */
+/* Records that the thread runs `p`. */
 static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
 {
     p->runner = runner;
@@ -282,8 +289,8 @@ static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
     fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
 }
 
-/* It runs `next` instead, or nothing: `p` may be freed. Whoever has read p holds the gate, and is waited for; whoever
- * comes later does not read it. */
+/* Records that the thread runs `next`, or nothing if NULL: `p` may then be freed. If the watchdog has read `p`, it
+ * holds the safepoint, and this waits for it. A later check does not read `p`. */
 static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
@@ -328,7 +335,8 @@ void fli_lua_preempt_return(fli_lua_proc *p, fli_lua_proc *of)
     if (of->runner != NULL) {
         this_thread.running = of;
         run_no_more(of->runner, p, of);
-        /* The watchdog saw the other one only: whoever lends again and again would never be interrupted. */
+        /* The watchdog set the hook in the other state only. Without this, a process that lends its step again and
+         * again would never be interrupted. */
         lua_State *L = fli_load_rlx(&of->running);
         if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_preempt_arm(L);
     }

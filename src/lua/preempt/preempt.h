@@ -1,17 +1,19 @@
-/* preempt.h - no Lua process keeps a worker for itself: a step that runs too long is interrupted and goes on later.
+/* preempt.h - interrupts a Lua step that runs too long, so that no Lua process keeps a worker for itself; the step
+ * continues later.
  *
- * A hook that counts instructions would do, and would make all code twice as slow. So there is none while a process
- * behaves. A thread of the host, the watchdog, looks twice a slice whether a worker is still in the same step. When a
- * step has taken a slice, the watchdog sets a hook in the state that runs there; the hook removes itself and yields.
+ * A hook that counts instructions would do that, but makes all code twice as slow. So no hook is set while a process
+ * keeps within its slice. A thread of the host, the watchdog, checks twice per slice whether a worker is still in the
+ * same step. When a step has taken a slice, the watchdog sets a hook in the state that runs there. The hook removes
+ * itself and yields.
  *
- * Setting it is lua_sethook, called on a state that another thread runs. Lua means it to be called in the middle of
- * anything, by a signal handler of the same thread; what is different here, and why it is safe, is in preempt.c. With
- * option `signal` it is such a handler that calls it, on the thread itself.
+ * The watchdog calls lua_sethook on a state that another thread runs. Lua allows this call at any point of the
+ * execution, from a signal handler of the same thread; why it is also safe from another thread is shown in preempt.c.
+ * With option `signal`, a signal handler on the thread itself makes the call.
  *
- * Where Lua cannot yield the step goes on for a while, and then the process ends: budget.h.
+ * Where Lua cannot yield, the step goes on until its budget is spent, and then the process ends: budget.h.
  *
- * In a simulation there is no watchdog: there every state has a counting hook, so that a run is the same each time. The
- * same hook serves hosts that want no thread (FILCH_LUA_WATCH_COUNT); then the clock decides. Design:
+ * In a simulation there is no watchdog: each state has a counting hook, so that a run can be repeated. The counting
+ * hook also serves hosts that want no extra thread (FILCH_LUA_WATCH_COUNT); it then reads the clock. Design:
  * docs/design/lua/preemption.md.
  */
 #ifndef FLI_LUA_PREEMPT_H
@@ -30,23 +32,24 @@
 struct filch_lua;
 struct fli_lua_proc;
 
-/* Looks that have found the same step, until it is late: the first of them came up to half a slice after it began. */
+/* Number of checks that must find the same step before it counts as late. The first check may come half a slice
+ * after the beginning of the step. */
 enum { FLI_LUA_LATE = 2 };
 
-/* A thread that runs processes of this host, or jobs. */
+/* One for each thread that runs processes or jobs of this host. */
 typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
-    fli_lua_safepoint      safepoint; /* passed by that thread, held by the watchdog */
-    /* Odd while a step runs; another number for each.  writes: that thread.  reads: the watchdog. */
+    fli_lua_safepoint      safepoint; /* the owner is that thread, the holder is the watchdog */
+    /* Odd while a step runs; each step has another number.  writes: that thread.  reads: the watchdog. */
     FLI_ATOMIC(uint64_t) turn;
-    /* What it runs; NULL: nothing.  writes: that thread.  reads: the watchdog, while it holds the gate.  PAIR lua.runs
-     */
+    /* The process that the thread runs; NULL: none.  writes: that thread.  reads: the watchdog, while it holds the
+     * safepoint.  PAIR lua.runs */
     FLI_ATOMIC(struct fli_lua_proc *) proc;
-    /* How many looks have found this step again.  writes: the watchdog, and that thread, which begins at 0.  reads:
+    /* How many checks have found the current step.  writes: the watchdog; that thread, which sets it to 0.  reads:
      * both. */
     FLI_ATOMIC(uint32_t) late;
-    uint64_t seen; /* the watchdog's own: the turn when it last looked */
+    uint64_t seen; /* used by the watchdog only: `turn` at its last check */
 } fli_lua_runner;
 
 typedef struct fli_lua_watchdog {
@@ -57,40 +60,42 @@ typedef struct fli_lua_watchdog {
     bool            strict; /* the kind of gates */
     fli_lua_runner *runners;
     uint64_t        serial; /* no two hosts have the same, ever */
-    /* Held while the watchdog waits to be woken by a step: either the watchdog sees the turn of a step that has begun,
-     * or the step sees that it is held. Held by the watchdog, released by it and by the step that wakes it, under the
-     * lock. */
+    /* Held while the watchdog sleeps until a step wakes it: either the watchdog sees the turn of a step that has
+     * begun, or the step sees that this is held. The watchdog holds it. It is released under the lock, by the
+     * watchdog or by the step that wakes it. */
     alignas(FLI_LINE) fli_lua_safepoint asleep;
 } fli_lua_watchdog;
 
 filch_err fli_lua_watchdog_init(struct filch_lua *lua);
 void      fli_lua_watchdog_fini(struct filch_lua *lua);
 
-/* Around the Lua part of a step. A step may run inside another one's send, in a simulation: *before keeps its place. */
+/* Called before and after the Lua part of a step. In a simulation a step may run inside the send of another step:
+ * *before keeps that other process until the end. */
 void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
-/* Inside the step of `of`, another state runs for a while. */
+/* Called around code in another state, `p`, that runs inside the step of `of` for a while. */
 void fli_lua_preempt_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
 void fli_lua_preempt_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 
-/* Whether this step has taken longer than a slice: for calls that can let others run by themselves. */
+/* Returns true if this step has taken longer than a slice: for calls that can yield by themselves. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 {
     return runner != NULL && fli_load_rlx(&runner->late) >= FLI_LUA_LATE;
 }
 
-/* Before lua_pcallk with a continuation, which keeps something where a hook that is being set would write. */
+/* To be called before lua_pcallk with a continuation, which stores a value where a hook that is being set would
+ * write. */
 void fli_lua_preempt_settle(struct fli_lua_proc *p);
 
-/* Whether the step that p runs has taken its slice. */
+/* Returns true if the step that `p` runs has taken its slice. */
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
-/* Sets the hook in L for the next instruction. */
+/* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);
-/* In a job, which does not yield: raises an error if its result has become useless. */
+/* Called in a job, which does not yield: raises an error if the job's result is no longer wanted. */
 void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);
 
-/* Sets the counting hook, if this state needs one. */
+/* Sets the counting hook if this state needs one. */
 void fli_lua_preempt_count(struct fli_lua_proc *p);
 
 #endif
