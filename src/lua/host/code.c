@@ -161,7 +161,7 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
 
 enum { KNOWN = 8 };
 
-/* The last functions that the process started, with their code. The key is the prototype, whose address does not
+/* The last functions that the process started, with their code. The key is the address of the prototype, which does not
  * change: one closure of it is anchored in the registry. */
 typedef struct fli_lua_known {
     const void   *protos[KNOWN];

@@ -2,8 +2,8 @@
  * filch_lua_reload.
  *
  * As in Erlang, the code that a name refers to does not change when the file changes: a process that is started while
- * the file is being edited gets the same code as all others. filch_lua_reload checks all known files. A file whose
- * bytes have changed is compiled. If that succeeds, its name refers to the new code: for new processes, for restarted
+ * the file is being edited gets the same code as all others. filch_lua_reload checks all known files. A file with
+ * changed bytes is compiled. If that succeeds, its name refers to the new code: for new processes, for restarted
  * children, and for processes that asked to be upgraded (process.upgradable), which get a message.
  */
 #ifndef FLI_LUA_FILES_H

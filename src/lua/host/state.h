@@ -8,7 +8,9 @@
  * A template is a state in one chunk, ready to run some code. A copy of it at another address, with every pointer into
  * the chunk adjusted, is a state too. Which words are pointers is found by comparing states made at different places:
  * they differ in the pointers only. If they differ in another word, no template is made, and processes are created the
- * ordinary way. So nothing here depends on how Lua lays out its memory. Design: docs/design/lua/states.md.
+ * ordinary way. So nothing here depends on how Lua lays out its memory.
+ *
+ * Design: docs/design/lua/states.md.
  */
 #ifndef FLI_LUA_STATE_H
 #define FLI_LUA_STATE_H
@@ -33,7 +35,7 @@ size_t fli_lua_proto_word(void);
  * short. */
 struct fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed);
 
-/* Creates a process whose state has its libraries, with the function of the code on the stack. Returns NULL if
+/* Creates a process with a state that has its libraries, with the function of the code on the stack. Returns NULL if
  * memory is short; *status is then LUA_ERRMEM if the limit of the process was reached. */
 struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_code *code, size_t memory_max,
                                        uint32_t seed, int *status);

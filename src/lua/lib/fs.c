@@ -8,10 +8,10 @@
 #include "lua/lib/streams.h"
 #include "lua/stdlib/checks.h"
 
-/* A directory whose names are longer than this is refused: they become a table without a pause. */
+/* A directory with more bytes of names than this is refused: the names become a table without a pause. */
 #define NAMES_MAX ((size_t)1 << 20)
 
-/* fs.open(path [, mode as io.open's]) -> stream */
+/* fs.open(path [, mode as for io.open]) -> stream */
 static int fs_open(lua_State *L)
 {
     static const char *const modes[] = { "r", "w", "a", "r+", "w+", "a+", NULL };
@@ -73,7 +73,7 @@ static int fs_stat(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_stat(p->out, tag, path, 0), FLI_LUA_AS_INFO);
 }
 
-/* fs.list(path) -> names, in order */
+/* fs.list(path) -> names, sorted */
 static int fs_list(lua_State *L)
 {
     const char   *path = fli_lua_check_text(L, 1);

@@ -1,12 +1,11 @@
-/* json.c - the library `json`: text for Lua values, and back.
+/* json.c - the library `json`: writes Lua values as JSON text, and reads them back.
  *
- *     json.encode(value) -> text             raises an error when something in it has no JSON
+ *     json.encode(value) -> text             raises an error if a value in it has no JSON form
  *     json.decode(text) -> value | nil, why  why names the place: "byte 17: ..."
- *     json.decode(text, null)                what null becomes instead of json.null; nil: it is left out
+ *     json.decode(text, null)                the value for null, instead of json.null; nil: null fields are left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the
- * empty one, an object, whose keys are strings or whole numbers. What was read from an array is a list. json.null is
- * null.
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h). Any other table, also an
+ * empty one, is an object; its keys are strings or whole numbers. An array is read as a list. json.null is null.
  */
 #include <lauxlib.h>
 #include <math.h>
@@ -24,12 +23,12 @@
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the text, and for each open table the table and the key
- * that was last. So a long one can be left and entered again. */
+/* The stack while a value is written: the value, the state, the text, and for each open table the table and its last
+ * key. So a long call can be suspended and resumed. */
 enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
 typedef struct open_table {
-    lua_Integer at, length; /* of an array; of an object the number of fields so far, and -1 */
+    lua_Integer at, length; /* of an array: position and length; of an object: number of fields so far, and -1 */
 } open_table;
 
 typedef struct encoder {
@@ -83,7 +82,8 @@ static void encode_number(lua_State *L, int index)
     add(L, text, strlen(text));
 }
 
-/* The length, if the keys are 1 to n and no others; else -1. An empty table is an array if it is a list. */
+/* Returns the length if the keys are 1 to n and no others, otherwise -1. An empty table is an array only if it is
+ * marked as a list. */
 static lua_Integer array_length(lua_State *L, int index)
 {
     lua_Integer length = (lua_Integer)lua_rawlen(L, index), count = 0;
@@ -108,7 +108,7 @@ static void encode_open(lua_State *L, encoder *e)
     add(L, length >= 0 ? "[" : "{", 1);
 }
 
-/* Writes the value on top and takes it off; a table stays, and is open from now on. */
+/* Writes the value on top of the stack and pops it. A table stays there, and is open from then on. */
 static void encode_value(lua_State *L, encoder *e)
 {
     size_t      size;
@@ -131,7 +131,7 @@ static void encode_value(lua_State *L, encoder *e)
     lua_pop(L, 1);
 }
 
-/* The name of a field: the key below the value on top. */
+/* Writes the name of a field: the key below the value on top of the stack. */
 static void encode_key(lua_State *L)
 {
     size_t size;
@@ -139,13 +139,14 @@ static void encode_key(lua_State *L)
         luaL_error(L, "json.encode: a key must be a string or a whole number");
     }
     lua_pushvalue(L, -2);
-    const char *text = lua_tolstring(L, -1, &size); /* a number becomes its digits */
+    const char *text = lua_tolstring(L, -1, &size); /* a number is converted to its digits */
     encode_string(L, text, size);
     lua_pop(L, 1);
     add(L, ":", 1);
 }
 
-/* Pushes the next value of the innermost table, its separator and name written. Returns false if there is none. */
+/* Writes separator and name of the next value of the innermost table, and pushes the value. Returns false if there
+ * is none. */
 static bool encode_next(lua_State *L, open_table *open)
 {
     int table = lua_gettop(L) - 1;
@@ -206,15 +207,15 @@ typedef struct reader {
     const char *why;
 } reader;
 
-/* On the stack of json.decode: what null becomes, the metatable of lists, and the state; then the open tables, each
- * object with the key whose value is read. So a long text can be left and entered again. */
+/* The stack of json.decode: the value for null, the metatable of lists, the state; then the open tables, each object
+ * with the key of the value being read. So a long call can be suspended and resumed. */
 enum { NULL_AT = 2, LIST_AT = 3, DECODER_AT = 4 };
 
 typedef struct decoder {
-    size_t      at; /* in the text, where it was left */
+    size_t      at; /* position in the text when it was suspended */
     int         depth;
     unsigned    rounds;
-    lua_Integer count[FLI_LUA_DEPTH_MAX + 2]; /* of the open tables: elements of an array; -1: an object */
+    lua_Integer count[FLI_LUA_DEPTH_MAX + 2]; /* for each open table: number of elements of an array; -1: an object */
 } decoder;
 
 static bool fail(reader *r, const char *why)
@@ -223,7 +224,7 @@ static bool fail(reader *r, const char *why)
     return false;
 }
 
-/* Whether one of `set` is next; then it is taken. */
+/* Skips the next character if it is one of `set`. Returns true if it was. */
 static bool skip_one(reader *r, const char *set)
 {
     if (r->at == r->end || *r->at == '\0' || strchr(set, *r->at) == NULL) return false;
@@ -310,7 +311,7 @@ static bool read_escape(reader *r, luaL_Buffer *out)
     return true;
 }
 
-/* Behind the first quote. */
+/* Reads a string; the opening quote has been read. */
 static bool read_string(lua_State *L, reader *r)
 {
     luaL_Buffer out;
@@ -330,7 +331,7 @@ static bool read_string(lua_State *L, reader *r)
     return fine;
 }
 
-/* How many digits are next; they are taken. */
+/* Skips digits and returns their number. */
 static size_t skip_digits(reader *r)
 {
     size_t count = 0;
@@ -338,7 +339,7 @@ static size_t skip_digits(reader *r)
     return count;
 }
 
-/* The text is no string that ends with a zero yet; a long one becomes a string of Lua's for a while. */
+/* The digits do not end with a zero byte. Short ones are copied; long ones are made a Lua string for the conversion. */
 static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
 {
     char        brief[64];
@@ -350,7 +351,7 @@ static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
     return true;
 }
 
-/* What JSON calls a number; Lua takes these and more. Its digits may be any number. */
+/* Reads a number as JSON defines it; Lua accepts more forms. The number of digits is not limited. */
 static bool read_number(lua_State *L, reader *r)
 {
     const char *from = r->at;
@@ -375,7 +376,7 @@ static bool read_key(lua_State *L, reader *r)
     return true;
 }
 
-/* Pushes a table. *whole: it is empty, and over. */
+/* Pushes a table. *whole: it is empty and complete. */
 static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *whole)
 {
     lua_newtable(L);
@@ -389,7 +390,7 @@ static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *who
     return array || read_key(L, r);
 }
 
-/* Pushes a value. *whole: it is over; otherwise a table was opened, and a value is next. */
+/* Pushes a value. *whole: it is complete; otherwise a table was opened, and a value comes next. */
 static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
 {
     *whole = true;
@@ -407,8 +408,8 @@ static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
     }
 }
 
-/* Puts the value on top where it belongs, and closes what ends behind it. Afterwards a value is next, or nothing is
- * open. */
+/* Puts the value on top of the stack into its table, and closes tables that end behind it. Afterwards a value comes
+ * next, or no table is open. */
 static bool put_value(lua_State *L, reader *r, decoder *d)
 {
     while (d->depth > 0) {

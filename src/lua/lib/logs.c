@@ -1,11 +1,11 @@
-/* logs.c - the library `log`: one line per call, with the time, the level, the process and fields.
+/* logs.c - the library `log`: writes one line per call, with the time, the level, the process and fields.
  *
  *     log.info("paid", { order = 17 })   ->   2026-11-16T12:00:00.000345Z info <4.1> shop.lua: paid order=17
  *
- * A line is one line whatever was logged: control characters are escaped, so that no logged text can pass for another
- * line. Values with spaces or quotes are quoted. Fields are in the order of their names; tables inside are written to a
- * depth of DEPTH_MAX, FIELDS_MAX of each. A line is cut at LINE_MAX bytes. In a simulation the time is the virtual one,
- * in seconds.
+ * Each call writes exactly one line: control characters are escaped, so that no logged text can look like another line.
+ * Values with spaces or quotes are quoted. Fields are sorted by name. Tables inside are written to a depth of
+ * DEPTH_MAX, with at most FIELDS_MAX fields each. A line is cut at LINE_MAX_BYTES. In a simulation the time is the
+ * virtual time in seconds.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -25,8 +25,7 @@ enum { DEPTH_MAX = 4, FIELDS_MAX = 100, LINE_FIRST = 512, LINE_MAX_BYTES = 64 <<
 
 /* ---- the line ----------------------------------------------------------------------------------------------- */
 
-/* Text under way; its bytes are a userdata at the place `slot` of the stack, so that an error on the way leaks nothing.
- */
+/* The line being written. Its bytes are a userdata at stack index `slot`, so that an error leaks nothing. */
 typedef struct line {
     lua_State *L;
     int        slot;
@@ -75,7 +74,7 @@ static void add_escaped(line *l, const char *text, size_t size, bool quoted)
     }
 }
 
-/* Returns true if the end of a value would not be seen without quotes. */
+/* Returns true if the end of the value could not be recognized without quotes. */
 static bool needs_quotes(const char *text, size_t size)
 {
     for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* no more of it is written */
@@ -94,7 +93,7 @@ static void add_word(line *l, const char *text, size_t size)
 
 /* ---- fields ------------------------------------------------------------------------------------------------- */
 
-/* One field: the key is at the place `key` of the stack, its text above it. */
+/* One field: the key is at stack index `key`, its text above it. */
 typedef struct field {
     const char *name;
     size_t      size;
@@ -109,8 +108,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Leaves each key and its text on the stack. Returns how many fields there are, FIELDS_MAX at the most; *more: there
- * are others. */
+/* Pushes each key and its text. Returns the number of fields, at most FIELDS_MAX; *more: there are further fields. */
 static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
 {
     size_t count = 0;
@@ -129,7 +127,7 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
         fields[count].key = lua_gettop(L);
         fields[count].name = luaL_tolstring(L, -1, &fields[count].size);
         count++;
-        lua_pushvalue(L, fields[count - 1].key); /* where lua_next goes on */
+        lua_pushvalue(L, fields[count - 1].key); /* key from which lua_next continues */
     }
     qsort(fields, count, sizeof *fields, compare);
     return count;
@@ -137,7 +135,7 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
 
 static void add_value(line *l, int depth);
 
-/* All fields of the table at `table`, `between` before each but the first. */
+/* Writes all fields of the table at `table`, with `between` before each except the first. */
 static void add_fields(line *l, int table, const char *between, int depth)
 {
     lua_State *L = l->L;
@@ -157,8 +155,7 @@ static void add_fields(line *l, int table, const char *between, int depth)
     lua_settop(L, top);
 }
 
-/* The value on top of the stack, which is removed. A table without a __tostring of its own is written with its fields.
- */
+/* Writes the value on top of the stack and pops it. A table without its own __tostring is written with its fields. */
 static void add_value(line *l, int depth)
 {
     lua_State *L = l->L;

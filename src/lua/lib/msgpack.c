@@ -1,13 +1,13 @@
-/* msgpack.c - the library `msgpack`: MessagePack bytes for Lua values, and back.
+/* msgpack.c - the library `msgpack`: writes Lua values as MessagePack bytes, and reads them back.
  *
- *     msgpack.encode(value) -> bytes                 raises an error when something in it has no MessagePack: which,
- * and where msgpack.decode(bytes) -> value | nil, why      why names the place: "byte 17, at .users[2]: ..."
- *     msgpack.decode(bytes, from) -> value, next     one value of several; `next` is where the following one begins
- *     msgpack.decode(bytes, from, null)              what nil becomes instead of msgpack.null; nil: it is left out
+ *     msgpack.encode(value) -> bytes                raises an error that names a value without MessagePack form
+ *     msgpack.decode(bytes) -> value | nil, why     why names the place: "byte 17, at .users[2]: ..."
+ *     msgpack.decode(bytes, from) -> value, next    one value of several; `next` is where the following one begins
+ *     msgpack.decode(bytes, from, null)             the value for nil, instead of msgpack.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h); any other one, also the
- * empty one, a map. Strings are str, blobs are bin; both are read as strings. Integers beyond 63 bits are read as
- * floats. Extension types are not read.
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h). Any other table, also an
+ * empty one, is a map. Strings are written as str, blobs as bin; both are read as strings. Integers beyond 63 bits are
+ * read as floats. Extension types are refused.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* The first byte of each form; below and between them are small integers, lengths of short strings and containers. */
+/* The first byte of each form. The values below and between them are small integers and lengths of short strings,
+ * arrays and maps. */
 enum {
     FIXMAP = 0x80,
     FIXARRAY = 0x90,
@@ -61,20 +62,20 @@ enum {
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the bytes, and for each open table the table and the key
- * that was last. So a long one can be left and entered again, and errors may be raised at any time. */
+/* The stack while a value is written: the value, the state, the bytes, and for each open table the table and its
+ * last key. So a long call can be suspended and resumed, and an error leaks nothing. */
 enum { WRITER = 2, BUFFER = 3, FIRST_TABLE = 4, ROOM_FIRST = 256 };
-/* Values between two looks at the budget; an open table counts for TABLE_ROUNDS, since one that was emptied takes long
- * to walk over. */
+/* Values between two checks of the budget. An open table counts as TABLE_ROUNDS values, since walking over an
+ * emptied table takes long. */
 enum { ROUNDS = 64, TABLE_ROUNDS = 8 };
 
 typedef struct open_table {
-    size_t at, count; /* how many fields were written, and are to be */
+    size_t at, count; /* fields written so far, and fields in total */
     bool   is_array;
 } open_table;
 
 typedef struct writer {
-    lua_State *L; /* of the call: a coroutine is left and entered in itself */
+    lua_State *L; /* state of the call; a coroutine is suspended and resumed in itself */
     uint8_t   *at;
     size_t     size, room;
     int        depth;
@@ -95,7 +96,7 @@ static void make_room(writer *w, size_t more)
     w->room = room;
 }
 
-/* One byte, and the low `count` bytes of a number, highest first. */
+/* Writes one byte, and the low `count` bytes of a number, highest first. */
 static void put_tagged(writer *w, unsigned first, uint64_t number, unsigned count)
 {
     make_room(w, 9);
@@ -140,7 +141,7 @@ static void put_number(writer *w, int index)
     put_tagged(w, FLOAT64, bits, 8);
 }
 
-/* The way to what is written now: the open tables up to `depth`, innermost last. */
+/* Returns the path to the value being written: the open tables up to `depth`, innermost last. */
 static const fli_lua_frame *way_of(const writer *w, fli_lua_frame *frames)
 {
     for (int i = 0; i < w->depth; i++) {
@@ -159,8 +160,8 @@ static void refuse(const writer *w, const char *what)
     luaL_error(w->L, "msgpack.encode: %s: %s", path, what);
 }
 
-/* A length of up to 32 bits: `fix` with it in its low bits while it is below `fix_max`, else behind one of three forms.
- */
+/* Writes a length of up to 32 bits: in the low bits of `fix` if it is below `fix_max`, otherwise behind one of three
+ * tags. */
 static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, unsigned of8, unsigned of16)
 {
     if (length > UINT32_MAX) refuse(w, "too long for MessagePack");
@@ -170,7 +171,7 @@ static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, u
     else put_tagged(w, of16 + 1, length, 4);
 }
 
-/* How many fields; *is_array: their keys are 1 to that. */
+/* Returns the number of fields; *is_array: their keys are 1 to that number. */
 static size_t count_fields(lua_State *L, int index, bool *is_array)
 {
     size_t count = 0, length = lua_rawlen(L, index);
@@ -184,7 +185,7 @@ static size_t count_fields(lua_State *L, int index, bool *is_array)
     return count;
 }
 
-/* Begins the table on top, which stays there. */
+/* Begins the table on top of the stack, which stays there. */
 static void open_written(writer *w)
 {
     lua_State  *L = w->L;
@@ -204,7 +205,7 @@ static void open_written(writer *w)
     lua_pushnil(L); /* before the first key */
 }
 
-/* Writes the value at `index`, which is no table. */
+/* Writes the value at `index`, which is not a table. */
 static void put_value(writer *w, int index)
 {
     lua_State        *L = w->L;
@@ -238,7 +239,7 @@ static void put_value(writer *w, int index)
     refuse(w, text);
 }
 
-/* Pushes the next value of the innermost table, its key written. Returns false if there is none. */
+/* Writes the key of the next value of the innermost table, and pushes the value. Returns false if there is none. */
 static bool push_next(writer *w)
 {
     lua_State  *L = w->L;
@@ -311,14 +312,15 @@ static int msgpack_encode(lua_State *L)
 
 /* ---- decode -------------------------------------------------------------------------------------------------- */
 
-/* A table whose elements are read. Of a map the key is above it on the stack while its value is read (`keyed`). */
+/* A table that is being read. For a map, the key is above it on the stack while its value is read
+ * (`keyed`). */
 typedef struct open_read {
-    uint32_t at, left; /* elements that were read, and are missing */
+    uint32_t at, left; /* elements read so far, and elements missing */
     bool     is_map, keyed;
 } open_read;
 
-/* On the stack of msgpack.decode: what nil becomes, the metatable of lists, and the state; then the open tables. So
- * long bytes can be left and entered again. */
+/* The stack of msgpack.decode: the value for nil, the metatable of lists, the state; then the open tables. So a long
+ * call can be suspended and resumed. */
 enum { NULL_AT = 2, LIST_AT = 3, READER = 4, FIRST_READ = 5 };
 
 typedef struct reader {
@@ -330,13 +332,13 @@ typedef struct reader {
     char           why[256]; /* what is wrong, with the place */
 } reader;
 
-/* The way to what is read now. */
+/* Returns the path to the value being read. */
 static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
 {
     const fli_lua_frame *up = NULL;
     for (int i = 0, index = FIRST_READ; i < r->depth; i++, index++) {
         const open_read *open = &r->open[i];
-        if (open->is_map && !open->keyed) continue; /* the last one: its key is read */
+        if (open->is_map && !open->keyed) continue; /* the innermost map: its key is being read */
         if (open->is_map) index++;
         frames[i] = (fli_lua_frame){ .up = up, .key = open->is_map ? index : 0, .number = (lua_Integer)open->at + 1 };
         up = &frames[i];
@@ -344,7 +346,7 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     return up;
 }
 
-/* Always false. Only the first one counts. */
+/* Records an error; only the first one counts. Always returns false. */
 static bool fail(lua_State *L, reader *r, const char *what)
 {
     fli_lua_frame frames[FLI_LUA_DEPTH_MAX];
@@ -378,8 +380,8 @@ static bool is_key(lua_State *L, int index)
     return type == LUA_TSTRING || type == LUA_TBOOLEAN;
 }
 
-/* Pushes a table; its elements come next. Each takes a byte at least: a count that lies is found before memory is asked
- * for. */
+/* Pushes a table; its elements follow. Each takes at least one byte, so a false count is detected before memory is
+ * allocated. */
 static bool read_table(lua_State *L, reader *r, uint64_t count, bool is_map)
 {
     if (r->depth == FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(L, r, "nested too deep");
@@ -408,7 +410,7 @@ static void push_float(lua_State *L, uint64_t bits, bool wide)
     }
 }
 
-/* `tag` is UINT8 to INT64: the low two bits say how many bytes, 1, 2, 4 or 8. */
+/* Reads an integer. `tag` is UINT8 to INT64: its low two bits encode the number of bytes, 1, 2, 4 or 8. */
 static bool read_int(lua_State *L, reader *r, unsigned tag)
 {
     bool     is_signed = tag >= INT8;
@@ -421,7 +423,7 @@ static bool read_int(lua_State *L, reader *r, unsigned tag)
     return true;
 }
 
-/* Those with a length of their own behind the tag. */
+/* Reads a value with its length behind the tag. */
 static bool read_long(lua_State *L, reader *r, unsigned tag)
 {
     uint64_t size;
@@ -444,7 +446,8 @@ static bool read_long(lua_State *L, reader *r, unsigned tag)
                                   : "an extension type, which Lua has nothing for");
 }
 
-/* Pushes one value, or a table whose elements come next; or leaves anything on the stack, and says why. */
+/* Pushes one value, or a table, which its elements follow. Returns false with the reason recorded; the stack is
+ * undefined then. */
 static bool read_value(lua_State *L, reader *r)
 {
     uint64_t bits;
@@ -476,7 +479,7 @@ static bool read_value(lua_State *L, reader *r)
     }
 }
 
-/* Puts the value on top where it belongs, and closes the tables that it completes. */
+/* Puts the value on top of the stack into its table, and closes the tables that it completes. */
 static bool put_read(lua_State *L, reader *r)
 {
     while (r->depth > 0) {
@@ -496,7 +499,7 @@ static bool put_read(lua_State *L, reader *r)
     return true;
 }
 
-/* Sets the place to read from: `at` of the bytes at 1. */
+/* Sets the position to `at` in the bytes at index 1. */
 static void find_bytes(lua_State *L, reader *r, size_t at)
 {
     size_t            size;
@@ -513,7 +516,8 @@ static int run_decode(lua_State *L, reader *r)
 {
     bool fine;
     do {
-        /* An integer key may be one of many with the same hash: then it takes as long as a hundred thousand others. */
+        /* Integer keys can be chosen to have equal hashes: one insertion then takes as long as a hundred thousand
+         * others. */
         if ((++r->rounds % ROUNDS == 0 || (r->depth > 0 && r->open[r->depth - 1].is_map)) && fli_lua_budget_due(L)) {
             fli_lua_pause(L, r->at - r->begin, go_on_decode);
         }

@@ -1,8 +1,8 @@
-/* nothing.h - values of JSON and MessagePack that Lua has none for: null, and a list that may be empty.
+/* nothing.h - values of JSON and MessagePack that Lua does not have: null, and a list that may be empty.
  *
- * null is one userdata of the state, json.null: it is true in a condition, as everything but nil and false is. A list
- * is a table with a metatable of ours, so that it is written as [] when it is empty; otherwise it is a table like any
- * other.
+ * null is one userdata per state, json.null; it counts as true in a condition, like every value except nil and false. A
+ * list is a table with a metatable of ours, so that it is written as [] when it is empty; otherwise it is an ordinary
+ * table.
  */
 #ifndef FLI_LUA_NOTHING_H
 #define FLI_LUA_NOTHING_H
@@ -10,7 +10,7 @@
 #include <lua.h>
 #include <stdbool.h>
 
-/* Pushes null. Returns 1, as a function of Lua. May raise memory errors. */
+/* Pushes null. Returns 1, so that it can serve as a Lua function. May raise memory errors. */
 int fli_lua_push_null(lua_State *L);
 /* Returns true if the value at `index` is null. Needs one free slot on the stack; raises nothing. */
 bool fli_lua_is_null(lua_State *L, int index);

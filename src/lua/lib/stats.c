@@ -1,5 +1,4 @@
-/* stats.c - the library `runtime`: the counters of the scheduler that this process runs on, and its files read again.
- */
+/* stats.c - the library `runtime`: the counters of the scheduler of this process, and reloading its files. */
 #include <lauxlib.h>
 #include <stdio.h>
 
@@ -13,7 +12,8 @@ static void set_count(lua_State *L, const char *name, uint64_t count)
     lua_setfield(L, -2, name);
 }
 
-/* runtime.stats() -> a table of numbers, as filch_sched_stats gives them; `interrupted`: steps that ran too long. */
+/* runtime.stats() -> a table of numbers as in filch_sched_stats; `interrupted`: the number of steps that were
+ * interrupted. */
 static int runtime_stats(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_for(L);
@@ -44,7 +44,7 @@ static int runtime_stats(lua_State *L)
     return 1;
 }
 
-/* What a reload found: how many files were taken, and the words of the last that was not. */
+/* Result of a reload: how many changed files were compiled, and the error of the last one that was not. */
 typedef struct reloaded {
     lua_Integer taken;
     char        why[512];
@@ -58,7 +58,7 @@ static void note_reload(void *user, const char *path, filch_err error, const cha
     else snprintf(r->why, sizeof r->why, "%s", text[0] != '\0' ? text : path);
 }
 
-/* runtime.reload() -> how many files have changed and were taken | nil, why one was not. */
+/* runtime.reload() -> the number of files that had changed and were compiled | nil, the error of one that was not. */
 static int runtime_reload(lua_State *L)
 {
     reloaded r = { .taken = 0 };

@@ -1,10 +1,12 @@
 /* streams.c - the libraries `net`, `fs` and `exec`, where the host allows them: sockets, files and programs as streams.
  *
- *     local stream, why = net.connect("127.0.0.1:80")     stream:write("hello\n")     local line =
- * stream:read_until("\n")
+ *     local stream, why = net.connect("127.0.0.1:80")
+ *     stream:write("hello\n")
+ *     local line = stream:read_until("\n")
  *
- * A call that has to wait parks its task; nothing else in the process or on its worker waits. Failures of the world are
- * nil and words; the end of what is read is nil and "end", with what came before it. Streams close with their process.
+ * A call that has to wait parks its task; nothing else in the process or on its worker waits. Failures outside the
+ * program are returned as nil and a text; the end of a stream as nil, "end" and the bytes that came before it. Streams
+ * are closed with their process.
  */
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-static const char stream_key; /* its address: the registry's key of their metatable */
+static const char stream_key; /* its address is the key in the registry of the metatable of streams */
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +43,7 @@ static void push_program(lua_State *L, const filch_data *data)
     lua_setfield(L, -2, "self");
 }
 
-/* nil and words. Nobody serves these commands in a library built without I/O. */
+/* Returns nil and the text of the error. In a library built without I/O these commands have no handler. */
 static int return_error(lua_State *L, filch_err err)
 {
     if (err != FILCH_ECOMMAND) return fli_lua_return_error(L, err);
@@ -83,13 +85,15 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
-    if (task->answered) return push_answer(L, task, (fli_lua_shape)shape); /* what was read is told before a cancel */
+    if (task->answered)
+        return push_answer(L, task,
+                           (fli_lua_shape)shape); /* data that was read is returned before a cancel is raised */
     if (task->cancelled) task->awaits = 0;
     fli_lua_check_cancel(L, p);
     return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);
 }
 
-/* After the yield tagged `tag`: waits for its answer. */
+/* Called after the yield tagged `tag`: waits for its completion. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape)
 {
     if (err != FILCH_OK) return return_error(L, err);
@@ -100,7 +104,7 @@ int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err,
     return resume_request(L, LUA_OK, (lua_KContext)shape);
 }
 
-/* What every call here begins with. */
+/* Beginning of every call here. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -133,7 +137,8 @@ filch_stream fli_lua_check_stream(lua_State *L)
 
 bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream)
 {
-    /* It is a small block of bytes that nobody can make up: most messages need not be asked. */
+    /* A stream is sent as a small block of bytes that a program cannot forge: most messages are excluded by their
+     * size. */
     size_t size = filch_size(data);
     if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES) return false;
     if (p == NULL || p->out == NULL || p->simulated) return false;
@@ -151,14 +156,14 @@ static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
     return (size_t)size;
 }
 
-/* Nothing was asked for: "" at once. */
+/* Returns "" at once, because 0 bytes were requested. */
 static int return_nothing(lua_State *L)
 {
     lua_pushliteral(L, "");
     return 1;
 }
 
-/* stream:read([most] [, timeout]) -> what is there */
+/* stream:read([most] [, timeout]) -> the bytes that are available, at most `most` */
 static int stream_read(lua_State *L)
 {
     filch_stream stream = fli_lua_check_stream(L);
@@ -179,7 +184,7 @@ static int stream_read_exactly(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_read_exactly(p->out, tag, stream, size, timeout), FLI_LUA_AS_VALUE);
 }
 
-/* stream:read_until(delimiter [, limit [, timeout]]) -> with the delimiter */
+/* stream:read_until(delimiter [, limit [, timeout]]) -> text up to and including the delimiter */
 static int stream_read_until(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -191,7 +196,7 @@ static int stream_read_until(lua_State *L)
                             FLI_LUA_AS_VALUE);
 }
 
-/* stream:write(text or blob [, timeout]) -> its size */
+/* stream:write(text or blob [, timeout]) -> the number of bytes */
 static int stream_write(lua_State *L)
 {
     filch_stream      stream = fli_lua_check_stream(L);
@@ -225,7 +230,7 @@ static int stream_close(lua_State *L)
     filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
     fli_lua_proc *p = fli_lua_need_process(L);
-    if (!fli_lua_can_wait(L, p)) { /* closed as the process ends by an error, which is what has to be told */
+    if (!fli_lua_can_wait(L, p)) { /* closed while the process ends by an error: that error is the one to report */
         if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
         return 0;
     }
@@ -233,7 +238,7 @@ static int stream_close(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_close(p->out, tag, stream), FLI_LUA_AS_NOTHING);
 }
 
-/* stream:seek(offset [, "set" | "cur" | "end"]) -> where that is */
+/* stream:seek(offset [, "set" | "cur" | "end"]) -> the new position */
 static int stream_seek(lua_State *L)
 {
     static const char *const names[] = { "set", "cur", "end", NULL };
@@ -265,7 +270,7 @@ static int stream_peer(lua_State *L)
     return address_of(L, FILCH_ADDRESS_PEER);
 }
 
-/* Of a program: stream:wait([timeout]) -> exit status, or minus the signal; stream:kill(signal). */
+/* For a program: stream:wait([timeout]) -> exit status, or minus the signal; stream:kill(signal). */
 static int stream_wait(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -283,7 +288,7 @@ static int stream_kill(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), FLI_LUA_AS_NOTHING);
 }
 
-/* stream:give(pid) -> true: it is the other one's, who gets it as a message. */
+/* stream:give(pid) -> true: the stream now belongs to that process, which gets it as a message. */
 static int stream_give(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -350,7 +355,7 @@ static int net_listen(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_listen(p->out, tag, address, NULL), FLI_LUA_AS_STREAM);
 }
 
-/* net.resolve(host, service) -> addresses, one a line */
+/* net.resolve(host, service) -> addresses, one per line */
 static int net_resolve(lua_State *L)
 {
     const char   *host = fli_lua_opt_text(L, 1, NULL), *service = fli_lua_opt_text(L, 2, NULL);
@@ -361,7 +366,7 @@ static int net_resolve(lua_State *L)
 
 enum { ARGS = 256 };
 
-/* A text without a NUL inside, which would end it early. */
+/* Returns a text. Raises an error if it contains a NUL byte, which would end it early in C. */
 static const char *check_text(lua_State *L, int index, const char *what)
 {
     size_t      size = 0;
@@ -370,7 +375,8 @@ static const char *check_text(lua_State *L, int index, const char *what)
     return text;
 }
 
-/* The field `env`, a table of names and values, as a list of at most ARGS texts. They stay on the stack, in a table. */
+/* Reads the field `env`, a table of names and values, as a list of at most ARGS texts. The texts stay on the stack,
+ * in a table. */
 static void read_environment(lua_State *L, const char **list)
 {
     lua_Integer count = 0;
@@ -387,8 +393,8 @@ static void read_environment(lua_State *L, const char **list)
     list[count] = NULL;
 }
 
-/* Without the right to read the environment a process gives its programs PATH alone: it could have them print the rest.
- */
+/* Without the right to read the environment, a process passes only PATH to its programs: otherwise a program could
+ * print the rest to it. */
 static void bare_environment(const char **list)
 {
     extern char **environ;
@@ -412,7 +418,7 @@ static int exec_run(lua_State *L)
     luaL_checkstack(L, (int)count + 16, NULL);
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
-        argv[i] = fli_lua_check_text(L, -1); /* stays on the stack */
+        argv[i] = fli_lua_check_text(L, -1); /* the text stays on the stack */
     }
     argv[count] = NULL;
     static const char *const names[] = { "input", "output", "errors", "merge" };

@@ -1,5 +1,5 @@
-/* streams.h - what the files of the I/O libraries share (streams.c, fs.c): a yield, and its answer as a value of Lua.
- */
+/* streams.h - what the files of the I/O libraries (streams.c, fs.c) share: a yield, and its completion as a Lua
+ * value. */
 #ifndef FLI_LUA_STREAMS_H
 #define FLI_LUA_STREAMS_H
 
@@ -8,7 +8,7 @@
 
 #include "lua/process/proc.h"
 
-/* What an answer becomes. */
+/* What a completion is turned into. */
 typedef enum fli_lua_shape {
     FLI_LUA_AS_VALUE,
     FLI_LUA_AS_STREAM,
@@ -18,14 +18,14 @@ typedef enum fli_lua_shape {
     FLI_LUA_AS_NAMES
 } fli_lua_shape;
 
-/* What every call that waits begins with: a tag for its yield. */
+/* Beginning of every call that waits: returns the process, and a tag for its yield. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag);
-/* After the yield tagged `tag`, which answered `err`: waits for what it completes with. */
+/* Called after the yield tagged `tag`, which returned `err`: waits for its completion. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape);
-/* The stream that the method was called with; raises an error if it is none. */
+/* Returns the stream that the method was called with. Raises an error if the value is not a stream. */
 filch_stream fli_lua_check_stream(lua_State *L);
 
-/* fs.c: what FLI_LUA_AS_INFO and FLI_LUA_AS_NAMES become. Each returns how many values it pushed. */
+/* fs.c: push the values for FLI_LUA_AS_INFO and FLI_LUA_AS_NAMES. Each returns the number of values pushed. */
 int fli_lua_push_info(lua_State *L, const filch_data *data);
 int fli_lua_push_names(lua_State *L, const filch_data *data);
 /* fs.c: stream:sync(["data"]) and stream:truncate(size) */

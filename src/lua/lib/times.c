@@ -22,7 +22,7 @@ static uint64_t span_of(double ns)
     return ns >= 9.2e18 ? FLI_LUA_NEVER : (uint64_t)llround(ns);
 }
 
-/* One or more numbers, each with a unit: "1m30s". */
+/* Reads one or more numbers, each with a unit: "1m30s". Returns false if the text is something else. */
 static bool read_span(const char *text, uint64_t *span)
 {
     double total = 0;
@@ -68,7 +68,7 @@ uint64_t fli_lua_deadline(lua_State *L, const fli_lua_proc *p, int index)
     return lua_toboolean(L, index) ? fli_lua_until(p, fli_lua_check_span(L, index)) : FLI_LUA_NEVER;
 }
 
-/* Seconds on the scheduler's clock: it only goes forward, and is virtual in a simulation. */
+/* time.now(): seconds on the scheduler's clock, which is monotonic, and virtual in a simulation. */
 static int time_now(lua_State *L)
 {
     lua_pushnumber(L, (lua_Number)fli_lua_now(fli_lua_for(L)) / 1e9);
@@ -81,7 +81,7 @@ static int time_ns(lua_State *L)
     return 1;
 }
 
-/* The span in seconds. */
+/* time.span(span): the span in seconds. */
 static int time_span(lua_State *L)
 {
     uint64_t span = fli_lua_check_span(L, 1);

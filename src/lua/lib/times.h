@@ -1,4 +1,4 @@
-/* times.h - spans of time as Lua programs write them: seconds as a number, or a text as "1.5s", "200ms", "2m". */
+/* times.h - spans of time as Lua programs write them: a number of seconds, or a text such as "1.5s", "200ms", "2m". */
 #ifndef FLI_LUA_TIMES_H
 #define FLI_LUA_TIMES_H
 
@@ -8,11 +8,12 @@
 
 struct fli_lua_proc;
 
-/* The span at `index` in nanoseconds; raises a Lua error if it is none. Infinity is FLI_LUA_NEVER. */
+/* Returns the span at `index` in nanoseconds; infinity is FLI_LUA_NEVER. Raises an error if the value is not a span. */
 uint64_t fli_lua_check_span(lua_State *L, int index);
-/* When the timeout at `index` ends; FLI_LUA_NEVER if there is none, or nil or false. Raises if it is no span. */
+/* Returns when the timeout at `index` ends; FLI_LUA_NEVER if it is missing, nil or false. Raises an error if the
+ * value is not a span. */
 uint64_t fli_lua_deadline(lua_State *L, const struct fli_lua_proc *p, int index);
-/* The same as check_span; false if it is none. */
+/* Does what fli_lua_check_span() does, but returns false if the value is not a span. */
 bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns);
 
 #endif

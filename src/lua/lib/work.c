@@ -1,9 +1,11 @@
-/* work.c - the library `work`: Lua that would keep a worker busy, or call C functions that block, on the work pool.
+/* work.c - the library `work`: runs Lua code that would keep a worker busy, or calls blocking C functions, on the work
+ * pool.
  *
  *     work.run(fn, ...) -> its result | nil, why         work.run{ fn, ...; timeout = "2s", memory = "256MB" }
  *
- * It looks like a call; the process waits without holding a worker. The function gets copies, as a spawned process
- * does, and is no process itself: it cannot send, receive or wait. See work.h for who owns what.
+ * It looks like a call; the process waits without occupying a worker. The function gets copies of its values, as a
+ * spawned process does, but it is not a process: it cannot send, receive or wait. See work.h for the ownership of a
+ * job.
  */
 #include "lua/lib/work.h"
 
@@ -22,22 +24,24 @@
 #include "lua/stdlib/checks.h"
 
 typedef struct fli_lua_job {
-    struct fli_lua_job *next, *prev;    /* all of the host, under its lock */
-    struct fli_lua_job *sister, **link; /* those that its process waits for */
+    struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under its lock */
+    struct fli_lua_job *sister, **link; /* list of the jobs that its process waits for */
     fli_lua_start       start;
-    fli_lua_bytes       bytes; /* what `start` refers to */
+    fli_lua_bytes       bytes; /* bytes that `start` refers to */
     filch_sched        *sched;
-    filch_pid           self; /* for whom */
+    filch_pid           self; /* the process that waits */
     uint64_t            until_ns;
-    /* The task that waits, and the pool.  writes: both, the last one frees.  PAIR lua.job */
+    /* References: of the waiting task, and of the pool.  writes: both; the last one frees the job.  PAIR lua.job */
     FLI_ATOMIC(uint32_t) holders;
-    /* Nobody wants the result.  writes: the process.  reads: the thread that runs it. Only a request to hurry. */
+    /* The result is no longer wanted.  writes: the process.  reads: the thread that runs the job. Only a request to
+     * end soon. */
     FLI_ATOMIC(uint32_t) stop;
-    /* The pool has begun.  writes: its thread.  reads: the process, after the answer, which orders them. */
+    /* The pool has begun the job.  writes: its thread.  reads: the process, after the completion, which orders them. */
     FLI_ATOMIC(uint32_t) begun;
 } fli_lua_job;
 
-/* ---- who owns it ----------------------------------------------------------------------------------------------- */
+/* ---- ownership of a job
+ * ----------------------------------------------------------------------------------------------- */
 
 static void free_job(fli_lua_job *job)
 {
@@ -54,7 +58,7 @@ static void free_job(fli_lua_job *job)
 
 static void drop(fli_lua_job *job, uint32_t count)
 {
-    /* PAIR lua.job, both halves: what each holder did with it comes before it is freed. */
+    /* PAIR lua.job, both halves: what each holder did with the job comes before it is freed. */
     if (fli_sub_acqrel(&job->holders, count) == count) free_job(job);
 }
 
@@ -63,7 +67,7 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* The task does not wait any more. `answered`: the pool has said its last word. */
+/* Called when the task no longer waits. `answered`: the pool has completed the yield. */
 static void let_go(fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;
@@ -99,7 +103,7 @@ static void adopt(fli_lua_proc *p, fli_lua_job *job)
 
 /* ---- on the pool ------------------------------------------------------------------------------------------------ */
 
-/* What came of it, as the yield's answer. */
+/* Makes the completion of the yield from the result or error. */
 static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *result)
 {
     fli_lua_bytes   bytes;
@@ -138,7 +142,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (watched) fli_lua_preempt_end(p, before); /* the text of an error is the program's, too */
+    if (watched) fli_lua_preempt_end(p, before); /* the text of an error may run code of the program, too */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }
@@ -151,7 +155,7 @@ static filch_err run(void *arg, filch_data *result)
     fli_store_rlx(&job->begun, 1);
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : run_state(job, result);
     drop(job, 1);
-    /* PAIR lua.alive, release half: when destroy reads zero, nothing of this job is left. */
+    /* PAIR lua.alive, release half: when filch_lua_destroy reads zero, nothing of this job is left. */
     (void)fli_add_rel(&lua->alive, (uint64_t)-1);
     return err;
 }
@@ -209,7 +213,7 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
     return until;
 }
 
-/* A job for the plan, which two hold: this process and the pool. Raises if it cannot be. */
+/* Makes a job for the plan, with two references: of this process and of the pool. Raises an error if that fails. */
 static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, uint64_t until)
 {
     fli_lua_refusal why;

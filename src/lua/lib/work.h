@@ -1,9 +1,9 @@
-/* work.h - what the library `work` runs elsewhere: a function in a state of its own, on a thread of the work pool.
+/* work.h - a job of the library `work`: a function in a state of its own, on a thread of the work pool.
  *
- * A job belongs to the task that waits for it and to the pool, whoever lets go last frees it. If the task stops waiting
- * (time, cancel, the end of its process) the job is told to stop, and the watchdog interrupts it. A job that the pool
- * never began (its queue was full, the scheduler stopped) and that nobody waits for any more is freed with the host,
- * which lists all of them.
+ * A job belongs to the task that waits for it and to the pool; the one that drops its reference last frees the job. If
+ * the task stops waiting (timeout, cancel, end of its process), the job is asked to stop, and the watchdog interrupts
+ * it. A job that the pool never began (its queue was full, or the scheduler stopped) and that no task waits for is
+ * freed with the host, which has a list of all jobs.
  */
 #ifndef FLI_LUA_WORK_H
 #define FLI_LUA_WORK_H
@@ -14,13 +14,13 @@ struct filch_lua;
 struct fli_lua_job;
 struct fli_lua_proc;
 
-/* Has it been told to stop? Thread: the one that runs it. */
+/* Returns true if the job was asked to stop. Thread: the one that runs it. */
 bool fli_lua_job_stops(const struct fli_lua_job *job);
 
-/* The process has ended: nobody waits for its jobs. */
+/* Drops the references to all jobs of the process, which has ended. */
 void fli_lua_jobs_forget(struct fli_lua_proc *p);
 
-/* Frees those that never began. No scheduler is left. */
+/* Frees the jobs that never began. Precondition: all schedulers are destroyed. */
 void fli_lua_jobs_fini(struct filch_lua *lua);
 
 #endif

@@ -834,7 +834,7 @@ bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
     return false;
 }
 
-/* Returns the sort of a message whose bytes begin with the mark. */
+/* Returns the sort of a message from its bytes, which begin with the mark. */
 static inline fli_lua_sort marked_sort(const uint8_t *bytes, size_t size, uint64_t *id)
 {
     uint8_t tag = bytes[FLI_LUA_MARK_SIZE];

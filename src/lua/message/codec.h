@@ -1,7 +1,7 @@
 /* codec.h - Lua values as bytes, and back: what travels between processes.
  *
- * nil, integers, floats, pids and strings are payloads of their own and need no bytes around them. Everything else is
- * one block: four bytes of mark, then one value.
+ * nil, integers, floats, pids and strings are sent as payloads of their own type, without the bytes described here.
+ * Every other value is one block: a mark of four bytes, then one value.
  *
  *   00 nil   01 false   02 true   03 i8   04 i16   05 i32   06 i64   07 f64   (little-endian)
  *   08 n8 bytes   09 n32 bytes       a string
@@ -9,23 +9,23 @@
  *   0C node64 serial64               a pid
  *   0D n8 name                       a library table of the receiver, by its name      } only among what a spawned
  *   0E n8 name n8 field              a function out of one                             } function takes along
- *   18 n32 ...                       a function: the n-th block attached is its code; its variables }
- *   19 n32                           the n-th function written so far                   } the same
- *   1A n32 i8                        a variable that is the i-th of the n-th function   }
+ *   18 n32 ...                       a function: the n-th attached block is its code;  } only among what a spawned
+ *                                    its variables follow                              } function takes along
+ *   19 n32                           the n-th function written so far                  }
+ *   1A n32 i8                        a variable: the i-th of the n-th function          }
  *   0F n32                           the n-th block attached (message_refs.h): a blob
  *   13 bytes                         a blob, to the end; only outermost
  *   14 n32                           the n-th block attached: a string
- *   16 node64 serial64 id64          who waits for a reply     } only in what a process hands over to the one that
- *   17 id64                          a stream                  } goes on in its place
+ *   16 node64 serial64 id64          a request to be replied to     } only in what a process hands over to its
+ *   17 id64                          a stream                       } upgraded code
  *   1B null   1C an empty list        (nothing.h)
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *
- * A request is 10 id64 value, its reply 11 id64 value, a failed one 12 id64 value; only outermost. 15 id64 00 is
- * for the process itself: a file that it uses has changed.
+ * A request is 10 id64 value, its reply 11 id64 value, a refusal 12 id64 value; only outermost. 15 id64 00 tells a
+ * process that a file which it uses has changed.
  *
- * Reading takes any bytes, and says so when they are not of this form. Writing names what cannot be sent, and where it
- * is: "message.users[3].callback: a function cannot be sent".
- * Design: docs/design/lua/messages.md.
+ * Reading accepts any bytes, and reports those that are not of this form. Writing names a value that cannot be sent,
+ * and its place: "message.users[3].callback: a function cannot be sent". Design: docs/design/lua/messages.md.
  */
 #ifndef FLI_LUA_CODEC_H
 #define FLI_LUA_CODEC_H
@@ -90,7 +90,7 @@ bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *byte
 
 /* Sets the blocks that the next values read by this thread may refer to; NULL: none. */
 void fli_lua_attach(const fli_lua_refs *refs);
-/* Sets the functions that they may refer to: the list at stack index `list`, whose first element is number 0. */
+/* Sets the functions that they may refer to: the list at stack index `list`; its first element is number 0. */
 void fli_lua_attach_functions(int list);
 /* Reads the i-th variable of the function at `index`. */
 bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);

@@ -250,7 +250,7 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     lua_setmetatable(L, -2);
     assert_false(fli_lua_to_pid(L, -1, &got)); /* with another one */
     assert_true(lua_getmetatable(L, 2));
-    lua_getfield(L, -1, "__metatable"); /* nobody can take it for something else */
+    lua_getfield(L, -1, "__metatable"); /* it cannot be taken for another value */
     assert_true(lua_isboolean(L, -1));
     lua_settop(L, 5);
     luaL_tolstring(L, 2, NULL);
@@ -414,7 +414,7 @@ TEST(a_state_of_no_process_has_pids_of_elsewhere)
     lua_pushlightuserdata(other, (void *)5);
     assert_true(fli_lua_to_pid(other, -1, &pid) && pid.node == 0 && pid.serial == 5);
     lua_close(other);
-    fli_lua_push_pid(L, (filch_pid){ 0, 5 }); /* not nobody: only two zeros are */
+    fli_lua_push_pid(L, (filch_pid){ 0, 5 }); /* a valid pid: only two zeros are none */
     assert_true(fli_lua_to_pid(L, -1, &pid) && pid.node == 0 && pid.serial == 5);
 }
 

@@ -8,10 +8,12 @@
  * *budget* is spent, and the process ends.
  *
  * INVARIANT  a spent budget is final: fli_lua_proc.runaway is never cleared, no protected call catches the error, no
- * error handler and no __close runs Lua code after it. A hook stays set that raises the error again at the first
- *            instruction of any Lua code.
+ *            error handler and no __close runs Lua code after it. A hook stays set that raises the error again at the
+ *            first instruction of any Lua code.
  * INVARIANT  every call from the host into Lua happens with fli_lua_proc.running set, so that the watchdog finds the
- * state. Design: docs/design/lua/budgets.md.
+ *            state.
+ *
+ * Design: docs/design/lua/budgets.md.
  */
 #ifndef FLI_LUA_BUDGET_H
 #define FLI_LUA_BUDGET_H
@@ -47,8 +49,8 @@ void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
 /* Ends the process: raises the final error with the text `words`. */
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
 
-/* For loops in C whose length a program determines; to be called every few microseconds. Returns true if the step is
- * late and Lua can yield here: the caller then saves its state and calls fli_lua_pause(). Raises the final error if
+/* For loops in C with a length that a program determines; to be called every few microseconds. Returns true if the step
+ * is late and Lua can yield here: the caller then saves its state and calls fli_lua_pause(). Raises the final error if
  * the budget is spent. */
 bool fli_lua_budget_due(lua_State *L);
 

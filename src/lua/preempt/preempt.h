@@ -13,8 +13,9 @@
  * Where Lua cannot yield, the step goes on until its budget is spent, and then the process ends: budget.h.
  *
  * In a simulation there is no watchdog: each state has a counting hook, so that a run can be repeated. The counting
- * hook also serves hosts that want no extra thread (FILCH_LUA_WATCH_COUNT); it then reads the clock. Design:
- * docs/design/lua/preemption.md.
+ * hook also serves hosts that want no extra thread (FILCH_LUA_WATCH_COUNT); it then reads the clock.
+ *
+ * Design: docs/design/lua/preemption.md.
  */
 #ifndef FLI_LUA_PREEMPT_H
 #define FLI_LUA_PREEMPT_H

@@ -1,6 +1,7 @@
-/* ending.c - how a Lua process ends: its result, or an error in words.
+/* ending.c - the end of a Lua process: its result, or the text of its error.
  *
- * The traceback is written without asking Lua for memory, so that a process that has none left can still say where.
+ * The traceback is written without allocating memory in Lua, so that a process without memory can still say where it
+ * failed.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -67,7 +68,8 @@ static void add_traceback(fli_lua_bytes *text, lua_State *L)
     }
 }
 
-/* tostring, and what a table says about itself. In a protected call; the error is at 1. */
+/* Calls tostring, or uses what a table says about itself by __tostring or __name. Runs in a protected call; the
+ * error is at index 1. */
 static int say(lua_State *L)
 {
     if (luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL && lua_istable(L, 1)) {
@@ -80,7 +82,7 @@ static int say(lua_State *L)
     return 1;
 }
 
-/* The words for the error on top of L's stack; L can be used again. */
+/* Appends the text of the error on top of L's stack. L can be used again afterwards. */
 static void add_error(fli_lua_bytes *text, lua_State *L)
 {
     size_t      size;
@@ -103,19 +105,19 @@ static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 
-/* An end that nobody catches: by process.exit, or because another goes on in its place. */
+/* Ends the process after an error that cannot be caught: process.exit was called, or upgraded code takes over. */
 static filch_err end_exit(fli_lua_proc *p)
 {
     return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
 }
 
-/* Closes what is left and says what the error says, both under the budget: the watchdog finds L. When the budget is
- * spent nothing of Lua runs: the hook that raised the error may have left L without hooks. */
+/* Runs pending __close handlers and makes the text of the error, both under the budget: the watchdog finds L. If the
+ * budget is spent, no Lua code runs: the hook that raised the error may have left L without hooks. */
 static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
 {
     p->no_yield++;
     fli_store_rlx(&p->running, L);
-    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* the error stays on top */
+    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* the error stays on top of the stack */
     if (!fli_lua_is_final(p)) add_error(words, L);
     fli_store_rlx(&p->running, NULL);
     p->no_yield--;
@@ -162,7 +164,8 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     fli_lua_bytes words;
     fli_lua_bytes_init(&words, TEXT_MAX);
     filch_err error = fli_lua_error_words(p, task->L, status, &words);
-    /* Who said process.exit and then loops in a __close has not ended as it said; who goes on as another has. */
+    /* A process that called process.exit and then loops in a __close handler has failed; a process replaced by
+     * upgraded code has not. */
     bool      ended = p->exiting && (!p->runaway || p->next != NULL);
     filch_err err = ended ? end_exit(p) : fail(p, error, words.at, words.size);
     fli_lua_bytes_fini(&words);

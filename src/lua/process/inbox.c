@@ -1,13 +1,15 @@
-/* inbox.c - the messages of a Lua process: those of this step's events, lent, and older ones that were kept.
+/* inbox.c - the messages of a Lua process: those of the events of this step, which are lent, and older ones that were
+ * kept.
  *
- * INVARIANT  messages are taken, kept or answered in the order of the events: those before event_at are done with. All
- *            that are kept are older than all that are not.
+ * INVARIANT  messages are taken, kept or answered in the order of the events: those before event_at are finished. All
+ * kept messages are older than all others.
  */
 #include <string.h>
 
 #include "lua/process/proc.h"
 
-/* The next message among the events that is not an answer. Answers that nobody waits for any more are dropped. */
+/* Returns the next message among the events that is not a reply. Replies that no task waits for any more are
+ * dropped. */
 static const filch_event *next_new(fli_lua_proc *p)
 {
     for (; p->event_at < p->event_count; p->event_at++) {
@@ -128,7 +130,7 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
         saved->next = NULL;
         *to->saved_end = saved;
         to->saved_end = &saved->next;
-        from->saved = old->next; /* its memory goes with the rest */
+        from->saved = old->next; /* its memory is freed with the rest of the heap */
     }
     from->saved_end = &from->saved;
     return FILCH_OK;

@@ -1,11 +1,12 @@
 /* proc.c - a Lua process as the scheduler sees it: init, step, close. See proc.h.
  *
- * A step, in this order:
- *   1. answers and notices wake the tasks that wait for them; messages stay where they are until a task asks
+ * A step does, in this order:
+ *   1. completions and notices wake the tasks that wait for them; messages stay in the events until a task asks for
+ * them
  *   2. ready tasks are resumed, one after the other, until none is ready or one has been interrupted
- *   3. messages that nobody took are kept: the events are only lent
- *   4. if a deadline is nearer than the sleeps that are outstanding, another is yielded
- *   5. the status: continue if a task is ready, idle if one waits for a message, wait if all wait for answers
+ *   3. messages that no task took are kept, because the events are only lent
+ *   4. if a deadline is nearer than the outstanding sleeps, another sleep is yielded
+ *   5. the status: continue if a task is ready, idle if one waits for a message, wait if all wait for completions
  */
 #include "lua/process/proc.h"
 
@@ -30,7 +31,7 @@ static int return_all(lua_State *L, int status, lua_KContext ctx)
     return lua_gettop(L);
 }
 
-/* The chunk has returned: on with the function of that name in its table. */
+/* Continues when the chunk has returned: calls the function of that name in the table that it returned. */
 static int call_method(lua_State *L, int status, lua_KContext nargs)
 {
     (void)status;
@@ -49,8 +50,8 @@ static int call_method(lua_State *L, int status, lua_KContext nargs)
     return lua_gettop(L);
 }
 
-/* The body of a process with a method. Upvalues: its name, and whether it may be missing. The arguments: the chunk,
- * then what both the chunk and the method get. */
+/* Body of a process that runs a method. Upvalues: the name of the method, and whether it may be missing. Arguments:
+ * the chunk, then the arguments that both the chunk and the method get. */
 static int run_method(lua_State *L)
 {
     int nargs = lua_gettop(L) - 1;
@@ -60,7 +61,8 @@ static int run_method(lua_State *L)
     return call_method(L, LUA_OK, nargs);
 }
 
-/* Sets the upvalues of the function on top, and pushes the arguments above it. */
+/* Sets the upvalues of the function on top of the stack, and pushes the arguments above it. Returns false if the
+ * bytes are not valid. */
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
@@ -88,8 +90,8 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
     return true;
 }
 
-/* The arguments of the main task, and before them its function if that is not the code's. The code's function is at 1,
- * `start` at 2. */
+/* Pushes the arguments of the main task, and before them its function if that is not the function of the code.
+ * Stack: the function of the code at 1, `start` at 2. */
 static int push_main_task(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);
@@ -104,7 +106,7 @@ static int push_main_task(lua_State *L)
     return lua_gettop(L);
 }
 
-/* The stack of a new state holds the function; afterwards, what the main task begins with. */
+/* Called with the function of the code on the stack of a new state; leaves what the main task starts with. */
 static int push_beginning(lua_State *L, const fli_lua_start *start)
 {
     bool by_name = start->old != NULL && start->method != NULL;
@@ -115,7 +117,7 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
     return lua_pcall(L, 2, LUA_MULTRET, 0);
 }
 
-/* The one that takes a failed one's place must not draw the same numbers. */
+/* Returns the seed of the process. A restarted process must not draw the same numbers as the failed one. */
 static uint64_t seed_of(const fli_lua_start *start, filch_pid self)
 {
     return start->again ? fli_prng_mix(start->seed ^ self.serial) : start->seed;
@@ -136,7 +138,7 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched 
     p->file = start->origin.file;
 }
 
-/* What goes on in the place of another is read, and its file run, inside the other's step. */
+/* Starts upgraded code: its values are read, and its file is run, inside the step of the old process. */
 static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
 {
     fli_lua_preempt_count(p);
@@ -160,10 +162,11 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     return p;
 }
 
-/* Why a beginning failed; the error is on top of p's stack, unless memory has run out. */
+/* Writes why a start failed. The error is on top of p's stack, unless memory has run out. */
 static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
-    /* Not Lua's words alone: whoever raises an error of just those is taken to have no memory, and cannot catch it. */
+    /* The text differs from Lua's own "not enough memory": an error with exactly that text is taken for missing
+     * memory, and cannot be caught. */
     if (status == LUA_ERRMEM) {
         bool   total = p == NULL || p->heap.over_total;
         size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
@@ -176,7 +179,7 @@ static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int s
     snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error that cannot be told");
 }
 
-/* A beginning that failed leaves nothing behind. */
+/* Frees everything of a process that could not be started. */
 static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
 {
     if (start->text != NULL) write_start_error(start, p, status);
@@ -223,13 +226,13 @@ void fli_lua_close(void *self)
     fli_lua_code_drop(p->code);
     fli_lua_code_forget(p);
     fli_lua_state_free(lua, p);
-    /* PAIR lua.alive, release half: when destroy reads zero, nothing of this process is left. */
+    /* PAIR lua.alive, release half: when filch_lua_destroy reads zero, nothing of this process is left. */
     (void)fli_add_rel(&lua->alive, (uint64_t)-1);
 }
 
 /* ---- stepping ----------------------------------------------------------------------------------------------- */
 
-/* An event that is not a message. *notice: one more among the messages. */
+/* Handles an event that is not a message. *notice: it was added to the messages. */
 static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
 {
     switch (event->type) {
@@ -243,14 +246,14 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         if (event->tag == FLI_LUA_FAREWELL_TAG) return fli_lua_farewell_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
             if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))
-                return FILCH_OK; /* its request has found room */
+                return FILCH_OK; /* the mailbox has taken the request */
             (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
             return FILCH_OK;
         }
         fli_lua_alarms_ring(p);
-        return event->error; /* a sleep that there was no memory for: nobody else would wake us */
+        return event->error; /* a sleep failed for lack of memory: no other event would wake the process */
     case FILCH_EVENT_EXIT:
-        /* Of one that watched for a call's sake nobody else wants to know. */
+        /* A monitor that belongs to one call: its exit event goes to that call only. */
         if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
         break;
     default: break;
@@ -284,7 +287,7 @@ static fli_lua_task *next_ready(fli_lua_proc *p)
     return task;
 }
 
-/* Resumes one task. *over: the process has ended, as the result says. */
+/* Resumes one task. *over: the process has ended, with the returned error. */
 static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
 {
     int results = 0, nargs = task->nargs;
@@ -309,7 +312,7 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
 }
 
-/* Outside of its tasks: there is no place in the program to name. */
+/* Ends the process when memory runs out outside of its tasks: there is no place in the program to name. */
 static filch_err end_without_memory(fli_lua_proc *p)
 {
     return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages, or to wait"));
@@ -338,11 +341,11 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
-        /* A task whose function is C runs no instruction of Lua: no hook tells that the slice is over. */
+        /* A task with a function in C executes no Lua instruction, so no hook reports that the slice is over. */
         paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
     fli_lua_preempt_end(p, before);
-    if (paused) (void)fli_lua_now(p); /* so that the worker knows how late it is */
+    if (paused) (void)fli_lua_now(p); /* so that the worker notices how late it is */
     if (p->rare != NULL) fli_lua_long_forget(p);
     if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
     p->out = NULL;

@@ -1,15 +1,16 @@
 /* proc.h - one Lua process: its state, its tasks, and what they wait for.
  *
- * A process is one lua_State and one or more *tasks*: the main one, which is the state's own thread, and those started
- * with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step goes on
- * with another task that is ready, and returns when there is none.
+ * A process is one lua_State and one or more *tasks*: the main task, which is the main thread of the state, and those
+ * started with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step
+ * continues with another ready task, and returns when there is none.
  *
- * A task that is woken looks again whether it has what it waited for: waking is a hint, never a promise. Whether it has
- * is found out by C code that parks in the same go, so no wake-up can come between: docs/design/lua/tasks.md.
+ * A task that was woken checks again whether the thing it waited for has happened: a wake-up is only a hint. The check
+ * and the parking are done by C code without an interruption in between, so no wake-up is lost:
+ * docs/design/lua/tasks.md.
  *
  *   proc.c   init, step, close          tasks.c    parking, waking, deadlines
  *   inbox.c  messages, taken or kept    waits.c    queues of waiting tasks
- *   ending.c results, errors, texts     upgrade.c  going on with other code
+ *   ending.c results, errors, texts     upgrade.c  replacing the code of a process
  */
 #ifndef FLI_LUA_PROC_H
 #define FLI_LUA_PROC_H
@@ -35,137 +36,141 @@ typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING
 
 struct fli_lua_saved;
 
-/* Waits in the order in which they came: waits.h. */
+/* Waits in the order of their arrival: waits.h. */
 typedef struct fli_lua_queue {
     struct fli_lua_entry *first, *last;
 } fli_lua_queue;
 
-/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it takes both away, however its wait
+/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it removes both, however its wait
  * ends. */
 typedef struct fli_lua_task {
     lua_State           *L;
-    struct fli_lua_task *next, *prev; /* all of the process but the main one */
+    struct fli_lua_task *next, *prev; /* list of all tasks of the process except the main task */
     struct fli_lua_task *next_ready;
     uint8_t              state;         /* fli_lua_task_state */
-    bool                 inbox;         /* parked for a message */
+    bool                 inbox;         /* parked until a message arrives */
     bool                 late;          /* its deadline has passed */
-    bool                 answered;      /* `answer` is there, and what was wrong in `error` */
-    bool                 refused;       /* the answer is the words of a refusal */
-    bool                 asks;          /* what it waits for is a reply, not the other one's end */
-    bool                 cancelled;     /* asked to end, and not told yet */
-    bool                 cancel_asked;  /* has been asked to end, ever */
-    bool                 ended, failed; /* its results are there; they are an error */
-    bool                 awaited;       /* another task waits for its end, or has: its error is told there */
-    int                  nargs;         /* values on its stack to begin with */
+    bool                 answered;      /* `answer` and `error` are set */
+    bool                 refused;       /* the answer is the text of a refusal */
+    bool                 asks;          /* it waits for a reply, not for the end of a process */
+    bool                 cancelled;     /* a cancel is pending and has not been raised */
+    bool                 cancel_asked;  /* a cancel was requested at some time */
+    bool                 ended, failed; /* its results are there; `failed`: they are an error */
+    bool                 awaited;       /* another task waits or waited for its end, and gets its error */
+    int                  nargs;         /* number of values on its stack that it starts with */
     int                  result_count;
     filch_err            error;
-    uint32_t             alarm;    /* place among the alarms, from 1; 0 none */
+    uint32_t             alarm;    /* position in the heap of alarms, from 1; 0: none */
     uint64_t             alarm_ns; /* its deadline */
-    uint64_t             awaits;   /* the tag of the yield or request that it waits for; 0 none */
-    uint64_t             ref;      /* of the monitor that goes with it; 0 none */
-    filch_data           answer;   /* kept */
-    fli_lua_queue        waiters;  /* for its end */
+    uint64_t             awaits;   /* tag of the yield or request that it waits for; 0: none */
+    uint64_t             ref;      /* monitor that belongs to `awaits`; 0: none */
+    filch_data           answer;   /* a kept reference */
+    fli_lua_queue        waiters;  /* waits for the end of this task */
 } fli_lua_task;
 
-/* A message kept for later: nobody wanted it yet. Notices (a monitored process has ended) are kept among them. */
+/* A message that no task has taken so far. Notices (a monitored process has ended) are kept in the same list. */
 typedef struct fli_lua_saved {
     struct fli_lua_saved *next;
     filch_pid             from;
     filch_data            data;
-    int32_t               type; /* FILCH_EVENT_MESSAGE, or of the notice */
+    int32_t               type; /* FILCH_EVENT_MESSAGE, or the event type of the notice */
     filch_err             error;
-    filch_stream          stream; /* the message was this; id 0: it was not */
+    filch_stream          stream; /* the stream that the message contained; id 0: none */
 } fli_lua_saved;
 
-/* Why lua_resume came back. */
+/* Why lua_resume returned. */
 typedef enum fli_lua_why { FLI_LUA_BY_USER, FLI_LUA_BY_PARK, FLI_LUA_BY_PAUSE } fli_lua_why;
 
-/* What most processes never need: a process that waits for its first message should be small. */
+/* Fields that most processes never need, so that a process that waits for its first message is small. */
 typedef struct fli_lua_rare {
-    filch_data           result; /* of process.exit, kept */
-    struct fli_lua_job  *jobs;   /* of work.run, that it waits for */
-    struct fli_lua_job  *job;    /* it is no process but this job, on the work pool */
-    struct fli_lua_blob *blobs;  /* all that it holds */
-    struct fli_lua_long *longs;  /* strings of this step that were put into blocks */
+    filch_data           result; /* result of process.exit, a kept reference */
+    struct fli_lua_job  *jobs;   /* jobs of work.run that the process waits for */
+    struct fli_lua_job  *job;    /* set if this is a job on the work pool instead of a process */
+    struct fli_lua_blob *blobs;  /* all blobs of the process */
+    struct fli_lua_long *longs;  /* cache of long strings of this step: blob.h */
     uint64_t             random[4];
-    uint32_t farewell; /* kept messages to be received before the cancel of a stop is told; 0: it is not held back */
+    uint32_t farewell; /* kept messages to be received before the cancel of a stop is raised; 0: the cancel is not held
+                          back */
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
     struct filch_lua_code *code;
-    struct fli_lua_file   *file; /* what it was started from, by name; NULL: a function, or from C */
+    struct fli_lua_file   *file; /* the file it was started from by name; NULL: started from a function or from C */
     filch_sched           *sched;
     filch_pid              self;
-    lua_State             *L;     /* the main task's */
-    size_t                 chunk; /* bytes of the first chunk, of which this is the beginning */
+    lua_State             *L;     /* thread of the main task */
+    size_t                 chunk; /* bytes of the first chunk, which begins with this struct */
 
-    /* During a step. */
+    /* Valid during a step. */
     filch_out         *out;
     const filch_event *events;
-    size_t             event_count, event_at; /* the events before have been dealt with */
+    size_t             event_count, event_at; /* events before event_at are finished */
     fli_lua_task      *current;
-    /* The innermost coroutine of it.  writes: the worker.  reads: the watchdog, or a signal handler of this thread. */
+    /* The innermost running coroutine.  writes: the worker.  reads: the watchdog, or a signal handler of this
+     * thread. */
     FLI_ATOMIC(lua_State *) running;
-    struct fli_lua_runner *runner; /* of this thread; NULL: nobody watches */
+    struct fli_lua_runner *runner; /* runner of this thread; NULL: the watchdog does not see the step */
     union {
-        uint64_t unyielding; /* hooks that could not yield, in a simulation */
-        uint64_t began_ns;   /* when the hook was first called, where instructions are counted otherwise; 0: not yet */
+        uint64_t unyielding; /* in a simulation: hooks that could not yield */
+        uint64_t
+            began_ns; /* time of the first hook in this step, with a counting hook outside simulations; 0: none yet */
     } counted;
-    uint64_t    drawn;    /* of the points where it is interrupted, in a simulation */
+    uint64_t    drawn;    /* in a simulation: random state for the points of interruption */
     uint8_t     why;      /* fli_lua_why */
-    unsigned    no_yield; /* resumed coroutines through which no yield can pass */
-    const char *spent;    /* words for why its budget is spent; NULL: it is not */
-    const void *stack;    /* the C stack where this step began; NULL: none yet */
-    lua_State  *closing;  /* the coroutine whose variables are being closed; NULL: none */
+    unsigned    no_yield; /* number of resumed coroutines through which Lua cannot yield */
+    const char *spent;    /* text that says why the budget is spent; NULL: it is not */
+    const void *stack;    /* address on the C stack where this step began; NULL: none yet */
+    lua_State  *closing;  /* the coroutine that runs its __close handlers; NULL: none */
     uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
 
-    bool out_of_memory, exiting; /* errors that nobody may catch */
-    bool handing_over;           /* what is read comes from the one before it: streams and requests too */
-    bool outdated;               /* has been told that a file it uses has changed */
-    bool subscribed;             /* wants to be told: see files.h */
-    bool runaway;                /* its budget is spent: final, see budget.h */
+    bool out_of_memory, exiting; /* errors that must not be caught */
+    bool handing_over; /* the values being read come from the replaced process: streams and requests are allowed */
+    bool outdated;     /* has got the message that a file it uses has changed */
+    bool subscribed;   /* wants that message: see files.h */
+    bool runaway;      /* the budget is spent: final, see budget.h */
     bool random_ready, simulated;
-    bool wants_long; /* rare->longs would have been of use */
+    bool wants_long; /* rare->longs would have been useful in this step */
 
     fli_lua_task          main;
     fli_lua_task         *tasks;
     fli_lua_task         *ready, **ready_end;
     fli_lua_saved        *saved, **saved_end;
-    uint64_t              removals; /* of kept messages */
+    uint64_t              removals; /* number of kept messages that were removed */
     fli_lua_task        **alarms;   /* a heap by alarm_ns */
     uint32_t              alarm_count, alarm_room;
-    uint64_t              sleeps[FLI_LUA_SLEEPS]; /* for when sleeps are outstanding, ascending; FLI_LUA_NEVER: none */
+    uint64_t              sleeps[FLI_LUA_SLEEPS]; /* times of the outstanding sleeps, ascending; FLI_LUA_NEVER: none */
     uint64_t              next_tag;
-    uint32_t              inbox_tasks; /* parked for a message */
-    uint32_t              reply_tasks; /* parked for a reply, which comes as a message */
-    uint32_t              yields;      /* outstanding */
-    struct fli_lua_known *known;       /* functions that it has started */
-    fli_lua_rare         *rare;        /* NULL: none of it */
+    uint32_t              inbox_tasks; /* number of tasks parked for a message */
+    uint32_t              reply_tasks; /* number of tasks parked for a reply, which comes as a message */
+    uint32_t              yields;      /* number of outstanding yields */
+    struct fli_lua_known *known;       /* functions that it has started: code.h */
+    fli_lua_rare         *rare;        /* NULL: none of these fields was needed so far */
     uint64_t              seed;
-    struct fli_lua_used  *used;                               /* files it has code from; under the host's lock */
+    struct fli_lua_used  *used;                               /* files that it has code from; under the host's lock */
     struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
-    struct fli_lua_proc  *next;                               /* who goes on in its place: with `exiting` */
+    struct fli_lua_proc  *next; /* the process that replaces it; set together with `exiting` */
 } fli_lua_proc;
 
-/* p->rare, made if there was none. NULL: no memory. */
+/* Returns p->rare, which is created if needed. Returns NULL if memory is short. */
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
 
-/* The job that this is instead of a process; NULL: it is one. */
+/* Returns the job if `p` is a job, NULL if it is a process. */
 static inline struct fli_lua_job *fli_lua_job_of(const fli_lua_proc *p)
 {
     return p->rare != NULL ? p->rare->job : NULL;
 }
 
-/* The process that L belongs to. The lowest bit of the word is for coroutines: see fli_lua_set_away. */
+/* Returns the process that L belongs to. The lowest bit of the word is a flag of coroutines: see fli_lua_set_away. */
 static inline fli_lua_proc *fli_lua_self(lua_State *L)
 {
     return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
 }
 
-/* A coroutine inside which a task waits, or a task's own until it ends. It may look suspended to Lua, but only the task
- * goes on in it, and nobody closes it. The main task's has no bit: new coroutines would begin with a copy of it. */
+/* Returns true for a coroutine inside which a task waits, and for a task's own coroutine until the task ends. Lua
+ * may consider it suspended, but only the task may resume it, and no code may close it. The main task has no flag of
+ * its own: new coroutines would inherit a copy of it. */
 static inline bool fli_lua_is_away(lua_State *L)
 {
     return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0 || L == fli_lua_self(L)->L;
@@ -177,65 +182,70 @@ static inline void fli_lua_set_away(lua_State *L, bool away)
 
 /* ---- tasks.c ------------------------------------------------------------------------------------------------- */
 
-/* The process inside its step, or a Lua error: a module's top level may run elsewhere. */
+/* Returns the process that runs a step. Raises an error outside of a step, for example in the top level of a module
+ * that runs in a job. */
 fli_lua_proc *fli_lua_need_process(lua_State *L);
-/* The same, or a job of one: for what needs no more than to know whose it is. */
+/* Returns the process or the job that L belongs to: for calls that a job may make too. */
 fli_lua_proc *fli_lua_for(lua_State *L);
 
 uint64_t fli_lua_now(const fli_lua_proc *p);
-/* `span_ns` from now. */
+/* Returns the time `span_ns` from now. */
 uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns);
 
-/* Parks the running task until it is woken or `until_ns`; then `k` goes on. Raises when no yield can pass. */
+/* Parks the running task until it is woken or until `until_ns`; then `k` continues. Raises an error where Lua cannot
+ * yield. */
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k);
 
-/* Lets other processes run if one should, and if a yield can pass; then `k` goes on. Returns otherwise. */
+/* Yields to other processes if the slice is over and Lua can yield; then `k` continues. Returns otherwise. */
 void fli_lua_pause(lua_State *L, lua_KContext ctx, lua_KFunction k);
 
-/* The next park of the running task is for a message too. */
+/* Lets the next park of the running task also end when a message arrives. */
 void fli_lua_want_inbox(fli_lua_proc *p);
 
-/* Makes a parked task ready: it has no alarm then, and no longer waits for messages. Does nothing to any other. */
+/* Makes a parked task ready: removes its alarm, and it no longer waits for messages. Does nothing if the task is not
+ * parked. */
 void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 
-/* What a call that waits begins with: a cancel is told here, and where no yield can pass it raises, before anything was
- * sent or started. Forgets an earlier deadline. */
+/* Beginning of a call that waits: raises a pending cancel, and raises an error where Lua cannot yield, before
+ * anything is sent or started. Clears an earlier deadline. */
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
-/* Whether a yield can pass. */
+/* Returns true if Lua can yield here. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
-/* The same as wait_begin for one that may not have to wait. */
+/* Does what fli_lua_wait_begin() does, for a call that may not have to wait: Lua need not be able to yield here. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* ---- farewell.c ---- */
 
-/* Holds back the cancel of a stop while there are kept messages that came before it. Returns false if it is due at
- * once. */
+/* Holds back the cancel of a stop while there are kept messages that arrived before it. Returns false if the cancel
+ * is due at once. */
 bool fli_lua_farewell_begin(fli_lua_proc *p);
-/* A kept message has been received. */
+/* To be called when a kept message has been received. */
 void fli_lua_farewell_read(fli_lua_proc *p);
-/* The main task is cancelled now, if that was held back. */
+/* Cancels the main task now, if its cancel was held back. */
 void fli_lua_farewell_end(fli_lua_proc *p);
 
-/* Raises "cancelled" if that has not been told. */
+/* Raises "cancelled" if a cancel is pending. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 
-/* A task that the program started has run to its end, and may be collected: task.c. */
+/* A task started by the program has ended, and may be collected: task.c. */
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
 
-/* Wakes whose deadline has passed. */
+/* Wakes the tasks that have passed their deadline. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
 /* Yields a sleep if the nearest deadline needs one. */
 filch_err fli_lua_alarms_set(fli_lua_proc *p);
 
-/* The answer to `tag`: wakes its task. Takes over what `data` refers to by keeping it. False: nobody waits for it. */
+/* Completes the wait for `tag`: wakes its task, and keeps a reference to `data`. Returns false if no task waits for
+ * `tag`. */
 bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused);
 /* Returns true if a task waits for the reply to request `tag`. */
 bool fli_lua_asks(fli_lua_proc *p, uint64_t tag);
-/* Whom a monitor watched for the sake of `tag` has ended. False: nobody waits for it. */
+/* Handles the end of a process that was monitored for the call with `tag`. Returns false if no task waits for it. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event);
 
 /* ---- inbox.c ------------------------------------------------------------------------------------------------- */
 
-/* The oldest message that nobody has taken, lent until the next call. False: none. */
+/* The oldest message that no task has taken, valid until the next call. fli_lua_inbox_peek() returns false if there
+ * is none. */
 typedef struct fli_lua_message {
     const filch_data *data;
     filch_pid         from;
@@ -244,109 +254,111 @@ typedef struct fli_lua_message {
     filch_stream      stream; /* taken over already; id 0: none */
 } fli_lua_message;
 bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message);
-/* Keeps a notice among the messages. */
+/* Adds a notice to the kept messages. */
 filch_err fli_lua_inbox_notice(fli_lua_proc *p, const filch_event *event);
-/* Takes that one out. */
+/* Removes the message that was returned last. */
 void fli_lua_inbox_take(fli_lua_proc *p);
-/* The place of a message among those kept, for a search: begins at &p->saved. */
+/* The place of a message in the list of kept ones, for a search that begins at &p->saved. */
 typedef fli_lua_saved **fli_lua_place;
-/* Keeps the next of the new messages, so that it can be looked at in its place. False: there is none, or no memory
- * (then *err says so). */
+/* Moves the next new message to the kept ones, so that it can be compared there. Returns false if there is none or
+ * memory is short (*err is then set). */
 bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err);
-/* Takes one of those kept. */
+/* Removes the kept message at `place`. */
 void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
-/* Gives answers among the new messages to the tasks that wait for them. */
+/* Delivers replies among the new messages to the tasks that wait for them. */
 filch_err fli_lua_inbox_answers(fli_lua_proc *p);
-/* Keeps whatever is left of the events. */
+/* Keeps all messages that are left in the events. */
 filch_err fli_lua_inbox_end(fli_lua_proc *p);
-/* Gives all that is kept to another process, which has none yet. */
+/* Moves all kept messages to another process, which has none so far. */
 filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- ending.c ------------------------------------------------------------------------------------------------ */
 
-/* The main task has returned `count` values, on top of its stack. */
+/* Ends the process: the main task has returned `count` values, on top of its stack. */
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
-/* A task has failed with `status`; the error is on top of its stack. */
+/* Ends the process: a task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
-/* The words for that, with the traceback, and which error it is. L has been reset. */
+/* Writes the text of the error with its traceback, and returns the error code. L has been reset. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);
 
 /* ---- upgrade.c ----------------------------------------------------------------------------------------------- */
 
-/* What the main task of the new one begins with, from the new one's function and `start` on its stack. In a protected
- * call. */
+/* Pushes what the main task of the new process starts with, from the function and `start` on its stack. Runs in a
+ * protected call. */
 int fli_lua_upgrade_begin(lua_State *L);
-/* The end of the step of the old one: gives the new one what is to stay. */
+/* End of the step of the old process: moves what is to stay to the new one. */
 filch_err fli_lua_upgrade_end(fli_lua_proc *p);
-/* Goes over to newer code if there is any, and does not come back then. Where the main task is about to wait for a
- * message. */
+/* Upgrades the process if there is newer code; does not return then. Called when the main task is about to wait for
+ * a message. */
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p);
 
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
 
-/* What a spawn passes to init, through filch_ptr. */
+/* What a spawn passes to init, by filch_ptr. */
 typedef struct fli_lua_start {
     struct filch_lua      *lua;
     struct filch_lua_code *code;
     const char            *method;
-    bool                   method_optional; /* the chunk may be all */
+    bool                   method_optional; /* the file may have no such function */
     size_t                 memory_max;
-    fli_lua_origin         origin; /* of the code */
-    struct fli_lua_proc   *old;    /* whose place it takes; NULL: a new process */
-    struct fli_lua_proc   *made;   /* out, with `old` */
+    fli_lua_origin         origin; /* file of the code */
+    struct fli_lua_proc   *old;    /* the process that it replaces; NULL: a new process */
+    struct fli_lua_proc   *made;   /* result, if `old` is set */
     uint64_t               seed;
-    bool                   again; /* kept, and started again and again: each time with another seed */
-    const filch_data      *args;  /* from C */
+    bool                   again; /* kept and started repeatedly, each time with another seed */
+    const filch_data      *args;  /* arguments from C */
     size_t                 arg_count;
-    const uint8_t         *bytes; /* from Lua: the upvalues but that for the globals, then arg_count values */
+    const uint8_t         *bytes; /* from Lua: all upvalues except the globals, then arg_count values */
     size_t                 size;
-    const fli_lua_refs    *refs;      /* what the bytes refer to */
-    bool                   functions; /* there are functions among them */
-    char                  *text;      /* where a failed start tells why; may be NULL */
+    const fli_lua_refs    *refs;      /* blocks that the bytes refer to */
+    bool                   functions; /* the bytes contain functions */
+    char                  *text;      /* buffer for the reason of a failed start; may be NULL */
     size_t                 text_size;
 } fli_lua_start;
 
-/* A state for `start`, with what its main thread begins with on its stack; *status as lua_load's, then with a message
- * there. NULL: not even memory for that. */
+/* Creates a state for `start`, with what its main task starts with on its stack. *status is that of lua_load; if it
+ * is not LUA_OK, an error message is there instead. Returns NULL if memory is too short for a state. */
 fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status);
 
-/* filch_type's functions; `self` holds one pointer. */
+/* Functions of the filch_type; `self` holds one pointer. */
 filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filch_out *out);
 void      fli_lua_close(void *self);
 
-/* Sets the upvalues of the function on top, and pushes the arguments above it. */
+/* Sets the upvalues of the function on top of the stack, and pushes the arguments above it. Returns false if the
+ * bytes are not valid. */
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start);
 
 int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 
 /* ---- base.c, receive.c ------------------------------------------------------------------------------------------ */
 
-/* xpcall as programs know it: what ends the process passes through it. */
+/* xpcall of Lua programs: errors that end the process are not caught. */
 int fli_lua_xpcall(lua_State *L);
-/* Takes the oldest message, if there is one: pushes it and its sender. Calls nothing of the program's. */
+/* Takes the oldest message, if there is one, and pushes it and its sender. Calls no function of the program. */
 bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p);
-/* Pushes the words for a process that failed: those it left, or those for the error. */
+/* Pushes the text for a failed process: the text that it left, or the text of the error code. */
 void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error);
 
 /* ---- streams.c, process.c -------------------------------------------------------------------------------------- */
 
-/* What belongs to a process, and can be handed over to the one that goes on in its place: streams, and who waits for a
- * reply. */
+/* Streams and requests: values that belong to a process and can be handed over to upgraded code. Each returns false
+ * if the value at `index` is something else. */
 bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream);
 void fli_lua_push_stream(lua_State *L, filch_stream stream);
-/* A stream that somebody gave to this process: takes it over. False: the message is something else. */
+/* Takes over a stream that another process gave to this one. Returns false if the message is something else. */
 bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream);
 bool fli_lua_to_request(lua_State *L, int index, filch_pid *from, uint64_t *id);
 void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id);
 
-/* The pid at `index`: of a pid, a request, or a name. Raises if it is none of them. */
+/* Returns the pid for a pid, a request, or a registered name at `index`. Raises an error if the value is none of
+ * these. */
 filch_pid fli_lua_check_pid(lua_State *L, int index);
-/* What a function of Lua returns: true, or nil and the words for `err`. */
+/* Pushes what a Lua function returns: true, or nil and the text of `err`. */
 int fli_lua_return(lua_State *L, filch_err err);
 int fli_lua_return_error(lua_State *L, filch_err err);
-/* Waits for the EXIT event tagged `tag`, of a process just spawned: what `push` makes of its result, or nil and why.
- * `push` pushes one value and raises only memory errors. */
+/* Waits for the EXIT event tagged `tag` of a process just spawned. Returns what `push` makes of its result, or nil
+ * and the reason. `push` pushes one value and raises only memory errors. */
 int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag,
                       void (*push)(lua_State *L, const filch_data *answer));
 

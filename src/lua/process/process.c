@@ -1,7 +1,7 @@
-/* process.c - the library `process`: sending, asking, ending. Receiving is in receive.c, starting others in spawn.c,
- * watching them in relations.c.
+/* process.c - the library `process`: sending, requests, ending. Receiving is in receive.c, starting processes in
+ * spawn.c, monitors and names in relations.c.
  *
- * Calls that can fail for reasons of the outside world answer nil and a text; a wrong argument is a Lua error.
+ * Calls that can fail for outside reasons return nil and a text; a wrong argument is a Lua error.
  */
 #include <lauxlib.h>
 #include <stdio.h>
@@ -19,13 +19,13 @@
 
 /* ---- pids and requests ---------------------------------------------------------------------------------------- */
 
-/* Who asked, and which of his questions. */
+/* The process that sent a request, and the id of the request. */
 typedef struct request {
     filch_pid from;
     uint64_t  id;
 } request;
 
-static const char request_key; /* its address: the registry's key of their metatable */
+static const char request_key; /* its address is the key in the registry of the metatable of requests */
 
 static const request *to_request(lua_State *L, int index)
 {
@@ -52,7 +52,7 @@ filch_pid fli_lua_check_pid(lua_State *L, int index)
     if (from != NULL) return from->from;
     if (fli_lua_to_pid(L, index, &pid)) return pid;
     if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "pid or name");
-    /* A name that nobody has is a pid that nobody has: the call says so. */
+    /* An unregistered name becomes a pid that no process has: the call then reports that the process does not exist. */
     if (filch_whereis(fli_lua_need_process(L)->sched, fli_lua_whole_text(L, index), &pid) != FILCH_OK) {
         pid = (filch_pid){ fli_lua_self(L)->self.node, UINT64_MAX };
     }
@@ -129,7 +129,7 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
     return 1;
 }
 
-/* After a send: whoever has sent a lot lets the receivers run. */
+/* End of a send: a process that has sent for a whole slice yields, so that the receivers can run. */
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
     int results = fli_lua_return(L, err);
@@ -137,7 +137,8 @@ static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
     return results;
 }
 
-/* The send that waits for room has been answered, or its task was cancelled: then the message may still arrive. */
+/* Continues a send that waited for room: it was completed, or its task was cancelled; then the message may still
+ * arrive. */
 static int go_on_send(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -154,15 +155,15 @@ static int go_on_send(lua_State *L, int status, lua_KContext ctx)
     return fli_lua_park(L, FLI_LUA_NEVER, 0, go_on_send);
 }
 
-/* Returns true if a sender to a full mailbox of `to` is meant to wait. */
+/* Returns true if senders to a full mailbox of `to` are meant to wait. */
 static bool is_waited_for(fli_lua_proc *p, filch_pid to)
 {
     filch_info info = { .size = sizeof info };
     return filch_inspect(p->sched, to, &info) == FILCH_OK && info.overflow == FILCH_OVERFLOW_WAIT;
 }
 
-/* Sends at once if there is room. If the mailbox is full, and the task can wait, the send becomes a yield with `tag`,
- * which is answered when there is room, if its policy is to wait: *waits. */
+/* Sends at once if there is room. If the mailbox is full, its policy is to let senders wait, and the task can wait,
+ * the send becomes a yield with `tag`, which is completed when there is room: *waits is then set. */
 static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
 {
     filch_err err = filch_send(p->sched, to, data);
@@ -204,7 +205,7 @@ static int process_send(lua_State *L)
     return waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
-/* A value inside a request or reply: which one, whether its send waits under `tag`, and why it cannot be sent. */
+/* A value inside a request or reply: the sort and id, whether its send waits under `tag`, and why it cannot be sent. */
 typedef struct envelope {
     fli_lua_sort    sort;
     uint64_t        id, tag;
@@ -232,18 +233,19 @@ static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, int 
 
 /* ---- request and reply ---------------------------------------------------------------------------------------- */
 
-/* What a task waits for that somebody else has to answer: forgets it. */
+/* Stops waiting for a reply or for the end of a process. */
 static void forget_answer(fli_lua_proc *p)
 {
     fli_lua_task *task = p->current;
     p->reply_tasks--;
     task->awaits = 0;
-    /* An EXIT that is under way already finds nobody who waits for it, and its tag says that it is no notice. */
+    /* If the EXIT event is already under way, no task waits for it any more, and its tag shows that it is not a
+     * notice. */
     if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
     task->ref = 0;
 }
 
-/* The task was cancelled while it waited. */
+/* Called when the task was cancelled while it waited. */
 static void give_up_answer(lua_State *L, fli_lua_proc *p)
 {
     forget_answer(p);
@@ -284,7 +286,7 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_request);
 }
 
-/* Parks until the answer tagged `tag` is there. */
+/* Parks until the answer for `tag` has arrived. */
 static int await_answer(lua_State *L, fli_lua_proc *p, uint64_t tag, uint64_t until)
 {
     p->current->awaits = tag;
@@ -353,7 +355,7 @@ int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag, push_fn push)
 
 /* ---- ending ------------------------------------------------------------------------------------------------- */
 
-/* process.exit([result]): ends this process, wherever it is called, as if its main function had returned. */
+/* process.exit([result]): ends this process from any place, as if its main function had returned `result`. */
 static int process_exit(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_need_process(L);

@@ -1,11 +1,11 @@
-/* receive.c - process.receive: the oldest message, or the oldest that a pattern matches.
+/* receive.c - process.receive: takes the oldest message, or the oldest one that a pattern matches.
  *
- * A pattern is compared in two parts. First all of it that is no function, in C; then its functions are called, one
- * after the other, as any code of the program: they can be interrupted, wait, receive by themselves, and fail. While
- * one runs, messages may come and go, so where the search is stays valid only as long as none was removed
- * (fli_lua_proc.removals); otherwise it begins again.
+ * A pattern is compared in two parts. First everything in it that is not a function is compared in C. Then its
+ * functions are called, one after the other, like any code of the program: they can be interrupted, wait, receive
+ * messages themselves, and fail. While such a function runs, messages may arrive or be removed. So the place of the
+ * search is valid only as long as no message was removed (fli_lua_proc.removals); otherwise the search begins again.
  *
- * The search keeps its place on the stack of the call. It looks at no message twice, unless some were removed since.
+ * The search keeps its place on the stack of the call. It compares no message twice, unless some were removed since.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -16,13 +16,13 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* The stack of a call. PATTERN nil: any message. PLACE and REMOVALS: the kept messages before that place do not match,
- * if none was removed since. TESTS: functions of the pattern and what they are to look at, in turn; OPEN: how many of
- * both are left. */
+/* The stack of a call. PATTERN nil: any message. PLACE and REMOVALS: the kept messages before that place do not
+ * match, provided that none was removed since. TESTS: the functions of the pattern and their arguments, alternating;
+ * OPEN: how many values in TESTS are left. */
 enum { PATTERN = 1, PLACE, REMOVALS, MESSAGE, FROM, TESTS, OPEN };
 
-/* Deadlines that are no times: look once, and if there is nothing let the messages outside come in; then look once
- * more. */
+/* Special deadlines of a timeout of 0: LOOK_TWICE searches once, and if nothing matches lets messages from the
+ * mailbox in; LOOK_AGAIN then searches once more. */
 enum { LOOK_TWICE = 0, LOOK_AGAIN = 1 };
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error)
     else lua_pushstring(L, filch_err_text(error));
 }
 
-/* { event = "exit", pid = , result = } or { ..., error = words }, and so on. */
+/* Pushes { event = "exit", pid = , result = } or { ..., error = text }, or the table of another notice. */
 static void push_notice(lua_State *L, const fli_lua_message *message)
 {
     static const char *const names[] = { "dropped", "exit", "link_down", "joined", "left" };
@@ -76,7 +76,7 @@ bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p)
 
 /* ---- patterns --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the function at `pattern` and the value at `value` for later. */
+/* Stores the function at `pattern` and the value at `value` in TESTS, to be called later. */
 static void add_test(lua_State *L, int pattern, int value)
 {
     lua_Integer open = lua_tointeger(L, OPEN);
@@ -92,7 +92,7 @@ static void add_test(lua_State *L, int pattern, int value)
     lua_replace(L, OPEN);
 }
 
-enum { ROUNDS = 16 }; /* fields between two looks at the budget: strings that are compared may be long */
+enum { ROUNDS = 16 }; /* fields between two checks of the budget: the strings that are compared may be long */
 
 static bool agrees(lua_State *L, int pattern, int value, int depth);
 
@@ -114,7 +114,8 @@ static bool fields_agree(lua_State *L, int pattern, int value, int depth)
     return true;
 }
 
-/* A table wants the same fields to agree; a function is asked later; anything else wants the same value. */
+/* Compares a value with a pattern: a table matches if all its fields match; a function is called later; any other
+ * value must be equal. */
 static bool agrees(lua_State *L, int pattern, int value, int depth)
 {
     if (lua_isfunction(L, pattern)) return add_test(L, pattern, value), true;
@@ -138,8 +139,8 @@ static void set_place(lua_State *L, const fli_lua_proc *p, fli_lua_place place)
 
 static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
 
-/* Finds the next message that agrees with the pattern as far as C can tell. Returns true with MESSAGE to OPEN on the
- * stack, and PLACE its place; false if there is none: then PLACE is the end. */
+/* Finds the next message that matches the part of the pattern that C compares. Returns true with MESSAGE to OPEN on
+ * the stack, and PLACE set; returns false if there is none, with PLACE at the end. */
 static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 {
     filch_err     err;
@@ -166,7 +167,7 @@ static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns);
 
-/* Calls the next function of the pattern; its answer is on top. */
+/* Calls the next function of the pattern; its result is on top of the stack. */
 static void call_test(lua_State *L, lua_KContext until_ns)
 {
     lua_Integer open = lua_tointeger(L, OPEN);
@@ -177,7 +178,8 @@ static void call_test(lua_State *L, lua_KContext until_ns)
     lua_callk(L, 1, 1, until_ns, go_on_test);
 }
 
-/* Asks the functions that are left. Returns true if all of them agree. `fits`: what those before have said. */
+/* Calls the functions that are left. Returns true if all results are true. `fits`: the result of those called
+ * before. */
 static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
 {
     while (fits && lua_tointeger(L, OPEN) > 0) {
@@ -188,7 +190,8 @@ static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
     return fits;
 }
 
-/* After a message was looked at: takes it if it fits, or goes on behind it. Returns true if it was taken. */
+/* Ends the comparison of a message: takes it if it matches, otherwise moves on behind it. Returns true if it was
+ * taken. */
 static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
 {
     if (!is_place_valid(L, p)) return false; /* the search begins again */
@@ -199,8 +202,8 @@ static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
     return true;
 }
 
-/* Searches on. `looked_at`: there is a message, and `fits` says what its functions said so far. Returns true if one was
- * taken. */
+/* Continues the search. `looked_at`: a message is being compared, and `fits` is the result of its functions so far.
+ * Returns true if a message was taken. */
 static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool looked_at, bool fits)
 {
     while (looked_at || find_next(L, p, until_ns)) {
@@ -213,7 +216,7 @@ static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool lo
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
-/* Nothing fits: waits, or gives up. */
+/* No message matches: waits, or returns nil. */
 static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool all)
 {
     if (until_ns == LOOK_TWICE) fli_lua_pause(L, LOOK_AGAIN, go_on_receive);
@@ -224,7 +227,7 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
         return 2;
     }
     if (p->current == &p->main) {
-        fli_lua_farewell_end(p); /* none of the messages before it is wanted */
+        fli_lua_farewell_end(p); /* none of the messages before the cancel is wanted */
         fli_lua_check_cancel(L, p);
     }
     fli_lua_want_inbox(p);
@@ -235,34 +238,34 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
-    bool          all = lua_isnil(L, PATTERN); /* between two messages: the place to change over */
+    bool          all = lua_isnil(L, PATTERN); /* between two messages is the place where the process may be upgraded */
     fli_lua_check_cancel(L, p);
     if (all && p->outdated) fli_lua_upgrade_look(L, p);
     bool found = all ? fli_lua_take_oldest(L, p) : search(L, p, until_ns, false, true);
     return found ? 2 : nothing_yet(L, p, until_ns, all);
 }
 
-/* A function of the pattern was interrupted, or has waited, and has returned now. */
+/* Continues after a function of the pattern was interrupted or has waited, and has returned. */
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
-    p->current->late = false; /* of a wait inside the function; our own deadline is looked at when we park */
+    p->current->late = false; /* set by a wait inside the function; our deadline is checked when parking */
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }
 
-/* Whether the first argument is the timeout: a number, or a text that reads as a span of time, and no timeout behind
- * it. */
+/* Returns true if the first argument is the timeout: a number, or a text that reads as a span of time, without a
+ * timeout behind it. */
 static bool is_timeout_alone(lua_State *L)
 {
     uint64_t span;
     return lua_isnoneornil(L, 2) && (lua_type(L, 1) == LUA_TNUMBER || fli_lua_to_span(L, 1, &span));
 }
 
-/* process.receive([pattern] [, timeout]) -> message, from | nil, "timeout". With a timeout, what stands before it is
- * the pattern, whatever it is. Without one, a value that is a time is the timeout. */
+/* process.receive([pattern] [, timeout]) -> message, from | nil, "timeout". With two arguments the first is the
+ * pattern, whatever it is. A single argument that can be read as a time is the timeout. */
 static int process_receive(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -1,4 +1,5 @@
-/* relations.c - the part of the library `process` that is about others: monitors, links, names, groups, ending them. */
+/* relations.c - the part of the library `process` for relations: monitors, links, names, groups, and ending other
+ * processes. */
 #include <lauxlib.h>
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@ static int process_alive(lua_State *L)
     return 1;
 }
 
-/* process.cancel(pid [, deadline]): asks it to end; after the deadline it is ended. */
+/* process.cancel(pid [, deadline]): asks the process to end; after the deadline it is killed. */
 static int process_cancel(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -31,7 +32,8 @@ static int process_terminate(lua_State *L)
 
 /* ---- monitors and links --------------------------------------------------------------------------------------- */
 
-/* process.monitor(pid) -> a number for unmonitor. Its end comes as a message { event = "exit", pid = pid, ... }. */
+/* process.monitor(pid) -> a number for unmonitor. The end of the process arrives as a message { event = "exit", pid
+ * = pid, ... }. */
 static int process_monitor(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -42,7 +44,7 @@ static int process_monitor(lua_State *L)
     return 1;
 }
 
-/* true, or nil and why; `stale`: the words for what is not there to be ended. */
+/* Returns true, or nil and the reason. `stale` is the text if the thing to be ended does not exist. */
 static int return_ended(lua_State *L, filch_err err, const char *stale)
 {
     if (err != FILCH_ESTALE) return fli_lua_return(L, err);
@@ -70,7 +72,8 @@ static int process_unlink(lua_State *L)
     return return_ended(L, filch_unlink(p->sched, p->self, fli_lua_check_pid(L, 1)), "there is no such link");
 }
 
-/* process.trap(on): a linked process that fails is a message { event = "link_down", ... } instead of our end. */
+/* process.trap(on): when a linked process fails, this process gets a message { event = "link_down", ... } instead of
+ * ending. */
 static int process_trap(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -79,7 +82,7 @@ static int process_trap(lua_State *L)
 
 /* ---- names and groups ------------------------------------------------------------------------------------------- */
 
-/* The pid at `index`, or this process. */
+/* Returns the pid at `index`, or this process if there is none. */
 static filch_pid pid_or_self(lua_State *L, int index, const fli_lua_proc *p)
 {
     return lua_isnoneornil(L, index) ? p->self : fli_lua_check_pid(L, index);
@@ -131,7 +134,7 @@ static int process_unwatch(lua_State *L)
     return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self), "it does not watch this group");
 }
 
-/* process.members(group) -> a list of pids, in the order they joined. */
+/* process.members(group) -> a list of pids, in the order in which they joined. */
 static int process_members(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -139,7 +142,7 @@ static int process_members(lua_State *L)
     size_t        room = 0, count = 0;
     filch_err     err = filch_members(p->sched, group, NULL, 0, &count);
     filch_pid    *pids = NULL;
-    /* Others may join between two looks. */
+    /* Further processes may have joined since the count was read. */
     while (err == FILCH_OK && count > room) {
         room = count + count / 4 + 4;
         pids = lua_newuserdatauv(L, room * sizeof *pids, 0);
@@ -154,7 +157,7 @@ static int process_members(lua_State *L)
     return 1;
 }
 
-/* process.broadcast(group, message) -> how many took it. */
+/* process.broadcast(group, message) -> the number of processes that got it. */
 static int process_broadcast(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_need_process(L);

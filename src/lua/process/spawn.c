@@ -1,5 +1,4 @@
-/* spawn.c - the part of the library `process` that starts others; and how what is to be started is read. See spawn.h.
- */
+/* spawn.c - the part of the library `process` that starts processes, and reads what is to be started. See spawn.h. */
 #include "lua/process/spawn.h"
 
 #include <lauxlib.h>
@@ -14,7 +13,7 @@
 #include "lua/message/functions.h"
 #include "lua/stdlib/checks.h"
 
-/* "4MB" as bytes. */
+/* Returns the bytes of a size such as "4MB". */
 static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
@@ -88,7 +87,7 @@ void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table)
     fli_lua_plan_check(L, plan->target);
 }
 
-/* process.spawn{ target, args...; memory = , mailbox = }: puts target and arguments on the stack. */
+/* process.spawn{ target, args...; memory = , mailbox = }: pushes target and arguments. */
 static void read_table(lua_State *L, fli_lua_plan *plan)
 {
     lua_settop(L, 1);
@@ -103,7 +102,7 @@ static void read_table(lua_State *L, fli_lua_plan *plan)
     fli_lua_plan_elements(L, plan, 1);
 }
 
-/* The code of a function, and its upvalues into `bytes`. */
+/* Makes code of a function, and writes its upvalues into `bytes`. */
 static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua_bytes *bytes, fli_lua_start *start,
                                fli_lua_refusal *why)
 {
@@ -122,7 +121,8 @@ static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua
     return FILCH_OK;
 }
 
-/* The code of a file ("jobs/count.lua") or a module ("jobs.count"). Its function `main`, if it has one, goes on. */
+/* Makes code of a file ("jobs/count.lua") or a module ("jobs.count"). If it has a function `main`, that is called
+ * then. */
 static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_start *start, fli_lua_refusal *why)
 {
     size_t      size;
@@ -150,7 +150,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     if (lua_isfunction(L, plan->target)) err = plan_function(L, p, plan->target, bytes, start, why);
     else if (!lua_isnil(L, plan->target)) err = plan_name(L, p, plan->target, start, why);
     else start->code = fli_lua_file_newest(p->lua, p->file, &start->origin), start->method = "main";
-    /* What the old code hands over to the new is data: the new code has its own functions. */
+    /* Old code hands only data over to new code: the new code has its own functions. */
     if (bytes->hand_over) bytes->by_name = false, bytes->functions = NULL;
     for (int i = plan->target + 1; err == FILCH_OK && i <= plan->last; i++) {
         char root[32];
@@ -168,7 +168,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     return err;
 }
 
-/* Starts what the plan says; nothing in here raises but at the end. */
+/* Starts the process of the plan; no call in here raises an error except the last. */
 static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
 {
     fli_lua_bytes       bytes;
@@ -190,7 +190,7 @@ static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
     return pid;
 }
 
-/* The arguments of a spawn, whichever it is. */
+/* Reads the arguments of any kind of spawn, and starts the process. */
 static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -224,7 +224,7 @@ static int process_spawn_linked(lua_State *L)
     return 1;
 }
 
-/* process.exec(as spawn) -> its result | nil, why it failed. Waits for its end. */
+/* process.exec(arguments as for spawn) -> its result | nil, the reason of its failure. Waits for its end. */
 static int process_exec(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

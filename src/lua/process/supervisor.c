@@ -1,10 +1,11 @@
-/* supervisor.c - the library `supervisor`: starting one, and its children that come later and go.
+/* supervisor.c - the library `supervisor`: starts supervisors, and adds and removes their children.
  *
  *     local pid = supervisor.start { strategy = "one_for_one", children = { { id = "store", "store" } } }
  *
- * Supervisors are those of C (filch_supervisor_type); tree.c reads what they are told. They answer by messages without
- * a tag, so each question is asked by a small process of its own, whose end is the answer: several tasks may ask at
- * once, and who asks hears of it when the supervisor ends first.
+ * The supervisors are those of C (filch_supervisor_type); tree.c reads their descriptions. They answer by messages
+ * without a tag. So each request is sent by a small process of its own, and the result of that process is the answer:
+ * several tasks can ask at the same time, and the caller gets an error if the supervisor ends first.
+ *
  * Design: docs/design/lua/supervision.md.
  */
 #include <lauxlib.h>
@@ -17,16 +18,17 @@
 #include "lua/process/tree.h"
 #include "lua/stdlib/checks.h"
 
-/* ---- the one who asks ------------------------------------------------------------------------------------------- */
+/* ---- the process that asks
+ * ------------------------------------------------------------------------------------------- */
 
 typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kind;
 
 typedef struct ask {
     ask_kind      kind;
     filch_pid     supervisor, asker;
-    bool          links; /* ASK_UP: the asker with it, when all are up */
+    bool          links; /* ASK_UP: links the caller with the supervisor when all children are up */
     bool          begun;
-    fli_lua_tree *tree; /* ASK_START: ours until the supervisor has it */
+    fli_lua_tree *tree; /* ASK_START: ours until the supervisor has taken it */
     char          id[FILCH_CHILD_ID_MAX + 1];
 } ask;
 
@@ -80,7 +82,8 @@ static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *
     filch_err error = filch_kind_of(answer) == FILCH_KIND_INT ? (filch_err)filch_as_int(answer) : FILCH_OK;
     if (error != FILCH_OK) return fail_with(a, error, out);
     if (a->kind != ASK_UP) return filch_done(out, *answer);
-    /* Had it been linked before, its starter would die of a start that fails, instead of being told. */
+    /* Linked only now: if it had been linked before, a failed start would end the caller instead of returning an
+     * error. */
     if (a->links) {
         error = filch_link(filch_out_sched(out), a->asker, a->supervisor);
         if (error != FILCH_OK) {
@@ -107,10 +110,10 @@ static filch_err ask_step(void *self, const filch_event *events, size_t count, f
         const filch_ctx *ctx = filch_out_ctx(out);
         filch_err        err = put_question(a, filch_ctx_sched(ctx), filch_ctx_self(ctx));
         a->begun = true;
-        /* Of the dead there is news, too. */
+        /* An ended supervisor also sends its exit event. */
         if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
-    /* News overtake messages: an answer that was sent before the end counts. */
+    /* Exit events overtake messages: an answer that was sent before the end counts. */
     const filch_event *end = NULL;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
@@ -124,7 +127,7 @@ static const filch_type ask_type = {
     .name = "asks a supervisor", .size = sizeof(ask), .init = ask_init, .step = ask_step, .close = ask_close
 };
 
-/* Starts it and waits for its end. */
+/* Starts the small process and waits for its end. */
 static int ask_and_wait(lua_State *L, fli_lua_proc *p, ask *a, void (*push)(lua_State *L, const filch_data *answer))
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
@@ -171,7 +174,8 @@ static void push_list(lua_State *L, const filch_data *answer)
     }
 }
 
-/* The supervisor at 1. Whoever is something else must not get our messages. */
+/* Returns the supervisor at index 1. Raises an error for any other process, which must not get messages meant for
+ * supervisors. */
 static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
 {
     filch_info info = { .size = sizeof info };
@@ -182,7 +186,7 @@ static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
     return pid;
 }
 
-/* supervisor.start(description) -> pid, when all children are up | nil, why. */
+/* supervisor.start(description) -> pid, when all children are up | nil, reason. */
 static int supervisor_start(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -202,7 +206,7 @@ static int supervisor_start(lua_State *L)
     return fli_lua_return_error(L, err);
 }
 
-/* supervisor.start_child(supervisor, child) -> pid | nil, why. */
+/* supervisor.start_child(supervisor, child) -> pid | nil, reason. */
 static int supervisor_start_child(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -213,7 +217,8 @@ static int supervisor_start_child(lua_State *L)
     return ask_and_wait(L, p, &a, fli_lua_unpack);
 }
 
-/* supervisor.stop_child(supervisor, id) -> true, when it has ended | nil, why. It is forgotten. */
+/* supervisor.stop_child(supervisor, id) -> true, when the child has ended | nil, reason. The supervisor removes the
+ * child from its list. */
 static int supervisor_stop_child(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -227,7 +232,7 @@ static int supervisor_stop_child(lua_State *L)
     return ask_and_wait(L, p, &a, push_true);
 }
 
-/* supervisor.children(supervisor) -> { { id = , pid = , running = , restarts = }, ... } in order | nil, why. */
+/* supervisor.children(supervisor) -> { { id = , pid = , running = , restarts = }, ... } in order | nil, reason. */
 static int supervisor_children(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -236,7 +241,7 @@ static int supervisor_children(lua_State *L)
     return ask_and_wait(L, p, &a, push_list);
 }
 
-/* supervisor.stop(supervisor) -> true, when it and its children have ended, the last one first. */
+/* supervisor.stop(supervisor) -> true, when the supervisor and its children have ended, the last child first. */
 static int supervisor_stop(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

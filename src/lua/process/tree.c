@@ -17,7 +17,7 @@ enum { DEPTH_MAX = 32, PATH_MAX_SIZE = 200, CHILDREN_MAX = 1000000 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* Memory of a tree: all of it goes at once. */
+/* Memory of a tree: all blocks are freed together. */
 typedef struct block {
     struct block *next;
     alignas(max_align_t) char bytes[];
@@ -30,22 +30,23 @@ typedef struct kept_start {
     struct kept_start *next;
 } kept_start;
 
-/* One supervisor of the tree. Its description is the `args` of the process, and the way to the tree. */
+/* One supervisor of the tree. It is passed to the supervisor process as `args`, and leads from there to the tree. */
 typedef struct supervisor_node {
     filch_supervisor spec;
     fli_lua_tree    *tree;
 } supervisor_node;
 
 struct fli_lua_tree {
-    /* Supervisors alive, children that came later, and who reads it.  writes: any of these.  PAIR lua.tree */
+    /* References: of running supervisors, of children added later, of the reader.  writes: any of these.
+     * PAIR lua.tree */
     FLI_ATOMIC(size_t) refs;
     struct filch_lua   *lua;
     block              *blocks;
     kept_start         *starts;
-    supervisor_node    *root; /* of a whole supervisor */
+    supervisor_node    *root; /* set if the tree is a whole supervisor */
     filch_spawn_options options;
     bool                links;
-    filch_child         child; /* or one child */
+    filch_child         child; /* set if the tree is one child */
 };
 
 static void *alloc_block(fli_lua_tree *tree, lua_State *L, size_t size)
@@ -65,7 +66,7 @@ static const char *keep_text(fli_lua_tree *tree, lua_State *L, const char *text)
 
 void fli_lua_tree_drop(fli_lua_tree *tree)
 {
-    /* PAIR lua.tree, both halves: what others read of it is behind them when it is freed. */
+    /* PAIR lua.tree, both halves: all reads of the tree by others come before it is freed. */
     if (fli_sub_acqrel(&tree->refs, 1) > 1) return;
     for (kept_start *at = tree->starts; at != NULL; at = at->next) {
         fli_lua_code_drop(at->start.code);
@@ -81,7 +82,7 @@ void fli_lua_tree_drop(fli_lua_tree *tree)
 
 /* ---- the process type ------------------------------------------------------------------------------------------- */
 
-/* filch_supervisor_type's instance comes first; behind it, which tree it holds. */
+/* The instance of filch_supervisor_type comes first; behind it the pointer to the tree. */
 static size_t base_size(void)
 {
     return (filch_supervisor_type.size + 15) & ~(size_t)15;
@@ -115,7 +116,7 @@ static void tree_close(void *self)
     struct filch_lua *lua = tree->lua;
     filch_supervisor_type.close(self);
     fli_lua_tree_drop(tree);
-    (void)fli_add_rel(&lua->alive, (uint64_t)-1); /* as a process's: PAIR lua.alive, release half */
+    (void)fli_add_rel(&lua->alive, (uint64_t)-1); /* as for a process: PAIR lua.alive, release half */
 }
 
 filch_type fli_lua_tree_type(void)
@@ -134,10 +135,10 @@ typedef struct reader {
     fli_lua_tree *tree;
     unsigned      depth;
     bool          one_child;
-    char          path[PATH_MAX_SIZE]; /* where it is in the table: also when it has raised an error */
+    char          path[PATH_MAX_SIZE]; /* path in the table of what is being read; still valid after an error */
 } reader;
 
-/* Which of the names the text on top is. */
+/* Returns which of the names is the text on top of the stack. */
 static uint32_t read_choice(lua_State *L, const char *field, const char *const *names, uint32_t count)
 {
     char all[160] = "";
@@ -151,7 +152,7 @@ static uint32_t read_choice(lua_State *L, const char *field, const char *const *
     return (uint32_t)luaL_error(L, "%s is a %s; it can be %s", field, luaL_typename(L, -1), all);
 }
 
-/* A time above zero, which is a default in C. */
+/* Reads a span of time above zero; zero would mean the default in C. */
 static uint64_t read_span(lua_State *L, const char *field)
 {
     uint64_t ns;
@@ -171,7 +172,7 @@ static double read_number(lua_State *L, const char *field, double low, double hi
 static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out);
 static void read_child(lua_State *L, reader *r, int index, const char *by_default, filch_child *out);
 
-/* Pushes the next pair of the table at `index`; its key must be a text, or is left out with `list`. */
+/* Pushes the next pair of the table at `index`. The key must be a text; with `list`, other keys are skipped. */
 static bool next_field(lua_State *L, int index, bool list)
 {
     while (lua_next(L, index) != 0) {
@@ -215,7 +216,7 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
     out->child_count = (size_t)count;
 }
 
-/* What only the outermost one has: it is started by a process. */
+/* Reads the options that only the outermost supervisor has, because a process starts it. */
 static bool read_outer(lua_State *L, reader *r, const char *name)
 {
     fli_lua_tree *tree = r->tree;
@@ -278,7 +279,7 @@ static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node 
     r->depth--;
 }
 
-/* A child that is a supervisor. */
+/* Reads a child that is a supervisor. */
 static void read_subtree(lua_State *L, reader *r, filch_child *out)
 {
     supervisor_node *below = alloc_block(r->tree, L, sizeof *below);
@@ -290,7 +291,7 @@ static void read_subtree(lua_State *L, reader *r, filch_child *out)
     out->type = &r->p->lua->tree_type;
 }
 
-/* What it runs, with arguments and what a function refers to: kept for every start. */
+/* Reads what a child runs, with its arguments and the variables of a function; kept for every start. */
 static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int index)
 {
     fli_lua_tree   *tree = r->tree;
@@ -389,7 +390,7 @@ static void release(const filch_child *child)
     fli_lua_tree_drop((fli_lua_tree *)(uintptr_t)tree);
 }
 
-/* In a protected call: 1 the table, 2 the reader. */
+/* Runs in a protected call. Arguments: 1 the table, 2 the reader. */
 static int read_protected(lua_State *L)
 {
     reader       *r = lua_touserdata(L, 2);
@@ -400,7 +401,7 @@ static int read_protected(lua_State *L)
         snprintf(id, sizeof id, "#%u.%u.%llu", (unsigned)(r->p->self.serial & UINT32_MAX),
                  (unsigned)(r->p->self.serial >> 32), (unsigned long long)r->p->next_tag++);
         read_child(L, r, 1, id, &tree->child);
-        /* The options move into the tree itself: so a child that is given back leads to it. */
+        /* The options are copied into the tree itself, so that the release function of a child finds the tree. */
         tree->options = *tree->child.options;
         tree->child.options = &tree->options;
         tree->child.release = release;

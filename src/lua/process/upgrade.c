@@ -1,12 +1,14 @@
-/* upgrade.c - the part of the library `process` that goes on with other code: process.upgrade and process.upgradable.
+/* upgrade.c - the part of the library `process` that replaces the code of a process: process.upgrade and
+ * process.upgradable.
  *
- * The new code gets a state of its own. It is made, its file is run and its function `upgrade` is called while the old
- * one still stands: whatever goes wrong there is told to the old one, which goes on. Then there is nothing left that
- * could fail but memory for the messages, and the rest is filch_upgrade: pid, mailbox, links, monitors and names stay.
+ * The new code gets a state of its own. The state is made, the file is run and its function `upgrade` is called while
+ * the old state still exists: if any of this fails, the old code gets the error and continues. After that only memory
+ * for the messages can be missing, and filch_upgrade does the rest: pid, mailbox, links, monitors and names stay.
  *
- * What a process keeps by itself is handed over at the end of the step: messages that nobody has taken, a cancel that
- * was not told, and how many answers are still to come. Tasks of the old one are gone, and so are the questions they
- * asked.
+ * What the process itself keeps is handed over at the end of the step: messages that no task has taken, a cancel that
+ * has not been raised, and the number of outstanding completions. Tasks of the old code are gone, and so are their
+ * requests.
+ *
  * Design: docs/design/lua/upgrade.md.
  */
 #include <lauxlib.h>
@@ -38,15 +40,15 @@ int fli_lua_upgrade_begin(lua_State *L)
     int count = lua_gettop(L) - 1;
     luaL_checkstack(L, count + 8, "too many values");
     for (int i = 1; i <= count + 1; i++) lua_pushvalue(L, i);
-    lua_call(L, count, 1); /* the file */
+    lua_call(L, count, 1); /* runs the file */
     push_main(L, start);
-    lua_replace(L, 1); /* now: main, the values, the table */
+    lua_replace(L, 1); /* stack now: main, the values, the table */
     if (lua_getfield(L, -1, "upgrade") != LUA_TFUNCTION) {
         lua_settop(L, 1 + count);
         return lua_gettop(L);
     }
     lua_insert(L, 2);
-    lua_settop(L, 2 + count); /* main, upgrade, the values */
+    lua_settop(L, 2 + count); /* stack: main, upgrade, the values */
     lua_call(L, count, LUA_MULTRET);
     return lua_gettop(L);
 }
@@ -75,8 +77,8 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     return FILCH_OK;
 }
 
-/* Goes over to what is at plan->target (nil: the newest code of its own file), with the values behind it. Raises an
- * error that nobody catches when that has worked, and returns when not. */
+/* Replaces the code by what is at plan->target (nil: the newest code of its own file), with the values behind it. On
+ * success raises an error that cannot be caught; returns only on failure. */
 static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_refusal *why)
 {
     fli_lua_bytes bytes;
@@ -100,7 +102,8 @@ static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan
     return (filch_err)lua_error(L);
 }
 
-/* process.upgrade([what [, state...]]): the process goes on as `what`. Returns only if that cannot be: nil, why. */
+/* process.upgrade([what [, state...]]): replaces the code of the process by `what`. Returns only on failure: nil,
+ * reason. */
 static int process_upgrade(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_need_process(L);
@@ -119,11 +122,11 @@ static int process_upgrade(lua_State *L)
 
 /* ---- when a file has changed ----------------------------------------------------------------------------------- */
 
-/* Its address is the registry's key for the function that gives the state. */
+/* Its address is the key in the registry of the function that returns the state to hand over. */
 static const char hand_over_key;
 
-/* process.upgradable(hand_over): when a file that this process uses is taken anew (filch run --watch), hand_over()
- * gives what the function `main` of the new code is called with. process.upgradable(nil): no longer. */
+/* process.upgradable(hand_over): when a file that this process uses was read again (filch run --watch), hand_over()
+ * returns the arguments for the function `main` of the new code. process.upgradable(nil) turns this off. */
 static int process_upgradable(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -140,7 +143,7 @@ static int process_upgradable(lua_State *L)
     return 1;
 }
 
-/* One line, by the first of those that cannot go on with this version. */
+/* Logs one line for the first process that cannot be upgraded to this version of the file. */
 static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
     char     line[640];
@@ -154,7 +157,7 @@ static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    if (p->current != &p->main) return; /* the main task will come here too */
+    if (p->current != &p->main) return; /* the main task will check it, too */
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;

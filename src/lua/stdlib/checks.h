@@ -1,5 +1,6 @@
-/* checks.h - texts for C; and luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The macros ask for the
- * value of a call that never comes back, or that is never NULL: two branches in each place that no run can take. */
+/* checks.h - checks of arguments: texts for C, and luaL_argcheck, luaL_argexpected and luaL_addchar as functions.
+ * The macros use the value of a call that never returns, or that is never NULL: two branches at each place that no
+ * test can take. */
 #ifndef FLI_LUA_CHECKS_H
 #define FLI_LUA_CHECKS_H
 
@@ -7,19 +8,19 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Raises "bad argument #arg to 'function' (message)" unless it is fine. */
+/* Raises "bad argument #arg to 'function' (message)" if `fine` is false. */
 static inline void fli_lua_check_arg(lua_State *L, bool fine, int arg, const char *message)
 {
     if (!fine) luaL_argerror(L, arg, message);
 }
 
-/* The same, with what was expected and what has come. */
+/* Raises an error with the expected and the actual type if `fine` is false. */
 static inline void fli_lua_expect(lua_State *L, bool fine, int arg, const char *expected)
 {
     if (!fine) luaL_typeerror(L, arg, expected);
 }
 
-/* A text that is to be a number may have so many bytes: stock Lua converts it in time proportional to them. */
+/* Limit for the bytes of a text used as a number: stock Lua converts it in time proportional to its length. */
 enum { FLI_LUA_DIGITS_MAX = 1000 };
 static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
 {
@@ -27,7 +28,8 @@ static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
         luaL_argerror(L, arg, "the text is too long for a number");
 }
 
-/* The text at `index`, a string, for C, which ends it at the first zero byte: raises if there is one before its end. */
+/* Returns the string at `index` for C, where a text ends at the first zero byte. Raises an error if there is one
+ * inside. */
 static inline const char *fli_lua_whole_text(lua_State *L, int index)
 {
     size_t      size;
@@ -36,7 +38,7 @@ static inline const char *fli_lua_whole_text(lua_State *L, int index)
     return text;
 }
 
-/* luaL_checkstring and luaL_optstring for such a text. */
+/* luaL_checkstring and luaL_optstring for a text without zero bytes. */
 static inline const char *fli_lua_check_text(lua_State *L, int arg)
 {
     size_t      size;

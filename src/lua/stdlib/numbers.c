@@ -1,9 +1,9 @@
-/* numbers.c - math.max, math.min, string.char and utf8.char: stock Lua's, which take any number of values, but a text
- * among them is short.
+/* numbers.c - math.max, math.min, string.char and utf8.char: stock Lua's functions, with a limit for the length of
+ * texts.
  *
- * Stock Lua takes a text for a number where it wants one, and converts it in time proportional to its length: a hundred
- * thousand times a text of megabytes, in one call that nothing interrupts. A number that a program writes has fewer
- * digits than FLI_LUA_DIGITS_MAX.
+ * These functions take any number of values, and stock Lua converts a text to a number where it needs one, in time
+ * proportional to the length: a hundred thousand times a text of megabytes, in one call that cannot be interrupted. So
+ * a text that is used as a number may have at most FLI_LUA_DIGITS_MAX bytes.
  */
 #include <lauxlib.h>
 

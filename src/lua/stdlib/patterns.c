@@ -1,8 +1,8 @@
-/* patterns.c - string.find, match, gmatch and gsub. They mean what stock Lua's mean; but a pattern that tries
- * everything
- * (('a'):rep(3000):find(('.-'):rep(30) .. 'b')) fails after STEPS_MAX tries at one place of the text instead of keeping
- * a worker for years: nothing can interrupt it there. Between two places, and in the function that gsub calls, other
- * processes may run.
+/* patterns.c - string.find, match, gmatch and gsub, with the results of stock Lua.
+ *
+ * A pattern that backtracks without end, such as ('a'):rep(3000):find(('.-'):rep(30) .. 'b'), fails after STEPS_MAX
+ * steps at one position of the text instead of occupying a worker for years: it cannot be interrupted there. Between
+ * two positions, and in the function that gsub calls, other processes may run.
  */
 #include <ctype.h>
 #include <lauxlib.h>
@@ -15,7 +15,7 @@
 #include "lua/stdlib/text.h"
 
 enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
-enum { OPEN = -1, POSITION = -2 }; /* instead of a capture's size */
+enum { OPEN = -1, POSITION = -2 }; /* stored instead of the size of a capture */
 
 typedef struct capture {
     const char *at;
@@ -39,7 +39,7 @@ static void step(matcher *m)
 
 /* ---- one character ------------------------------------------------------------------------------------------- */
 
-/* Behind the item at p, which is not the end: a character, an escape, or a set. */
+/* Returns the end of the item at p: a character, an escape, or a set. Precondition: p is not the end of the pattern. */
 static const char *item_end(matcher *m, const char *p)
 {
     char c = *p++;
@@ -49,7 +49,7 @@ static const char *item_end(matcher *m, const char *p)
     }
     if (c != '[') return p;
     if (p < m->pattern_end && *p == '^') p++;
-    do { /* a ']' in the first place is one of the set */
+    do { /* a ']' directly after the '[' belongs to the set */
         if (p == m->pattern_end) luaL_error(m->L, "malformed pattern (missing ']')");
         c = *p++;
         if (c == '%') {
@@ -79,7 +79,7 @@ static bool in_class(int c, int letter)
     return isupper(letter) ? !is : is;
 }
 
-/* p is behind '[', end at ']'. */
+/* Returns true if c is in the set; p points behind '[', `end` to ']'. */
 static bool in_set(int c, const char *p, const char *end)
 {
     bool wanted = true;
@@ -115,7 +115,7 @@ static bool fits(const matcher *m, const char *s, const char *p, const char *end
 
 /* ---- items --------------------------------------------------------------------------------------------------- */
 
-/* As many as there are, then fewer until the rest matches. */
+/* Matches as many repetitions as possible, then fewer until the rest matches. */
 static const char *match_most(matcher *m, const char *s, const char *p, const char *end)
 {
     ptrdiff_t n = 0;
@@ -127,7 +127,7 @@ static const char *match_most(matcher *m, const char *s, const char *p, const ch
     return NULL;
 }
 
-/* As few as there need to be. */
+/* Matches as few repetitions as possible. */
 static const char *match_least(matcher *m, const char *s, const char *p, const char *end)
 {
     for (;; s++) {
@@ -157,7 +157,7 @@ static const char *close_capture(matcher *m, const char *s, const char *p)
     return found;
 }
 
-/* %b(): behind the balancing one. */
+/* %b(): returns the position behind the balancing character, or NULL. */
 static const char *match_balanced(matcher *m, const char *s, const char *p)
 {
     if (m->pattern_end - p < 2) luaL_error(m->L, "malformed pattern (missing arguments to '%%b')");
@@ -174,7 +174,8 @@ static const char *match_balanced(matcher *m, const char *s, const char *p)
     return NULL;
 }
 
-/* %f[set]: between a character outside of the set and one inside. Behind the set, or NULL. */
+/* %f[set]: matches between a character outside of the set and one inside. Returns the end of the set in the pattern,
+ * or NULL. */
 static const char *match_frontier(matcher *m, const char *s, const char *p)
 {
     if (p == m->pattern_end || *p != '[') luaL_error(m->L, "missing '[' after '%%f' in pattern");
@@ -183,7 +184,7 @@ static const char *match_frontier(matcher *m, const char *s, const char *p)
     return !in_set(before, p + 1, end - 1) && in_set(after, p + 1, end - 1) ? end : NULL;
 }
 
-/* %1: the same text again. */
+/* %1: matches the text of an earlier capture again. */
 static const char *match_again(matcher *m, const char *s, int digit)
 {
     int n = digit - '1';
@@ -191,12 +192,13 @@ static const char *match_again(matcher *m, const char *s, int digit)
         luaL_error(m->L, "invalid capture index %%%d in pattern", n + 1);
     }
     ptrdiff_t size = m->captures[n].size;
-    if (size == POSITION) return NULL; /* a place is no text */
+    if (size == POSITION) return NULL; /* a position capture has no text */
     if (m->text_end - s < size || memcmp(m->captures[n].at, s, (size_t)size) != 0) return NULL;
     return s + size;
 }
 
-/* The item at p with what follows it. *go_on: the rest is at *s and *p; else the result is final. */
+/* Matches the item at p together with a repetition sign. *go_on: the match continues at *s and *p; otherwise the
+ * result is final. */
 static const char *match_item(matcher *m, const char **s, const char **p, bool *go_on)
 {
     const char *end = item_end(m, *p);
@@ -223,7 +225,7 @@ static const char *match_item(matcher *m, const char **s, const char **p, bool *
     }
 }
 
-/* The escapes that are more than one character. *handled: this is one of them; otherwise as match_item. */
+/* Matches the escapes that stand for more than one character. Returns false if the item is none of them. */
 static bool match_special(matcher *m, const char **s, const char **p)
 {
     char c = (*p)[1];
@@ -270,7 +272,7 @@ static const char *match_rest(matcher *m, const char *s, const char *p)
     return go_on ? s : NULL;
 }
 
-/* The end of the match of the pattern from p on, at s; NULL: none. */
+/* Matches the pattern from p on at the position s. Returns the end of the match, or NULL. */
 static const char *match_here(matcher *m, const char *s, const char *p)
 {
     step(m);
@@ -295,7 +297,7 @@ static void push_capture(matcher *m, int n, const char *from, const char *end)
     else lua_pushlstring(m->L, c->at, (size_t)c->size);
 }
 
-/* All of them; without any, the whole match if `from` is not NULL. */
+/* Pushes all captures; if there are none and `from` is not NULL, the whole match. */
 static int push_captures(matcher *m, const char *from, const char *end)
 {
     int count = m->count == 0 && from != NULL ? 1 : m->count;
@@ -321,7 +323,7 @@ static const char *match_at(matcher *m, const char *s, const char *p)
 
 /* ---- the functions --------------------------------------------------------------------------------------------- */
 
-/* Where to begin, from 0; more than the size when it is behind the end. */
+/* Returns the position to begin at, from 0; more than the size if it is behind the end. */
 static size_t begin_at(lua_Integer first, size_t size)
 {
     if (first > 0) return (size_t)first - 1;
@@ -349,7 +351,7 @@ static int find_plain(lua_State *L, const char *text, size_t size, size_t at, co
 static int go_on_find(lua_State *L, int status, lua_KContext at);
 static int go_on_match(lua_State *L, int status, lua_KContext at);
 
-/* The text is at 1, the pattern at 2. `at`: where to look first. */
+/* Stack: the text at 1, the pattern at 2. `at`: the first position to try. */
 static int search_from(lua_State *L, bool find, size_t at)
 {
     size_t      size, pattern_size;
@@ -411,7 +413,7 @@ static int string_match(lua_State *L)
 
 static int go_on_next(lua_State *L, int status, lua_KContext at);
 
-/* Upvalues: text, pattern, where to go on (from 0), where the last match ended (-1 none). */
+/* Upvalues: text, pattern, position to continue at (from 0), end of the last match (-1: none). */
 static int next_match(lua_State *L)
 {
     size_t      size, pattern_size;
@@ -456,13 +458,13 @@ static int string_gmatch(lua_State *L)
     return 1;
 }
 
-/* Of gsub: the stack holds text, pattern, replacement, the state and the result so far. */
+/* Stack of gsub: text, pattern, replacement, the state, and the result so far. */
 enum { STATE = 4, RESULT };
 
 typedef struct replacing {
-    size_t      at, copied; /* where to look next; what comes before is in the result */
-    size_t      from, end;  /* of the match for which a function was asked */
-    size_t      last;       /* where the last match ended; SIZE_MAX none */
+    size_t      at, copied; /* next position to try; the text before `copied` is in the result */
+    size_t      from, end;  /* of the match for which a function was called */
+    size_t      last;       /* end of the last match; SIZE_MAX: none */
     lua_Integer count, max;
     unsigned    looks;
 } replacing;
@@ -476,12 +478,12 @@ static void add_capture(matcher *m, int n, const char *from, const char *end)
 {
     size_t size;
     push_capture(m, n, from, end);
-    const char *text = lua_tolstring(m->L, -1, &size); /* a place becomes its digits */
+    const char *text = lua_tolstring(m->L, -1, &size); /* a position is converted to its digits */
     add(m->L, text, size);
     lua_pop(m->L, 1);
 }
 
-/* The replacement text, with its %0 to %9. */
+/* Adds the replacement text with its %0 to %9. */
 static void add_text(matcher *m, const char *from, const char *end)
 {
     size_t      size;
@@ -499,7 +501,8 @@ static void add_text(matcher *m, const char *from, const char *end)
     add(m->L, text, (size_t)(text_end - text));
 }
 
-/* What the table or function gave for the match is on top; nil and false leave it as it is. */
+/* Adds what the table or function returned for the match, which is on top of the stack; for nil and false the match
+ * itself. */
 static void add_value(lua_State *L, const char *text, const replacing *r)
 {
     size_t size;
@@ -516,7 +519,7 @@ static void add_value(lua_State *L, const char *text, const replacing *r)
 static int go_on_call(lua_State *L, int status, lua_KContext ctx);
 static int go_on_gsub(lua_State *L, int status, lua_KContext ctx);
 
-/* Adds what stands for the match. A function may be left and entered again: all that is needed then is in *r. */
+/* Adds the replacement of the match. A function may be interrupted: everything needed to continue is in *r. */
 static void replace(matcher *m, replacing *r, const char *from, const char *end)
 {
     lua_State *L = m->L;

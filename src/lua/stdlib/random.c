@@ -1,5 +1,5 @@
-/* random.c - math.random and math.randomseed, from numbers of the process itself: stock Lua's are seeded by the time
- * and by an address, which would make no two runs of a simulation alike. xoshiro256**, as there. */
+/* random.c - math.random and math.randomseed with a generator for each process. Stock Lua seeds its generator by the
+ * time and an address, so runs of a simulation could not be repeated. The algorithm is the same, xoshiro256**. */
 #include <lauxlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
     p->random_ready = true;
 }
 
-/* The process, with room for its numbers. */
+/* Returns the process, with its generator created. */
 static fli_lua_proc *prepared(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -44,7 +44,7 @@ static uint64_t next(fli_lua_proc *p)
     return result;
 }
 
-/* 0 .. limit, each as likely as the others. */
+/* Returns a number from 0 to `limit`, uniformly distributed. */
 static uint64_t below(fli_lua_proc *p, uint64_t limit)
 {
     if ((limit & (limit + 1)) == 0) return next(p) & limit;
@@ -78,7 +78,7 @@ static int math_random(lua_State *L)
     return 1;
 }
 
-/* Without arguments the process goes back to its own seed: there is nothing more random that would be repeatable. */
+/* Without arguments the process returns to its own seed: any other random seed could not be repeated. */
 static int math_randomseed(lua_State *L)
 {
     fli_lua_proc *p = prepared(L);

@@ -1,8 +1,9 @@
-/* sort.c - table.sort, which can be left and entered again: a long one lets other processes run, and so does a
- * comparison that takes long or waits. Stock Lua's keeps its state on the C stack.
+/* sort.c - table.sort that can be suspended: other processes run during a long sort, and a comparison may take long or
+ * wait.
  *
- * Merges runs of 1, 2, 4, ... elements from one list into another and back. The table itself is read at the beginning
- * and written at the end: an error in a comparison leaves it as it was. The order of elements that compare equal stays.
+ * Stock Lua keeps the state of a sort on the C stack. This one merges runs of 1, 2, 4, ... elements from one list into
+ * another and back. The table itself is read at the beginning and written at the end: an error in a comparison leaves
+ * it unchanged. Elements that compare equal keep their order.
  */
 #include <lauxlib.h>
 #include <limits.h>
@@ -11,20 +12,21 @@
 #include "lua/preempt/budget.h"
 #include "lua/stdlib/checks.h"
 
-/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; while two are compared,
- * those two. */
+/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; during a comparison also
+ * the two elements. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
 enum {
     ROUNDS = 256,
     BYTES = 256
-}; /* between two looks at the budget: some microseconds; bytes of a string that count as a round */
+}; /* ROUNDS: comparisons between two checks of the budget, some microseconds; the other: bytes of a string that count
+      as one comparison */
 
 typedef enum phase { READ, MERGE, WRITE } phase;
 
 typedef struct sort {
     lua_Integer count, width;
     lua_Integer low, middle, high; /* the two runs: (low, middle] and (middle, high] */
-    lua_Integer left, right, out;  /* behind what was taken of them, and written */
+    lua_Integer left, right, out;  /* positions of the last elements taken from both runs, and written */
     phase       phase;
     unsigned    rounds;
 } sort;
@@ -44,7 +46,7 @@ static void set_runs(sort *s, lua_Integer low)
     s->high = least(low + 2 * s->width, s->count);
 }
 
-/* The pair of runs is merged: on with the next pair, with longer runs, or with the end. */
+/* Called when a pair of runs is merged: continues with the next pair, with longer runs, or with writing the table. */
 static void next_runs(lua_State *L, sort *s)
 {
     if (s->high < s->count) {
@@ -66,7 +68,8 @@ static void put_element(lua_State *L, sort *s, bool right)
     lua_rawseti(L, INTO, ++s->out);
 }
 
-/* Whether the right one is less than the left one. With a function: its answer, now or later. */
+/* Returns true if the right element is less than the left one. With a function: its result, possibly after an
+ * interruption. */
 static bool is_right_less(lua_State *L, sort *s)
 {
     lua_rawgeti(L, FROM, s->left + 1);
@@ -74,7 +77,7 @@ static bool is_right_less(lua_State *L, sort *s)
     if (lua_isnil(L, LESS)) {
         if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
         if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT))
-            return false; /* equal strings that are long are compared byte by byte */
+            return false; /* long strings that are equal are compared byte by byte */
         s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
         return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
     }
@@ -143,7 +146,7 @@ static int table_sort(lua_State *L)
     fli_lua_check_arg(L, count < INT_MAX, 1, "array too big");
     if (!lua_isnoneornil(L, LESS)) luaL_checktype(L, LESS, LUA_TFUNCTION);
     lua_settop(L, LESS);
-    int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1)); /* a length may lie */
+    int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1)); /* a __len metamethod may return any length */
     *(sort *)lua_newuserdatauv(L, sizeof(sort), 0) = (sort){ .count = count, .width = 1 };
     lua_createtable(L, room, 0);
     lua_createtable(L, room, 0);

@@ -1,5 +1,7 @@
-/* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat: as stock Lua's, but a
- * long text lets other processes run in between, and what cannot is limited.
+/* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat.
+ *
+ * They work like stock Lua's, but other processes run while a long text is processed; where that is impossible, the
+ * length is limited.
  */
 #include <ctype.h>
 #include <lauxlib.h>
@@ -12,10 +14,10 @@
 #include "lua/stdlib/text.h"
 
 enum {
-    CHUNK = 16384,       /* bytes between two looks at the budget */
+    CHUNK = 16384,       /* bytes between two checks of the budget */
     FORMAT_MAX = 65536,  /* bytes of a format */
-    VALUES_MAX = 1000,   /* values in one string.format: one may take some microseconds */
-    QUOTED_MAX = 1 << 17 /* bytes of a text for %q, of which each may take a tenth of a microsecond */
+    VALUES_MAX = 1000,   /* values in one string.format: each may take some microseconds */
+    QUOTED_MAX = 1 << 17 /* bytes of a text for %q: each may take 0.1 us */
 };
 
 /* ---- byte by byte -------------------------------------------------------------------------------------------------
@@ -31,7 +33,8 @@ static char upper(char c)
     return (char)toupper((unsigned char)c);
 }
 
-/* The stack: the string, the text that is made. Returns where to go on: the size at the end, or before a pause. */
+/* Stack: the string, the result so far. Returns the position to continue at: the size at the end, or less before a
+ * pause. */
 static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pause)
 {
     size_t        size;
@@ -87,7 +90,7 @@ static int go_on_concat(lua_State *L, int status, lua_KContext at)
         const char *piece = lua_tolstring(L, -1, &size);
         fli_lua_text_add(L, 5, piece, size);
         lua_settop(L, 5);
-        if (i == last) break; /* the largest integer has no next one */
+        if (i == last) break; /* the largest integer has no successor */
         if ((i & 63) == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)(i + 1), go_on_concat);
     }
     fli_lua_text_result(L, 5);
@@ -103,7 +106,7 @@ static int table_concat(lua_State *L)
                 last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
     lua_settop(L, 2);
     if (lua_isnil(L, 2)) lua_pushliteral(L, ""), lua_replace(L, 2);
-    lua_tostring(L, 2); /* a number becomes its digits */
+    lua_tostring(L, 2); /* a number is converted to its digits */
     lua_pushinteger(L, first);
     lua_pushinteger(L, last);
     fli_lua_text_push(L, 64);
@@ -125,7 +128,7 @@ static void check_format(lua_State *L)
     fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is too long");
 }
 
-/* Each value that is to be a number is a short text, if it is one. */
+/* Raises an error if a text that is used as a number is too long. */
 static void check_values(lua_State *L)
 {
     size_t      size;
@@ -134,7 +137,7 @@ static void check_values(lua_State *L)
         do format++;
         while (format < end &&
                (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
-        if (format >= end) return; /* stock Lua says what is wrong */
+        if (format >= end) return; /* stock Lua reports what is wrong */
         if (*format == '%') continue;
         if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
         arg++;
@@ -161,8 +164,8 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
-    /* Which of the values are to be numbers is a matter of the format; together they cannot be longer than what is made
-     * of them. */
+    /* Which values must be numbers depends on the format. The values together must not be longer than what can be
+     * made of them. */
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

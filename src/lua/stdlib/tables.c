@@ -1,5 +1,5 @@
-/* tables.c - table.insert, remove and move, string.rep: stock Lua's run for as long as a length says, inside C, and a
- * metamethod may say 2^60. Those that move elements let other processes run in between. */
+/* tables.c - table.insert, remove and move, string.rep. Stock Lua's versions run inside C for as long as a length
+ * says, and a metamethod may return 2^60. The versions here let other processes run while they move elements. */
 #include <lauxlib.h>
 #include <string.h>
 
@@ -8,19 +8,19 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* More elements than a table of the largest memory can hold: only a lying length comes here. */
+/* More elements than a table in the largest memory can hold: only a false length exceeds this. */
 #define MOVES_MAX (UINT64_C(1) << 27)
 
-enum { ROUNDS = 256 }; /* between two looks at the budget: some microseconds */
+enum { ROUNDS = 256 }; /* moves between two checks of the budget: some microseconds */
 
-/* From `from` up to `end`, without it. A length may be any number, so the distance may be more than an integer holds.
- */
+/* Raises an error if there are too many elements from `from` up to, not including, `end`. A length may be any
+ * number, so the distance may exceed an integer. */
 static void check_moves(lua_State *L, lua_Integer from, lua_Integer end)
 {
     if (end > from && (lua_Unsigned)end - (lua_Unsigned)from > MOVES_MAX) luaL_error(L, "too many elements to move");
 }
 
-/* After the element `i` was moved: lets others run if that is due, and then `k` goes on behind it. */
+/* Called after element `i` was moved: yields to other processes if that is due; then `k` continues behind it. */
 static inline void moved(lua_State *L, lua_Integer i, lua_KFunction k)
 {
     if (i % ROUNDS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)i, k);
@@ -62,7 +62,7 @@ static int table_insert(lua_State *L)
     }
 }
 
-/* The stack: table, place, size, what was there. `at` is the place to be filled next. */
+/* Stack: table, place, size, the removed value. `at` is the place to be filled next. */
 static int go_on_remove(lua_State *L, int status, lua_KContext at)
 {
     lua_Integer size = lua_tointeger(L, 3);
@@ -89,7 +89,7 @@ static int table_remove(lua_State *L)
     return go_on_remove(L, LUA_OK, (lua_KContext)at);
 }
 
-/* The arguments are at 1 to 5, with the target at 5. `i` elements have been moved, from the beginning. */
+/* Arguments at 1 to 5, with the target at 5. `i` elements have been moved, from the beginning. */
 static int go_on_move_up(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), count = lua_tointeger(L, 3) - from + 1, to = lua_tointeger(L, 4);
@@ -102,7 +102,7 @@ static int go_on_move_up(lua_State *L, int status, lua_KContext i)
     return 1;
 }
 
-/* The same from the end; `i` are left. */
+/* Moves from the end; `i` elements are left. */
 static int go_on_move_down(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), to = lua_tointeger(L, 4);
@@ -133,7 +133,7 @@ static int table_move(lua_State *L)
     return up ? go_on_move_up(L, LUA_OK, 0) : go_on_move_down(L, LUA_OK, (lua_KContext)count);
 }
 
-/* Filled by doubling; what it may become is a matter of the process's memory. */
+/* Fills the result by doubling; its size is limited by the memory of the process. */
 static int string_rep(lua_State *L)
 {
     size_t      size, between;
@@ -144,7 +144,7 @@ static int string_rep(lua_State *L)
         lua_pushliteral(L, "");
         return 1;
     }
-    /* No sum of two strings that are there comes near the end of size_t. */
+    /* The sizes of two existing strings cannot add up to an overflow of size_t. */
     if (size + between > (SIZE_MAX / 4) / (size_t)count) return luaL_error(L, "resulting string too large");
     size_t      unit = size + between, total = unit * (size_t)count - between, done = unit < total ? unit : total;
     luaL_Buffer buffer;

@@ -1,5 +1,5 @@
-/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer it survives a
- * pause. */
+/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer, it
+ * survives a yield. */
 #ifndef FLI_LUA_TEXT_H
 #define FLI_LUA_TEXT_H
 
@@ -7,18 +7,18 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A userdata at a fixed place of the stack. It moves when it grows: ask for it again after anything was added. */
+/* A userdata at a fixed stack index. It moves when it grows: get it again after adding anything. */
 typedef struct fli_lua_text {
     size_t size, room;
     char   at[];
 } fli_lua_text;
 
-/* Pushes an empty one with room for `room` bytes. */
+/* Pushes an empty text with room for `room` bytes. */
 fli_lua_text *fli_lua_text_push(lua_State *L, size_t room);
-/* Out of line: makes room for `more` bytes in the one at `index`. */
+/* Slow path of fli_lua_text_room(): makes room for `more` bytes in the text at `index`. */
 fli_lua_text *fli_lua_text_grow(lua_State *L, int index, size_t more);
 
-/* The one at `index` with room for `more` bytes. */
+/* Returns the text at `index`, with room for `more` bytes. */
 static inline fli_lua_text *fli_lua_text_room(lua_State *L, int index, size_t more)
 {
     fli_lua_text *text = lua_touserdata(L, index);
@@ -32,7 +32,7 @@ static inline void fli_lua_text_add(lua_State *L, int index, const char *from, s
     text->size += size;
 }
 
-/* Pushes what it holds as a string. */
+/* Pushes the text as a string. */
 static inline void fli_lua_text_result(lua_State *L, int index)
 {
     const fli_lua_text *text = lua_touserdata(L, index);

@@ -1,14 +1,15 @@
-/* channels.c - the library `channel`: values between the tasks of one process, and channel.select.
+/* channels.c - the library `channel`: passes values between the tasks of one process; and channel.select.
  *
- * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`; the second is
- * the task of the timer, for a channel that time.after or time.every made. A value that a waiting sender offers, or
- * that a served receiver gets, lies in one table of the process, by the address of the entry (waits.h).
+ * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`. The second is
+ * the task of the timer, for a channel made by time.after or time.every. A value that a waiting sender offers, or that
+ * a served receiver gets, is in one table of the process, with the address of the entry (waits.h) as its key.
  *
- * INVARIANT  a receiver waits only while the buffer is empty and no other task waits to send; a sender only while it is
- * full. INVARIANT  no task waits at a closed channel.
+ * INVARIANT  a receiver waits only while the buffer is empty and no other task waits to send; a sender waits only while
+ *            the buffer is full.
+ * INVARIANT  no task waits at a closed channel.
  *
- * No operation calls a function of the program, nor a metamethod: so nothing comes between its beginning and its end.
- * Besides errors in the arguments it can raise only that memory has run out, which ends the process.
+ * No operation calls a function of the program or a metamethod, so no other code runs between its beginning and its
+ * end. Besides errors about its arguments, it can raise only a memory error, which ends the process.
  */
 #include "lua/task/channels.h"
 
@@ -21,17 +22,17 @@
 
 typedef struct channel {
     lua_Integer   capacity;
-    lua_Integer   first, count; /* of the buffer: place of the oldest, from 0, and how many */
+    lua_Integer   first, count; /* of the buffer: position of the oldest value, from 0, and number of values */
     bool          closed;
     fli_lua_queue senders, receivers;
 } channel;
 
 enum { BUFFER = 1, TIMER = 2 };                       /* user values of a channel */
-enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* user values of what ch:sending gives */
+enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* user values of the result of ch:sending */
 enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: what the call returns */
-enum { CASES = 1, WAIT = 2 };                         /* on the stack of a call that waits; CASES: or its channel */
+enum { CASES = 1, WAIT = 2 }; /* stack of a call that waits; CASES is the list of cases, or the channel */
 
-static const char channel_key, offer_key, values_key; /* their addresses: keys of the registry */
+static const char channel_key, offer_key, values_key; /* their addresses are keys of the registry */
 
 /* ---- userdata ------------------------------------------------------------------------------------------------- */
 
@@ -111,7 +112,7 @@ static void push_channel(lua_State *L, lua_Integer capacity)
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the value at `value` for the entry. */
+/* Stores the value at `value` for the entry. */
 static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
 {
     value = lua_absindex(L, value);
@@ -121,7 +122,7 @@ static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
     lua_pop(L, 1);
 }
 
-/* Pushes what is kept for the entry, and forgets it. */
+/* Pushes the value stored for the entry, and removes it. */
 static void entry_value_take(lua_State *L, const fli_lua_entry *entry)
 {
     (void)push_table(L, &values_key);
@@ -132,7 +133,7 @@ static void entry_value_take(lua_State *L, const fli_lua_entry *entry)
     lua_remove(L, -2);
 }
 
-/* Adds the value on top to the buffer, and pops it. */
+/* Adds the value on top of the stack to the buffer, and pops it. */
 static void buffer_add(lua_State *L, channel *ch, int channel_at)
 {
     (void)lua_getiuservalue(L, channel_at, BUFFER);
@@ -142,7 +143,7 @@ static void buffer_add(lua_State *L, channel *ch, int channel_at)
     ch->count++;
 }
 
-/* Pushes the oldest value of the buffer, and takes it out. */
+/* Removes the oldest value from the buffer, and pushes it. */
 static void buffer_take(lua_State *L, channel *ch, int channel_at)
 {
     (void)lua_getiuservalue(L, channel_at, BUFFER);
@@ -156,7 +157,8 @@ static void buffer_take(lua_State *L, channel *ch, int channel_at)
 
 /* ---- attempts, which never wait --------------------------------------------------------------------------------- */
 
-/* Returns true if the value has gone to a receiver or into the buffer. Raises if the channel is closed. */
+/* Returns true if the value was given to a receiver or put into the buffer. Raises an error if the channel is
+ * closed. */
 static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at, int value)
 {
     if (ch->closed) luaL_error(L, "send on a closed channel");
@@ -173,8 +175,8 @@ static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at,
 }
 
 /* Returns true with the value and `true` pushed, or with nil and `false` if the channel is closed and empty. Returns
- * false with nothing pushed if there is no value yet. A place in the buffer that becomes free goes to the sender that
- * has waited longest. */
+ * false with nothing pushed if there is no value yet. If a place in the buffer becomes free, the sender that has
+ * waited longest gets it. */
 static bool try_receive(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at)
 {
     fli_lua_entry *sender = ch->senders.first;
@@ -201,7 +203,7 @@ static void close_channel(fli_lua_proc *p, channel *ch)
 
 /* ---- waiting -------------------------------------------------------------------------------------------------- */
 
-/* The end of a wait, however it ended: leaves all queues, and takes back what it offered in vain. */
+/* Ends a wait in any case: leaves all queues, and removes values that were offered and not taken. */
 static void withdraw(lua_State *L, fli_lua_wait *wait)
 {
     fli_lua_wait_leave(wait);
@@ -212,7 +214,7 @@ static void withdraw(lua_State *L, fli_lua_wait *wait)
     }
 }
 
-/* Pushes what the call returns; their number. */
+/* Pushes the results of the call, and returns their number. */
 static int push_served(lua_State *L, fli_lua_wait *wait)
 {
     const fli_lua_entry *entry = wait->served;
@@ -225,7 +227,7 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
     return wait->style == AS_SELECT ? 3 : wait->style == AS_RECEIVE ? 2 : 1;
 }
 
-/* A value comes before a cancel, which the next wait will tell, and before a deadline; so does a message. */
+/* A value is returned before a cancel (which the next wait raises) and before a timeout; so is a message. */
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
@@ -299,7 +301,7 @@ static int channel_next(lua_State *L)
     return 1;
 }
 
-/* ch:close() -> whether it was open */
+/* ch:close() -> true if it was open */
 static int channel_close(lua_State *L)
 {
     channel *ch = check_channel(L, 1);
@@ -321,7 +323,7 @@ static lua_Integer length(const fli_lua_queue *queue)
     return count;
 }
 
-/* ch:room() -> how many values can be sent now without waiting: to receivers, and into the buffer. */
+/* ch:room() -> the number of values that can be sent now without waiting: to receivers, and into the buffer. */
 static int channel_room(lua_State *L)
 {
     const channel *ch = check_channel(L, 1);
@@ -329,7 +331,7 @@ static int channel_room(lua_State *L)
     return 1;
 }
 
-/* ch:waiting() -> how many tasks wait to send, how many to receive. */
+/* ch:waiting() -> the number of tasks that wait to send, and the number that wait to receive. */
 static int channel_waiting(lua_State *L)
 {
     const channel *ch = check_channel(L, 1);
@@ -338,7 +340,7 @@ static int channel_waiting(lua_State *L)
     return 2;
 }
 
-/* ch:sending(value): the case of channel.select that sends. */
+/* ch:sending(value): a case for channel.select that sends. */
 static int channel_sending(lua_State *L)
 {
     (void)check_channel(L, 1);
@@ -372,7 +374,7 @@ static int channel_inbox(lua_State *L)
 
 /* ---- select --------------------------------------------------------------------------------------------------- */
 
-/* One case, and where its parts are on the stack. */
+/* One case, and the stack indexes of its parts. */
 typedef struct offer {
     channel *ch;
     int      channel_at, value_at; /* value_at 0: it receives */
@@ -396,7 +398,7 @@ static offer push_case(lua_State *L, lua_Integer i)
     return c;
 }
 
-/* The list at CASES is replaced by a copy: the program may change its own while the call waits. */
+/* Replaces the list at CASES by a copy: the program may change its own list while the call waits. */
 static void copy_cases(lua_State *L, lua_Integer count)
 {
     if (count == 0) luaL_error(L, "channel.select wants a list of cases");
@@ -413,7 +415,7 @@ static void copy_cases(lua_State *L, lua_Integer count)
     lua_replace(L, CASES);
 }
 
-/* Tries case `i`. Returns how many results it has pushed; 0: it has to wait. */
+/* Tries case `i`. Returns the number of results pushed; 0: the case has to wait. */
 static int try_case(lua_State *L, fli_lua_proc *p, lua_Integer i)
 {
     int   top = lua_gettop(L);
@@ -444,8 +446,8 @@ static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
     lua_settop(L, top);
 }
 
-/* Tries the cases from the first to the last. Returns how many results it has pushed; 0: all have to wait. *inbox: the
- * inbox is among those that were tried. */
+/* Tries the cases from first to last. Returns the number of results pushed; 0: all have to wait. *inbox: the inbox
+ * is one of the cases that were tried. */
 static int try_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, bool *inbox)
 {
     int results = 0;
@@ -467,8 +469,8 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     return resume_wait(L, LUA_OK, until_ns);
 }
 
-/* While a process waits for something else its messages stay outside: where the inbox is a case they are let in, and
- * all is tried anew. */
+/* While a process waits for something else, its messages stay in the mailbox. If the inbox is a case, they are let
+ * in, and all cases are tried again. */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -480,8 +482,8 @@ static int select_now(lua_State *L, int status, lua_KContext until_ns)
     return wait_for_cases(L, p, count, until_ns);
 }
 
-/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order; then
- * waits for the first that can go on. */
+/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order;
+ * then waits for the first that can proceed. */
 static int channel_select(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -11,12 +11,13 @@ void fli_lua_channel_push(lua_State *L);
 bool fli_lua_is_channel(lua_State *L, int index);
 /* Returns true if the channel at `index` has been closed. */
 bool fli_lua_channel_is_closed(lua_State *L, int index);
-/* Gives the value at `value` to a receiver or the buffer of the channel at `index`, if it is open and has room. Never
- * waits. */
+/* Gives the value at `value` to a receiver or to the buffer of the channel at `index`, if it is open and has room;
+ * otherwise does nothing. Never waits. */
 void fli_lua_channel_offer(lua_State *L, int index, int value);
 /* Closes the channel at `index`. */
 void fli_lua_channel_close(lua_State *L, int index);
-/* Sets the value on top as the timer of the channel at `index`, and pops it; pushes that timer. */
+/* Pops the value on top of the stack and stores it as the timer of the channel at `index`;
+ * fli_lua_channel_push_timer() pushes that timer. */
 void fli_lua_channel_set_timer(lua_State *L, int index);
 void fli_lua_channel_push_timer(lua_State *L, int index);
 

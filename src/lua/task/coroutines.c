@@ -1,8 +1,8 @@
-/* coroutines.c - coroutine.resume, wrap, yield and status, for a state whose tasks wait and are preempted.
+/* coroutines.c - coroutine.resume, wrap, yield and status, for a state with tasks that wait and are preempted.
  *
- * When a task waits inside a coroutine, the yield has to pass through whoever resumed that coroutine, out to the step,
- * and later the other way in again. Here resume and wrap tell such a yield from the program's own (fli_lua_proc.why)
- * and pass it on.
+ * When a task waits inside a coroutine, the yield has to pass through the code that resumed the coroutine, out to the
+ * step, and later back in. resume and wrap distinguish such a yield from a yield of the program (fli_lua_proc.why), and
+ * pass it on.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -14,8 +14,9 @@
 
 #define TOO_DEEP "C stack overflow: too many coroutines that close each other"
 
-/* Resumes `co` with `nargs` values on its stack. The results are on its stack; their number, or -1 and an error. A
- * yield that is not the program's is passed outward: then this does not return, and `k` is called later. */
+/* Resumes `co` with `nargs` values on its stack. Returns the number of results, which are on its stack, or -1 with
+ * an error there. A yield that is not one of the program is passed outward: then this does not return, and `k` is
+ * called later. */
 static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_KFunction k)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -51,7 +52,8 @@ static bool can_resume(lua_State *L, lua_State *co, int nargs, const char **why)
     return *why == NULL;
 }
 
-/* Room on L's stack for `results` of co's and one value more. False: they are taken off, and *why says so. */
+/* Makes room on L's stack for `results` values of `co` and one more. Returns false if that is impossible: the
+ * results are popped, and *why says why. */
 static bool has_room(lua_State *L, lua_State *co, int results, const char **why)
 {
     if (lua_checkstack(L, results + 1)) return true;
@@ -124,7 +126,7 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
     }
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    (void)fli_lua_close_thread(p, co); /* leaves the error, or that of closing */
+    (void)fli_lua_close_thread(p, co); /* leaves the error, or the error of a __close handler */
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {
@@ -189,7 +191,8 @@ static int coroutine_status(lua_State *L)
     return 1;
 }
 
-/* As stock Lua's; one inside which a task waits is not suspended, whatever Lua thinks. */
+/* Works like stock Lua's. A coroutine inside which a task waits does not count as suspended, although Lua considers
+ * it so. */
 static int coroutine_close(lua_State *L)
 {
     lua_State *co = check_thread(L);

@@ -1,10 +1,10 @@
-/* task.c - the library `task`: functions of one process that take turns where they wait.
+/* task.c - the library `task`: functions of one process that run alternately and switch where they wait.
  *
- * A task is a userdata with an fli_lua_task in it (proc.h); its user values are the coroutine while it runs, its
- * results afterwards, and the traceback of its error. The registry holds it while it runs.
+ * A task is a userdata with an fli_lua_task in it (proc.h). Its user values are the coroutine while it runs, its
+ * results afterwards, and the traceback of its error. The registry refers to it while it runs.
  *
- * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. What
- * happens around it (starting, ending, waiting for an end) is C: see waits.h.
+ * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. Starting,
+ * ending and waiting for an end are done in C: see waits.h.
  */
 #include "lua/task/task.h"
 
@@ -16,9 +16,9 @@
 #include "lua/task/waits.h"
 
 enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values */
-enum { SUBJECT = 1, WAIT = 2 }; /* on the stack of a call that waits: a task, or a list of them */
+enum { SUBJECT = 1, WAIT = 2 }; /* stack of a call that waits; SUBJECT is a task, or a list of tasks */
 
-static const char anchors_key, task_key; /* their addresses: keys of the registry */
+static const char anchors_key, task_key; /* their addresses are keys of the registry */
 
 /* Pushes the table of the registry under `key`. Returns true if it is new. */
 static bool push_table(lua_State *L, const char *key)
@@ -40,7 +40,7 @@ static void push_task(lua_State *L, const fli_lua_task *task)
 
 /* ---- the life of a task ----------------------------------------------------------------------------------------- */
 
-/* The message handler of a task: keeps where the error came from. */
+/* Message handler of a task: stores the traceback of the error. */
 static int note_trace(lua_State *L)
 {
     if (lua_type(L, 1) != LUA_TSTRING) return 1;
@@ -51,7 +51,7 @@ static int note_trace(lua_State *L)
     return 1;
 }
 
-/* Takes the results, above `true` or `false`, from the stack to where others find them. */
+/* Moves the results, above `true` or `false`, from the stack into the user value RESULTS. */
 static void keep_results(lua_State *L, fli_lua_task *task)
 {
     int count = lua_gettop(L) - 1;
@@ -65,7 +65,7 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* The function has returned, or failed. An error that no task waits for ends the process. */
+/* Called when the function has returned or failed. An error that no task waits for ends the process. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -87,7 +87,7 @@ static int end_body(lua_State *L, int status, lua_KContext ctx)
     return lua_error(L);
 }
 
-/* The first function of the coroutine. The arguments: the program's function, and its arguments. */
+/* The first function of the coroutine. Arguments: the program's function, and its arguments. */
 static int body(lua_State *L)
 {
     lua_pushcfunction(L, fli_lua_xpcall);
@@ -147,13 +147,13 @@ fli_lua_task *fli_lua_task_start(lua_State *L, fli_lua_proc *p, int function)
 
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
 {
-    lua_State *L = task->L; /* it has run to its end, its stack is empty, and it can be used */
+    lua_State *L = task->L; /* the coroutine has ended: its stack is empty and can be used */
     if (task->prev != NULL) task->prev->next = task->next;
     else p->tasks = task->next;
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
     fli_lua_set_away(L, false);
-    (void)push_table(L, &anchors_key); /* there since the first task */
+    (void)push_table(L, &anchors_key); /* exists since the first task */
     lua_pushnil(L);
     lua_rawsetp(L, -2, task);
     lua_pop(L, 1);
@@ -193,7 +193,7 @@ static int task_spawn(lua_State *L)
     return 1;
 }
 
-/* Pushes the results of the task at `index`; how many. */
+/* Pushes the results of the task at `index`, and returns their number. */
 static int push_results(lua_State *L, int index, const fli_lua_task *task)
 {
     luaL_checkstack(L, task->result_count + 2, "too many results");
@@ -230,7 +230,7 @@ static int go_on_await(lua_State *L, int status, lua_KContext until_ns)
     return push_timeout(L);
 }
 
-/* task:await([timeout]) -> what it returned; its error is raised here | nil, "timeout" */
+/* task:await([timeout]) -> what the task returned, or its error is raised here | nil, "timeout" */
 static int task_await(lua_State *L)
 {
     fli_lua_task *task = check_task(L);
@@ -269,7 +269,7 @@ static fli_lua_task *push_nth(lua_State *L, uint32_t i)
     return lua_touserdata(L, -1);
 }
 
-/* The end of the wait of task.all or task.any, however it ended. */
+/* Ends the wait of task.all or task.any in any case: cancels all tasks of the list. */
 static void cancel_all(lua_State *L, fli_lua_proc *p)
 {
     fli_lua_wait *wait = lua_touserdata(L, WAIT);
@@ -280,7 +280,7 @@ static void cancel_all(lua_State *L, fli_lua_proc *p)
     }
 }
 
-/* Waits on, or ends the call of task.all or task.any without a result. */
+/* Continues to wait, or ends the call of task.all or task.any without a result. */
 static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFunction k)
 {
     if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, k);
@@ -289,8 +289,8 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
     return push_timeout(L);
 }
 
-/* The list of functions and tasks at 1 becomes one of tasks; their wait is pushed. Nothing is started if one of them is
- * neither. */
+/* Turns the list of functions and tasks at index 1 into a list of tasks, and pushes their wait. Starts nothing if
+ * one of the elements is neither. */
 static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
@@ -316,7 +316,7 @@ static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
     }
 }
 
-/* The list of first results. */
+/* Pushes the list of first results. */
 static int push_firsts(lua_State *L, uint32_t count)
 {
     lua_createtable(L, (int)count, 0);
@@ -345,8 +345,8 @@ static int go_on_all(lua_State *L, int status, lua_KContext until_ns)
     return open == 0 ? push_firsts(L, count) : wait_on(L, p, until_ns, go_on_all);
 }
 
-/* task.all(functions [, timeout]) -> the first result of each, in order | nil, "timeout". When one fails the others are
- * cancelled, and its error is raised. */
+/* task.all(functions [, timeout]) -> the first result of each, in order | nil, "timeout". If one fails, the others
+ * are cancelled, and its error is raised. */
 static int task_all(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -370,7 +370,7 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
             lua_pushinteger(L, (lua_Integer)i);
             lua_insert(L, at);
             int results = push_results(L, at + 1, task);
-            lua_remove(L, at + 2); /* the list of results, and the task: the number is below its results */
+            lua_remove(L, at + 2); /* the list of results, and the task: the number stays below its results */
             lua_remove(L, at + 1);
             return results + 1;
         }
@@ -381,8 +381,8 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
     return raise_error(L, lua_gettop(L));
 }
 
-/* task.any(functions [, timeout]) -> which one was first to return, and its results | nil, "timeout". The others are
- * cancelled. If all fail, the last one's error is raised. */
+/* task.any(functions [, timeout]) -> the number of the first that returned, and its results | nil, "timeout". The
+ * others are cancelled. If all fail, the error of the last one is raised. */
 static int task_any(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -1,7 +1,7 @@
-/* tasks.c - parking and waking the tasks of a process, and their deadlines. See proc.h.
+/* tasks.c - parks and wakes the tasks of a process, and handles their deadlines. See proc.h.
  *
- * Deadlines are a small heap in the process. Of the scheduler's sleeps only the nearest few are outstanding: a process
- * that calls receive with a timeout a million times a second has one, not five million.
+ * Deadlines are a small heap in the process. Only the nearest few of them are outstanding sleeps of the scheduler: a
+ * process that calls receive with a timeout of five seconds a million times a second has one sleep, not five million.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -123,7 +123,7 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p)
     filch_err err = filch_yield_sleep(p->out, FLI_LUA_ALARM_TAG, at_ns > now ? at_ns - now : 0);
     if (err != FILCH_OK) return err;
     p->yields++;
-    /* One that falls out at the end still fires; that wakes nobody. */
+    /* A sleep that drops out of the array still fires; it then wakes no task. */
     memmove(&p->sleeps[1], &p->sleeps[0], (FLI_LUA_SLEEPS - 1) * sizeof p->sleeps[0]);
     p->sleeps[0] = at_ns;
     return FILCH_OK;
@@ -226,7 +226,7 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     fli_lua_task *task = who_awaits(p, tag);
     if (task == NULL) return false;
     task->awaits = 0;
-    filch_drop(&task->answer); /* of a wait that was cancelled at the last moment */
+    filch_drop(&task->answer); /* the answer of a wait that was cancelled at the last moment */
     task->error = filch_keep(data, &task->answer);
     if (error != FILCH_OK) task->error = error;
     task->answered = true;
@@ -235,8 +235,8 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     return true;
 }
 
-/* A notice overtakes messages, and the reply may be among those. So who waits for one sends himself a refusal, which
- * comes behind it: the first of the two counts. */
+/* An exit event overtakes messages, and the reply may be among these. So the process sends a refusal to itself,
+ * which arrives behind the reply: the first of the two counts. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
 {
     static const char words[] = "the process ended without a reply";
@@ -247,7 +247,7 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     filch_data    data;
     uint8_t       head = (uint8_t)(0x80 + sizeof words - 1);
     fli_lua_bytes_init(&bytes, sizeof bytes.first);
-    /* So few bytes have room in the struct, and none of this can fail. */
+    /* So few bytes fit into the struct: none of these calls can fail. */
     (void)fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag);
     (void)fli_lua_bytes_add(&bytes, &head, 1);
     (void)fli_lua_bytes_add(&bytes, words, sizeof words - 1);

@@ -1,7 +1,7 @@
 /* timers.c - time.after, time.every and time.cancel: channels that get the time.
  *
- * A timer is a task whose function is C: it sleeps, and offers the time to its channel. A task that is cancelled ends
- * where it sleeps.
+ * A timer is a task with a function in C: it sleeps, and offers the time to its channel. If the task is cancelled, it
+ * ends in its sleep.
  */
 #include <lauxlib.h>
 
@@ -11,17 +11,17 @@
 #include "lua/task/channels.h"
 #include "lua/task/task.h"
 
-enum { CHANNEL = 1, PERIOD = 2 }; /* the arguments of a timer's function; a period of 0: once */
+enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of a timer's function; a period of 0: once */
 
-/* When the tick after that of `due` is, if it is `now`: those that were missed are left out, and the others keep their
- * times. */
+/* Returns the time of the tick after `due`, given the present time `now`: missed ticks are skipped, and the others
+ * keep their times. */
 static uint64_t next_tick(uint64_t due, uint64_t period, uint64_t now)
 {
     due += period;
     return due > now ? due : due + ((now - due) / period + 1) * period;
 }
 
-/* Sleeps until `due_ns`, ticks, and sleeps again. */
+/* Sleeps until `due_ns`, offers the time, and sleeps again. */
 static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
 {
     (void)status;
@@ -40,7 +40,7 @@ static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
     return fli_lua_park(L, due, (lua_KContext)due, go_on_timer);
 }
 
-/* The arguments: the channel, the period, and when it is due first. */
+/* Arguments: the channel, the period, and the time of the first tick. */
 static int run_timer(lua_State *L)
 {
     uint64_t due = (uint64_t)lua_tointeger(L, 3);
@@ -69,7 +69,7 @@ static int time_after(lua_State *L)
     return start_timer(L, p, fli_lua_check_span(L, 1), 0);
 }
 
-/* time.every(period): a channel that gets the time again and again; ticks that were not read are not added up. */
+/* time.every(period): a channel that gets the time repeatedly; ticks that were not read do not accumulate. */
 static int time_every(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -2,11 +2,11 @@
  *
  * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). It has an entry for each
  * thing that can end it, and each entry is in the queue of that thing. The wait is a userdata on the stack of the call,
- * so it lives as long as the call does.
+ * so it lives as long as the call.
  *
- * Why preemption cannot come between: the watchdog's hook runs between two instructions of a Lua function, and all that
- * looks at or changes a queue is C without a call back into Lua. A call looks, enters the queues and parks in one go.
- * See docs/design/lua/tasks.md.
+ * Preemption cannot interfere: the watchdog's hook runs between two instructions of a Lua function, and all code that
+ * reads or changes a queue is C code that does not call Lua. A call checks its condition, enters the queues and parks
+ * without an interruption in between. See docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
  * INVARIANT  a wait that has been served (`served`) is in no queue: it is served at most once.
@@ -18,7 +18,7 @@
 
 typedef struct fli_lua_entry {
     struct fli_lua_entry *next, *prev;
-    fli_lua_queue        *queue; /* NULL: in none */
+    fli_lua_queue        *queue; /* NULL: in no queue */
     struct fli_lua_wait  *wait;
     bool                  sends; /* at a channel: it offers a value */
 } fli_lua_entry;
@@ -27,29 +27,30 @@ typedef enum fli_lua_outcome { FLI_LUA_PASSED, FLI_LUA_CLOSED } fli_lua_outcome;
 
 typedef struct fli_lua_wait {
     fli_lua_task  *task;
-    fli_lua_entry *served;  /* the entry that has ended it; NULL: none yet */
-    uint8_t        outcome; /* fli_lua_outcome, with `served` */
-    uint8_t        style;   /* the caller's own */
-    uint32_t       inbox;   /* the case that is the inbox, from 1; 0 none */
+    fli_lua_entry *served;  /* the entry that has ended the wait; NULL: none yet */
+    uint8_t        outcome; /* fli_lua_outcome, valid if `served` is set */
+    uint8_t        style;   /* for the caller's use */
+    uint32_t       inbox;   /* number of the case that is the inbox, from 1; 0: none */
     uint32_t       count;
     fli_lua_entry  entries[];
 } fli_lua_wait;
 
-/* Cases of channel.select, functions of task.all and task.any: each wake-up walks over all of them. */
+/* Limit for the cases of channel.select and the functions of task.all and task.any: each wake-up walks over all of
+ * them. */
 enum { FLI_LUA_CASES_MAX = 10000 };
 
-/* Pushes a wait of the running task with `count` entries, all in no queue. */
+/* Pushes a wait of the running task with `count` entries, which are in no queue. */
 fli_lua_wait *fli_lua_wait_push(lua_State *L, const fli_lua_proc *p, size_t count);
 
-/* Enters a queue at its end. */
+/* Appends the entry to a queue. */
 void fli_lua_wait_enter(fli_lua_wait *wait, size_t entry, fli_lua_queue *queue);
-/* Leaves all queues. */
+/* Removes all entries from their queues. */
 void fli_lua_wait_leave(fli_lua_wait *wait);
 
-/* Takes one entry out of its queue; the wait's others stay where they are. */
+/* Removes one entry from its queue; the other entries of the wait stay. */
 void fli_lua_entry_leave(fli_lua_entry *entry);
 
-/* Ends the wait of `entry`: takes it out of all queues and makes its task ready. */
+/* Ends the wait of `entry`: removes it from all queues and makes its task ready. */
 void fli_lua_wait_serve(fli_lua_proc *p, fli_lua_entry *entry, fli_lua_outcome outcome);
 
 #endif
