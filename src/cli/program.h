@@ -53,7 +53,7 @@ void cli_program_wait(cli_program *p);
 void cli_program_hear(void);
 /* Takes in what the pipe holds, waiting for it at most `pause_ms` (-1: as long as it takes). */
 void cli_program_listen(cli_program *p, int pause_ms);
-/* Everybody asleep, no timer, no answer outstanding. */
+/* Returns true if no process can run any more: all are idle or blocked, and no timer or completion is outstanding. */
 bool cli_program_is_quiet(const filch_stats *stats);
 /* Stops and frees everything. Prints the processes that did not end by themselves; with `report` also what was
  * stopped. */

@@ -1,8 +1,9 @@
-/* repl.c - `filch repl`: lines are read, run in one process that lives on, and their values shown.
+/* repl.c - `filch repl`: reads lines, runs them in one process that keeps its state, and prints their values.
  *
- * The main thread reads. What it reads goes through a process of its own, the terminal, to the one that evaluates
- * (repl.lua), because an answer is a message and needs a receiving process; the terminal writes each answer into the
- * pipe that the main thread waits for. Ctrl-C cancels what is being evaluated, and ends the program where nothing is.
+ * The main thread reads lines and sends them to a process of its own, the terminal, which passes them to the evaluating
+ * process (repl.lua): an answer is a message and needs a receiving process. The terminal writes the first letter of
+ * each answer into the pipe that the main thread waits for. Ctrl-C cancels the evaluation, or ends the program if there
+ * is none.
  */
 #include "cli/repl.h"
 
