@@ -145,8 +145,8 @@ int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *ar
     how.args = args;
     how.arg_count = arg_count;
     filch_err err = filch_lua_spawn(p->lua, p->sched, code, &how, pid);
-    p->first_rings = err == FILCH_OK;
-    if (p->first_rings) return CLI_OK;
+    p->first_started = err == FILCH_OK;
+    if (p->first_started) return CLI_OK;
     cli_error("the first process cannot be started: %s",
               err == FILCH_LUA_EMEMORY ? "--memory is too little for it" : filch_err_text(err));
     return CLI_NOT_STARTED;
@@ -186,7 +186,7 @@ void cli_program_wait(cli_program *p)
         cli_program_listen(p, over ? 0 : pause_ms);
         /* A process does not count as alive while its on_exit runs: the byte for the end of the first process may
          * not have been written yet. */
-        while (p->first_rings && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
+        while (p->first_started && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
         if (over) return;
         if (p->look != NULL) p->look(p);
     }

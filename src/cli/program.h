@@ -26,32 +26,33 @@ struct cli_program {
     filch_lua_options lua_options; /* filled in by the caller, except on_failure */
     int32_t           workers;     /* 0: one per CPU */
     uint32_t          processes;   /* at once; 0: a million */
-    uint64_t          stop_ns;     /* what processes get to end in */
+    uint64_t          stop_ns;     /* time that processes have to end after a signal */
 
     filch_sched *sched;
     filch_lua   *lua;
-    int          wake_pipe[2]; /* a pipe: the handler of signals and the first process's end write a byte into it */
-    filch_err    first;        /* how the first process ended; to be read when its byte has come */
-    bool         first_rings;  /* cli_program_start has started it: a byte will come */
-    bool         first_over;   /* it has */
-    int          signal;       /* that has come; 0 none */
-    char         answer;       /* another lower-case letter that was read from the pipe; 0: none */
-    /* Called a few times a second; the program then goes on while it has processes. NULL: nothing. */
+    int          wake_pipe[2];  /* a pipe: the signal handler and the end of the first process write a byte into it */
+    filch_err    first;         /* how the first process ended; valid once first_over is set */
+    bool         first_started; /* cli_program_start() has started it: its end will write a byte */
+    bool         first_over;    /* the first process has ended */
+    int          signal;        /* the number of the signal that has come; 0: none */
+    char         answer;        /* another lower-case letter that was read from the pipe; 0: none */
+    /* Called a few times a second. With it the program ends only when all processes have ended. NULL: not called. */
     void (*look)(cli_program *p);
 };
 
-/* Starts host and scheduler, and listens for SIGINT and SIGTERM. CLI_OK, or an exit code when it has been told what was
- * wrong: then nothing is left behind. One at a time. */
+/* Starts host and scheduler, and catches SIGINT and SIGTERM. Returns CLI_OK, or the exit code after an error
+ * message; then nothing is left to close. One program at a time. */
 int cli_program_open(cli_program *p);
 /* Writes a byte into the pipe; `descriptor` is p->wake_pipe[1]. */
 void cli_program_wake(int descriptor, char what);
-/* Starts the first process. CLI_OK or an exit code. */
+/* Starts the first process. Returns CLI_OK, or the exit code after an error message. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
-/* Waits until all have ended, nothing can happen any more, or a signal has come: p->signal. */
+/* Waits until all processes have ended, no process can run any more, or a signal has come (p->signal). */
 void cli_program_wait(cli_program *p);
-/* From now on the next SIGINT and SIGTERM are heard; the one after that ends the program at once. */
+/* Catches the next SIGINT and the next SIGTERM once each; a second signal of the same number ends the program at
+ * once. */
 void cli_program_hear(void);
-/* Takes in what the pipe holds, waiting for it at most `pause_ms` (-1: as long as it takes). */
+/* Reads the bytes in the pipe and sets the fields above. Waits for a byte at most `pause_ms` (-1: without limit). */
 void cli_program_listen(cli_program *p, int pause_ms);
 /* Returns true if no process can run any more: all are idle or blocked, and no timer or completion is outstanding. */
 bool cli_program_is_quiet(const filch_stats *stats);
