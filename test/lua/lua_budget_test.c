@@ -305,7 +305,7 @@ TEST(lists_of_what_a_task_waits_for_are_limited)
 
 TEST(a_process_gives_others_no_more_memory_than_it_has)
 {
-    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most what it may hold', 1, true), why) end\n"
+    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most the limit of the process', 1, true), why) end\n"
                      "refused(process.spawn, { function() end, memory = '9MB' })\n"
                      "refused(process.spawn, { function() end, memory = math.maxinteger })\n"
                      "refused(work.run, { function() end, memory = '1GB' })\n"

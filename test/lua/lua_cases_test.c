@@ -334,9 +334,9 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
                      "  local pid = process.spawn { function() end, memory = size }\n"
                      "  assert(pid, size)\n"
                      "end\n"
-                     "has(why(process.spawn, { function() end, memory = '1G' }), 'at most what it may hold itself')\n"
+                     "has(why(process.spawn, { function() end, memory = '1G' }), 'at most the limit of the process that spawns')\n"
                      "for _, bad in ipairs { '0', '0K', 'K', '', '-1', '/1', ':', '1Q', '8589934592G', 0, -1, 1.5 } do\n"
-                     "  has(why(process.spawn, { function() end, memory = bad }), 'a size is')\n"
+                     "  has(why(process.spawn, { function() end, memory = bad }), 'a size must be')\n"
                      "end\n");
     world_close(&w);
 }

@@ -88,10 +88,10 @@ TEST(a_send_that_waits_is_not_counted_as_refused)
 TEST(sizes_are_read_to_their_end)
 {
     world_passes(&w, "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', 0, -1, 1.5, true, '9000000000G' } do\n"
-                     "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and why:find('memory: a size is', 1, true), tostring(bad))\n"
+                     "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and why:find('memory: a size must be', 1, true), tostring(bad))\n"
                      "end\n"
                      "for _, large in ipairs { '1G', '1GB' } do\n"
-                     "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and why:find('may hold itself', 1, true), why)\n"
+                     "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and why:find('the limit of the process that spawns', 1, true), why)\n"
                      "end\n"
                      "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB' } do\n"
                      "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"

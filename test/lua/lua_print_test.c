@@ -176,7 +176,7 @@ TEST(a_process_whose_reader_has_gone_ends)
     w.reader = -1;
     (void)start("for i = 1, 10 do print('hello') end");
     until(atomic_load(&w.over));
-    assert_non_null(strstr(w.text, "standard output is closed"));
+    assert_non_null(strstr(w.text, "print: standard output is closed: its reader has ended"));
 }
 
 TEST(a_process_whose_reader_goes_while_it_waits_ends)
@@ -187,7 +187,7 @@ TEST(a_process_whose_reader_goes_while_it_waits_ends)
     ok(close(w.reader));
     w.reader = -1;
     until(atomic_load(&w.over));
-    assert_non_null(strstr(w.text, "standard output is closed"));
+    assert_non_null(strstr(w.text, "print: standard output is closed: its reader has ended"));
 }
 
 TEST(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so)

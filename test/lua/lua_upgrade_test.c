@@ -89,7 +89,7 @@ TEST(wrong_arguments_are_errors_and_name_the_place)
 {
     static const char chunk[] =
         "local function is(words, ...) local fine, why = pcall(...) assert(not fine and why:find(words, 1, true), why) end\n"
-        "is('say what it should go on as', process.upgrade)\n"
+        "is('name the code to upgrade to', process.upgrade)\n"
         "is('Lua function, or name', process.upgrade, 7)\n"
         "is('Lua function, or name', process.upgrade, print)\n"
         "is('argument 1.a[2]: a coroutine cannot be sent', process.upgrade, 'newer', { a = { 1, coroutine.create(print) } })\n"

@@ -64,7 +64,7 @@ TEST(a_job_gives_its_result_or_says_why_not)
     world_passes(&w, "local factor = 3\n"
                      "assert(work.run(function(a, b) return (a + b) * factor end, 1, 2) == 9)\n"
                      "assert(work.run(function() end) == nil)\n"
-                     "assert(select(2, work.run('counter', 4)):find('counter.lua:5: only inside', 1, true))\n"
+                     "assert(select(2, work.run('counter', 4)):find('counter.lua:5: this function works only inside', 1, true))\n"
                      "local t = work.run { function(...) return { n = select('#', ...), ... } end, 'x', { y = 1 } }\n"
                      "assert(t.n == 2 and t[1] == 'x' and t[2].y == 1)\n"
                      "assert(#work.run(function(b) return b end, blob.new(('x'):rep(100000))) == 100000)\n"

@@ -83,7 +83,8 @@ static const char *push_line(lua_State *L, size_t *size)
  * prints without end would never end, since no signal ends it. */
 static int print_result(lua_State *L, struct filch_lua *lua)
 {
-    return fli_output_is_closed(&lua->out) ? luaL_error(L, "standard output is closed") : 0;
+    return fli_output_is_closed(&lua->out) ? luaL_error(L, "print: standard output is closed: its reader has ended")
+                                           : 0;
 }
 
 enum { TO_WRITE, TO_FLUSH };

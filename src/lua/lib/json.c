@@ -74,7 +74,7 @@ static void encode_number(lua_State *L, int index)
         snprintf(text, sizeof text, "%lld", lua_tointeger(L, index));
     } else {
         double number = lua_tonumber(L, index);
-        if (!isfinite(number)) luaL_error(L, "json.encode: a number that is not finite has no JSON");
+        if (!isfinite(number)) luaL_error(L, "json.encode: a number that is not finite (inf or nan) has no JSON form");
         snprintf(text, sizeof text, "%.15g", number);
         if (strtod(text, NULL) != number) snprintf(text, sizeof text, "%.17g", number);
         if (strpbrk(text, ".eE") == NULL) strcat(text, ".0");
@@ -114,7 +114,7 @@ static void encode_value(lua_State *L, encoder *e)
     size_t      size;
     const char *text;
     luaL_checkstack(L, 12, "value too deep");
-    if (e->depth > FLI_LUA_DEPTH_MAX) luaL_error(L, "json.encode: nested too deep, or a table that contains itself");
+    if (e->depth > FLI_LUA_DEPTH_MAX) luaL_error(L, "json.encode: tables nested too deep, or a table contains itself");
     switch (lua_type(L, -1)) {
     case LUA_TNIL: add(L, "null", 4); break;
     case LUA_TBOOLEAN: lua_toboolean(L, -1) ? add(L, "true", 4) : add(L, "false", 5); break;
@@ -125,7 +125,8 @@ static void encode_value(lua_State *L, encoder *e)
         break;
     case LUA_TTABLE: encode_open(L, e); return;
     default:
-        if (!fli_lua_is_null(L, lua_gettop(L))) luaL_error(L, "json.encode: a %s has no JSON", luaL_typename(L, -1));
+        if (!fli_lua_is_null(L, lua_gettop(L)))
+            luaL_error(L, "json.encode: a %s has no JSON form", luaL_typename(L, -1));
         add(L, "null", 4);
     }
     lua_pop(L, 1);

@@ -371,7 +371,7 @@ static const char *check_text(lua_State *L, int index, const char *what)
 {
     size_t      size = 0;
     const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &size) : NULL;
-    if (text == NULL || strlen(text) != size) luaL_error(L, "%s: a text without a zero byte", what);
+    if (text == NULL || strlen(text) != size) luaL_error(L, "%s must be a text without a zero byte", what);
     return text;
 }
 
@@ -385,7 +385,7 @@ static void read_environment(lua_State *L, const char **list)
     while (lua_next(L, -3) != 0) {
         const char *value = check_text(L, -1, "env"), *name = check_text(L, -2, "env");
         if (name[0] == '\0' || strchr(name, '=') != NULL || count == ARGS)
-            luaL_error(L, "env: at most 256 names without =");
+            luaL_error(L, "env: at most 256 names are allowed, and no name may contain '='");
         list[count++] = lua_pushfstring(L, "%s=%s", name, value);
         lua_rawseti(L, -4, count);
         lua_pop(L, 1);
@@ -430,7 +430,7 @@ static int exec_run(lua_State *L)
     options.flags = flags;
     if (lua_getfield(L, 1, "directory") != LUA_TNIL) options.directory = check_text(L, -1, "directory");
     int kind = lua_getfield(L, 1, "env");
-    if (kind != LUA_TNIL && kind != LUA_TTABLE) return luaL_error(L, "env: a table of names and values");
+    if (kind != LUA_TNIL && kind != LUA_TTABLE) return luaL_error(L, "env must be a table of names and values");
     if (kind == LUA_TTABLE) read_environment(L, environment);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     bool          all = kind == LUA_TNIL && (p->lua->opt.rights & FILCH_LUA_MAY_ENV) != 0;

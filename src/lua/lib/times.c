@@ -58,7 +58,7 @@ uint64_t fli_lua_check_span(lua_State *L, int index)
 {
     uint64_t span = 0;
     if (!fli_lua_to_span(L, index, &span)) {
-        luaL_argerror(L, index, "a time is a number of seconds, or a text as \"1.5s\" or \"200ms\"");
+        luaL_argerror(L, index, "a time must be a number of seconds, or a text such as \"1.5s\" or \"200ms\"");
     }
     return span;
 }

@@ -102,7 +102,8 @@ static int push_main_task(lua_State *L)
         lua_pushcclosure(L, run_method, 2);
         lua_insert(L, 1);
     }
-    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the arguments cannot be read");
+    if (!fli_lua_push_start(L, start))
+        return luaL_error(L, "the arguments of the process are damaged and cannot be read");
     return lua_gettop(L);
 }
 

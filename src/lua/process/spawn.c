@@ -26,7 +26,7 @@ static size_t check_size(lua_State *L, int index, const char *field)
         while (unit < 7 && strcmp(end, units[unit]) != 0) unit++;
         if (unit < 7 && number > 0 && number < (UINT64_C(1) << 33)) return (size_t)number << (unit + 1) / 2 * 10;
     }
-    luaL_error(L, "%s: a size is a number of bytes, or a text as \"4MB\"", field);
+    luaL_error(L, "%s: a size must be a number of bytes, or a text such as \"4MB\"", field);
     return 0;
 }
 
@@ -37,7 +37,7 @@ static uint32_t overflow_of(lua_State *L, int index)
     for (uint32_t i = 0; name != NULL && i < 5; i++) {
         if (strcmp(name, names[i]) == 0) return i;
     }
-    return (uint32_t)luaL_error(L, "overflow: one of fail, wait, drop_newest, drop_oldest, stop");
+    return (uint32_t)luaL_error(L, "overflow: must be one of fail, wait, drop_newest, drop_oldest, stop");
 }
 
 bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
@@ -46,17 +46,16 @@ bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
         size_t most = fli_lua_self(L)->heap.max;
         plan->memory_max = check_size(L, -1, name);
         if (plan->memory_max > most)
-            luaL_error(L, "memory: a process gives others at most what it may hold itself, %I bytes",
-                       (LUAI_UACINT)most);
+            luaL_error(L, "memory: must be at most the limit of the process that spawns, %I bytes", (LUAI_UACINT)most);
     } else if (strcmp(name, "mailbox") == 0) {
         if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) <= 0 || lua_tointeger(L, -1) > UINT32_MAX) {
-            luaL_error(L, "mailbox: a number of messages");
+            luaL_error(L, "mailbox: must be a number of messages");
         }
         plan->spawn.mailbox_max = (uint32_t)lua_tointeger(L, -1);
     } else if (strcmp(name, "mailbox_bytes") == 0) {
         plan->spawn.mailbox_bytes = check_size(L, -1, name);
     } else if (strcmp(name, "name") == 0) {
-        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: a text");
+        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
         plan->spawn.name = fli_lua_whole_text(L, -1);
     } else if (strcmp(name, "monitor") == 0 || strcmp(name, "link") == 0 || strcmp(name, "trap") == 0) {
         uint32_t flag = name[0] == 'm' ? FILCH_SPAWN_MONITOR : name[0] == 'l' ? FILCH_SPAWN_LINK : FILCH_SPAWN_TRAP;
@@ -79,7 +78,8 @@ void fli_lua_plan_check(lua_State *L, int target)
 void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table)
 {
     lua_Integer count = (lua_Integer)lua_rawlen(L, table);
-    if (count < 1 || count >= 200) luaL_error(L, "the first element is what to run, up to 198 arguments follow");
+    if (count < 1 || count >= 200)
+        luaL_error(L, "the first element must be what to run; at most 198 arguments may follow");
     luaL_checkstack(L, (int)count + 8, "too many arguments");
     plan->target = lua_gettop(L) + 1;
     for (lua_Integer i = 1; i <= count; i++) lua_rawgeti(L, table, i);

@@ -181,7 +181,7 @@ static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
     filch_info info = { .size = sizeof info };
     filch_pid  pid = fli_lua_check_pid(L, 1);
     if (filch_inspect(p->sched, pid, &info) == FILCH_OK && info.name != filch_supervisor_type.name) {
-        luaL_argerror(L, 1, "this process is no supervisor: supervisor.start gives one");
+        luaL_argerror(L, 1, "this process is not a supervisor: pass a pid that supervisor.start returned");
     }
     return pid;
 }

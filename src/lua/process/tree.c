@@ -157,7 +157,7 @@ static uint64_t read_span(lua_State *L, const char *field)
 {
     uint64_t ns;
     if (!fli_lua_to_span(L, -1, &ns)) {
-        luaL_error(L, "%s: a time is a number of seconds, or a text as \"1.5s\" or \"200ms\"", field);
+        luaL_error(L, "%s: a time must be a number of seconds, or a text such as \"1.5s\" or \"200ms\"", field);
     }
     return ns > 0 ? ns : 1;
 }
@@ -193,12 +193,12 @@ static void enter_field(reader *r, const char *name, lua_Integer place)
 static void read_children(lua_State *L, reader *r, filch_supervisor *out)
 {
     int list = lua_gettop(L);
-    if (!lua_istable(L, list)) luaL_error(L, "children: a list of tables, not a %s", luaL_typename(L, list));
+    if (!lua_istable(L, list)) luaL_error(L, "children: must be a list of tables, not a %s", luaL_typename(L, list));
     lua_Integer count = (lua_Integer)lua_rawlen(L, list);
     if (count > CHILDREN_MAX) luaL_error(L, "children: at most %d", CHILDREN_MAX);
     lua_pushnil(L);
     while (lua_next(L, list) != 0) {
-        if (!lua_isinteger(L, -2)) luaL_error(L, "children: a list, in the order in which they are started");
+        if (!lua_isinteger(L, -2)) luaL_error(L, "children: must be a list, in the order in which they are started");
         lua_pop(L, 1);
     }
     filch_child *children = alloc_block(r->tree, L, (size_t)count * sizeof *children);
@@ -222,7 +222,7 @@ static bool read_outer(lua_State *L, reader *r, const char *name)
     fli_lua_tree *tree = r->tree;
     if (r->depth > 1 || r->one_child) return false;
     if (strcmp(name, "name") == 0) {
-        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: a text");
+        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
         tree->options.name = keep_text(tree, L, fli_lua_whole_text(L, -1));
     } else if (strcmp(name, "link") == 0) {
         tree->links = lua_toboolean(L, -1);
@@ -240,7 +240,7 @@ static void read_field(lua_State *L, reader *r, const char *name, filch_supervis
     } else if (strcmp(name, "strategy") == 0) {
         out->strategy = read_choice(L, name, strategies, 3);
     } else if (strcmp(name, "intensity") == 0) {
-        double n = read_number(L, name, 0, 10000, "how many restarts within `period` are fine: 0 to 10000");
+        double n = read_number(L, name, 0, 10000, "must be the restarts allowed within `period`, 0 to 10000");
         out->intensity = n >= 1 ? (uint32_t)n : FILCH_NO_RESTARTS;
     } else if (strcmp(name, "period") == 0) {
         out->period_ns = read_span(L, name);
@@ -250,9 +250,10 @@ static void read_field(lua_State *L, reader *r, const char *name, filch_supervis
         out->backoff_max_ns = read_span(L, name);
     } else if (strcmp(name, "backoff_factor") == 0) {
         out->backoff_percent =
-            (uint32_t)(read_number(L, name, 1, 1000, "how much longer each time: 1 to 1000") * 100 + 0.5);
+            (uint32_t)(read_number(L, name, 1, 1000, "must be the factor between two back-offs, 1 to 1000") * 100 +
+                       0.5);
     } else if (strcmp(name, "jitter") == 0) {
-        out->jitter = (uint32_t)(read_number(L, name, 0, 1, "a part of the back-off: 0 to 1") * 1000 + 0.5);
+        out->jitter = (uint32_t)(read_number(L, name, 0, 1, "must be a part of the back-off, 0 to 1") * 1000 + 0.5);
     } else if (strcmp(name, "stable") == 0) {
         out->stable_ns = read_span(L, name);
     } else if (!read_outer(L, r, name)) {
@@ -268,7 +269,7 @@ static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node 
 {
     if (!lua_istable(L, index))
         luaL_error(L, "a supervisor is described by a table, not a %s", luaL_typename(L, index));
-    if (++r->depth > DEPTH_MAX) luaL_error(L, "supervisors below supervisors, too deep");
+    if (++r->depth > DEPTH_MAX) luaL_error(L, "supervisors are nested too deep");
     luaL_checkstack(L, 16, NULL);
     out->tree = r->tree;
     lua_pushnil(L);
@@ -328,7 +329,8 @@ static bool read_child_field(lua_State *L, reader *r, const char *name, filch_ch
     if (strcmp(name, "id") == 0) {
         size_t size = 0;
         if (lua_type(L, -1) == LUA_TSTRING) lua_tolstring(L, -1, &size);
-        if (size == 0 || size > FILCH_CHILD_ID_MAX) luaL_error(L, "id: a text of 1 to %d bytes", FILCH_CHILD_ID_MAX);
+        if (size == 0 || size > FILCH_CHILD_ID_MAX)
+            luaL_error(L, "id: must be a text of 1 to %d bytes", FILCH_CHILD_ID_MAX);
         out->id = keep_text(r->tree, L, fli_lua_whole_text(L, -1));
     } else if (strcmp(name, "restart") == 0) {
         out->restart = read_choice(L, name, kinds, 3);
@@ -337,7 +339,7 @@ static bool read_child_field(lua_State *L, reader *r, const char *name, filch_ch
     } else if (strcmp(name, "supervisor") == 0) {
         read_subtree(L, r, out);
     } else if (strcmp(name, "link") == 0 || strcmp(name, "monitor") == 0) {
-        luaL_error(L, "%s: a child is linked with its supervisor and watched by it anyway", name);
+        luaL_error(L, "%s: leave this out, a child is always linked with its supervisor and monitored by it", name);
     } else {
         return fli_lua_plan_option(L, plan, name);
     }

@@ -28,7 +28,7 @@ static void push_main(lua_State *L, const fli_lua_start *start)
 {
     const char *path = start->origin.file != NULL ? start->origin.file->path : start->code->kind->name;
     if (!lua_istable(L, -1) || lua_getfield(L, -1, start->method) != LUA_TFUNCTION) {
-        luaL_error(L, "%s returns no table with a function '%s' to go on with", path, start->method);
+        luaL_error(L, "%s returns no table with a function '%s' to continue with", path, start->method);
     }
 }
 
@@ -36,7 +36,7 @@ int fli_lua_upgrade_begin(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);
     lua_settop(L, 1);
-    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the state cannot be read");
+    if (!fli_lua_push_start(L, start)) return luaL_error(L, "the state handed over is damaged and cannot be read");
     int count = lua_gettop(L) - 1;
     luaL_checkstack(L, count + 8, "too many values");
     for (int i = 1; i <= count + 1; i++) lua_pushvalue(L, i);
@@ -111,7 +111,8 @@ static int process_upgrade(lua_State *L)
     if (lua_isnone(L, 1)) lua_pushnil(L);
     fli_lua_plan plan = { .target = 1, .last = lua_gettop(L), .memory_max = p->heap.max };
     if (!lua_isnil(L, 1)) fli_lua_plan_check(L, 1);
-    else if (p->file == NULL) luaL_argerror(L, 1, "this process runs no module or file: say what it should go on as");
+    else if (p->file == NULL)
+        luaL_argerror(L, 1, "this process was not started from a module or file: name the code to upgrade to");
     luaL_checkstack(L, 8, NULL);
     filch_err err = go_over(L, p, &plan, &why);
     if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text); /* a value that cannot be handed over */
@@ -133,7 +134,8 @@ static int process_upgradable(lua_State *L)
     bool          on = !lua_isnoneornil(L, 1);
     if (on) luaL_checktype(L, 1, LUA_TFUNCTION);
     if (on && p->file == NULL) {
-        luaL_error(L, "only a process that was started by the name of a module or file can be given its newer code");
+        luaL_error(L,
+                   "only a process that was started by the name of a module or file can be upgraded to its newer code");
     }
     lua_settop(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &hand_over_key);

@@ -34,7 +34,8 @@ static const char *match_here(matcher *m, const char *s, const char *p);
 
 static void step(matcher *m)
 {
-    if (++m->steps > STEPS_MAX) luaL_error(m->L, "the pattern takes too long");
+    if (++m->steps > STEPS_MAX)
+        luaL_error(m->L, "the pattern takes too long: it backtracks too often, make it simpler");
 }
 
 /* ---- one character ------------------------------------------------------------------------------------------- */

@@ -401,13 +401,14 @@ static offer push_case(lua_State *L, lua_Integer i)
 /* Replaces the list at CASES by a copy: the program may change its own list while the call waits. */
 static void copy_cases(lua_State *L, lua_Integer count)
 {
-    if (count == 0) luaL_error(L, "channel.select wants a list of cases");
+    if (count == 0) luaL_error(L, "channel.select: the first argument must be a list of cases");
     if (count > FLI_LUA_CASES_MAX) luaL_error(L, "channel.select takes at most %d cases", FLI_LUA_CASES_MAX);
     lua_createtable(L, (int)count, 0);
     int copy = lua_gettop(L);
     for (lua_Integer i = 1; i <= count; i++) {
         offer c = push_case(L, i);
-        if (c.ch == NULL && !c.inbox) luaL_error(L, "case %d is no channel", (int)i);
+        if (c.ch == NULL && !c.inbox)
+            luaL_error(L, "channel.select: case %d is not a channel, ch:sending(value) or channel.inbox", (int)i);
         lua_settop(L, copy);
         lua_rawgeti(L, CASES, i);
         lua_rawseti(L, copy, i);
@@ -487,7 +488,7 @@ static int select_now(lua_State *L, int status, lua_KContext until_ns)
 static int channel_select(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    if (!lua_istable(L, 1)) return luaL_error(L, "channel.select wants a list of cases");
+    if (!lua_istable(L, 1)) return luaL_error(L, "channel.select: the first argument must be a list of cases");
     uint64_t until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
     copy_cases(L, (lua_Integer)lua_rawlen(L, CASES));

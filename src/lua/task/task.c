@@ -294,11 +294,12 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
 static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
-    if (count == 0) luaL_error(L, "task.%s wants a list of functions", name);
+    if (count == 0) luaL_error(L, "task.%s: the first argument must be a list of functions", name);
     if (count > FLI_LUA_CASES_MAX) luaL_error(L, "task.%s takes at most %d functions", name, FLI_LUA_CASES_MAX);
     for (lua_Integer i = 1; i <= count; i++, lua_pop(L, 1)) {
         if (lua_rawgeti(L, 1, i) == LUA_TFUNCTION || fli_lua_to_task(L, -1) != NULL) continue;
-        luaL_error(L, "task.%s wants a list of functions: number %d is a %s", name, (int)i, luaL_typename(L, -1));
+        luaL_error(L, "task.%s: the list must hold functions or tasks, but number %d is a %s", name, (int)i,
+                   luaL_typename(L, -1));
     }
     fli_lua_wait_begin(L, p);
     lua_createtable(L, (int)count, 0);

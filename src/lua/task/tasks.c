@@ -13,7 +13,7 @@
 fli_lua_proc *fli_lua_need_process(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->out == NULL) luaL_error(L, "only inside a running process");
+    if (p == NULL || p->out == NULL) luaL_error(L, "this function works only inside a running process");
     return p;
 }
 
@@ -165,9 +165,7 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
 
 static int refuse_to_wait(lua_State *L)
 {
-    return luaL_error(L,
-                      "cannot wait here: a function in between, such as table.sort or string.gsub, cannot be left and "
-                      "entered again");
+    return luaL_error(L, "cannot wait here: a C function or a metamethod in between cannot be suspended");
 }
 
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)

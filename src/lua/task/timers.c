@@ -74,7 +74,7 @@ static int time_every(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      period = fli_lua_check_span(L, 1);
-    if (period == 0) return luaL_error(L, "time.every wants a period above zero");
+    if (period == 0) return luaL_error(L, "time.every: the period must be above zero");
     return start_timer(L, p, period, period);
 }
 
@@ -84,7 +84,7 @@ static int time_cancel(lua_State *L)
     if (!fli_lua_is_channel(L, 1)) lua_settop(L, 0), lua_pushnil(L);
     else fli_lua_channel_push_timer(L, 1);
     fli_lua_task *task = fli_lua_to_task(L, -1);
-    if (task == NULL) return luaL_error(L, "time.cancel wants what time.after or time.every gave");
+    if (task == NULL) return luaL_error(L, "time.cancel: the argument must be a channel from time.after or time.every");
     lua_pushboolean(L, fli_lua_task_cancel(fli_lua_self(L), task));
     fli_lua_channel_close(L, 1);
     return 1;
