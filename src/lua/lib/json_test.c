@@ -1,5 +1,5 @@
-/* json_test.c - json.encode and json.decode: every value there and back, every text that is not JSON refused at its
- * byte. */
+/* json_test.c - json.encode and json.decode: every value is written and read back, and every text that is not JSON
+ * is refused at its byte. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -17,7 +17,7 @@ static int open_state(void **state)
 {
     (void)state;
     L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no process */
+    *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
     luaL_openlibs(L);
     lua_newtable(L);
     for (const fli_lua_member *m = fli_lua_json_members; m->name != NULL; m++) {
@@ -42,7 +42,7 @@ static void passes(const char *chunk)
     }
 }
 
-/* Pushes what json.decode says: a value, or why not, of which `why` is a part. */
+/* Pushes what json.decode returns. */
 static void decodes(const char *text, size_t size)
 {
     lua_settop(L, 0);
@@ -139,7 +139,7 @@ TEST(every_value_is_written_as_json_and_read_back)
            "is(json.decode('\"\\\\u0041\\\\u007F\\\\u0080\\\\u07ff\\\\u0800\\\\uD7FF\\\\ue000\\\\uffff\"'), "
            "utf8.char(0x41, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF))\n"
            "is(json.decode('\"\\\\ud800\\\\udc00\\\\uDBFF\\\\uDFFF\"'), utf8.char(0x10000, 0x10FFFF))\n"
-           /* arrays and what only looks like one */
+           /* arrays, and tables that only look like arrays */
            "is(json.encode({ 1, 2, 3 }), '[1,2,3]') is(json.encode({ { 1 } }), '[[1]]') is(json.encode({}), '{}')\n"
            "is(json.encode({ 1, nil, 3 }), '{\"1\":1,\"3\":3}')\n"
            "is(json.encode({ 'a', x = 1 }), '{\"1\":\"a\",\"x\":1}')\n"
@@ -193,7 +193,7 @@ TEST(what_has_no_json_is_named)
            "assert(json.decode(json.encode(deep)))\n");
 }
 
-/* Bytes that nearly are JSON: whatever comes is a value that can be written again, or a refusal with a place. */
+/* Random texts that are nearly JSON: each gives a value that can be written again, or an error with its place. */
 TEST(no_text_does_any_harm)
 {
     static const char *const pieces[] = {

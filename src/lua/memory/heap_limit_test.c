@@ -1,4 +1,5 @@
-/* heap_limit_test.c - a heap holds exactly what its limit says, to the byte, whichever way a block comes and goes. */
+/* heap_limit_test.c - a heap can hold exactly its limit, to the byte, by every way of allocating and freeing a
+ * block. */
 #include "lua/memory/heap.h"
 
 #include <stdlib.h>
@@ -14,8 +15,8 @@ static const size_t sizes[] = { 1,    7,    8,    9,    16,   17,   248,  249,  
                                 2049, 3584, 3585, 4095, 4096, 4097, 5000, 8192, 65536, 100000 };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* What a block of `size` occupies: multiples of 8 up to 256, then quarters of a doubling up to 4096, then what was
- * asked for. */
+/* Returns the bytes that a block of `size` occupies: multiples of 8 up to 256, then four sizes per doubling up to
+ * 4096, then `size` itself. */
 static size_t room_of(size_t size)
 {
     if (size <= 256) return (size + 7) / 8 * 8;
@@ -64,7 +65,7 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
     }
 }
 
-/* From the list of what others have left, which is a way of its own. */
+/* The block comes from a free list, which is a path of its own in the allocator. */
 TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
 {
     for (size_t i = 0; i < SIZES && sizes[i] <= 256; i++) {
@@ -84,7 +85,6 @@ TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
     }
 }
 
-/* While a block moves both are there, except where malloc may make the old one longer. */
 TEST(what_a_heap_holds_counts_until_it_is_finished)
 {
     fli_lua_total total = { .max = 1 << 20 };
@@ -98,6 +98,7 @@ TEST(what_a_heap_holds_counts_until_it_is_finished)
     same(fli_load_rlx(&total.held), 0);
 }
 
+/* While a block is copied, the old and the new block both count, unless realloc can extend the old one. */
 TEST(a_block_grows_up_to_the_limit)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -135,7 +136,7 @@ TEST(a_block_shrinks_whatever_the_limit_is)
             assert_non_null(shrunk);
             same(heap.used, room_of(sizes[k]));
             for (size_t n = 0; n < sizes[k]; n++) same(shrunk[n], 7);
-            same(heap.max, room_of(sizes[i])); /* the limit is as it was */
+            same(heap.max, room_of(sizes[i])); /* the limit is unchanged */
             fli_lua_heap_fini(&heap);
         }
     }
@@ -156,7 +157,7 @@ TEST(memory_from_elsewhere_counts_to_the_byte)
     fli_lua_heap_fini(&heap);
 }
 
-/* What is left of a chunk when the next one is needed becomes small blocks: nothing is lost but odd bytes. */
+/* When the next chunk is needed, the rest of the old one becomes small blocks: only bytes below the grain are lost. */
 TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
 {
     for (size_t left = 0; left <= 600; left += 8) {
@@ -188,7 +189,7 @@ TEST(blocks_are_aligned_wherever_the_first_chunk_begins)
             char *block = fli_lua_heap_resize(&heap, NULL, 0, 24);
             same((uintptr_t)block % 8, 0);
             assert_true(block >= first + off && block + 24 <= first + off + 512);
-            if (i == 0) assert_true(block < first + off + 8); /* and nothing is lost */
+            if (i == 0) assert_true(block < first + off + 8); /* no bytes are lost at the beginning */
         }
         fli_lua_heap_fini(&heap);
     }

@@ -1,5 +1,5 @@
-/* codec_functions_test.c - functions as bytes: cut off anywhere they are no value, whatever byte is changed nothing
- * else is touched, and each reference that leads nowhere is noticed. */
+/* codec_functions_test.c - functions as bytes: if they are cut off anywhere they are refused, a changed byte does no
+ * harm to anything else, and each invalid reference is detected. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static int open_state(void **state)
     assert_non_null(p);
     L = p->L;
     p->self = (filch_pid){ 7, 1 };
-    p->simulated = true; /* no step has begun: nothing may take too long */
+    p->simulated = true; /* no step has begun, so no time limit applies */
     fli_lua_libs_install(L);
     return 0;
 }
@@ -44,7 +44,7 @@ static struct {
     fli_lua_functions functions;
 } out;
 
-/* Writes what the chunk returns. */
+/* Writes the value that the chunk returns. */
 static void write_value(const char *chunk)
 {
     fli_lua_refusal why = { "" };
@@ -67,8 +67,8 @@ static void drop_value(void)
     fli_lua_bytes_fini(&out.bytes);
 }
 
-/* Pushes the list of functions, with one that was not among the bytes, and then the value. Returns whether there is
- * one. */
+/* Pushes the list of functions, with one that was not among the bytes, and then the value. Returns true if there is
+ * a value. */
 static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *refs)
 {
     const uint8_t *at = bytes;
@@ -76,7 +76,7 @@ static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *re
     lua_newtable(L);
     assert_int_equal(luaL_loadstring(L, "local x, y = 1, 2 return function() return x + y end"), LUA_OK);
     lua_call(L, 0, 1);
-    lua_rawseti(L, 1, 1); /* number 0: what is started */
+    lua_rawseti(L, 1, 1); /* number 0: the function that is started */
     fli_lua_attach(refs);
     fli_lua_attach_functions(1);
     bool fine = fli_lua_decode(L, &at, bytes + size) && at == bytes + size;
@@ -108,7 +108,7 @@ TEST(functions_that_are_cut_off_anywhere_are_no_value)
 {
     write_value(CHUNK);
     for (size_t size = 0; size < out.bytes.size; size++) {
-        uint8_t *cut = malloc(size + 1); /* exactly as long, so that a look beyond it is seen */
+        uint8_t *cut = malloc(size + 1); /* exactly as long as the bytes, so that a read beyond the end is detected */
         memcpy(cut, out.bytes.at, size);
         assert_false(read_value(cut, size, &out.bytes.refs));
         free(cut);
@@ -134,7 +134,7 @@ TEST(whatever_byte_of_a_function_is_changed_it_is_another_value_or_none)
     drop_value();
 }
 
-/* `bytes` is a string literal without its last byte. */
+/* `bytes` is a string literal; its last byte, a zero, is left out. */
 #define refuses(bytes, refs) assert_false(read_value((const uint8_t *)(bytes), sizeof(bytes) - 1, (refs)))
 
 static void free_nothing(void *user, void *bytes, size_t size)
@@ -151,7 +151,7 @@ TEST(a_function_whose_code_is_not_attached_is_no_value)
     ok(filch_share(bytes, 10, free_nothing, NULL, &block));
     assert_true(fli_lua_refs_add(&other, &block, &number));
     refuses("\x18\x00\x00\x00\x00", NULL);
-    refuses("\x18\x00\x00\x00\x00", &other); /* the block is no code */
+    refuses("\x18\x00\x00\x00\x00", &other); /* the block is not code */
     refuses("\x18\x01\x00\x00\x00", &other);
     refuses("\x18\x00\x00", &other);
     refuses("\x19\x05\x00\x00\x00", &other); /* there is no fifth function */
@@ -164,7 +164,7 @@ TEST(functions_are_no_values_where_none_are_expected)
 {
     write_value(CHUNK);
     const uint8_t *at = out.bytes.at;
-    fli_lua_attach(&out.bytes.refs); /* and no list of functions */
+    fli_lua_attach(&out.bytes.refs); /* but no list of functions */
     assert_false(fli_lua_decode(L, &at, at + out.bytes.size));
     static const uint8_t again[] = { 0x19, 0, 0, 0, 0 };
     at = again;
@@ -196,15 +196,15 @@ TEST(a_variable_that_refers_to_nothing_is_noticed)
     assert_true(read_value((const uint8_t *)"\x41", 1, NULL));
     lua_settop(L, 1);
     lua_pushcfunction(L, of_c);
-    lua_rawseti(L, 1, 2); /* number 1: a function of C */
+    lua_rawseti(L, 1, 2); /* number 1: a C function */
     lua_pushinteger(L, 5);
-    lua_rawseti(L, 1, 3); /* number 2: no function */
+    lua_rawseti(L, 1, 3); /* number 2: not a function */
     fli_lua_attach_functions(1);
     assert_true(reads_variable(1, "\x45", 1));
-    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6)); /* it is the second one now */
+    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6)); /* it is now the second variable */
     assert_false(reads_variable(1, "", 0));
     assert_false(reads_variable(1, "\x08", 1));
-    assert_false(reads_variable(9, "\x45", 1)); /* it has not so many */
+    assert_false(reads_variable(9, "\x45", 1)); /* the function has fewer variables */
     assert_false(reads_variable(1, "\x1A\x00\x00", 3));
     assert_false(reads_variable(1, "\x1A\x00\x00\x00\x00", 5));
     assert_false(reads_variable(1, "\x1A\x09\x00\x00\x00\x01", 6));
@@ -233,7 +233,7 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
     drop_value();
 }
 
-/* A buffer of `room` bytes that may not grow. */
+/* Uses a buffer of `room` bytes that may not grow. */
 TEST(whatever_room_there_is_what_does_not_fit_is_refused)
 {
     fli_lua_refusal why;

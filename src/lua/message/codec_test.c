@@ -1,5 +1,5 @@
-/* codec_test.c - Lua values as bytes: every byte of every kind of value that is cut off or changed is noticed, what is
- * too large or too deep is refused by name, and memory that is not there is an answer. */
+/* codec_test.c - Lua values as bytes: for every kind of value each byte that is cut off or changed is detected,
+ * values that are too large or too deep are refused with their path, and missing memory is reported. */
 #include "lua/message/codec.h"
 
 #include <lauxlib.h>
@@ -15,7 +15,7 @@ static filch_lua    *lua;
 static fli_lua_proc *p;
 static lua_State    *L;
 
-/* A state with its names, as a process has it, on the node 7. */
+/* A state with its libraries, as a process has it, on the node 7. */
 static int open_state(void **state)
 {
     (void)state;
@@ -37,7 +37,7 @@ static int close_state(void **state)
     return 0;
 }
 
-/* Pushes what the chunk returns. */
+/* Pushes the value that the chunk returns. */
 static void push(const char *chunk)
 {
     lua_settop(L, 0);
@@ -97,7 +97,7 @@ TEST(a_value_that_is_cut_off_anywhere_is_no_value)
     for (size_t size = 0; size < sizeof pid; size++) assert_false(reads(pid, size));
 }
 
-/* Only from the process that goes on as this one. */
+/* Streams and requests are read only from the process that this one replaces. */
 TEST(what_is_handed_over_is_read_whole_or_not_at_all)
 {
     uint8_t request[25] = { 0x16, 7 }, stream[9] = { 0x17, 5 };
@@ -118,24 +118,24 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
         size_t      size;
     } bad[] = {
         { "\x3E", 1 },                                      /* no such tag */
-        { "\x0F\0\0\0\0", 5 },                              /* a block, and none is attached */
-        { "\x14\0\0\0\0", 5 },                              /* the same as a string */
-        { "\x18\0\0\0\0", 5 },                              /* a function, where none may be */
-        { "\x19\0\0\0\0", 5 },                              /* and one again */
-        { "\x1A\0\0\0\0\0", 6 },                            /* a variable of it */
+        { "\x0F\0\0\0\0", 5 },                              /* a blob, but no block is attached */
+        { "\x14\0\0\0\0", 5 },                              /* a string, but no block is attached */
+        { "\x18\0\0\0\0", 5 },                              /* a function where none is allowed */
+        { "\x19\0\0\0\0", 5 },                              /* a reference to a function */
+        { "\x1A\0\0\0\0\0", 6 },                            /* a reference to a variable */
         { "\x0F\0", 2 },                                    /* cut off */
-        { "\x13\x41", 2 },                                  /* a blob is outermost, or attached */
-        { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                 /* a request inside */
-        { "\x3F", 1 },                                      /* none either */
-        { "\x0A\x05\0\x41", 4 },                            /* five values, one is there */
-        { "\x0A\0\x02\x41\x41", 5 },                        /* two pairs, one is there */
-        { "\x0A\0\x01\0\x41", 5 },                          /* nil is no key */
-        { "\x0A\0\x01\x07\0\0\0\0\0\0\xF8\x7F\x41", 13 },   /* nor is a number that is none */
+        { "\x13\x41", 2 },                                  /* a blob must be outermost or attached */
+        { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                 /* a request inside a value */
+        { "\x3F", 1 },                                      /* no such tag */
+        { "\x0A\x05\0\x41", 4 },                            /* five values announced, one present */
+        { "\x0A\0\x02\x41\x41", 5 },                        /* two pairs announced, one present */
+        { "\x0A\0\x01\0\x41", 5 },                          /* nil as a key */
+        { "\x0A\0\x01\x07\0\0\0\0\0\0\xF8\x7F\x41", 13 },   /* NaN as a key */
         { "\x0A\0\x01\x0F\x41", 5 },                        /* a key that cannot be read */
-        { "\x0A\0\x01\x41\x0F", 5 },                        /* a value of a pair */
-        { "\x0A\x01\0\x0F", 4 },                            /* a value of the list */
-        { "\x0B\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x41", 10 }, /* four thousand million values */
-        { "\x0B\0\0\0\0\xFF\xFF\xFF\xFF\x41", 10 },         /* and as many pairs */
+        { "\x0A\0\x01\x41\x0F", 5 },                        /* a value of a pair that cannot be read */
+        { "\x0A\x01\0\x0F", 4 },                            /* a value of the list that cannot be read */
+        { "\x0B\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x41", 10 }, /* 2^32 - 1 values announced */
+        { "\x0B\0\0\0\0\xFF\xFF\xFF\xFF\x41", 10 },         /* 2^32 - 1 pairs announced */
         { "\x0D\x04none", 6 },                              /* no such library */
         { "\x0E\x06string\x04none", 13 },                   /* no such function */
         { "\x0E\x04none\x05upper", 12 },
@@ -146,11 +146,11 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
     uint8_t deep[3 * (FLI_LUA_DEPTH_MAX + 1) + 1];
     for (size_t i = 0; i <= FLI_LUA_DEPTH_MAX; i++) memcpy(deep + 3 * i, "\x0A\x01", 3);
     deep[sizeof deep - 1] = 0x41;
-    assert_true(reads(deep + 3, sizeof deep - 3)); /* as deep as may be */
+    assert_true(reads(deep + 3, sizeof deep - 3)); /* the largest depth allowed */
     assert_false(reads(deep, sizeof deep));
 }
 
-/* As above with the mark in front, as a message. */
+/* Unpacks `bytes` with the mark in front, as a message, and checks the type of the value. */
 static void unpacks(const void *bytes, size_t size, const char *type)
 {
     char       block[64];
@@ -176,11 +176,11 @@ TEST(messages_with_our_mark_that_are_none_of_ours_are_strings)
     lua_settop(L, 0);
     unpacks("\x41", 1, "number");
     unpacks("\x0F", 1, "string");     /* cannot be read */
-    unpacks("\x41\x41", 2, "string"); /* something follows */
+    unpacks("\x41\x41", 2, "string"); /* bytes follow the value */
     unpacks("\x10\x05\0\0\0\0\0\0\0\x41", 10, "number");
     unpacks("\x10\x05\0\0\0\0\0\0\0\x0F", 10, "string");
     unpacks("\x3F\x05\0\0\0\0\0\0\0\x41", 10, "string"); /* no such tag */
-    unpacks("\x13\x05", 2, "userdata");                  /* a blob is all that follows */
+    unpacks("\x13\x05", 2, "userdata");                  /* the rest of the bytes is the blob */
     unpacks("\x07\x05\0\0\0\0\0\0\0", 9, "number");
     char block[32] = { 0 };
     memcpy(block, fli_lua_mark, FLI_LUA_MARK_SIZE);
@@ -215,7 +215,7 @@ TEST(payloads_from_c_arrive_as_lua_values)
     fli_lua_unpack(L, NULL);
     assert_true(lua_isnil(L, -1));
     data = filch_ptr(&place);
-    fli_lua_unpack(L, &data); /* its own box: a light one would be a pid */
+    fli_lua_unpack(L, &data); /* a full userdata: a light one would be a pid */
     same(lua_type(L, -1), LUA_TUSERDATA);
     assert_ptr_equal(*(void **)lua_touserdata(L, -1), &place);
     filch_pid pid;
@@ -243,12 +243,12 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     assert_false(lua_compare(L, 2, 5, LUA_OPEQ));
     assert_false(lua_compare(L, 1, 2, LUA_OPEQ));
     lua_newuserdatauv(L, 4, 0);
-    assert_false(fli_lua_to_pid(L, -1, &got)); /* without a metatable */
+    assert_false(fli_lua_to_pid(L, -1, &got)); /* a userdata without a metatable */
     assert_false(lua_compare(L, 2, -1, LUA_OPEQ));
     assert_false(lua_compare(L, -1, 2, LUA_OPEQ));
     lua_newtable(L);
     lua_setmetatable(L, -2);
-    assert_false(fli_lua_to_pid(L, -1, &got)); /* with another one */
+    assert_false(fli_lua_to_pid(L, -1, &got)); /* a userdata with another metatable */
     assert_true(lua_getmetatable(L, 2));
     lua_getfield(L, -1, "__metatable"); /* it cannot be taken for another value */
     assert_true(lua_isboolean(L, -1));
@@ -256,7 +256,7 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     luaL_tolstring(L, 2, NULL);
     assert_non_null(strchr(lua_tostring(L, -1), '<'));
     lua_settop(L, 5);
-    /* It travels, alone and inside, and is itself again where it comes from. */
+    /* The pid can be sent, alone and inside a table, and is equal to the original where it comes back. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;
@@ -272,8 +272,8 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     p->self.node = 7;
 }
 
-/* Writes what is at 1 with ever more room: each size that is too small is told, and the first that is enough is enough.
- */
+/* Writes the value at index 1 with growing room: each size that is too small is refused, and the first sufficient
+ * size succeeds. */
 static void is_refused_below(size_t from, const char *part)
 {
     fli_lua_bytes   bytes;
@@ -307,33 +307,33 @@ TEST(a_limit_that_is_too_small_is_told_wherever_it_is_met)
     is_refused_below(480, "message");
     push("return { list = { 1, [2.5] = { ['a b'] = { [false] = ('x'):rep(600) } } } }");
     is_refused_below(480, "message.list[2.5][\"a b\"][false]: ");
-    /* All room is taken when the counts turn out to need six bytes more: 3 + 299 + 5 + 653 are 960. */
+    /* The room is full when the counts turn out to need six bytes more: 3 + 299 + 5 + 653 are 960. */
     push("local t = {} for i = 1, 299 do t[i] = 1 end t[300] = ('x'):rep(653) return t");
     is_refused_below(480, "message");
-    /* Behind eight numbers pids of 17 bytes leave room for the beginning of the last one. */
+    /* After eight numbers, pids of 17 bytes leave room for the beginning of the last one only. */
     push("return { 1, 2, 3, 4, 5, 6, 7, 8 }");
     for (int i = 9; i <= 60; i++) {
         fli_lua_push_pid(L, (filch_pid){ 7, 1 });
         lua_rawseti(L, 1, i);
     }
     is_refused_below(480, "message[");
-    /* By name there is no other way to write it, so it is refused for what it is. */
+    /* A function of a library can be written only by name here, so the error says that functions cannot be sent. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     push("return string.upper");
     fli_lua_bytes_init(&bytes, 480);
     bytes.by_name = true;
-    assert_true(fli_lua_bytes_add(&bytes, why.text, 8)); /* 33 names of 14 bytes later, 10 are left */
+    assert_true(fli_lua_bytes_add(&bytes, why.text, 8)); /* after 33 names of 14 bytes, 10 bytes are left */
     while (fli_lua_encode(L, 1, "upvalue", &bytes, &why)) assert_true(bytes.size <= 480);
     assert_non_null(strstr(why.text, "upvalue: "));
     fli_lua_bytes_fini(&bytes);
 }
 
-/* Fills the stack until only `left` more values fit, where it cannot grow. */
+/* Fills the stack until only `left` more values fit, with a memory limit that keeps it from growing. */
 static void fill_stack(int left)
 {
     int top = lua_gettop(L);
-    p->heap.max = p->heap.used + 400; /* a table or two, but no larger stack */
+    p->heap.max = p->heap.used + 400; /* enough for one or two tables, but not for a larger stack */
     while (lua_checkstack(L, 1)) lua_pushnil(L);
     assert_true(lua_gettop(L) > top + left);
     lua_pop(L, left);
@@ -361,8 +361,8 @@ static int read_on_a_full_stack(lua_State *state)
     return 0;
 }
 
-/* Reads where only `left` more values fit. Returns true if an error for want of memory is raised, which is not "no
- * value". */
+/* Reads with room for only `left` more values on the stack. Returns true if a memory error is raised (instead of the
+ * result "not a value"). */
 static bool reading_raises(const uint8_t *bytes, size_t size, int left)
 {
     full_read read = { .bytes = bytes, .size = size, .left = left };
@@ -392,7 +392,7 @@ TEST(a_stack_that_cannot_grow_is_told_too)
     empty_stack();
     fli_lua_bytes_fini(&bytes);
     assert_true(reading_raises(table, sizeof table, 3));
-    assert_true(reading_raises(table, sizeof table, 4)); /* the inner table has no room */
+    assert_true(reading_raises(table, sizeof table, 4)); /* there is no room for the inner table */
     assert_true(reads(table, sizeof table));
     lua_settop(L, 0);
     fli_lua_push_pid(L, (filch_pid){ 8, 1 });
@@ -490,8 +490,8 @@ TEST(simple_values_need_no_bytes_around_them)
     assert_true(fli_lua_bytes_add(&bytes, NULL, 0));
     uint8_t more[471] = { 0 };
     assert_true(fli_lua_bytes_add(&bytes, more, 470));
-    assert_false(fli_lua_bytes_add(&bytes, more, 471)); /* more than it may ever be */
-    assert_false(fli_lua_bytes_add(&bytes, more, 20));  /* more than there is left */
+    assert_false(fli_lua_bytes_add(&bytes, more, 471)); /* more than the limit */
+    assert_false(fli_lua_bytes_add(&bytes, more, 20));  /* more than what is left of the limit */
     assert_false(fli_lua_envelope(&bytes, FLI_LUA_REPLY, 1));
     same(bytes.size, 470);
     fli_lua_bytes_fini(&bytes);

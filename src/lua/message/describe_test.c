@@ -1,4 +1,5 @@
-/* describe_test.c - messages in words: every tag of codec.h, and what is shown when the bytes or the room end early. */
+/* describe_test.c - descriptions of messages: every tag of codec.h, and what is shown if the bytes or the room end
+ * early. */
 #include <filch_lua.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 #include "lua/message/codec.h"
 #include "support/check.h"
 
-/* The words for the mark and `bytes`, of which a chart has kept all. Behind the last byte is a page that cannot be
- * read. */
+/* Returns the description of the mark and `bytes`, all of which a chart has kept. An unreadable page follows the
+ * last byte. */
 static const char *words_of(const void *bytes, size_t size)
 {
     static char text[512];

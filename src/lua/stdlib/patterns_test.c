@@ -1,4 +1,5 @@
-/* patterns_test.c - our string.find, match, gmatch and gsub say what stock Lua's say, for any pattern and text. */
+/* patterns_test.c - our string.find, match, gmatch and gsub return what stock Lua's return, for any pattern and
+ * text. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -17,7 +18,7 @@ static lua_CFunction ours(const char *name)
     return NULL;
 }
 
-/* Texts of few letters, so that they match now and then; patterns of pieces that mean something. */
+/* Texts of few different letters, so that they match sometimes; patterns made of meaningful pieces. */
 static size_t any_text(fli_prng *prng, char *text)
 {
     static const char letters[] = "aabbc(())x=1 .\0%AZ\n";
@@ -63,7 +64,7 @@ TEST(ours_say_what_stock_luas_say)
 {
     static const char *const names[] = { "find", "match", "gmatch", "gsub" };
     lua_State               *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no process */
+    *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
     fli_prng prng;
     luaL_openlibs(L);
     ok(luaL_loadstring(L, script));
@@ -102,7 +103,7 @@ TEST(ours_say_what_stock_luas_say)
     lua_close(L);
 }
 
-/* What chance does not find. */
+/* Cases that random patterns do not reach. */
 TEST(ours_say_what_stock_luas_say_at_the_edges)
 {
     static const char chunk[] =
@@ -145,7 +146,7 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
         "for a, b in gmatch('k=v', '(%w)=(%w)') do assert(a == 'k' and b == 'v') end\n"
         "assert(not pcall(gmatch, 'x')) assert(not pcall(gmatch, 'x', 'x', {}))\n";
     lua_State *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no process */
+    *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
     luaL_openlibs(L);
     ok(luaL_loadstring(L, chunk));
     lua_pushcfunction(L, ours("find"));
@@ -159,7 +160,7 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
 TEST(a_pattern_that_tries_everything_fails_instead)
 {
     lua_State *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no process */
+    *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
     luaL_openlibs(L);
     lua_pushcfunction(L, ours("find"));
     ok(luaL_loadstring(L, "return ('a'):rep(3000), ('.-'):rep(30) .. 'b'"));
