@@ -2100,7 +2100,7 @@ typedef struct filch_stats {
     uint64_t steps;
     uint64_t sent;        /* messages accepted */
     uint64_t undelivered; /* to the dead: refused, or never read */
-    uint64_t refused;     /* by a full mailbox: FILCH_EFULL. Not if filch_yield_send to the same process follows at once */
+    uint64_t refused;     /* by a full mailbox: calls that returned FILCH_EFULL. In Lua also a send that then waits for room */
     uint64_t dropped;     /* by a mailbox policy */
     uint64_t yields;
     uint64_t completions;

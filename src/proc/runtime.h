@@ -117,10 +117,6 @@ struct fli_local {
     fli_rec_hooks  *rec_hooks;     /* of the current step, if it is recorded or replayed; otherwise NULL */
     fli_magazine    nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
-    /* The last send of a step that a full mailbox refused: to which process, and which send of which step it was. See
-     * fli_send_goes_on. */
-    uint64_t refused_serial, refused_step;
-    uint32_t refused_send;
 };
 
 /* Phase of the shutdown.  writes: stop.  reads: any.  PAIR runtime.phase */

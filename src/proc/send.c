@@ -101,21 +101,6 @@ void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err)
     else if (err == FILCH_EDROPPED) FLI_TALLY(rt, worker, dropped, 1);
 }
 
-static void note_refused(fli_local *worker, filch_pid to)
-{
-    worker->refused_serial = to.serial;
-    worker->refused_step = fli_counters_steps(&worker->counters);
-    worker->refused_send = worker->sends;
-}
-
-void fli_send_goes_on(fli_local *worker, filch_pid to)
-{
-    if (worker->refused_serial != to.serial || worker->refused_send != worker->sends) return;
-    if (worker->refused_step != fli_counters_steps(&worker->counters)) return;
-    worker->refused_serial = 0;
-    FLI_TALLY(worker->rt, worker, refused, UINT64_MAX); /* one less */
-}
-
 static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filch_data *data)
 {
     if (rt->route == NULL) return FILCH_EFOREIGN;
@@ -159,10 +144,7 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     } else {
         err = send_owned(rt, worker, p, to, from, data);
     }
-    if (FLI_UNLIKELY(err != FILCH_OK)) {
-        fli_send_refused(rt, worker, err);
-        if (err == FILCH_EFULL && worker != NULL) note_refused(worker, to);
-    }
+    if (FLI_UNLIKELY(err != FILCH_OK)) fli_send_refused(rt, worker, err);
     return err;
 }
 

@@ -20,11 +20,6 @@ FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli
 FILCH_MUST_USE filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
                                   const filch_data *data);
 
-/* Called when a step yields the message that its last send could not deliver because the mailbox of `to` was full:
- * takes the send out of the counter `refused`, because the result of the yield is counted instead. Does nothing if `to`
- * was not the receiver of its last send. */
-void fli_send_goes_on(fli_local *worker, filch_pid to);
-
 /* Counts a refused send in the counter of its error. */
 void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err);
 

@@ -4,7 +4,6 @@
 #include <stddef.h>
 
 #include "payload/data.h"
-#include "proc/send.h"
 #include "proc/values.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
@@ -286,10 +285,7 @@ filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn
 
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
-    filch_err   err = fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
-    fli_worker *worker = err == FILCH_OK ? fli_current_get() : NULL;
-    if (worker != NULL) fli_send_goes_on(&worker->local, to);
-    return err;
+    return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
 }
 
 const filch_ctx *filch_out_ctx(const filch_out *out)

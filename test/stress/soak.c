@@ -45,7 +45,7 @@ enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
 /* Counts of the large scheduler. Relaxed: only numbers, compared when all processes have ended. */
 #define COUNTS(X)                                                                                                \
-    X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(again) X(dropped) X(told) X(asked) X(answered) \
+    X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) \
     X(completed) X(late)
 
 typedef struct counts {
@@ -138,22 +138,9 @@ static void note_sent(filch_err err)
     }
 }
 
-/* Serial of the box that refused the last message of this thread; 0: none. */
-static __thread uint64_t refused_by;
-
 static void post(filch_pid to, filch_data data)
 {
-    filch_err err = filch_send(town, to, data);
-    note_sent(err);
-    refused_by = err == FILCH_EFULL ? to.serial : 0;
-}
-
-/* A refusal is not counted if the same step yields to the same box: filch_stats.refused. */
-static filch_err yield_to_box(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
-{
-    if (to.serial == refused_by) ADD(again, 1);
-    refused_by = 0;
-    return filch_yield_send(out, tag, to, data);
+    note_sent(filch_send(town, to, data));
 }
 
 static filch_pid pid_at(FLI_ATOMIC(uint64_t) *slot)
@@ -342,7 +329,7 @@ static void ask(talker *t, filch_out *out, unsigned what)
     uint32_t box = fli_prng_below(&t->prng, BOXES);
     switch (what) {
     case TAG_ANSWER: stress_must("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
-    case TAG_SEND: stress_must("yield", yield_to_box(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
+    case TAG_SEND: stress_must("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
     case TAG_WORK: stress_must("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
     default:
         t->due_ns = fli_clock_ns() + span_ns;
@@ -621,7 +608,7 @@ static void check_books(void)
     MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "lives are miscounted");
     MUST(GET(opened) == GET(closed), "an instance was not closed exactly once");
     MUST(stats.sent == GET(sent), "messages are miscounted");
-    MUST(stats.refused <= GET(full) && stats.refused + GET(again) >= GET(full), "refused messages are miscounted");
+    MUST(stats.refused == GET(full), "refused messages are miscounted");
     uint64_t unread = stats.undelivered - GET(dead), trimmed = stats.dropped - GET(dropped);
     MUST(stats.undelivered >= GET(dead) && stats.dropped >= GET(dropped), "refusals are miscounted");
     MUST(GET(sent) == GET(read) + unread + trimmed, "messages have vanished, or multiplied");
