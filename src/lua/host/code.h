@@ -23,8 +23,8 @@ typedef struct filch_lua_code {
     /* References: of the cache, of processes, of callers.  writes: any thread that holds a reference; from 1 to 2
      * only under the host's lock. */
     FLI_ATOMIC(size_t) refs;
-    /* How often the code was started (counted up to 2), then the template that new states are copied from.  writes:
-     * the thread that counted to 2. */
+    /* `starts`: how often the code was started, counted up to 2.  writes: any thread that starts it. `template`: new
+     * states are copied from it; NULL: none.  writes: the thread that counted to 2. */
     FLI_ATOMIC(uint32_t) starts;
     FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Limit for words in a text that compile to a forward jump (`and`, `or`, `goto` and so on). All jumps that wait for
- * one label are walked over within one statement of the parser. */
+/* Limit for the words `goto` and `break` in a text. The parser walks over all jumps that wait for one label within one
+ * statement, where its time cannot be checked. */
 enum { FLI_LUA_JUMPS_MAX = 4096 };
 
 /* Works like luaL_loadbufferx with mode "t". Fails if it has taken `limit_ns` of processor time (0: no limit), or,

@@ -45,8 +45,8 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
     return luaL_error(L, "%s", words);
 }
 
-/* Returns true if the process has used `times` times `runaway_ns` of its thread's processor time. Time in which the
- * thread waited for a processor does not count. */
+/* Returns true if the process has used `times` times `runaway_ns` of its thread's processor time since it was first
+ * late where it cannot yield; the first call in a step starts that time. In a simulation it counts calls instead. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {

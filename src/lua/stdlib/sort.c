@@ -15,11 +15,9 @@
 /* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; during a comparison also
  * the two elements. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-enum {
-    ROUNDS = 256,
-    BYTES = 256
-}; /* ROUNDS: comparisons between two checks of the budget, some microseconds; the other: bytes of a string that count
-      as one comparison */
+/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: bytes of a string that count as one
+ * comparison. */
+enum { ROUNDS = 256, BYTES = 256 };
 
 typedef enum phase { READ, MERGE, WRITE } phase;
 
