@@ -136,8 +136,7 @@ fli_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *file, fli
     return code;
 }
 
-/* ---- which process uses which file
- * ---------------------------------------------------------------------------------------------- */
+/* ---- which process uses which file ----------------------------------------------------------------------------- */
 
 bool fli_lua_file_used(fli_lua_proc *p, const fli_lua_origin *origin)
 {

@@ -146,8 +146,7 @@ bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *
     return filch_stream_take(p->out, data, stream) == FILCH_OK;
 }
 
-/* ---- methods of a stream ------------------------------------------------------------------------------------------
- */
+/* ---- methods of a stream --------------------------------------------------------------------------------------- */
 
 static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
 {

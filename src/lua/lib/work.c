@@ -40,8 +40,7 @@ typedef struct fli_lua_job {
     FLI_ATOMIC(uint32_t) begun;
 } fli_lua_job;
 
-/* ---- ownership of a job
- * ----------------------------------------------------------------------------------------------- */
+/* ---- ownership of a job ---------------------------------------------------------------------------------------- */
 
 static void free_job(fli_lua_job *job)
 {

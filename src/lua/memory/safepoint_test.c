@@ -10,8 +10,7 @@ static fli_lua_safepoint safepoint;
 static FLI_ATOMIC(uint32_t) go, done, passed, mark;
 static uint32_t rounds;
 
-/* ---- held ---------------------------------------------------------------------------------------------------------
- */
+/* ---- held ------------------------------------------------------------------------------------------------------ */
 
 static void pass_once(void *arg)
 {
@@ -43,8 +42,7 @@ TEST(a_held_gate_is_not_passed)
     if (fli_barrier_ready()) not_passed_while_held(false);
 }
 
-/* ---- both at once --------------------------------------------------------------------------------------------------
- */
+/* ---- both at once ---------------------------------------------------------------------------------------------- */
 
 /* The owner clears the mark, passes the safepoint, and destroys the thing. A holder that still finds the mark set
  * must find the thing too. */

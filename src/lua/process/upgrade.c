@@ -53,8 +53,7 @@ int fli_lua_upgrade_begin(lua_State *L)
     return lua_gettop(L);
 }
 
-/* ---- the old one --------------------------------------------------------------------------------------------------
- */
+/* ---- the old one ----------------------------------------------------------------------------------------------- */
 
 static void unmonitor(const fli_lua_proc *p, const fli_lua_task *task)
 {

@@ -20,8 +20,7 @@ enum {
     QUOTED_MAX = 1 << 17 /* bytes of a text for %q: each may take 0.1 us */
 };
 
-/* ---- byte by byte -------------------------------------------------------------------------------------------------
- */
+/* ---- byte by byte ---------------------------------------------------------------------------------------------- */
 
 static char lower(char c)
 {
@@ -71,8 +70,7 @@ MAPPED(lower, lower)
 MAPPED(upper, upper)
 MAPPED(reverse, NULL)
 
-/* ---- concat -------------------------------------------------------------------------------------------------------
- */
+/* ---- concat ---------------------------------------------------------------------------------------------------- */
 
 /* The stack: table, separator, first, last, text. */
 static int go_on_concat(lua_State *L, int status, lua_KContext at)
@@ -113,8 +111,7 @@ static int table_concat(lua_State *L)
     return go_on_concat(L, LUA_OK, (lua_KContext)first);
 }
 
-/* ---- limited ------------------------------------------------------------------------------------------------------
- */
+/* ---- limited --------------------------------------------------------------------------------------------------- */
 
 static const fli_lua_names *stock_of(lua_State *L)
 {
