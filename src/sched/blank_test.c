@@ -1,5 +1,4 @@
-/* blank_test.c - whoever used a slot, and however it ended, the next one finds it blank: the short way of spawn wipes
- * nothing. */
+/* blank_test.c - every way to end leaves the slot of a process blank: the fast path of spawn does not clear it. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"

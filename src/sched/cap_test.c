@@ -1,5 +1,5 @@
-/* cap_test.c - the limit of option memory_max: it counts what is out to the byte, also where the allocator behind it
- * refuses, and is freed by whoever comes last. */
+/* cap_test.c - the limit of option memory_max: it counts allocated bytes exactly, also if the allocator behind it
+ * fails, and is freed with the last block or by the scheduler, whichever comes last. */
 #include "sched/cap.h"
 
 #include "sched/sched.h"
@@ -125,7 +125,7 @@ TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
     fli_cap_begin(&mem, NULL);
     same(fli_cap_used(&mem), 0);
     fli_cap_end(&mem);
-    fli_cap_drop(&mem); /* it is nobody's */
+    fli_cap_drop(&mem); /* has no cap: does nothing */
     test_alloc_balanced(&alloc);
 }
 

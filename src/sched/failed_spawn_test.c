@@ -1,5 +1,5 @@
-/* failed_spawn_test.c - what a failed spawn leaves behind: nothing, and no pid that somebody else could get; nor does the
- * last process of a slot. */
+/* failed_spawn_test.c - a failed spawn leaves nothing behind, and its pid is not used again. Nor is a slot used after
+ * its last generation. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -28,7 +28,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
 
 static const filch_type type = { .name = "fussy", .size = 100, .init = on_init, .step = on_step };
 
-/* An init may hand its pid to others before it fails. They must not reach whoever is spawned next. */
+/* An init may pass its pid on before it fails. The pid must not lead to the process that is spawned next. */
 TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
 {
     test_alloc    alloc = { 0 };
@@ -54,7 +54,7 @@ TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
     test_alloc_balanced(&alloc);
 }
 
-/* A slot whose generations are used up by failed spawns is put aside, as one used up by processes. */
+/* A slot is retired when failed spawns have used up its generations, like one used up by processes. */
 TEST(a_slot_without_generations_is_put_aside)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -82,7 +82,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_none());
 }
 
-/* One that is killed, and one that ends by itself, of which nobody hears. */
+/* A process that is killed, and one that ends by itself without an exit notice. */
 TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
 {
     static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };

@@ -8,7 +8,7 @@
 
 enum { MANY = 64 };
 
-/* Who was stepped, in order. */
+/* The numbers of the processes, in the order of their steps. */
 static int64_t order[4096];
 static size_t  stepped;
 
@@ -153,7 +153,7 @@ TEST(the_first_one_that_a_step_sends_to_is_the_next)
     end(sched);
 }
 
-/* 7 waits too; 9 sends and goes on: after 0, to whom it has sent, but before 7. */
+/* 7 is ready too. 9 sends to 0 and continues: it runs again after 0 and before 7. */
 TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
 {
     filch_sched *sched = begin(1000000, 0);
@@ -229,7 +229,8 @@ TEST(every_so_many_turns_the_oldest_goes_first)
     end(sched);
 }
 
-/* One that continues is behind whoever was there before: by turns the oldest of the global queue and its own deque. */
+/* A process that continues runs after those that were ready before it. Picks alternate between the oldest of the global
+ * queue and the oldest of the deque. */
 TEST(whoever_continues_lets_the_oldest_go_first)
 {
     filch_sched        *sched = begin(1000000, 0);
@@ -433,7 +434,7 @@ TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
     fli_proc *next = fli_deque_pop(&d.sched->caller_worker->deque);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, next));
     assert_true(fli_find_visible(d.sched, 2));
-    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: one is his */
+    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: the thief takes one */
     assert_non_null(p);
     same(number_of(p), 0);
     assert_true(fli_lifo_slot_is_full(&d.sched->caller_worker->lifo_slot));

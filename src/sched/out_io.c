@@ -1,8 +1,8 @@
-/* out_io.c - the I/O yields: what they ask for becomes the data of a command, and back (filch_io_read).
+/* out_io.c - the I/O yields: encode requests as the data of a command, and decode them (filch_io_read).
  *
- * The stream and the timeout travel as the command's target. A read's few numbers are 24 bytes, which fit into the
- * event; a write's data is the payload itself; everything with a text in it is a block that begins with a `letter`.
- * Needs nothing of the machine: it is there in a library without I/O too.
+ * The target of the command holds stream and timeout. A read is a `read_request` of 24 bytes, which fits into the
+ * event; the payload of a write is its data; a request with a text is a block that begins with a `text_request`.
+ * Makes no system calls: also part of a library without I/O.
  */
 #include <string.h>
 
@@ -18,9 +18,9 @@
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
 #define PATH_BYTES_MAX 4095
-#define ARGV_MAX (16u << 20) /* far more than a system takes, and sizes of texts fit into 32 bits */
+#define ARGV_MAX (16u << 20) /* far above the limits of systems; keeps sizes within 32 bits */
 
-/* A read, in the event itself. */
+/* A read; fits into the event. */
 typedef struct read_request {
     uint64_t most;
     uint8_t  mark, how, delimiter_size, spare[5];
@@ -29,7 +29,8 @@ typedef struct read_request {
 
 _Static_assert(sizeof(read_request) == sizeof((filch_data *)NULL)->as.bytes, "fits, and fills it");
 
-/* Everything that has a text: `text_size` bytes with a NUL, `service_size` the same or 0, then bytes. */
+/* A request with a text. After the struct: the text (`text_size` bytes with its NUL), the service (`service_size` bytes
+ * with its NUL, or 0 for none), and `byte_count` bytes. */
 typedef struct text_request {
     uint32_t mark, how;
     uint32_t backlog, text_size, service_size, spare;
@@ -53,7 +54,7 @@ static filch_err yield_read_request(filch_out *out, uint32_t command, uint64_t t
     return yield_plain(out, command, tag, stream, timeout_ns, &data);
 }
 
-/* Copies `size` bytes to `at`; `from` may be NULL if there are none. Returns the place behind them. */
+/* Copies `size` bytes to `at`; `from` may be NULL if `size` is 0. Returns the address after them. */
 static uint8_t *append(uint8_t *at, const void *from, size_t size)
 {
     if (from != NULL && size > 0) memcpy(at, from, size);
@@ -81,7 +82,7 @@ static filch_err yield_text_request(filch_out *out, uint32_t command, uint64_t t
     return err;
 }
 
-/* The length with its NUL; 0: there is none, or it is longer than `max`. */
+/* Returns the size with the NUL; 0 if `text` is NULL or longer than `max`. */
 static uint32_t measure(const char *text, size_t max)
 {
     if (text == NULL) return 0;
@@ -89,7 +90,7 @@ static uint32_t measure(const char *text, size_t max)
     return size > max ? 0 : (uint32_t)size + 1;
 }
 
-/* Something that can be written, if only nothing: an empty text is one, a number is not. */
+/* Returns true if the payload can be written: a text or bytes, which may be empty. */
 static bool has_bytes(const filch_data *data)
 {
     return data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
@@ -154,7 +155,7 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
     text_request    what = { .text_size = size, .byte_count = filch_size(&data) };
     filch_err err =
         yield_text_request(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
-    /* The bytes have been copied: what was moved here is not needed any more. */
+    /* The request has a copy of the bytes: moved data is freed. */
     if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
     return err;
 }
@@ -183,7 +184,7 @@ filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *h
 
 /* ---- streams ---- */
 
-/* What is read has to fit into a payload. */
+/* Yields a read, limited to the largest payload. Returns FILCH_ETOOBIG if a read of a given size exceeds it. */
 static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, read_request what)
 {
     if (out == NULL) return filch_invalid("out is NULL");
@@ -245,7 +246,7 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
     return yield_bare(out, FILCH_CMD_IO_CANCEL, tag, stream);
 }
 
-/* ---- descriptors of others ---- */
+/* ---- descriptors of the host ---- */
 
 static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
                                   uint64_t timeout_ns)
@@ -313,7 +314,7 @@ filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream
     return yield_text_request(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
-/* `to`: NULL for commands with one path. */
+/* Yields a command with one or two paths. `to` is NULL for commands with one. */
 static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, const char *path, const char *to,
                             uint32_t flags)
 {
@@ -379,7 +380,7 @@ static filch_err read_run_options(const filch_run_options *given, filch_run_opti
     return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }
 
-/* The bytes of a list that ends with NULL, each text with its NUL. */
+/* Returns the size of all texts of a NULL-terminated list, each with its NUL. */
 static size_t joined_size(const char *const *list)
 {
     size_t size = 0;
@@ -393,8 +394,8 @@ static char *join(char *at, const char *const *list)
     return at;
 }
 
-/* Its environment travels as the bytes of the letter, its directory as the service; `backlog` tells whether an environment was
- * given, as it may be empty. */
+/* Encoding: the arguments are the text, the environment is the bytes, the directory is the service. `backlog` is 1 if
+ * an environment was given, which may be empty. */
 filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *argv, const filch_run_options *options)
 {
     filch_run_options opt;
@@ -440,9 +441,10 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
     return yield_text_request(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
 }
 
-/* ---- without a yield ---- */
+/* ---- calls without a yield ---- */
 
-/* A recorded step is replayed without its streams: what it asks here is not on the tape. */
+/* Returns FILCH_OK inside a step of a scheduler that is not simulated. These calls are not recorded: a replay has no
+ * streams. */
 static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");
@@ -474,7 +476,7 @@ filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_addres
     return fli_io_address(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, which, text, room);
 }
 
-/* ---- reading them ---- */
+/* ---- decoding ---- */
 
 filch_err filch_as_program(const filch_data *data, filch_program *program)
 {
@@ -498,7 +500,7 @@ filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
     return FILCH_OK;
 }
 
-/* Each is a byte for its kind, the name, and a NUL: io/paths.c. */
+/* An entry is one byte with its kind, the name, and a NUL: io/paths.c. */
 filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, filch_file_kind *kind)
 {
     if (name == NULL) return filch_invalid("name is NULL");
@@ -538,7 +540,7 @@ static filch_err open_read_request(const filch_data *data, filch_io_request *req
     return FILCH_OK;
 }
 
-/* A descriptor: where a read has its size. */
+/* Decodes a request about a descriptor: the descriptor is in `most`. */
 static filch_err open_descriptor(const filch_data *data, filch_io_request *request)
 {
     read_request what;

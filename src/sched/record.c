@@ -1,16 +1,18 @@
-/* record.c - the black box: what a process was given in its last steps and what it did, kept while it lives.
+/* record.c - the black box: records the events and the calls of the last steps of a process.
  *
- * A recorder keeps each step as a piece of a recording (observe/blackbox.h), the oldest first. The oldest go when there
- * are more than asked for, or more than BYTES_MAX. A step's events are written before it is called. What it does to
- * others comes through fli_rec_hooks while it runs: the call is done as ever, and its answer written down.
+ * A recorder is a list of recorded steps, the oldest first; each is a piece of a recording (observe/blackbox.h). The
+ * oldest steps are dropped when there are more than requested, or more than BYTES_MAX bytes. The events of a step are
+ * written before the step is called. Its calls that act on other processes pass through fli_rec_hooks: the hook does
+ * the call and writes the call and its result.
  *
- * INVARIANT  the steps that are kept are the last ones, without a gap.
- * INVARIANT  nothing here makes a step fail. Without memory all steps so far are forgotten, and `lost` says so.
+ * INVARIANT  the recorded steps are the last ones, without a gap.
+ * INVARIANT  recording never makes a step fail. Without memory all recorded steps are dropped, and `lost` is set.
  *
- * Everything belongs to the worker that owns the process. Not done here: writing files; that is the program's.
+ * A recorder is used by the worker that owns the process. The host writes recordings to files, not this module.
  *
- * What it costs, in a ping-pong on one thread: without a recorder 45.4 ns per message and step, 45.3 with these hooks
- * taken out; 7 of 735 instructions. With one, 205 ns; a third of what it takes more is malloc and free.
+ * Cost in a ping-pong on one thread (commit 9bf9146): without a recorder 45.4 ns per message and step, 45.3 ns
+ * with the hooks compiled out (7 of 735 instructions). With a recorder 205 ns; malloc and free are a third of the
+ * difference.
  */
 #include "sched/record.h"
 
@@ -25,33 +27,33 @@
 #define BYTES_MAX ((size_t)1 << 20)
 #define PAYLOAD_MAX 4096
 #define ARGS_MAX 65536
-/* Together these keep one step below BYTES_MAX: 1024 events, each of them with its payload cut short once there is much
- * already, and so many acts. More are counted only. */
+/* These limits keep one step of up to 1024 events below BYTES_MAX. Once MUCH bytes are written, payloads are cut to
+ * PAYLOAD_LEAST bytes; calls beyond ACTS_MAX are counted but not written. */
 #define MUCH ((size_t)256 << 10)
 #define PAYLOAD_LEAST 64
 #define ACTS_MAX 4096
 
-/* One step, in front of its bytes. */
+/* The header of a recorded step; its bytes follow. */
 typedef struct reel {
-    struct reel      *next; /* the step after it */
-    const filch_type *upgrade; /* what the process was from then on; NULL: what it had been */
-    size_t            size, room; /* of all of this; what was allocated */
+    struct reel      *next; /* the step after this one */
+    const filch_type *upgrade; /* the type from the next step on; NULL: unchanged */
+    size_t            size, room; /* bytes used, with this header; bytes allocated */
 } reel;
 
 typedef struct fli_recorder {
-    fli_rec_hooks          face; /* first: local.tape points here */
-    const filch_type *type; /* in the oldest step that is kept */
-    bool              reborn; /* by an upgrade in a step that is gone: `birth` does not count any more */
+    fli_rec_hooks          face; /* first: local.rec_hooks points here */
+    const filch_type *type; /* of the process in the oldest recorded step */
+    bool              reborn; /* a dropped step upgraded the process: `birth` is not valid any more */
     bool              lost;
     uint32_t          step_max, step_count;
-    size_t            bytes; /* in reels */
+    size_t            bytes; /* allocated for all recorded steps */
     uint64_t          missing;
     reel             *oldest, *newest;
     fli_box_writer    birth, values, step;
-    uint64_t          acts; /* of this step */
+    uint64_t          acts; /* calls of the current step */
 } fli_recorder;
 
-/* ---- what a process does ---- */
+/* ---- descriptions of calls ---- */
 
 static fli_box_digest digest_of(const filch_data *data)
 {
@@ -68,8 +70,8 @@ fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
     return (fli_box_act){ .kind = flag == FLI_KILL ? FLI_ACT_TERMINATE : FLI_ACT_CANCEL, .pid = pid };
 }
 
-/* Work is a function and its argument, a spawn has a type, a letter its seal: pointers that would be others in another
- * run. */
+/* Returns true for commands with pointers in their data: a work function and its argument, the type of a spawn, the
+ * mark of a named message. Their values differ from run to run, so they are not compared. */
 static bool has_pointers(uint32_t command)
 {
     switch (command) {
@@ -116,7 +118,7 @@ fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t a
     return outcome;
 }
 
-/* ---- the tape: does as ever, and writes it down ---- */
+/* ---- the hooks: do the call and write it ---- */
 
 static fli_recorder *pause(fli_local *worker)
 {
@@ -141,7 +143,7 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
         filch_package package = { .to = to, .from = from, .data = *data };
         return resume(worker, rec, &act, filch_deliver(worker->rt, &package));
     }
-    worker->sends--; /* it will be counted again */
+    worker->sends--; /* filch_send counts it again */
     return resume(worker, rec, &act, filch_send((filch_sched *)worker->rt, to, *data));
 }
 
@@ -219,7 +221,7 @@ static void step_begin(fli_recorder *rec, const fli_worker *w, const fli_proc *p
     }
 }
 
-/* What was written becomes the newest reel. */
+/* Makes the written bytes the newest recorded step. Drops the oldest steps beyond the limits. */
 static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
 {
     fli_box_writer *step = &rec->step;
@@ -231,14 +233,14 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
         fli_box_writer_fini(step);
         rec->missing++;
         rec->lost = true;
-        /* The step that is gone may have been one of change. */
+        /* The step that could not be written may have been an upgrade. */
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->type = out->type;
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->reborn = true;
         return;
     }
     size_t room = step->room;
     reel  *made = (reel *)(void *)step->bytes, *less = NULL;
-    if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* more than a quarter to spare */
+    if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* more than a quarter is unused */
     if (less != NULL) made = less;
     if (less != NULL) room = step->size;
     *made = (reel){ .size = step->size, .room = room };
@@ -266,7 +268,7 @@ filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
     return err;
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and end of a recorder ---- */
 
 static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options *opt)
 {
@@ -278,7 +280,7 @@ filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *ty
 {
     fli_runtime *rt = &sched->rt;
     uint32_t     step_max = steps_wanted(sched, opt);
-    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* unsound ones are refused in a moment */
+    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* the spawn refuses unsound args next */
     fli_ext *ext = fli_ext_get(rt, p);
     if (ext == NULL) return FILCH_ENOMEM;
     fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);

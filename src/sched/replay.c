@@ -1,14 +1,15 @@
-/* replay.c - one process, played again from its black box: filch_blackbox_replay.
+/* replay.c - filch_blackbox_replay: runs one process again from its recording.
  *
- *   1. the recording is checked from the first to the last byte
- *   2. a scheduler without threads, for its context: nothing ever runs in it
- *   3. one instance, by the recorded method, args and values
- *   4. step after step with the recorded events, on the caller's thread. What it does to others comes here through
- *      fli_rec_hooks: it is compared with what was recorded next, answered as it was then, and goes no further
- *   5. close, once
+ *   1. checks the recording from the first to the last byte
+ *   2. creates a scheduler without threads, for the context of the process: it runs no process
+ *   3. creates an instance with the recorded method, args and values
+ *   4. calls the step function with the recorded events of each step, on the caller's thread. Calls that act on other
+ *      processes end in fli_rec_hooks here: the hook compares the call with the next recorded one and returns the
+ *      recorded result, without doing the call
+ *   5. closes the instance, once
  *
- * After a difference the replay goes on, as long as the instance does: whether it fails again is worth knowing. What it
- * then does has no recorded answer, or the next one of its kind.
+ * After a difference the replay continues until the instance ends, to learn whether it fails again. A call that was not
+ * recorded returns FILCH_OK; a call of the recorded kind returns the result of the recorded call.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,27 +20,27 @@
 #include "sched/record.h"
 
 typedef struct replay {
-    fli_rec_hooks               face; /* first: local.tape points here */
+    fli_rec_hooks               face; /* first: local.rec_hooks points here */
     fli_mem                mem;
     fli_box_reader         reader;
-    fli_box_item           next; /* inside a step: the act or outcome that comes next in the recording */
+    fli_box_item           next; /* inside a step: the next recorded call or outcome */
     filch_blackbox_report *report;
     const fli_model_ops   *model_ops;
     filch_sched           *sched;
     fli_worker            *worker;
     filch_values          *values;
-    fli_proc               proc; /* stands for it where a process has to be; nobody can reach it */
+    fli_proc               proc; /* local.current during the replay; in no slab, so no pid leads to it */
     const filch_type      *type;
     void                  *self;
     filch_event           *events;
     uint32_t               event_count, event_room;
-    bool                   aside;  /* in init or close, which are not recorded */
-    uint64_t               acts;   /* of this step */
-    uint32_t               yields; /* of them, accepted */
-    uint64_t               nobody; /* the last serial made up for a child */
+    bool                   aside;  /* inside init or close, which are not recorded */
+    uint64_t               acts;   /* calls of the current step */
+    uint32_t               yields; /* those of them that are accepted yields */
+    uint64_t               nobody; /* number of serials invented for children */
 } replay;
 
-/* ---- words ---- */
+/* ---- texts of the report ---- */
 
 static const char *const act_names[] = {
     [FLI_ACT_SEND] = "send",   [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
@@ -93,7 +94,7 @@ static const char *say_outcome(const fli_box_outcome *outcome, char words[WORDS]
     return words;
 }
 
-/* Notes a difference in the step being fed. The first one counts. */
+/* Reports a difference in the current step. Only the first difference is kept. */
 static void differs(replay *rp, const char *then, const char *now)
 {
     filch_blackbox_report *report = rp->report;
@@ -114,22 +115,23 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_act(const fli_box_act *a, const fli_box_act *b)
 {
-    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* its pid is part of that */
+    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* the pid is a result, not an argument */
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);
 }
 
-/* ---- the tape: answers as it was recorded ---- */
+/* ---- the hooks: return what was recorded ---- */
 
-/* What was answered to `act`. `pid` is for a child's, or who was found; `given` for the number of a relation. */
+/* Compares `act` with the next recorded call. Returns the recorded result, and sets *pid for a spawn or whereis, *given
+ * for a relation. Returns FILCH_OK and sets neither if no call of that kind was recorded. */
 static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];
     if (rp->aside) return FILCH_OK;
     rp->acts++;
     if (rp->next.kind == FLI_BOX_OUTCOME) {
-        /* More were done than were kept, or more than were done. */
+        /* Calls beyond ACTS_MAX were counted, not written: only a call beyond that count is a difference. */
         if (rp->acts > rp->next.outcome.acts) differs(rp, "nothing more", say_act(act, now));
         return FILCH_OK;
     }
@@ -142,7 +144,7 @@ static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint
     return was.answer;
 }
 
-/* A call that is answered with FILCH_OK takes what was moved to it. */
+/* Frees moved data if the call returns FILCH_OK, as the call itself would take it. */
 static filch_err take(replay *rp, const filch_data *data, filch_err err)
 {
     if (err != FILCH_OK) return err;
@@ -197,7 +199,7 @@ static filch_err on_relate(fli_local *worker, fli_request *request)
     return request->data != NULL ? take(rp, request->data, err) : err;
 }
 
-/* Where nothing was recorded, in init say, there is nobody of any name. */
+/* Returns FILCH_EDEAD for every name where no call was recorded, as in init. */
 static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_box_act act = fli_act_whereis(name);
@@ -213,7 +215,7 @@ static const fli_rec_hooks replaying = { .send = on_send,   .set_flag = on_set_f
 
 /* ---- payloads ---- */
 
-/* Makes an owned payload of a recorded one. *stop: it is a pointer, and there is nothing to put in its place. */
+/* Copies a recorded payload to an owned one. Sets *stop if it is a pointer and report.pointer cannot replace it. */
 static filch_err bring_back(replay *rp, const filch_data *recorded, uint64_t cut, filch_data *out, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -231,7 +233,7 @@ typedef struct heirloom {
     filch_data  data; /* owned */
 } heirloom;
 
-/* Reads the inherited values, up to BORN. */
+/* Reads the inherited values, up to the item BORN. */
 static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32_t *room)
 {
     fli_box_item item;
@@ -244,7 +246,7 @@ static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32
             *room = more;
         }
         heirloom *one = &(*all)[*count];
-        bool      none = false; /* then it reads as NULL */
+        bool      none = false; /* not used: a pointer without a replacement is NULL */
         one->key = item.name;
         filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
         if (err != FILCH_OK) return err;
@@ -253,7 +255,7 @@ static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32
     return FILCH_OK;
 }
 
-/* They are recorded from the newest to the oldest, and made the other way round. */
+/* Creates the inherited values, the oldest first: they are recorded from the newest to the oldest. */
 static filch_err make_values(replay *rp)
 {
     heirloom *all = NULL;
@@ -282,7 +284,7 @@ static bool event_room(replay *rp)
     return true;
 }
 
-/* The events of a step; leaves what comes after them in rp->next. */
+/* Reads the events of a step into rp->events, and the item after them into rp->next. */
 static filch_err read_events(replay *rp, bool *stop)
 {
     fli_box_item *item = &rp->next;
@@ -304,7 +306,7 @@ static void free_events(replay *rp)
     while (rp->event_count > 0) fli_data_free(&rp->events[--rp->event_count].data);
 }
 
-/* ---- the life of the instance ---- */
+/* ---- the instance ---- */
 
 static void close_instance(replay *rp)
 {
@@ -316,7 +318,7 @@ static void close_instance(replay *rp)
     rp->self = NULL;
 }
 
-/* *stop: there is none, and why is in the report. */
+/* Creates the instance. Sets *stop if that is not possible; the report has the reason. */
 static filch_err make_instance(replay *rp, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -341,7 +343,7 @@ static filch_err make_instance(replay *rp, bool *stop)
     return FILCH_OK;
 }
 
-/* Compares what the step came to with what it came to then, which is in rp->next. */
+/* Compares the outcome of the step with the recorded one. */
 static void compare_outcome(replay *rp, const fli_box_outcome *now)
 {
     char words[WORDS], more[WORDS];
@@ -364,7 +366,7 @@ static void change_type(replay *rp, filch_out *out)
     out->status = FLI_STATUS_NONE;
 }
 
-/* Feeds the step that begins in the recording here. *stop: it was the last one. */
+/* Replays the next recorded step. `waiting`: yields outstanding before it. Sets *stop if the process ends with it. */
 static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -407,7 +409,7 @@ static filch_err play(replay *rp)
     return err;
 }
 
-/* Plays inside a scheduler of its own. */
+/* Replays the recording inside a new scheduler. */
 static filch_err play_alone(replay *rp)
 {
     const fli_box_head *head = &rp->reader.head;
@@ -432,11 +434,11 @@ static filch_err play_alone(replay *rp)
     worker->serial = 0;
     fli_current_set(before);
     filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
-    FLI_ASSERT(stopped == FILCH_OK); /* nobody ever lived there */
+    FLI_ASSERT(stopped == FILCH_OK); /* it had no processes */
     return err;
 }
 
-/* ---- the public face ---- */
+/* ---- public functions ---- */
 
 static filch_err open_recording(replay *rp, const void *bytes, size_t size)
 {

@@ -1,5 +1,5 @@
-/* restock_test.c - however many messages a step sends, they are all of one kind: a worker whose magazine runs empty on the
- * way fills it and goes on. One odd message would send all that lie beside it the long way (step_several). */
+/* restock_test.c - all messages that a step sends have value nodes, however many: a worker refills its magazine when it
+ * is empty. One general node would send the whole batch to the slow path (step_several). */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -18,7 +18,7 @@ static struct {
     bool      in_order;
 } seen;
 
-/* What lies in the mailbox, newest first, before anybody has looked into it. */
+/* Returns the number of value nodes in a mailbox that no step has read. */
 static uint32_t count_plain(filch_pid pid)
 {
     fli_runtime *rt = &sched->rt;

@@ -1,14 +1,14 @@
-/* simulate.c - a run of the user's processes whose every choice comes from a seed: filch_sim_*. See simulation.h.
+/* simulate.c - filch_sim_*: runs the user's processes with all scheduling choices drawn from a seed. See simulation.h.
  *
- * The scheduler is the real one: its workers, queues, stealing, steps, timers and mailboxes. Only its threads are
- * missing. The simulation takes their turns, on the caller's thread. Time is a number that grows a little with each
- * turn, and jumps to the next timer when nothing is ready.
+ * Workers, queues, stealing, steps, timers and mailboxes are those of the scheduler; only the threads are replaced. The
+ * caller's thread runs the turns of all workers. Time is virtual: it advances by up to `pace_ns` with each turn, and
+ * jumps to the next timer when no process is ready. A run:
  *
- *   1. create: workers without threads, a work pool by hand, node and seeds fixed, so that pids are the same each time
+ *   1. create: workers and a work pool without threads; fixed node id and seeds, so that equal runs have equal pids
  *   2. scenario
- *   3. turns, until nothing is left to do, a violation, or a limit
+ *   3. turns, until nothing is left to do, a violation is found, or a limit is reached
  *   4. check
- *   5. stop: cancel, more turns for a while, kill; after a violation at once, and nothing is written down any more
+ *   5. stop: cancel, turns until `stop_ns` has passed, kill. After a violation: kill at once, and the chart is closed
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 #define NODE 1
 
-/* Somebody who waits for an answer that cannot come. */
+/* Reports the first process that waits for a completion, when no event is left that could complete it. */
 static void look_for_blocked(fli_simulation *sim)
 {
     fli_runtime *rt = &sim->sched->rt;
@@ -38,7 +38,7 @@ static void look_for_blocked(fli_simulation *sim)
     }
 }
 
-/* The scenario or the check. */
+/* Calls the scenario or the check of the user. An error is the verdict FILCH_SIM_FAILED. */
 static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const char *what)
 {
     fli_current_set(&sim->sched->caller_worker->local);
@@ -49,8 +49,8 @@ static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const ch
     fli_simulation_verdict(sim, FILCH_SIM_FAILED, text);
 }
 
-/* The drain of a stop: half of the time until patience is over. What is left when nothing can happen any more is asked again:
- * its supervisor may have ended. */
+/* Drains the processes of a stop for `stop_ns`. After half of that time, or as soon as nothing is pending, the
+ * remaining processes are cancelled again: a supervisor that had to cancel them may have ended. */
 static void drain(fli_simulation *sim)
 {
     uint64_t until_ns = fli_clock_after(sim->face.now_ns, sim->opt.stop_ns);
@@ -91,7 +91,7 @@ static void run(fli_simulation *sim, filch_sim_fn scenario, void *user)
     stop(sim);
 }
 
-/* How this seed goes about it. */
+/* Draws the scheduling parameters of this seed. Options that the user has set stay. */
 static void draw_style(fli_simulation *sim, filch_options *sched)
 {
     static const uint32_t shares[] = { 0, 0, 10, 45 }, rates[] = { 0, 20, 100, 400 }, paces[] = { 400, 4000, 40000 },
@@ -120,7 +120,7 @@ static filch_err make_sched(fli_simulation *sim)
     return fli_sched_make(&sim->sched, &opt, &sim->face, sim->model_ops);
 }
 
-/* One run; `last`: draw the chart even if all is well. */
+/* Does one run. `last`: draws the chart even without a violation. */
 static filch_err run_one(const fli_model_ops *model_ops, const filch_sim_options *opt, const fli_mem *mem,
                          filch_sim_fn scenario, void *user, bool last, filch_sim_report *report)
 {
@@ -170,14 +170,14 @@ no_chart:
     return err;
 }
 
-/* ---- the public face ---- */
+/* ---- public functions ---- */
 
 static void fill(uint64_t *field, uint64_t value)
 {
     if (*field == 0) *field = value;
 }
 
-/* The caller's struct, with `sched` pointing to a complete one. */
+/* Reads the caller's struct into *opt, with defaults; opt->sched points to *sched, which is complete too. */
 static filch_err read_options(const filch_sim_options *given, filch_sim_options *opt, filch_options *sched)
 {
     filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_SIM_OPTIONS_INIT);
@@ -253,7 +253,7 @@ void filch_sim_report_free(filch_sim_report *report)
     *report = (filch_sim_report)FILCH_SIM_REPORT_INIT;
 }
 
-/* The simulation of `sched`, if this is the thread it runs on; NULL and why in *err. */
+/* Returns the simulation of `sched` if the calling thread runs it; otherwise NULL, and the reason in *err. */
 static fli_simulation *inside(filch_sched *sched, const char *call, filch_err *err)
 {
     *err = sched == NULL ? filch_invalid("sched is NULL") : FILCH_ESTATE;
@@ -317,7 +317,7 @@ uint64_t filch_now(filch_sched *sched)
     if (sched == NULL) return 0;
     uint64_t   now = fli_now(&sched->rt);
     fli_local *worker = fli_current_worker(&sched->rt);
-    /* A step that looks at the clock, and finds that it has taken long: timers are looked at before the next one. */
+    /* The step may have taken long: the worker then checks its timers before the next step. */
     if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
     return now;
 }

@@ -1,4 +1,4 @@
-/* simulate_notes.c - what is written down of a simulated run. See simulation.h. */
+/* simulate_notes.c - the record of a simulated run: chart, hash, verdict. See simulation.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,18 +1,19 @@
 /* simulate_turn.c - the turns of a simulated run. See simulation.h.
  *
- * A turn: time passes a little; a worker is drawn, and for this turn this thread is that worker (fli_current_worker); it fires
- * the timers that are due, and finds and steps one process, by the real code. Or something comes from outside instead.
+ * A turn: virtual time advances; a worker is drawn, and the calling thread acts as that worker for the turn
+ * (fli_current_worker). It fires the timers that are due, then finds and steps one process with the scheduler's own
+ * functions. Instead of the step, an event from outside or a job of the work pool may be executed.
  *
- * Steps are interrupted. Where a process acts on others (fli_simulator.point), other workers may take turns first,
- * nested on the same stack; the interrupted worker is busy meanwhile, as it would be on a CPU of its own. No lock is
- * ever held at such a point. What this cannot show is two steps that interrupt each other by turns: a nested turn
- * always ends before the outer step goes on. src/sim explores those, for the runtime itself.
+ * Steps are interrupted. Where a process acts on others (fli_simulator.point), turns of other workers may come first,
+ * nested on the stack of the interrupted step; the interrupted worker is busy until they end. No lock is held at such a
+ * point. A nested turn ends before the outer step continues, so two steps never alternate. src/sim explores
+ * alternating steps, for the runtime alone.
  */
 #include <stdio.h>
 
 #include "sched/simulation.h"
 
-/* Interrupted steps on one stack. */
+/* The most interrupted steps on the stack. */
 #define DEPTH_MAX 8
 
 bool fli_simulate_refuses(filch_sched *sched, const char *call)
@@ -39,7 +40,7 @@ bool fli_simulation_goes_on(fli_simulation *sim)
     return sim->report.verdict == FILCH_SIM_OK;
 }
 
-/* A worker that is not in the middle of a step and, if there is one, not stalled. */
+/* Returns a worker that is not inside a step, preferably one that is not stalled. NULL: all are inside steps. */
 static fli_worker *draw_worker(fli_simulation *sim)
 {
     uint32_t workers = sim->opt.workers, awake[FLI_SIMULATED_WORKERS_MAX], idle[FLI_SIMULATED_WORKERS_MAX],
@@ -54,7 +55,7 @@ static fli_worker *draw_worker(fli_simulation *sim)
     return sim->sched->workers[awake_count > 0 ? awake[drawn] : idle[drawn]];
 }
 
-/* As a worker finds one, but for the order, which the seed may change. */
+/* Finds a process for `w` as the scheduler does, in an order that the seed may change. NULL: none is ready. */
 static fli_proc *find(fli_simulation *sim, fli_worker *w)
 {
     bool      retry = false;
@@ -84,7 +85,7 @@ static void bad_luck(fli_simulation *sim)
     }
 }
 
-/* Runs one of the jobs that would be with a thread of the pool. */
+/* Runs a job drawn from those that threads of the work pool could have taken: the first `thread_max` in its queue. */
 static void run_job(fli_simulation *sim)
 {
     fli_workpool *pool = &sim->sched->workpool;
@@ -94,7 +95,7 @@ static void run_job(fli_simulation *sim)
     (void)fli_workpool_run(pool, nth);
 }
 
-/* Something from outside. */
+/* Executes one of the `due` events from outside. */
 static void outside_happens(fli_simulation *sim, uint32_t due)
 {
     uint32_t nth = fli_draw_below(sim, due);
@@ -149,8 +150,8 @@ bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call)
     return true;
 }
 
-/* When the wait for what is due at `next_ns` is over. The machine may sleep for longer, up to jump_ns; spans of each size are as likely, so that
- * timers which lie far apart are due together now and then. */
+/* Returns the time at which a wait until `next_ns` ends. The machine may sleep longer, by up to jump_ns. All magnitudes
+ * of the delay are equally likely, so that timers far apart are sometimes due together. */
 static uint64_t oversleep(fli_simulation *sim, uint64_t next_ns)
 {
     if (sim->stage != FLI_STAGE_RUN || !fli_draw_chance(sim, sim->opt.stall * 4)) return next_ns;

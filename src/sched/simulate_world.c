@@ -1,5 +1,5 @@
-/* simulate_world.c - what comes from outside in a simulated run: answers that are late or come twice, handlers that
- * fail, memory that is not there, and what the program itself has put off (filch_sim_later). See simulation.h. */
+/* simulate_world.c - events from outside in a simulated run: late and double completions, handlers that fail, failed
+ * allocations, and functions that the program has deferred (filch_sim_later). See simulation.h. */
 #include <string.h>
 
 #include "payload/data.h"
@@ -36,7 +36,7 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim)
     return next;
 }
 
-/* Posts an answer that was held back. Its process may have ended meanwhile. */
+/* Posts a delayed completion. Its process may have ended; then the completion is dropped. */
 static void post(fli_simulation *sim, fli_event_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
@@ -50,7 +50,6 @@ static void post(fli_simulation *sim, fli_event_node *node)
     FLI_TALLY(rt, worker, late_completions, 1);
 }
 
-/* The nth of those that are due, in the order they were added. */
 void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
 {
     uint32_t i = 0;
@@ -78,7 +77,8 @@ static bool is_of_the_clock(uint32_t command)
     return command == FILCH_CMD_TIMER || command == FILCH_CMD_TICKER || command == FILCH_CMD_TIMER_CANCEL;
 }
 
-/* The first answer counts, also when it is late: it has claimed its node, and is only slow to post it. */
+/* Injects faults into a completion. A delayed completion has claimed its node already, and only its post is late; so it
+ * wins over a second completion that comes earlier. Returns true if the completion is delayed. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command)
 {
     fli_simulation *sim = fli_simulation_of(rt);
@@ -114,7 +114,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
 
 void fli_faulty_let_go(fli_faulty_mem *faulty)
 {
-    /* PAIR simulate.blocks, both halves: whoever frees this comes after all others. */
+    /* PAIR simulate.blocks, both halves: the thread that frees the struct comes after all others that used it. */
     if (fli_sub_acqrel(&faulty->blocks, 1) != 1) return;
     fli_mem mem = faulty->mem;
     fli_free(&mem, faulty, sizeof *faulty);

@@ -1,12 +1,12 @@
-/* simulation.h - one simulated run, as the files that make it see it:
+/* simulation.h - the state of one simulated run, shared by these files:
  *
  *   simulate.c        a run from its scenario to its stop, and filch_sim_*
  *   simulate_turn.c   turns: which worker, which process, and where a step is interrupted
- *   simulate_world.c  what comes from outside: late answers, faults, memory that is not there
- *   simulate_notes.c  what is written down: the chart, the hash, the verdict
+ *   simulate_world.c  events from outside: late completions, faults, failed allocations
+ *   simulate_notes.c  the record of the run: chart, hash, verdict
  *
- * INVARIANT  nothing here depends on an address, on the real clock or on the order of a table keyed by pointers.
- * INVARIANT  two draws never stand in one expression: their order would be the compiler's choice.
+ * INVARIANT  no choice depends on an address, on the real clock or on the order of a table keyed by pointers.
+ * INVARIANT  an expression has at most one draw: the compiler would choose the order of two.
  */
 #ifndef FLI_SCHED_SIMULATION_H
 #define FLI_SCHED_SIMULATION_H
@@ -16,30 +16,31 @@
 
 #define FLI_SIMULATED_WORKERS_MAX 64
 
-/* The allocator with holes in it. Blocks that the program keeps may outlive the run: the last one frees this. */
+/* An allocator that fails at random. Blocks that the program keeps may outlive the run: the last free also frees the
+ * struct. */
 typedef struct fli_faulty_mem {
-    fli_mem                mem; /* the one behind */
-    struct fli_simulation *sim; /* plain: whoever may fail is on the simulation's thread. NULL: the run is over */
-    /* Blocks that are out, and one for the run.  PAIR simulate.blocks */
+    fli_mem                mem; /* the allocator that serves the requests */
+    struct fli_simulation *sim; /* not atomic: used by the simulation's thread alone. NULL: the run is over */
+    /* Number of allocated blocks, plus one for the run.  PAIR simulate.blocks */
     FLI_ATOMIC(uint64_t) blocks;
 } fli_faulty_mem;
 
-/* Something that happens later. */
+/* An event from outside that is due later. */
 typedef struct fli_pending {
     enum { FLI_PENDING_LATER, FLI_PENDING_ANSWER, FLI_PENDING_AGAIN } kind;
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* LATER */
     void              *arg;
     fli_event_node          *node;     /* ANSWER: claimed and filled */
-    filch_receiver     receiver; /* AGAIN: was answered */
+    filch_receiver     receiver; /* AGAIN: already completed; is completed a second time */
 } fli_pending;
 
-/* Who is in a slot: its number in the chart. */
+/* The process in a slot: its generation, and its number in the chart. */
 typedef struct fli_occupant {
     uint32_t gen, number;
 } fli_occupant;
 
-/* Faults and interruptions are for RUN alone; from OVER on, nothing is written down. */
+/* Faults and interruptions happen in RUN alone. In OVER, nothing is added to chart and report. */
 typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_STAGE_STOP, FLI_STAGE_OVER } fli_stage;
 
 typedef struct fli_simulation {
@@ -53,23 +54,25 @@ typedef struct fli_simulation {
     fli_chart         chart;
     fli_stage         stage;
     filch_sim_report  report;
-    /* A call that was refused; NULL none. The first by the simulation's own thread, and by others.
+    /* Name of a refused call; NULL: none. `refused`: the first call by the simulation's thread;
+     * `refused_elsewhere`: the last call by another thread.
      * writes: any thread.  reads: the simulation. Relaxed: constant texts. */
     FLI_ATOMIC(const char *) refused;
     FLI_ATOMIC(const char *) refused_elsewhere;
-    /* How this seed chooses, of 100: the oldest of its own, somebody else's; otherwise as a worker would. */
+    /* Percent of turns in which the worker takes the oldest process of its deque, or one from elsewhere (global queue,
+     * other workers). In all others it uses the order of the scheduler. */
     uint32_t      oldest, far;
     uint32_t      interrupt; /* per mille of points */
-    uint32_t      pace_ns;   /* a turn takes up to so long */
-    uint32_t      depth;     /* interrupted steps */
+    uint32_t      pace_ns;   /* the longest virtual time of a turn */
+    uint32_t      depth;     /* interrupted steps on the stack */
     uint64_t      turns;
-    bool          busy[FLI_SIMULATED_WORKERS_MAX];          /* in the middle of a step */
+    bool          busy[FLI_SIMULATED_WORKERS_MAX];          /* inside a step */
     uint64_t      stalled_until[FLI_SIMULATED_WORKERS_MAX]; /* in turns */
     fli_pending  *pending;
     uint32_t      pending_count, pending_room;
     fli_occupant *occupants; /* by slot */
     uint32_t      occupant_room;
-    uint32_t      numbers; /* given out */
+    uint32_t      numbers; /* the last number given to a process */
 } fli_simulation;
 
 static inline fli_simulation *fli_simulation_of(const fli_runtime *rt)
@@ -87,7 +90,7 @@ static inline uint64_t fli_draw_span(fli_simulation *sim, uint64_t max_ns)
     return 1 + fli_prng_next(&sim->prng) % max_ns;
 }
 
-/* True so often in a thousand. Draws nothing for a rate of zero. */
+/* Returns true with probability per_mille / 1000. Draws nothing if that is 0. */
 static inline bool fli_draw_chance(fli_simulation *sim, uint32_t per_mille)
 {
     return per_mille > 0 && fli_draw_below(sim, 1000) < per_mille;
@@ -105,24 +108,26 @@ static inline bool fli_simulation_writes(const fli_simulation *sim)
     return sim->stage != FLI_STAGE_OVER;
 }
 
-/* The number of a process in the chart. */
+/* Returns the number of a process in the chart. */
 uint32_t fli_simulation_number(const fli_simulation *sim, uint64_t serial);
 void     fli_simulation_note(fli_simulation *sim, fli_chart_event event);
 void     fli_simulation_fault(fli_simulation *sim, const char *text);
-/* The first one counts. */
+/* Sets the verdict of the run, unless it has one already. */
 void fli_simulation_verdict(fli_simulation *sim, filch_sim_verdict verdict, const char *text);
 /* fli_simulator.sent */
 void fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
 
 /* ---- simulate_world.c ---- */
 
-/* False: no memory. */
+/* Adds an event from outside. Returns false without memory. */
 FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
-/* How many of what is pending are due; when the next one is; and the nth of them happens. */
+/* Returns the number of pending events that are due. */
 uint32_t fli_simulation_due(const fli_simulation *sim);
+/* Returns the time of the earliest pending event; FLI_NEVER without one. */
 uint64_t fli_simulation_next_ns(const fli_simulation *sim);
+/* Executes the nth of the events that are due, counted from 0 in the order in which they were added. */
 void     fli_simulation_happen(fli_simulation *sim, uint32_t nth);
-/* Whatever is still pending happens now. */
+/* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
 /* fli_simulator.answered */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
@@ -132,11 +137,11 @@ void  fli_faulty_let_go(fli_faulty_mem *faulty);
 
 /* ---- simulate_turn.c ---- */
 
-/* May there be another turn? Gives the verdict if something is wrong. */
+/* Returns true if the run has no violation. Sets the verdict for refused calls and for a run of `steps_max` steps. */
 bool fli_simulation_goes_on(fli_simulation *sim);
-/* One turn. False: nothing can be done at this time. */
+/* Does one turn. Returns false if nothing can be done at this virtual time. */
 bool fli_simulation_turn(fli_simulation *sim);
-/* Takes turns until `until_ns`, or until nothing can ever happen: then true. */
+/* Does turns until `until_ns`. Returns true if it ended earlier because no timer and no event is pending. */
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns);
 /* fli_simulator.point */
 bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call);

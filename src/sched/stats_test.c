@@ -1,5 +1,5 @@
-/* stats_test.c - what is counted is counted once, an old caller's struct is filled as far as it goes, and nobody who
- * looks from outside sees more or fewer alive than there are. */
+/* stats_test.c - every event is counted once; the smaller struct of an old caller is filled up to its size; other
+ * threads never read a wrong number of living processes. */
 #include "sched/sched.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
         case 2: return FILCH_EUSER;
         case 3: ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000))); return filch_wait(out);
         case 4:
-            ok(filch_yield(out, 4000, 1, filch_none())); /* nobody knows it: an error event */
+            ok(filch_yield(out, 4000, 1, filch_none())); /* has no handler: an error event */
             return filch_wait(out);
         default: break;
         }
@@ -279,7 +279,7 @@ TEST(yields_of_a_step_that_fails_never_were)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-/* Sends to whom it was told of. */
+/* Sends one message to the pid in its args, and ends. */
 static filch_err        on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static filch_err        on_teller(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type teller = { .name = "teller", .size = sizeof(filch_pid), .init = on_teller_init, .step = on_teller };

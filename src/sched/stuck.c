@@ -1,16 +1,17 @@
-/* stuck.c - is a step that has not returned stuck, or has its thread only not been run? After the deadline of a stop the
- * stopping thread looks at each worker that is inside a step, every few milliseconds, and judges by what the thread did
- * meanwhile, not by the clock on the wall: on a loaded machine a thread may get no processor in the middle of a short step.
+/* stuck.c - decides whether a step that does not return is stuck, or its thread is not run by the system. After the
+ * deadline of a stop, the stopping thread checks each worker that is inside a step every few milliseconds. It judges by
+ * the CPU time and sleep of the thread, not by wall time: on a loaded machine a thread may get no CPU in the middle of
+ * a short step.
  *
- * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system says of its thread.
+ * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system reports about its thread.
  * Design: docs/design/shutdown.md.
  */
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100)    /* of CPU time, or of sleep, in one step */
-#define UNKNOWN_NS FILCH_SECONDS(2)         /* of wall time, where the system does not tell what the thread does */
-#define STARVED_NS FILCH_SECONDS(10)        /* of wall time: no thread is waited for longer */
+#define GRACE_NS FILCH_MILLISECONDS(100)    /* CPU time, or uninterrupted sleep, of one step that counts as stuck */
+#define UNKNOWN_NS FILCH_SECONDS(2)         /* wall time, where the system does not report what the thread does */
+#define STARVED_NS FILCH_SECONDS(10)        /* wall time: a stop waits for no step longer */
 
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns)
 {
@@ -21,7 +22,7 @@ fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mo
     return passed_ns >= STARVED_NS ? FLI_VERDICT_STARVED : FLI_VERDICT_WAIT;
 }
 
-/* Another step than the one that was seen: watches that one. */
+/* Returns true if the worker is inside another step than the one in `seen`. */
 static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
 {
     return seen->serial != serial || seen->steps != steps;
@@ -54,7 +55,7 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         waits |= verdict == FLI_VERDICT_WAIT;
         *starved += verdict == FLI_VERDICT_STARVED;
     }
-    /* Without a step that runs: a worker between two steps, in a close, or a thread in the init of a spawn. */
+    /* No worker is inside a step: one is between two steps or in a close, or a thread is in the init of a spawn. */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }

@@ -1,4 +1,4 @@
-/* stuck_test.c - when a step that has not returned counts as stuck: by what its thread did, not by the clock on the wall. */
+/* stuck_test.c - a step counts as stuck by the CPU time and sleep of its thread, not by wall time. */
 #include <string.h>
 
 #include "port/clock.h"
@@ -34,7 +34,7 @@ TEST(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck)
 {
     fli_stuck seen = seen_at(0, 0);
     same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
-    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* it woke in between */
+    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* it was awake in between */
     same(fli_stuck_judge(&seen, MS(159), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
 }
@@ -46,7 +46,7 @@ TEST(where_the_system_tells_nothing_two_seconds_pass)
     same(fli_stuck_judge(&seen, MS(2010), FLI_THREAD_UNKNOWN, 0), FLI_VERDICT_STUCK);
 }
 
-/* ---- a thread, as the system tells ---- */
+/* ---- a real thread, as reported by the system ---- */
 
 static FLI_ATOMIC(int) wanted; /* 0: sleep, 1: run, 2: leave */
 static fli_mutex lock;

@@ -1,5 +1,5 @@
-/* throttle_test.c - who naps, for how long, and what becomes of the queue. The workers have threads, but nothing to do; the
- * naps are those of the guest, whom this thread plays. */
+/* throttle_test.c - which worker pauses, for how long, and what happens to its queue. The workers have threads, but
+ * nothing to do; the pauses are those of the caller's worker, which the test thread runs. */
 #include "sched/throttle.h"
 
 #include <string.h>
@@ -123,8 +123,9 @@ TEST(who_had_time_to_rest_has_not_heard_too_much)
     end(sched);
 }
 
-/* So many readings, 10 us apart. Before each the guest ran a step that sent `sent` messages to somebody who was ready, and
- * `others`; all workers received `received`. */
+/* Reads the clock `readings` times, 10 us apart. Before each reading the caller's worker ran one step that sent `sent`
+ * messages to a process that was ready, and `others` other steps; all workers received `received` messages. Returns
+ * the last result of fli_throttle_is_due(). */
 static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
 {
     bool too_much = false;
@@ -250,7 +251,7 @@ static filch_sched *begin_held(void)
 }
 
 #ifndef FLI_SMALL /* where one steal is enough */
-/* A first poor steal after a rich one, with everybody awake for long. */
+/* A first weak steal after a good one; all workers have been awake for long. */
 static void begin_again(fli_worker *w)
 {
     assert_false(steal_often(w, 1, 10, 100));
@@ -323,11 +324,11 @@ TEST(one_always_stays_up)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
-    fli_store_rlx(&sched->throttle.paused, 1); /* somebody else naps */
+    fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* nobody got up, */
-    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and no nap was broken off */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* no pause ended, */
+    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none was cut short */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
     fli_throttle_pause(w); /* while another stays up */
@@ -356,7 +357,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     end(sched);
 }
 
-/* He has sent to somebody, and naps before that one's turn. */
+/* The worker has sent to a process, and pauses before that process has run. */
 TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
 {
     filch_sched *sched = begin_held();
@@ -518,7 +519,7 @@ TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
 
 static filch_pid whom;
 
-/* Sends ten messages to `whom`. */
+/* Sends ten messages to the test's receiver. */
 static filch_err send_ten(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -558,7 +559,7 @@ TEST(what_is_received_counts_message_by_message)
     ok(filch_tick(sched, 0, &ran));
     same(fli_load_rlx(&w->throttle.batched), 18);
     same(fli_load_rlx(&steps), 20);
-    fli_store_rlx(&released, true); /* he may go */
+    fli_store_rlx(&released, true); /* the listener may end */
     end(sched);
 }
 
@@ -609,7 +610,7 @@ TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
     end(sched);
 }
 
-/* Sends ten messages to itself, and goes on: nobody had to be queued for that. */
+/* Sends ten messages to itself and continues: this queues no other process. */
 static filch_err send_itself_ten(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

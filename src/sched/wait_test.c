@@ -75,7 +75,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
 
 static struct {
     filch_sched *sched;
-    uint64_t     stepped, closed, ended; /* whom the worker shows as being stepped, in each of these */
+    uint64_t     stepped, closed, ended; /* serial in the worker's status during step, close and end */
 } shown;
 
 static uint64_t status_of(filch_sched *sched)

@@ -1,5 +1,5 @@
-/* worker_test.c - when a worker serves its timers and its descriptors. On a scheduler without threads, and on a clock that only steps move: a
- * turn of a loop takes exactly as long as the test says. */
+/* worker_test.c - when a worker serves its timers and its descriptors. The scheduler has no threads, and only steps
+ * advance the clock: a step of a loop takes exactly the time that the test sets. */
 #include "sched/sched.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 #define EACH(n) (scaled(100) >= 25 ? (n) : (n) * 13)
 
 #define TURN_NS FILCH_MILLISECONDS(2) /* of a loop */
-#define SHORT_NS 100                  /* a step of the one who talks */
+#define SHORT_NS 100                  /* a step of the talker */
 
 static uint64_t now_ns;
 
@@ -32,7 +32,7 @@ uint64_t __wrap_fli_clock_ns(void)
 typedef struct scene {
     int64_t  phase;          /* short steps before the loops begin: so many turns of the count of the oldest are gone */
     bool     talk;           /* and beside them */
-    bool     asks;           /* instead: somebody who asks */
+    bool     asks;           /* instead: a process that yields again and again */
     uint32_t loops, sleepers;
     bool     quiet;          /* the loops do not look at the clock */
     uint64_t sleep_ns;       /* the sleepers wake at its multiples */
@@ -51,7 +51,7 @@ static bool is_cancelled(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* ---- who is on the stage ---- */
+/* ---- the processes ---- */
 
 static filch_err loop_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -265,7 +265,7 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
     }
 }
 
-/* The timer is due while short steps are made, and the next turn is the oldest's, who loops. */
+/* The timer is due during short steps, and the next step is a fairness pick of a loop. */
 TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -305,8 +305,8 @@ TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
     }
 }
 
-/* More timers than there are turns, all the time. A loop has one when all who were ready before it have had theirs, each
- * at least every n-th. */
+/* More timers are due than there are steps. A loop runs when all processes that were ready before it have run; at least
+ * every n-th step is a fairness pick. */
 TEST(timers_do_not_keep_loops_from_their_turns)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
