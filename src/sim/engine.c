@@ -144,7 +144,7 @@ void fli_sim_fail(const char *why)
 
 /* ---- choosing ---- */
 
-/* A random number below `bound` by one multiplication instead of a division: called at every choice. */
+/* Adds `value` to the hash of the run. One multiplication, because each choice calls it. */
 static void mix(uint64_t value)
 {
     uint64_t hash = (sim.result.hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -259,7 +259,7 @@ static void unblock(thread *t)
     add_ready(t);
 }
 
-/* Makes the threads ready whose alarm is due. */
+/* Makes the threads with a due alarm ready. */
 static void ring_alarms(uint64_t now_ns)
 {
     uint64_t next = FOREVER;
@@ -276,7 +276,7 @@ static void ring_alarms(uint64_t now_ns)
     sim.alarm_ns = next;
 }
 
-/* Moves the threads whose stall is over from `stalled` to `ready`. */
+/* Moves the threads with an expired stall from `stalled` to `ready`. */
 static void end_stalls(uint64_t now)
 {
     uint64_t next = FOREVER;
@@ -345,7 +345,7 @@ static void demote(thread *t)
     sink(&sim.ready, t);
 }
 
-/* Applies the PCT priority changes whose points have been passed. */
+/* Applies the PCT priority changes up to the current point. */
 static void change_priorities(void)
 {
     while (sim.change_count > 0 && sim.next_change <= points()) {

@@ -6,9 +6,9 @@
  * jumps to the next alarm when all threads are blocked.
  *
  * Two strategies (each finds bugs that the other misses):
- *   random walk  switches at random points to random threads; the mean distance is drawn from the seed too
- *   PCT          each thread has a priority and the highest one runs; at `depth` - 1 random points the running thread
- * gets the lowest priority
+ * - random walk: switches at random points to random threads; the mean distance is drawn from the seed too
+ * - PCT: each thread has a priority and the highest one runs; at `depth` - 1 random points the running thread gets the
+ *   lowest priority
  *
  * When no thread can run and none has an alarm, a wake-up was lost: the run ends as a violation at once, without a
  * time-out.

@@ -5,13 +5,14 @@
  * that reaches a point makes the choice.
  *
  * Two reductions. Both omit only executions that are equivalent to an explored one:
- *   Points only where they matter. An operation on a location that no other thread writes is independent of all other
- * threads: a thread that loads the location can still read the value from before. The search learns on the way which
- * thread writes which location; when a new writer appears it starts again. Sleep sets. When everything that starts with
- * thread T at a point has been explored, T sleeps in the other branches until another thread writes the location of T's
- * operation. A sleeping *load* wakes for the new stores only: reading an older store after the new one is equivalent to
- * having loaded before it. With a bound on preemptions there are no sleep sets: the explored representative might
- * exceed the bound.
+ * - Points only where they matter. An operation on a location that no other thread writes is independent of all other
+ *   threads: a thread that loads the location can still read the value from before. The search learns on the way which
+ *   thread writes which location; when a new writer appears it starts again.
+ * - Sleep sets. When everything that starts with thread T at a point has been explored, T sleeps in the other branches
+ *   until another thread writes the location of T's operation. A sleeping *load* wakes for the new stores only: reading
+ *   an older store after the new one is equivalent to having loaded before it.
+ *
+ * With a bound on preemptions there are no sleep sets: the explored representative might exceed the bound.
  *
  * A walk draws each choice at random: once per walk how often to switch, then at each point whether to switch and to
  * which thread. Loads read any value that they may. A walk is identified by a hash of its choices.
@@ -250,8 +251,9 @@ static bool ring_alarm(void)
     return true;
 }
 
-/* Puts the threads to sleep that have been explored at this point, runs `chosen`, and wakes the threads whose operation
- * depends on its. Sets *fresh to the oldest store that the load of `chosen` must consider. */
+/* Updates the sleep sets before `chosen` runs: puts the threads in `done`, explored at this point, to sleep, and wakes
+ * the threads with an operation that depends on that of `chosen`. Returns the index of the oldest store that a load of
+ * `chosen` must consider. */
 static uint32_t commit(uint32_t chosen, uint32_t done)
 {
     thread *c = &x.threads[chosen];

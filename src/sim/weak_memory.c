@@ -507,7 +507,7 @@ static uint64_t find(location *l, uint32_t index, int order)
     return s->value;
 }
 
-/* Appends a store. `before`: for a read-modify-write, the store whose release sequence it continues. */
+/* Appends a store. A read-modify-write (`rmw`) continues the release sequence of the store before it. */
 static void append(location *l, volatile void *at, size_t size, uint64_t value, int order, bool rmw)
 {
     if (l->count == HISTORY) fli_weak_fail("more stores to one location than the explorer has room for");
@@ -573,8 +573,8 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
     return old;
 }
 
-/* Compare-and-swap. Succeeds only on the newest store. May fail on any store that it may read and whose value differs
- * from the expected one; a weak one may also fail spuriously. */
+/* Compare-and-swap. Succeeds only on the newest store. May fail on any store that it may read with a value other than
+ * the expected one; a weak one may also fail spuriously. */
 bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
                   bool may_fail, const char *where)
 {

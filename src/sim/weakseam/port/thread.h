@@ -1,5 +1,5 @@
-/* thread.h - the explorer's locks and condition variables, for the calls of src/port. Time passes only when nobody can go
- * on; threads are part of the program, and none is started inside. */
+/* thread.h - the explorer's locks and condition variables, for the calls of src/port. Time passes only when no
+ * thread can run. The explored program declares its threads; it starts none. */
 #ifndef FLI_PORT_THREAD_H
 #define FLI_PORT_THREAD_H
 
@@ -13,7 +13,7 @@
 
 typedef struct fli_mutex {
     uint32_t       holder; /* 0: free */
-    fli_weak_clock clock;  /* of the last one who let go */
+    fli_weak_clock clock;  /* of the last unlock */
 } fli_mutex;
 
 typedef struct fli_cond {
