@@ -31,8 +31,8 @@
  *   - one await per line, and none inside a `switch` of your own. Loops and ifs are fine.
  *   - return filch_done(...) or an error from anywhere; falling off the end is filch_done with an empty result.
  *
- * Events for which nobody waits are held, in order, until somebody does. While a yield is awaited messages stay in the
- * mailbox, with its limits; held are at most those that came in the same batch. Only what is held takes memory (malloc):
+ * Events that the step does not await are held, in order, until it awaits them. While a yield is awaited, messages stay
+ * in the mailbox, with its limits; at most those of the current batch are held. Only held events take memory (malloc):
  * that is why the type needs filch_await_close, or a close of its own that calls filch_await_drop.
  *
  * A cancel ends the process wherever it stands, with the cancel's error; or, with FILCH_FINALLY, goes on there.
@@ -213,7 +213,8 @@ static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* The event that is wanted: of those held, then of the batch, whose others are held. 0: it has not come. */
+/* Takes the awaited event from those held, then from the batch; holds the other events of the batch. Returns 0 if it
+ * has not come. */
 static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
 {
     if (at->held_count > 0 && filch_await_take_held(at, what, tag)) return 1;

@@ -36,7 +36,7 @@ typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start proc
 /* How a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. on_exit's result then holds the text:
  * message and traceback. */
 enum {
-    FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that nobody caught */
+    FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that was not caught */
     FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* over its memory limit */
     FILCH_LUA_ESYNTAX = FILCH_EUSER + 503, /* the chunk does not compile */
     FILCH_LUA_EFILE = FILCH_EUSER + 504,   /* the file cannot be read */
@@ -90,11 +90,11 @@ typedef struct filch_lua_options {
     int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
     uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
     const char        *path;       /* where `require` looks, as "lib/?.lua;lib/?/init.lua"; copied; NULL: "./?.lua" */
-    filch_lua_write_fn print;      /* NULL: standard output; a process whose line it does not take waits */
+    filch_lua_write_fn print;      /* NULL: standard output; if it does not take a line, the process waits */
     void              *print_user;
     filch_lua_write_fn log;        /* NULL: standard error; a line that it does not take is dropped and counted */
     void              *log_user;
-    filch_lua_failure_fn on_failure; /* NULL: on_exit of filch_lua_spawn hears of it, nobody else */
+    filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
     void              *on_failure_user;
     filch_lua_open_fn  open;       /* NULL: nothing of your own */
     void              *open_user;
@@ -233,7 +233,7 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    nothing.
- * Errors:  nobody, NULL: L is NULL or no state of a Lua process.
+ * Errors:  the pid {0, 0}, and NULL: L is NULL or not the state of a Lua process.
  */
 FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);

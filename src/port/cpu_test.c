@@ -244,7 +244,7 @@ TEST(paths_longer_than_the_system_takes_mean_no_limit)
     put("/proc/self/cgroup", line);
     put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
     quota_is(NO_LIMIT);
-    /* A group that just fits, and whose files do not. */
+    /* A group path that just fits, but the paths of its files do not. */
     line[4096 - strlen(root) - strlen("/sys/fs/cgroup") + 1] = '\0';
     put("/proc/self/cgroup", line);
     quota_is(1);

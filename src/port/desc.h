@@ -35,10 +35,10 @@ typedef enum fli_desc_kind {
 int fli_desc_kind_of(int fd);
 /* Duplicates the descriptor, with close-on-exec. */
 int fli_desc_copy(int fd);
-/* One that does not block: a pipe or a terminal is opened a second time; of others, and where that is refused, a copy,
- * with which the flag is set for everybody. */
+/* Returns a non-blocking descriptor of the file behind `fd`. A pipe or a terminal is opened a second time. For other
+ * kinds, and if that open is refused, `fd` is duplicated, and O_NONBLOCK is set for all descriptors of the file. */
 int fli_desc_copy_nonblocking(int fd);
-int fli_desc_copy_flagged(int fd); /* the second way */
+int fli_desc_copy_flagged(int fd); /* duplicates and sets O_NONBLOCK */
 
 /* A descriptor from which the numbers of these signals are read, one at a time: fli_desc_read_signal. */
 int fli_desc_signals(const int *numbers, size_t count);

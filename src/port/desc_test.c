@@ -1,5 +1,5 @@
 /* desc_test.c - descriptors of any kind: reading, writing, files, signals; calls that are interrupted; and a broken
- * pipe, which must neither end the program nor take away a signal that is somebody else's. */
+ * pipe, which must neither end the program nor consume a pending SIGPIPE of other code. */
 #include "port/desc.h"
 
 #include <fcntl.h>

@@ -325,7 +325,7 @@ static bool is_alive(int64_t pid)
     if (file == NULL) return false;
     if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'X';
     fclose(file);
-    return state != 'Z' && state != 'X'; /* whoever adopts it may not have reaped it yet */
+    return state != 'Z' && state != 'X'; /* its new parent may not have reaped it yet */
 }
 
 TEST(programs_that_a_program_has_started_end_with_it)

@@ -20,7 +20,7 @@ typedef enum fli_child_state { FLI_CHILD_DOWN, FLI_CHILD_UP, FLI_CHILD_STOPPING 
 typedef enum fli_child_list {
     FLI_CHILDREN_ALL,
     FLI_CHILDREN_TO_START,  /* wanted, down, not delayed by a back-off */
-    FLI_CHILDREN_UNREADY,   /* a supervisor that is up and whose own children are not all up */
+    FLI_CHILDREN_UNREADY,   /* a supervisor that is up, but some of its own children are not */
     FLI_CHILDREN_MUST_STOP, /* to be stopped, or being stopped */
     FLI_CHILDREN_LEAVING,   /* removed as soon as it is down */
     FLI_CHILDREN_LISTS

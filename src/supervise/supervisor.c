@@ -76,7 +76,7 @@ typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_A
 
 static const char children_up; /* a message that points here means: all my children are up */
 
-/* A request, sent as a shared payload whose `user` pointer is the request itself. The receiver recognises it by its
+/* A request, sent as a shared payload; its `user` pointer is the request itself. The receiver recognises it by its
  * free function (filch_shared_user), so bytes of another process cannot pass for a request. Text and bytes args follow
  * the struct; a text with NUL. */
 typedef struct control {
@@ -414,7 +414,7 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
 static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
 {
     if (to.serial == 0) return;
-    /* A receiver that has ended or whose mailbox is full gets nothing. If the answer is too large the error code is
+    /* A receiver that has ended or has a full mailbox gets nothing. If the answer is too large the error code is
      * sent instead. */
     filch_err err = filch_send(s->sched, to, answer);
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
@@ -450,8 +450,8 @@ static bool any_must_stop(const supervisor *s)
     return s->children.first[FLI_CHILDREN_MUST_STOP] != NULL;
 }
 
-/* Starts the children that are wanted and down, in order, up to the first supervisor child whose own children are not
- * up. Returns false if some are left for the next step. */
+/* Starts the children that are wanted and down, in order, up to the first supervisor child with own children that
+ * are not up. Returns false if some are left for the next step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
     const fli_child *barrier = s->children.first[FLI_CHILDREN_UNREADY];

@@ -436,8 +436,8 @@ TEST(the_tag_wraps_without_touching_the_top)
     end(&d, &h);
 }
 
-/* Races, staged: the thief's deque has to grow between its look at the victim and its claim, and meanwhile the
- * allocator lets somebody else act on the victim. */
+/* Staged races: the thief's deque has to grow between its look at the victim and its claim; the allocator then calls a
+ * function that acts on the victim. */
 
 enum { FULL = 2 * FLI_DEQUE_STEAL_MAX };
 
