@@ -15,7 +15,7 @@ static filch_err fussy_init(void *self, const filch_ctx *ctx, const char *method
     return (filch_err)filch_as_int(args);
 }
 
-/* Yields once for each message it gets, and ends when it is told a number below 0. */
+/* Yields once for each message, and ends at a number below 0. */
 static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -55,7 +55,7 @@ static void tick(void)
     while (ran > 0);
 }
 
-/* All slots that there are; none is in use. */
+/* Checks all slots. Precondition: none is in use. */
 static void expect_blank(void)
 {
     uint32_t fresh = fli_load_rlx(&sched->rt.procs.fresh);
@@ -78,7 +78,7 @@ static void end(void)
     test_alloc_balanced(&alloc);
 }
 
-/* With everything that an option can give, and mail that it never reads. */
+/* Spawns a process with every spawn option, and sends it messages that it never reads. */
 static void spawn_laden(const filch_type *type, filch_data args, filch_values *values, filch_err expected, filch_pid *pid)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -100,7 +100,7 @@ TEST(a_slot_is_blank_after_a_process_that_had_everything)
         spawn_laden(&asking, filch_none(), values, FILCH_OK, &pid);
         tick();
         for (int i = 0; i < 4; i++) ok(filch_send(sched, pid, filch_int(i)));
-        tick(); /* four yields are out: more than a few */
+        tick(); /* four yields are outstanding: their list is on the heap */
         for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
         if (told == 0) ok(filch_terminate(sched, pid)); /* with its mail, and six dropped that it has not heard of */
         tick();
@@ -134,7 +134,7 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     end();
 }
 
-/* Inside a step, where slots are at hand. */
+/* Spawns inside a step, where the worker has free slots. */
 static filch_err bearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *child = *(filch_pid **)self;

@@ -8,7 +8,7 @@
 
 static const size_t MAX = 1000;
 
-/* What the counter itself takes of a limit. */
+/* Returns the bytes of the counter itself, which count against the limit. */
 static size_t own_bytes(void)
 {
     test_alloc alloc = { 0 };
@@ -21,7 +21,7 @@ static size_t own_bytes(void)
     return bytes;
 }
 
-/* An allocator with MAX bytes beside its counter. */
+/* Returns an allocator with a limit of MAX bytes plus those of the counter. */
 static fli_mem capped(test_alloc *alloc)
 {
     fli_mem mem;
@@ -30,7 +30,7 @@ static fli_mem capped(test_alloc *alloc)
     return mem;
 }
 
-/* All of the limit, and not a byte more: what was counted before has been given back. */
+/* Checks that exactly the whole limit can be allocated: all earlier blocks have been subtracted. */
 static void all_is_free(const fli_mem *mem)
 {
     assert_null(fli_alloc(mem, MAX + 1));
@@ -49,7 +49,7 @@ TEST(the_limit_is_exact)
     test_alloc_balanced(&alloc);
 }
 
-/* Also for many workers, which count for themselves only where there is no limit. */
+/* Holds for many workers too: they have counters of their own only without a limit. */
 TEST(the_counter_itself_is_within_the_limit)
 {
     for (size_t max = 1; max < 2 * MAX; max++) {
@@ -103,7 +103,7 @@ TEST(what_the_allocator_behind_it_refuses_is_not_counted)
     all_is_free(&mem);
     void *at = fli_alloc(&mem, 500);
     test_alloc_fail(&alloc, 1, false);
-    assert_null(fli_resize(&mem, at, 500, 800)); /* still there, and 500 bytes */
+    assert_null(fli_resize(&mem, at, 500, 800)); /* the block stays, with 500 bytes */
     test_alloc_fail(&alloc, 1, false);
     assert_null(fli_resize(&mem, at, 500, 200));
     test_alloc_fail(&alloc, 0, false);
@@ -175,7 +175,7 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     fli_current_set(&first); /* a new runtime may have the address of the old one */
     void *d = fli_alloc(&mem, 7);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_cap_drop(&mem); /* b, c and d are still out */
+    fli_cap_drop(&mem); /* b, c and d are still allocated */
     fli_free(&mem, c, 300);
     fli_free(&mem, d, 7);
     assert_true(atomic_load(&alloc.blocks) == 2);

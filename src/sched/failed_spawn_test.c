@@ -103,7 +103,7 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
         same(last.serial, fli_serial(FLI_GEN_LAST, slot));
         if (kind == &type) ok(filch_terminate(sched, last));
         ok(filch_tick(sched, 0, NULL));
-        fli_current_set(&sched->caller_worker->local); /* it would have the slot at hand */
+        fli_current_set(&sched->caller_worker->local); /* its magazine may hold the slot */
         ok(filch_spawn(sched, kind, NULL, &next));
         fli_current_set(NULL);
         assert_int_not_equal(fli_serial_slot(next.serial), slot);
@@ -114,7 +114,7 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
 
 static filch_err said;
 
-/* Has a child with each message, and a slot at hand for it. */
+/* Spawns a child for each message, from a slot that its worker holds. */
 static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());

@@ -1,5 +1,5 @@
-/* find_test.c - where the next process comes from: newest first, the oldest now and then, batches from the global
- * queue, half of a neighbour's. On a scheduler without threads, so that every turn is ours. */
+/* find_test.c - where the next process comes from: the newest of the deque, fairness picks of the oldest, batches from
+ * the global queue, half of another deque. The scheduler has no threads: the test runs every step. */
 #include "sched/sched.h"
 
 #include "port/clock.h"
@@ -14,8 +14,8 @@ static size_t  stepped;
 
 typedef struct one {
     int64_t number;
-    int     goes_on; /* 0: rests; 'm': wakes itself by a message, for ever; 'c': continues for ever; 's': sends to all
-                        `friends` at its first step and rests; 't': the same, and continues once */
+    int     goes_on; /* 0: goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever; 's': sends to
+                        all `friends` in its first step and goes idle; 't': like 's', but continues once */
 } one;
 
 static filch_pid friends[4];
@@ -101,7 +101,7 @@ TEST(the_global_queue_gives_one_and_sixteen_more)
     run(sched, 1);
     same(fli_inject_count(&sched->global), 40 - 34);
     run(sched, 22);
-    /* First come, first served, also through the deque. */
+    /* The order of arrival is kept, also through the deque. */
     for (int i = 0; i < 40; i++) same(order[i], i);
     end(sched);
 }
@@ -117,21 +117,21 @@ TEST(the_own_deque_gives_the_newest_first)
     fli_current_set(&sched->caller_worker->local);
     for (int i = 0; i < 4; i++) ok(filch_send(sched, pids[i], filch_int(0)));
     fli_current_set(NULL);
-    (void)spawn(sched, 4, false); /* in the global queue: comes after the own ones */
+    (void)spawn(sched, 4, false); /* in the global queue: runs after those in the deque */
     run(sched, 5);
     const int64_t want[] = { 3, 2, 1, 0, 4 };
     for (int i = 0; i < 5; i++) same(order[i], want[i]);
     end(sched);
 }
 
-/* Spawns 0 up to n - 1, the friends, and has them rest. */
+/* Spawns processes 0 to n - 1, the friends, and runs them until they are idle. */
 static void make_friends(filch_sched *sched, int n)
 {
     for (int i = 0; i < n; i++) friends[i] = spawn(sched, i, false);
     run(sched, (uint32_t)n);
     friend_count = n;
     stepped = 0;
-    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample: it would read the clock */
+    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample: it reads the clock */
     sched->caller_worker->local.ready = fli_ready_next;
 }
 
@@ -165,7 +165,7 @@ TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
     end(sched);
 }
 
-/* Each turn is the oldest's. 0 is the next all the while, and would stay that for ever. */
+/* Each step is a fairness pick of the oldest. 0 is in the LIFO slot, and must not stay there for ever. */
 TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
 {
     filch_sched *sched = begin(1, 0);
@@ -180,7 +180,7 @@ TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
     end(sched);
 }
 
-/* The deque is full and cannot grow when an oldest one goes first: the next one waits in the global queue instead. */
+/* The deque is full and cannot grow at a fairness pick: the process in the LIFO slot goes to the global queue. */
 TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
 {
     enum { CROWD = 1000 };
@@ -215,15 +215,15 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     test_alloc_balanced(&alloc);
 }
 
-/* Two that go on for ever, by turns the newest. Every fourth turn the oldest comes: from the global queue, then own. */
+/* A process that never rests. Every fourth step is a fairness pick: from the global queue and the deque alternately. */
 TEST(every_so_many_turns_the_oldest_goes_first)
 {
     filch_sched *sched = begin(4, 0);
     (void)spawn(sched, 0, true);
-    run(sched, 1); /* turn 1: 0, which goes back to the own deque */
+    run(sched, 1); /* step 1: process 0, which goes back to the deque */
     for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
     run(sched, 11);
-    /* Turns 4 and 12 look at the global queue first, turn 8 at the own deque, which holds 0 alone. */
+    /* Steps 4 and 12 pick from the global queue first, step 8 from the deque, which holds 0 alone. */
     const int64_t want[] = { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2 };
     for (int i = 0; i < 12; i++) same(order[i], want[i]);
     end(sched);
@@ -251,7 +251,7 @@ TEST(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives)
     (void)spawn(sched, 0, true);
     (void)spawn(sched, 1, true);
     run(sched, 16);
-    /* All in the own deque by now. Turn 4 would be the global queue's: the oldest of the own deque comes instead. */
+    /* Both are in the deque. The pick of step 4 finds the global queue empty and takes the oldest of the deque. */
     size_t ones = 0;
     for (size_t i = 0; i < 16; i++) ones += order[i] == 1;
     assert_in_range(ones, 4, 12);
@@ -311,7 +311,7 @@ static void den_begin(den *d)
     sched->worker_total = 2;
 }
 
-/* What the thief has goes back to caller_worker. */
+/* Moves the processes of the thief back to caller_worker, and ends. */
 static void den_end(den *d)
 {
     filch_sched *sched = d->sched;
@@ -328,7 +328,7 @@ static int64_t number_of(fli_proc *p)
     return ((one *)p->self)->number;
 }
 
-/* Puts processes 0 up to n - 1 into the deque of caller_worker, 0 the oldest. */
+/* Puts processes 0 to n - 1 into the deque of caller_worker; 0 is the oldest. */
 static void fill(den *d, int n)
 {
     filch_sched *sched = d->sched;
@@ -378,7 +378,7 @@ TEST(a_thief_finds_nothing_where_there_is_nothing)
     den_end(&d);
 }
 
-/* Its worker is about to run it, and has it warm. */
+/* The worker is about to run the process, and has it in its cache. */
 TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
 {
     den       d;
@@ -391,7 +391,7 @@ TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
         fli_count(&d.sched->caller_worker->local.counters.steps, 1);
         assert_null(fli_find_far(d.thief, false, &retry));
     }
-    /* The worker stands still: not at once, but after 20 us. */
+    /* The worker makes no progress: the process is stolen after 20 us, not before. */
     d.thief->clock_ns += 19999;
     assert_null(fli_find_far(d.thief, false, &retry));
     d.thief->clock_ns += 1;
@@ -400,7 +400,7 @@ TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
     den_end(&d);
 }
 
-/* The same for one that its worker would take next. */
+/* A process in the LIFO slot of a worker without progress is stolen after 20 us too. */
 TEST(the_next_of_a_worker_that_stands_still_is_taken)
 {
     den       d;

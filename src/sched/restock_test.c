@@ -12,7 +12,7 @@ static filch_sched *sched;
 
 static struct {
     filch_pid reader;
-    uint32_t  sent, empty, plain; /* messages; those before which the magazine was empty; PLAIN ones in the mailbox */
+    uint32_t  sent, empty, plain; /* messages; sends with an empty magazine; value nodes in the mailbox */
     filch_err err;
     int64_t   read;
     bool      in_order;
@@ -58,7 +58,7 @@ static filch_err reader_step(void *self, const filch_event *events, size_t count
 static const filch_type writer = { .name = "writer", .step = writer_step };
 static const filch_type reader = { .name = "reader", .step = reader_step };
 
-/* A reader that waits, and a writer that is about to begin. */
+/* Creates a scheduler with an idle reader and a writer that has not run. */
 static void begin(void)
 {
     filch_options options = FILCH_OPTIONS_INIT;

@@ -1,4 +1,5 @@
-/* settle_test.c - what a process hears before it rests. On a scheduler without threads, so that every step is ours. */
+/* settle_test.c - events that a process gets before it goes idle. The scheduler has no threads: the test runs each
+ * step. */
 #include "sched/sched.h"
 
 #include "support/check.h"
@@ -6,7 +7,7 @@
 typedef struct log {
     int64_t messages, dropped;
     int     steps;
-    bool    flood; /* once: send to itself from inside the step, more than there is room for */
+    bool    flood; /* once: send itself more messages in a step than its mailbox holds */
 } log;
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -57,7 +58,8 @@ static filch_pid spawn(filch_sched *sched, log *l, uint32_t mailbox_max, filch_o
     return pid;
 }
 
-/* The events of a step take up room until it is over: what comes meanwhile is dropped, and nothing need come later. */
+/* The events of a step count against the mailbox limit until it ends: messages sent meanwhile are dropped, and no later
+ * message may come to report them. */
 TEST(a_process_hears_of_drops_before_it_goes_idle)
 {
     const uint32_t batches[] = { 1, 64 };
@@ -71,7 +73,7 @@ TEST(a_process_hears_of_drops_before_it_goes_idle)
         same(l.dropped, 1);
         int steps = l.steps;
         ok(filch_tick(sched, 0, NULL));
-        same(l.steps, steps); /* and rests then */
+        same(l.steps, steps); /* and stays idle then */
         ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
     }
 }

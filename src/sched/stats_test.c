@@ -78,7 +78,7 @@ TEST(lives_steps_and_messages_are_counted)
     same(stats.undelivered, 1);
     same(stats.yields, 2);
     same(stats.completions, 1);
-    same(stats.timers, 0); /* died with its process */
+    same(stats.timers, 0); /* removed with its process */
     same(stats.steps, 4 + 4 + 1);
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
@@ -101,7 +101,7 @@ TEST(refused_and_dropped_messages_are_counted)
     same(stats_of(sched).dropped, 2);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 1);
-    same(info.dropped, 2); /* also before it was told */
+    same(info.dropped, 2); /* counted before the process is told */
     tick(sched);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 0);
@@ -156,7 +156,7 @@ TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
     ok(filch_inspect(sched, pid, &u.info));
     assert_string_equal(u.info.name, "counted");
     for (size_t i = offsetof(filch_info, state); i < sizeof u; i++) same(u.bytes[i], 0xee);
-    /* A newer caller's longer one: no more than we know is written. */
+    /* The larger struct of a newer caller: only the fields known here are written. */
     memset(&u, 0xee, sizeof u);
     u.stats.size = sizeof(filch_stats) + 64;
     ok(filch_sched_stats(sched, &u.stats));
@@ -172,7 +172,7 @@ TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
 
 /* ---- threads ---- */
 
-/* Each has two children until the depth is used up, and ends at once. */
+/* Spawns two children, down to a given depth, and ends. */
 static filch_err        on_branch(void *self, const filch_event *events, size_t count, filch_out *out);
 static filch_err        on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static const filch_type branch = { .name = "branch", .size = 8, .init = on_branch_init, .step = on_branch };
@@ -215,9 +215,9 @@ TEST(whoever_counts_the_living_never_sees_too_few)
         lives += (1u << 11) - 1;
         for (uint64_t alive = 0; alive != 1;) {
             alive = stats_of(sched).alive;
-            assert_in_range(alive, 1, 1 << 12); /* not 0, and not below */
+            assert_in_range(alive, 1, 1 << 12); /* neither 0 nor wrapped below 0 */
         }
-        /* Only the root is left: so the whole tree has come and gone. */
+        /* Only the root is left: the whole tree has been spawned and has ended. */
         filch_stats stats = stats_of(sched);
         same(stats.spawned, lives + 1);
         same(stats.ended, lives);
@@ -253,7 +253,7 @@ TEST(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-/* Yields at once, and once more with the answer, and fails in between. */
+/* The first three steps yield and wait; the fourth yields twice and fails. */
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;
@@ -300,7 +300,7 @@ static filch_err on_teller(void *self, const filch_event *events, size_t count, 
     return filch_done(out, filch_none());
 }
 
-/* So many waits of at least 2^bucket ns. */
+/* Returns the number of waits of at least 2^bucket ns. */
 static uint64_t waits_from(filch_sched *sched, int bucket)
 {
     filch_stats stats = stats_of(sched);
@@ -309,7 +309,7 @@ static uint64_t waits_from(filch_sched *sched, int bucket)
     return waits;
 }
 
-/* With one process that listens; `options` are for a teller that sends to it. */
+/* Creates a scheduler with one idle process, and spawn options for a teller that sends to it. */
 static filch_sched *begin_with_listener(filch_pid *pid, filch_spawn_options *options)
 {
     filch_sched *sched = begin();
@@ -326,8 +326,8 @@ TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
-    w->sample_in = 1000; /* the clock asks for none */
-    ok(filch_spawn(sched, &teller, &options, NULL)); /* the first of all is always measured */
+    w->sample_in = 1000; /* clock readings request no sample */
+    ok(filch_spawn(sched, &teller, &options, NULL)); /* the first wait is always measured */
     tick(sched);
     uint64_t waits = waits_from(sched, 0);
     same(waits, 1);

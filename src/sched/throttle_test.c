@@ -67,7 +67,8 @@ static uint32_t paused(filch_sched *sched)
     return fli_load_rlx(&sched->throttle.paused);
 }
 
-/* So many readings in a row, 10 us apart, at which the guest had heard of `heard` things. */
+/* Reads the clock `readings` times, 10 us apart, each time after `heard` remote events of the caller's worker. Returns
+ * the last result of fli_throttle_is_due(). */
 static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
 {
     bool too_much = false;
@@ -79,7 +80,7 @@ static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
     return too_much;
 }
 
-/* A guest that has been awake for a while, out of debt. */
+/* Returns the caller's worker, awake for 1.5 ms and without remote cost. */
 static fli_worker *caller_worker_of(filch_sched *sched)
 {
     fli_worker *w = sched->caller_worker;
@@ -94,7 +95,7 @@ TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_often(w, 100, 20));
 #ifndef FLI_SMALL
-    assert_false(read_often(w, 30, 40)); /* 6 us more than half, each time */
+    assert_false(read_often(w, 30, 40)); /* 6 us above half of the time, at each reading */
 #endif
     assert_true(read_often(w, 10, 40));
     assert_false(read_often(w, 200, 0));
@@ -108,7 +109,7 @@ TEST(what_has_piled_up_counts_though_it_comes_all_at_once)
     fli_worker  *w = caller_worker_of(sched);
     assert_true(read_often(w, 1, 10000));
     assert_true(read_often(w, 20, 0));
-    assert_false(read_often(w, 100, 0)); /* and not for ever */
+    assert_false(read_often(w, 100, 0)); /* the cost decays */
     end(sched);
 }
 
@@ -117,7 +118,7 @@ TEST(who_had_time_to_rest_has_not_heard_too_much)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
-        w->clock_ns += 90000; /* it ran dry and slept */
+        w->clock_ns += 90000; /* it had no work and parked */
         assert_false(read_often(w, 1, 100));
     }
     end(sched);
@@ -144,13 +145,13 @@ TEST(who_only_sends_what_nobody_receives_is_to_nap)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(pile_often(w, 100, 64, 0, 64)); /* it is received */
-    assert_false(pile_often(w, 100, 64, 1, 0));  /* it does something else besides */
+    assert_false(pile_often(w, 100, 64, 0, 64)); /* the messages are received */
+    assert_false(pile_often(w, 100, 64, 1, 0));  /* the worker runs other steps too */
 #ifndef FLI_SMALL
-    assert_false(pile_often(w, 30, 64, 0, 0)); /* that is soon received */
+    assert_false(pile_often(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
 #endif
     assert_true(pile_often(w, 10, 64, 0, 0));
-    assert_true(pile_often(w, 100, 64, 0, 8));   /* a little is */
+    assert_true(pile_often(w, 100, 64, 0, 8));   /* few of them are received */
     assert_false(pile_often(w, 1, 64, 1, 0));
     end(sched);
 }
@@ -173,7 +174,7 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool too_much = read_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    assert_false(too_much); /* nothing to compare with yet */
+    assert_false(too_much); /* no rate to compare with yet */
 #else
     (void)too_much;
 #endif
@@ -183,7 +184,7 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
     end(sched);
 }
 
-#ifndef FLI_SMALL /* where nothing need be known before a nap */
+#ifndef FLI_SMALL /* small constants: a pause needs no measured rate */
 TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
@@ -197,13 +198,14 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
     assert_false(read_often(w, 1, 0));
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     fli_store_rlx(&sched->throttle.ended_done, 160);
-    assert_false(read_often(w, 9, 0)); /* too soon even so */
+    assert_false(read_often(w, 9, 0)); /* still too soon */
     assert_true(read_often(w, 2, 0));
     end(sched);
 }
 #endif
 
-/* Steals that brought no more than what was stolen. */
+/* Steals `times` times `count` processes, and runs `ran` steps after each steal. Returns the last result of
+ * fli_throttle_steals_are_weak(). */
 static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t ran)
 {
     bool poor = false;
@@ -219,11 +221,11 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    until(steal_often(w, 200, 10, 10));       /* when there is something to compare a nap with */
-    assert_false(steal_often(w, 1, 10, 100)); /* they led to more */
+    until(steal_often(w, 200, 10, 10));       /* until there is a rate to compare a pause with */
+    assert_false(steal_often(w, 1, 10, 100)); /* led to many steps */
     w->step_ns = 10000;
-    assert_false(steal_often(w, 200, 10, 10)); /* they were long */
-    assert_false(fli_throttle_steals_are_weak(w));         /* nothing stolen since */
+    assert_false(steal_often(w, 200, 10, 10)); /* the steps were long */
+    assert_false(fli_throttle_steals_are_weak(w));         /* no steal since the last call */
     end(sched);
 }
 
@@ -239,7 +241,7 @@ TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
     end(sched);
 }
 
-/* Two workers that are both in a step until they are released: they cannot steal, and a nap beside them is broken off. */
+/* Two workers, both inside a step until they are released: they cannot steal, and a pause of a third is cut short. */
 static filch_sched *begin_held(void)
 {
     filch_sched *sched = begin(2);
@@ -250,7 +252,7 @@ static filch_sched *begin_held(void)
     return sched;
 }
 
-#ifndef FLI_SMALL /* where one steal is enough */
+#ifndef FLI_SMALL /* small constants: one steal is enough */
 /* A first weak steal after a good one; all workers have been awake for long. */
 static void begin_again(fli_worker *w)
 {
@@ -267,7 +269,7 @@ TEST(after_a_good_nap_fewer_steals_tell)
     begin_again(w);
     assert_false(steal_often(w, 100, 10, 15));
     assert_true(steal_often(w, 100, 10, 15));
-    fli_store_rlx(&sched->throttle.pause_ns, FILCH_MILLISECONDS(4)); /* the last one was good */
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_MILLISECONDS(4)); /* the last pause helped */
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 15));
     assert_true(steal_often(w, 20, 10, 15));
@@ -282,7 +284,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 10));
     assert_true(steal_often(w, 20, 10, 10));
-    assert_false(steal_often(w, 1, 10, 11)); /* one that led to something: from the beginning */
+    assert_false(steal_often(w, 1, 10, 11)); /* a steal that led to more resets the count */
     assert_false(steal_often(w, 30, 10, 10));
     assert_true(steal_often(w, 10, 10, 10));
     end(sched);
@@ -294,7 +296,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
     fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
-    w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* all that is known began just now, or later */
+    w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* the measurement has just begun */
     assert_false(steal_often(w, 100, 10, 10));
     w->throttle.before.ns = fli_clock_ns() - FILCH_MICROSECONDS(150);
     assert_true(steal_often(w, 1, 10, 10));
@@ -306,11 +308,11 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
-    fli_current_set(&w->local);                              /* what we spawn is queued with the guest */
+    fli_current_set(&w->local);                              /* spawns below go to the deque of the caller's worker */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
-    fli_throttle_pause(w); /* short: the others are stuck */
+    fli_throttle_pause(w); /* cut short: the other workers are inside steps */
     same(fli_deque_count(&w->deque), 0);
     same(fli_inject_count(&sched->global), 10);
     same(paused(sched), 0);
@@ -331,7 +333,7 @@ TEST(one_always_stays_up)
     same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none was cut short */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
-    fli_throttle_pause(w); /* while another stays up */
+    fli_throttle_pause(w); /* another worker stays awake */
     assert_true(fli_load_rlx(&sched->throttle.ended_ns) > 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -343,7 +345,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     fli_worker  *w = sched->caller_worker;
     filch_pid    newest;
     void        *first = NULL;
-    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* they wait in line */
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* in the global queue */
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
     w->clock_ns = fli_clock_ns();
@@ -389,7 +391,7 @@ TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
     assert_true(fli_throttle_helped(2, 0, 0));
 }
 
-/* What has been done so far was done in the millisecond before the nap; during it, nothing. */
+/* Pauses. All work counted so far was done in the millisecond before; none is done during the pause. */
 static void nap_after_a_millisecond(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -397,21 +399,21 @@ static void nap_after_a_millisecond(fli_worker *w)
     fli_throttle_pause(w);
 }
 
-/* Much was done before, and nothing during it. */
+/* A pause that does not help: much work before it, none during it. */
 static void nap_in_vain(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->throttle.batched, 1000000000);
     nap_after_a_millisecond(w);
 }
 
-/* The same, but it was a process that asked and was answered at once (inline_yield.c). */
+/* A pause that does not help: the work before it was an inline completion loop (inline_yield.c). */
 static void nap_after_a_rally(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->local.counters.inline_steps, 1000000000);
     nap_after_a_millisecond(w);
 }
 
-/* Neither before it nor during it was anything done. */
+/* A pause with no work before or during it; counts as helpful. */
 static void nap_well(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -487,7 +489,7 @@ static void add_on(void *arg)
     }
 }
 
-/* A nap of a millisecond, before which next to nothing was done for a second. False: neither was during it. */
+/* A pause of 1 ms after a second with almost no work. Returns true if the work done during it proved its rate. */
 static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -578,7 +580,7 @@ TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    nap_well(w); /* the others are stuck */
+    nap_well(w); /* the other workers are inside steps */
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
     assert_true(patience_of(w) > 0);
     fli_store_rlx(&released, true);
@@ -603,7 +605,7 @@ TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     fli_throttle_note_backlog(&w->throttle, 1000000);
-    nap_well(w); /* broken off: the others are stuck */
+    nap_well(w); /* cut short: the other workers are inside steps */
     same(patience_of(w), 0);
     same(w->throttle.backlog_sends, 0);
     fli_store_rlx(&released, true);

@@ -1,4 +1,4 @@
-/* wait_test.c - a measured wait is counted in the bucket of its size, at every edge of a bucket. On a clock that stands still. */
+/* wait_test.c - a measured wait is counted in the bucket of its size, at every edge of a bucket. The clock is fixed. */
 #include "sched/sched.h"
 
 #include <string.h>
@@ -29,13 +29,13 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Lets the process wait for so long; returns the bucket that grew. */
+/* Lets the process wait for `waited_ns`. Returns the bucket that was incremented. */
 static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
 {
     fli_worker *w = sched->caller_worker;
     filch_stats before = stats_of(sched);
     int         bucket = -1;
-    w->sample_in = 1000; /* the clock asks for no sample of its own */
+    w->sample_in = 1000; /* clock readings request no sample */
     fli_proc_find(&sched->rt, pid.serial)->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     w->sample_serial = pid.serial;
@@ -63,7 +63,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_tick(sched, 0, NULL));
     same(bucket_of(sched, pid, 0), 0);
     for (int i = 0; i < 40; i++) {
-        uint64_t edge = UINT64_C(2) << i; /* the first that bucket i does not hold */
+        uint64_t edge = UINT64_C(2) << i; /* the shortest wait beyond bucket i */
         int      last = FILCH_WAIT_BUCKETS - 1;
         same(bucket_of(sched, pid, edge - 1), i < last ? i : last);
         same(bucket_of(sched, pid, edge), i + 1 < last ? i + 1 : last);
@@ -71,7 +71,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-/* ---- and while a process is closed ---- */
+/* ---- the status during a close ---- */
 
 static struct {
     filch_sched *sched;

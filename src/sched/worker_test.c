@@ -15,10 +15,10 @@
 
 enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 
-/* Every n-th of them, where programs are slow. */
+/* Step of the loops over phases; larger where programs are slow (sanitizers, valgrind). */
 #define EACH(n) (scaled(100) >= 25 ? (n) : (n) * 13)
 
-#define TURN_NS FILCH_MILLISECONDS(2) /* of a loop */
+#define TURN_NS FILCH_MILLISECONDS(2) /* a step of a loop */
 #define SHORT_NS 100                  /* a step of the talker */
 
 static uint64_t now_ns;
@@ -30,18 +30,18 @@ uint64_t __wrap_fli_clock_ns(void)
 }
 
 typedef struct scene {
-    int64_t  phase;          /* short steps before the loops begin: so many turns of the count of the oldest are gone */
-    bool     talk;           /* and beside them */
+    int64_t  phase;          /* number of short steps before the loops begin: shifts the fairness count */
+    bool     talk;           /* the short steps continue beside the loops */
     bool     asks;           /* instead: a process that yields again and again */
     uint32_t loops, sleepers;
-    bool     quiet;          /* the loops do not look at the clock */
-    uint64_t sleep_ns;       /* the sleepers wake at its multiples */
+    bool     quiet;          /* the loops do not read the clock */
+    uint64_t sleep_ns;       /* the sleepers wake at multiples of it */
     uint32_t fair_every;
     uint32_t steps_per_tick;
-    /* What came of it. */
-    uint32_t slept;                     /* sleeps that are over */
-    uint64_t first_late_ns, late_ns;    /* the most that a first sleep was late, and another one */
-    uint64_t turns, last[LOOPS], apart; /* steps; of each loop the last one; the most between two of a loop */
+    /* Results. */
+    uint32_t slept;                     /* number of sleeps that have ended */
+    uint64_t first_late_ns, late_ns;    /* largest delay of a first sleep, and of the later ones */
+    uint64_t turns, last[LOOPS], apart; /* steps; the last one of each loop; the most between two steps of a loop */
 } scene;
 
 static scene play;
@@ -60,7 +60,7 @@ static filch_err loop_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Loops for ever, and gives way after a turn, as a loop in Lua does that is interrupted. */
+/* Loops for ever, and returns CONTINUE after TURN_NS, like an interrupted loop in Lua. */
 static filch_err loop_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
@@ -69,7 +69,7 @@ static filch_err loop_step(void *self, const filch_event *events, size_t count, 
     if (*last != 0 && play.turns - *last > play.apart) play.apart = play.turns - *last;
     *last = play.turns;
     now_ns += TURN_NS;
-    /* The worker hears that time has passed. Otherwise it may not look at its clock for a while. */
+    /* Tells the worker that time has passed. Without it the worker may not read its clock for many steps. */
     if (!play.quiet) (void)filch_now(filch_out_sched(out));
     return filch_continue(out);
 }
@@ -112,7 +112,7 @@ static void begin_the_others(filch_sched *sched)
     for (uint32_t i = 0; i < play.sleepers; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
 }
 
-/* Talks to itself, so that the worker takes its steps for short ones, and in the right moment starts all others. */
+/* Sends to itself, so that the worker measures short steps. Starts all other processes in step `phase`. */
 static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
@@ -128,8 +128,8 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
 
 static const filch_type talker = { .name = "talker", .size = sizeof(int64_t), .step = talker_step };
 
-/* Asks and is answered at once, again and again: most steps are short, and then for a while they are as long as the turns
- * of a loop. */
+/* Yields for ever, with synchronous completions. Of 1000 steps 980 are short; the others take as long as those of a
+ * loop. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
@@ -152,7 +152,7 @@ static filch_err answer(void *user, const filch_command *command, uint64_t tag, 
 
 enum { READERS = 5, LETTERS = 50 };
 
-/* Gets datagrams. What was sent to it and not read yet, and since when. */
+/* Receives datagrams. `sent_ns`: when the one was sent that is not read yet; 0: none. */
 typedef struct reader {
     filch_stream stream;
     int          port;
@@ -161,8 +161,8 @@ typedef struct reader {
 } reader;
 
 static reader   readers[READERS];
-static uint64_t letter_late_ns; /* the most that one was read late */
-static uint32_t letters;        /* that are posted at once */
+static uint64_t letter_late_ns; /* largest delay of a datagram */
+static uint32_t letters;        /* number of datagrams sent at once */
 static int      post = -1;
 
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -193,7 +193,7 @@ static const filch_type reader_type = {
     .name = "reader", .size = sizeof(int64_t), .init = loop_init, .step = reader_step
 };
 
-/* Loops like the others; and when all letters have been read, posts the next ones, one to a reader. */
+/* A loop that also sends `letters` datagrams, one to a reader, when all earlier ones have been read. */
 static filch_err postman_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = loop_step(self, events, count, out);
@@ -214,7 +214,7 @@ static const filch_type postman = { .name = "postman", .size = sizeof(int64_t), 
 
 #endif
 
-/* ---- plays ---- */
+/* ---- running a scene ---- */
 
 static filch_sched *begin(scene given)
 {
@@ -238,7 +238,7 @@ static void end(filch_sched *sched)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* Until all have slept enough. */
+/* Runs the scene until each sleeper has slept SLEEPS times. */
 static void run(scene given)
 {
     filch_sched *sched = begin(given);
@@ -249,10 +249,10 @@ static void run(scene given)
     end(sched);
 }
 
-/* How often the oldest goes first: left to the scheduler, or as the host says. */
+/* Option fair_every: 0 leaves it to the scheduler. Steps of a tick. */
 static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
 
-/* It waits for the turn that runs, and for one more where that of the oldest is due. */
+/* The sleeper waits for the running step, and for one more if a fairness pick is due. */
 TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -278,8 +278,8 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
     }
 }
 
-/* Where the oldest goes first every n-th turn, n - 1 of them go before it. (They begin one by one between the loops: the
- * first sleep of each does not count.) */
+/* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The sleepers start one by one between
+ * the loops: the first sleep of each does not count.) */
 TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
 {
     for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
@@ -295,7 +295,7 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
     }
 }
 
-/* It notices itself that time has passed, and does not go on asking until its turns are used up. */
+/* The inline completion loop reads the clock, and ends when a timer is due. */
 TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
 {
     for (size_t i = 0; i < 8; i++) {
@@ -319,7 +319,7 @@ TEST(timers_do_not_keep_loops_from_their_turns)
     }
 }
 
-/* The host has slept, and many short steps were made before that: the worker does not mean to look at its clock soon. */
+/* The host pauses between ticks after many short steps: the next clock reading of the worker is many steps away. */
 TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it)
 {
     for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -333,13 +333,13 @@ TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_beh
             now_ns += FILCH_MILLISECONDS(3);
             ok(filch_tick(sched, 1000, NULL));
             assert_true(play.slept > 0);
-            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* the host was the first of them */
+            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* the pause of the host counts too */
             end(sched);
         }
     }
 }
 
-/* The host has asked for the oldest each time: timers wait in line, and come. */
+/* fair_every is 1: processes woken by timers wait for all that were ready before them, and run. */
 TEST(where_every_turn_is_the_oldests_sleeps_end_too)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -349,7 +349,7 @@ TEST(where_every_turn_is_the_oldests_sleeps_end_too)
     }
 }
 
-/* Nothing to give way to, wherever the count stands. */
+/* No process is ready, at any value of the fairness count. */
 TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
 {
     for (size_t i = 0; i < 4; i++) {
@@ -366,7 +366,7 @@ TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
 
 #if FLI_IO
 
-/* Readers and loops, the first of which is the postman. */
+/* Starts readers and loops; the first loop is the postman. */
 static filch_sched *begin_with_letters(scene given, uint32_t at_once)
 {
     filch_sched *sched = begin(given);
@@ -387,8 +387,8 @@ static void end_with_letters(filch_sched *sched)
     close(post);
 }
 
-/* As sleepers that wake at once. (A round of reports that was under way when the loops began takes its time: the first
- * letters do not count.) */
+/* The bound is that of sleepers that wake at once. (A poll interval that had begun before the loops lasts longer: the
+ * first datagrams do not count.) */
 TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
 {
     for (uint32_t i = 0; i < 16; i++) {
@@ -403,7 +403,7 @@ TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
     }
 }
 
-/* More of them than there are turns: they go first, but not for ever. */
+/* More timers are due than there are steps: they run first, but datagrams are read in the end. */
 TEST(timers_do_not_keep_letters_from_being_read)
 {
     for (uint32_t i = 0; i < 8; i++) {
