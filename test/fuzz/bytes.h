@@ -1,5 +1,4 @@
-/* bytes.h - an input, read byte by byte, and how a fuzzer reports a finding. After the last byte only zeros are
- * read. */
+/* bytes.h - reads the input of a fuzzer byte by byte (zeros after its last byte), and reports what the fuzzer finds. */
 #ifndef FILCH_FUZZ_BYTES_H
 #define FILCH_FUZZ_BYTES_H
 
@@ -15,7 +14,7 @@ typedef struct fuzz_bytes {
     size_t         left;
 } fuzz_bytes;
 
-/* Called by libFuzzer, or by replay_main.c without it. */
+/* Runs one input. Called by libFuzzer, or by replay_main.c in builds without libFuzzer. */
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size);
 
 static inline uint8_t fuzz_byte(fuzz_bytes *in)
@@ -31,7 +30,7 @@ static inline uint32_t fuzz_below(fuzz_bytes *in, uint32_t bound)
     return bound > 0 ? fuzz_byte(in) % bound : 0;
 }
 
-/* Copies the bytes that are left, then zeros. */
+/* Fills `to` with the remaining bytes of the input, then with zeros. */
 static inline void fuzz_fill(fuzz_bytes *in, void *to, size_t size)
 {
     size_t n = size < in->left ? size : in->left;

@@ -1,10 +1,10 @@
-/* fuzz_address.c - addresses of sockets: any text, and anything that the system may have filled in for a peer. The text
- * written for an address that was read from a text is read as an equal address; an address of the system is written
- * within the room that the header promises, whatever its length field says. */
+/* fuzz_address.c - socket addresses: parsed from any text, or with any bytes, as the system might fill in the address
+ * of a peer. An address that was parsed from a text is written as a text that parses as an equal address. An address
+ * from the system is written within FLI_ADDRESS_TEXT_MAX bytes, whatever its length field says. */
 #include "fuzz/bytes.h"
 #include "port/net.h"
 
-/* Checks that the text of `address` fits, has its NUL, and is as long as reported, for any room. */
+/* Checks for buffers of any size that the text of `address` fits, ends with a NUL, and is as long as reported. */
 static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX], size_t less)
 {
     char   shorter[FLI_ADDRESS_TEXT_MAX];
@@ -35,7 +35,7 @@ static void try_text(fuzz_bytes *in)
 
 static void try_system(fuzz_bytes *in)
 {
-    static const uint16_t families[] = { 1, 2, 10, 0 }; /* AF_UNIX, AF_INET, AF_INET6; none */
+    static const uint16_t families[] = { 1, 2, 10, 0 }; /* AF_UNIX, AF_INET, AF_INET6, and 0: no family */
     uint8_t               system[256];
     char                  text[FLI_ADDRESS_TEXT_MAX];
     fli_address           address;

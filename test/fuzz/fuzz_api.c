@@ -2,7 +2,8 @@
  *
  * One scheduler without workers, one thread, a clock that only the input advances: an input always gives the same run.
  * The host reads its next operation from the input, and so does every step, handler, close and on_exit when it is
- * called: so the actions of the processes lie between those of the host, in the order in which they run.
+ * called. In the input, therefore, the actions of the processes stand between the operations of the host, in the order
+ * in which they run.
  */
 #include <filch.h>
 
@@ -12,7 +13,7 @@
 #include "fuzz/still_clock.h"
 
 enum { OWN = FILCH_CMD_USER, KEPT = 4, CHAINS = 3, NODE = 7, FIRST = 3 };
-enum { ACTIONS_MAX = 8 }; /* actions of one step */
+enum { ACTIONS_MAX = 8 }; /* maximum number of actions in one step */
 
 static fuzz_bytes in;
 
@@ -27,20 +28,21 @@ static struct {
     heritage      gives;
 } chains[CHAINS];
 
-static filch_values *scopes[SCOPES]; /* now.scope_count of them */
+static filch_values *scopes[SCOPES]; /* the first now.scope_count are in use */
 
-static filch_node  *node; /* the node of which the scheduler is a host, beside an empty one; or NULL */
+static filch_node  *node; /* the node of the scheduler, which then has a second, empty host (`neighbour`); NULL: the
+                           * scheduler has no node */
 static filch_sched *neighbour;
 
-/* What the next init gets and has to do. */
+/* The arguments of the next init, what it must do, and what it has done. */
 static struct {
     const parcel *args;
     const char   *method;
     bool          fails;
-    bool          spawns; /* the model does not know the process yet */
-    bool          unborn; /* closed again: there was no memory for its relations */
-    bool          refused; /* it must be refused: a first message is too big */
-    uint32_t      number; /* number of the instance that it has made; 0: none */
+    bool          spawns; /* the process is being spawned: the model does not know it yet */
+    bool          unborn; /* the instance was closed again because there was no memory for its relations */
+    bool          refused; /* the spawn must be refused because a first message is too big */
+    uint32_t      number; /* number of the instance that init has made; 0: none */
     filch_pid     pid;
     int64_t       value;
 } birth;
@@ -48,7 +50,7 @@ static struct {
 /* A spawn requested by a yield: its args are a number that identifies it. */
 typedef struct order {
     int64_t     number;
-    int         question; /* NOBODY: none */
+    int         question; /* index of the yield in the model; NOBODY: none */
     const char *method;
     life        as;
     content     first[FIRST];
@@ -57,11 +59,11 @@ typedef struct order {
 
 enum { ORDERS = 8 };
 static order    orders[ORDERS];
-static uint32_t order_count; /* total number; only the last ones are kept */
+static uint32_t order_count; /* number of orders so far; the last ORDERS of them are kept */
 
-static uint64_t  seed; /* makes payloads differ */
+static uint64_t  seed; /* counter that makes the content of each payload different */
 static uint64_t  long_steps;
-static filch_out *stale; /* the `out` of an earlier step */
+static filch_out *stale; /* the `out` of an earlier step, which every call must refuse */
 
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out);
 
@@ -75,7 +77,8 @@ typedef struct instance {
 
 enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
 
-/* By memcmp: the counters of the fuzzer would make a loop in this program take a tenth of the time. */
+/* Returns true if all bytes are `value`. Uses memcmp, because the fuzzer's counters make a loop here ten times
+ * slower. */
 static bool is_all(const void *at, size_t size, uint8_t value)
 {
     const uint8_t *bytes = at;
@@ -94,7 +97,7 @@ static order *find_order(const filch_data *args)
 
 static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
 
-/* Init of a process that a yield has requested. */
+/* Init of a process whose spawn was requested by a yield. */
 static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
     question *q = &now.questions[o->question];
@@ -193,7 +196,7 @@ static const filch_type *const bare = &types[3];
 
 /* ---- actions of host and steps ---- */
 
-/* Chooses a payload to send: new, kept, or that of the event. */
+/* Chooses a payload to send: a new one, a kept one, or the payload of the current event. */
 static void choose_parcel(parcel *p)
 {
     uint32_t choice = fuzz_below(&in, 8);
@@ -269,7 +272,7 @@ static void deliver_something(void)
     if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
     choose_parcel(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* A package with an invalid pid is not for this node. */
+    /* A package whose receiver has an invalid pid is refused as FILCH_EFOREIGN. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
@@ -316,8 +319,8 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     now.buried = NOBODY;
 }
 
-/* Chooses method and args for an init; `bare` types take none. Returns the result that a spawn of `type` must have, if
- * nothing else is wrong. */
+/* Chooses method and args for an init; types marked `bare` take none. Returns the result that a spawn of `type` must
+ * have if nothing else is wrong. */
 static filch_err choose_birth(parcel *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -346,7 +349,7 @@ static void choose_limits(life *l, filch_spawn_options *opt)
     l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
 }
 
-/* Chooses a name and relations. Returns the number of the name, or NOBODY. */
+/* Chooses a name and relations for a spawn. Returns the index of the name, or NOBODY. */
 static int choose_ties(filch_spawn_options *opt)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -430,18 +433,18 @@ static void spawn_something(void)
     filch_pid pid = { 1, 1 };
     birth.spawns = true;
     birth.refused = too_big;
-    /* A spawn on its own host, by number, has the same result. */
+    /* filch_spawn_on() with the number of the own node has the result that filch_spawn() has. */
     filch_err err = seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid)
                                   : filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
     parcel_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
-    for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* so are these */
+    for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* first messages are lent too */
     if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 && (now.current == NOBODY || now.dispatching)) {
         MUST(err == FILCH_ESTATE, "relations with nobody");
         return;
     }
-    if (now.closing && (now.current == NOBODY || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills
-                                                                           * the rest */
+    if (now.closing && (now.current == NOBODY || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills the
+                                                                           * remaining processes */
         MUST(err == FILCH_ECLOSED, "a process was born from outside while closing");
         return;
     }
@@ -465,7 +468,7 @@ static void spawn_something(void)
     for (size_t i = 0; i < opt.message_count; i++) model_found(now.life_count - 1, now.current, &first_says[i]);
 }
 
-/* Spawns by a yield: it happens after the step. Not while memory is short. */
+/* Spawns a process by a yield, so after the step. Does nothing while memory is short. */
 static void order_birth(filch_out *out)
 {
     const filch_type   *type = &types[fuzz_below(&in, 3)];
@@ -507,7 +510,7 @@ static void order_birth(filch_out *out)
     q->reason = o->method != NULL && strcmp(o->method, "known") != 0 ? FILCH_EMETHOD : FILCH_OK;
 }
 
-/* Completes a yield after its handler has returned; also a second time, and with a wrong tag. */
+/* Completes a yield after its handler has returned. Sometimes completes it a second time, or with a wrong tag. */
 static void complete_something(void)
 {
     if (now.question_count == 0) return;
@@ -528,7 +531,7 @@ static void complete_something(void)
     parcel_sent(&p, err == FILCH_OK);
 }
 
-/* Shares, keeps, drops. */
+/* Shares, keeps or drops a payload. */
 static void keep_something(void)
 {
     uint32_t   slot = fuzz_below(&in, KEPT);
@@ -553,7 +556,7 @@ static void keep_something(void)
     MUST(parcel_is(&fresh_says, &kept[slot].data), "what was kept is another");
 }
 
-/* Creates a value, a scope or a deadline in front of a chain. */
+/* Adds a value, a scope or a deadline at the front of a chain of context values. */
 static void link_something(void)
 {
     uint32_t      slot = fuzz_below(&in, CHAINS), parent = fuzz_below(&in, CHAINS + 1), what = fuzz_below(&in, 8);
@@ -608,7 +611,8 @@ static filch_err complete_now(question *q)
     return err;
 }
 
-/* Returns an error: the runtime completes with it, unless the yield is completed already. */
+/* Handler result: returns an error, with which the runtime completes the yield unless the yield is completed
+ * already. */
 static filch_err fail_with(question *q, filch_err error)
 {
     content nothing = { .kind = FILCH_KIND_NONE };
@@ -651,7 +655,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 
 /* ---- steps ---- */
 
-/* Records a yield, if it was accepted. */
+/* Records a yield in the model if the yield was accepted. */
 static question *asked(errand what, uint64_t tag, filch_err err, uint64_t refused)
 {
     if (err == FILCH_ENOMEM && model_poor(refused)) return NULL;
@@ -665,10 +669,11 @@ static void ask_parcel(filch_out *out, errand what)
     filch_pid pid = { 0, 0 };
     filch_err otherwise = FILCH_OK, err;
     int       to = what == ASK_SEND ? choose_pid(&in, &pid, &otherwise) : NOBODY;
-    /* It is sent after the step: by then a process with a guessed pid may have been spawned. */
+    /* The message is sent after the step. By then a process with a guessed pid may have been spawned, so a guessed pid
+     * gets a serial number that is never used. */
     if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
     uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
-    /* The message arrives at some time: the model has to recognise it. */
+    /* A message that is sent by a yield needs unique content, by which the model recognises it on arrival. */
     if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);
     else choose_parcel(&p);
     if (what == ASK_SEND && !parcel_is_unique(&p)) {
@@ -710,7 +715,7 @@ static void ask_cancel(filch_out *out)
     uint8_t  choice = fuzz_byte(&in);
     uint64_t tag = model_next_tag(ASK_CANCEL), refused = now.alloc.refused;
     if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
-    /* The newest timer with a known id, or one before it. */
+    /* Chooses the newest timer with a known id, or one of the three before it. */
     for (int i = now.question_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
         const question *q = &now.questions[i];
         if ((q->what != ASK_TIMER && q->what != ASK_TICKER) || q->id == 0 || skip-- > 0) continue;
@@ -721,7 +726,7 @@ static void ask_cancel(filch_out *out)
     if (q != NULL) q->id = id;
 }
 
-/* Upgrades to another type, unless the step then chooses another status. */
+/* Calls filch_upgrade() with another type and checks the result. */
 static bool upgrade(life *l, filch_out *out)
 {
     const filch_type *type = &types[fuzz_below(&in, l->hears ? 4 : 3)];
@@ -786,7 +791,8 @@ static void act(filch_out *out)
     }
 }
 
-/* A step keeps the instance of a successful upgrade instead of choosing another status after it. */
+/* Checks a call that chose the status `wanted`: after a successful upgrade the call is refused and the upgrade stays
+ * the status. */
 static rest choose_plain(filch_err err, rest before, rest wanted)
 {
     MUST(err == (before == REST_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another answer");
@@ -810,7 +816,7 @@ static rest choose_done(life *l, filch_out *out, rest status)
     return REST_DONE;
 }
 
-/* Chooses a status; the last one counts. */
+/* Chooses a status for the step, possibly several times: the last choice counts. */
 static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -819,7 +825,7 @@ static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
     switch (choice % 8) {
     case 1: return choose_plain(filch_wait(out), before, REST_WAIT);
     case 2: if (in.left > 0) return choose_plain(filch_continue(out), before, REST_CONTINUE);
-        return choose_plain(filch_idle(out), before, REST_IDLE); /* without this a run might never end */
+        return choose_plain(filch_idle(out), before, REST_IDLE); /* without an idle status a run might never end */
     case 3: return choose_done(l, out, before);
     case 4: return upgrade(l, out) ? REST_UPGRADE : before;
     default: return choose_plain(filch_idle(out), before, REST_IDLE);
@@ -858,8 +864,8 @@ static void tick(uint32_t steps, uint32_t *ran)
     MUST(now.closed || steps == 0 || *ran <= steps, "more steps than asked for");
 }
 
-/* Runs until no process is ready; then the model checks that everything due has happened. With a ticker that is faster
- * than its process this never comes. */
+/* Runs until no process is ready; then the model checks that everything due has happened. A ticker that fires faster
+ * than its process reads would prevent that, so the number of rounds is bounded. */
 static void settle(void)
 {
     uint64_t since_ns = 0;
@@ -885,7 +891,7 @@ static void look_around(void)
     MUST(filch_spawn_on(now.sched, NODE + 2, bare, NULL, NULL) == FILCH_EFOREIGN, "born nowhere");
 }
 
-/* Makes allocations fail, once or from now on; or ends that. */
+/* Makes allocations fail, once or from now on, or lets them succeed again. */
 static void starve(void)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -902,7 +908,7 @@ static void close_all(void)
     MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another answer");
     MUST(report.ended + report.forced == now.spawned - ended && report.stuck == 0, "the report is miscounted");
     MUST(report.forced >= now.forced && report.forced <= now.forced_most, "force is miscounted");
-    /* Losses for which there was no memory count as `omitted` too. */
+    /* `omitted` also counts losses that could not be listed because there was no memory. */
     MUST(report.count <= report.forced && report.count + report.omitted >= report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
         int index = model_find(report.stragglers[i].pid);
@@ -982,7 +988,8 @@ static void choose_options(filch_registry *registry)
     if (choice / 64 == 2) starve();
 }
 
-/* Creates a scheduler of its own, or a host with an empty neighbour, to which nothing passes: there is no policy. */
+/* Creates a scheduler alone, or as a host of a node with an empty second host. Nothing passes between these hosts
+ * because there is no policy. */
 static filch_err create(void)
 {
     filch_node_options how = FILCH_NODE_OPTIONS_INIT;

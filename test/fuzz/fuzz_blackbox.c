@@ -21,14 +21,14 @@ enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32,
 #define BROKEN (FILCH_EUSER + 7)
 
 static test_alloc alloc;
-static uint64_t   moved, freed; /* blocks */
+static uint64_t   moved, freed; /* number of blocks passed by filch_move, and of blocks freed */
 
-/* The last recording. */
+/* The recording that was made last. */
 static struct {
     uint8_t   bytes[BOX_MAX];
     size_t    size;
     uint32_t  count;
-    bool      none; /* there was no memory for it */
+    bool      none; /* true: there was no memory for the recording */
     filch_pid pid;
     filch_err error;
 } box;
@@ -50,7 +50,7 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
 typedef struct clerk {
     uint64_t  sum;
     filch_pid friend, child;
-    uint8_t   kind; /* which of the two types it is */
+    uint8_t   kind; /* which of the two process types this clerk has */
 } clerk;
 
 typedef struct old_clerk {
@@ -129,7 +129,7 @@ static filch_err spawn(filch_sched *sched, clerk *me, uint8_t how)
     return filch_spawn(sched, &clerk_types[how / 2 % 2], &options, how % 8 == 7 ? NULL : &me->child);
 }
 
-/* Does one action. Returns true if it ends the step; then `err` is what the step returns. */
+/* Does one action. Returns true if the action ends the step; then the step returns `err`. */
 static bool act(clerk *me, fuzz_bytes *todo, filch_out *out, filch_err *err)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -191,7 +191,8 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 
 /* ---- recordings ---- */
 
-/* Corrects size and checksum. Written from the description of the format, not from the library. */
+/* Corrects the size and the checksum of a changed recording. Follows the description of the format and shares no code
+ * with the library. */
 static void seal(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -233,8 +234,8 @@ static void replay_anything(const void *bytes, size_t size, bool pointers)
     if (replay(bytes, size, 0, pointers, &report) == FILCH_EINVAL) (void)replay(bytes, size, 1, pointers, &report);
 }
 
-/* Replays an unchanged recording: no difference may be found. `poor`: memory ran out, and what a step noticed of that
- * is not recorded. */
+/* Replays an unchanged recording: the replay must find no difference, unless `poor`: memory ran out during the recorded
+ * run. How a step noticed missing memory is not recorded. */
 static void replay_faithfully(bool poor, bool pointers)
 {
     filch_blackbox_report report;
@@ -251,7 +252,7 @@ static void replay_faithfully(bool poor, bool pointers)
     MUST(report.fed == report.steps && report.again == 1, "it did not fail again");
 }
 
-/* Replays a recording that was changed. */
+/* Changes or cuts a recording and replays it. */
 static void replay_damaged(fuzz_bytes *in, bool pointers)
 {
     filch_blackbox_report report;
@@ -269,7 +270,7 @@ static void replay_damaged(fuzz_bytes *in, bool pointers)
     replay_anything(box.bytes, box.size, pointers);
 }
 
-/* ---- a life ---- */
+/* ---- the life of one process ---- */
 
 static filch_values *make_values(uint8_t choice)
 {

@@ -14,7 +14,7 @@ enum { CALLS = 24, ARGS = 5, TICKS = 400 };
 static fuzz_bytes in;
 static uint64_t   ended;
 
-/* Pushes a value that tries to occupy its worker: a function that loops, an object with metamethods that do, a long
+/* Pushes a value that tries to occupy its worker: a function that loops, an object whose metamethods loop, or a long
  * text. */
 static void push_hostile(lua_State *L)
 {
@@ -83,7 +83,7 @@ static void push_any(lua_State *L, unsigned depth)
     }
 }
 
-/* pick() -> a function and its arguments; nothing when the input is used up. */
+/* Lua function pick(): returns a function and its arguments, or nothing when the input is used up. */
 static int pick(lua_State *L)
 {
     const fli_lua_names *names = &fli_lua_self(L)->lua->names;
@@ -115,7 +115,7 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     ended++;
 }
 
-/* A thread of the pool may be suspended for as long as the stop waits for it: then the stop is repeated. */
+/* Stops the scheduler. Repeats the stop if it returns FILCH_EBUSY because a thread of the pool did not run in time. */
 static bool is_stopped(filch_sched *sched)
 {
     filch_err err = FILCH_EBUSY;
@@ -123,7 +123,7 @@ static bool is_stopped(filch_sched *sched)
     return err == FILCH_OK || err == FILCH_EDEADLINE;
 }
 
-/* Each call is also made in a coroutine of its own: a wait has to pass through it. */
+/* Each call is also made inside a coroutine, because a call that waits must yield through that coroutine. */
 static const char chunk[] = "local kept = {}\n"
                             "while true do\n"
                             "  local call = table.pack(pick())\n"
@@ -133,7 +133,8 @@ static const char chunk[] = "local kept = {}\n"
 
 int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
 {
-    /* No call may occupy its worker: a run of a few milliseconds that takes minutes is a finding. */
+    /* No call may occupy its worker. An input normally takes a few milliseconds: one that takes five minutes is
+     * reported as a failure. */
     (void)alarm(300);
     static filch_lua      *lua;
     static filch_lua_code *code;

@@ -1,6 +1,6 @@
 /* fuzz_lua_codec.c - any bytes as a message for a Lua process. Reading them is safe, whatever they are; a value that
- * was read is written as bytes that read as an equal value. Blocks are attached, so that references to them can be
- * valid. */
+ * was read is written as bytes that read as an equal value. Payload blocks are attached to the message, so that
+ * references in the bytes can be valid. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -16,7 +16,7 @@
 
 static filch_lua *lua;
 
-/* Creates a Lua state with its names, as a process has it. */
+/* Creates a Lua state with the global names that a process has. */
 static fli_lua_proc *open_state(void)
 {
     if (lua == NULL) MUST(filch_lua_create(&lua, NULL) == FILCH_OK, "no host");
@@ -26,8 +26,8 @@ static fli_lua_proc *open_state(void)
     return p;
 }
 
-/* What the bytes may refer to: a blob, a text, one that is too short to be a blob, and the code of a function with two
- * variables. */
+/* Returns the attached blocks to which the bytes may refer: a blob, a text, a block too short for a blob, and the code
+ * of a function with two variables. */
 static fli_lua_refs attached(void)
 {
     static const char *const blocks[] = { "\xF1\x1C\x4C\x01\x13 the bytes of a blob", "the bytes of a text", "x" };
@@ -56,7 +56,7 @@ static fli_lua_refs attached(void)
     return refs;
 }
 
-/* Reads the bytes with the blocks, as a payload. */
+/* Reads the bytes as a payload with the attached blocks. */
 static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
 {
     fli_lua_refs refs = attached();
@@ -65,7 +65,7 @@ static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
     memcpy(bytes, in->at, in->left);
     MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload), "no parcel");
     MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
-    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload; /* dropped in any case */
+    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload; /* dropped whether the read succeeds or fails */
     fli_lua_unpack(L, &payload);
     lua_pop(L, 1);
 }
@@ -76,7 +76,7 @@ static void read_functions(lua_State *L, const fuzz_bytes *in)
     const uint8_t *at = in->at;
     int            top = lua_gettop(L);
     lua_newtable(L);
-    lua_pushcfunction(L, fli_lua_pid_text); /* number 0 */
+    lua_pushcfunction(L, fli_lua_pid_text); /* function number 0 of the table */
     lua_rawseti(L, -2, 1);
     fli_lua_attach_functions(lua_gettop(L));
     if (fli_lua_decode(L, &at, in->at + in->left) && lua_isfunction(L, -1)) (void)lua_pcall(L, 0, 0, 0);
@@ -85,7 +85,7 @@ static void read_functions(lua_State *L, const fuzz_bytes *in)
     lua_gc(L, LUA_GCCOLLECT);
 }
 
-/* Reads and writes the bytes at index 1; leaves the bytes that were written first. */
+/* Reads the bytes at index 1, writes the value, and reads it again. Leaves the written bytes on the stack. */
 static int there_and_back(lua_State *L)
 {
     const fuzz_bytes *in = lua_touserdata(L, 1);
@@ -115,8 +115,8 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
-        /* The bytes may differ: hash tables may list their fields in another order, and 1, 2, ... among them are then
-         * written with or without their keys. */
+        /* The bytes may differ because hash tables may list their fields in another order. The entries 1, 2, ... are
+         * then written with or without their keys. */
         MUST(lua_is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);

@@ -1,5 +1,6 @@
 /* fuzz_lua_formats.c - any bytes as MessagePack or JSON (the first byte says which). Reading is safe and reports errors
- * with their position; a value that was read can be written and read again: from MessagePack as an equal value. */
+ * with their position. A value that was read can be written and read again; with MessagePack the second value is
+ * equal. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static void push_function(lua_State *L, const char *library, const char *name)
     MUST(fli_lua_push_named(L, library, name), "no such function");
 }
 
-/* Gets the input as its argument. Only missing memory may raise an error here. */
+/* Lua function with the input as its argument. The only error that it may raise is missing memory. */
 static int there_and_back(lua_State *L)
 {
     fuzz_bytes *in = lua_touserdata(L, 1);

@@ -16,7 +16,7 @@
 enum { MORE = 64, WORKERS_MOST = 3, NAMES = 3, FIRST = 3, FIRST_SIZE = 40 };
 
 static test_alloc           alloc;
-static atomic_uint_fast64_t exits; /* called by several workers at once */
+static atomic_uint_fast64_t exits; /* number of on_exit calls; several workers call on_exit at once */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -61,8 +61,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type type = { .name = "any", .step = step };
 
-/* Returns a copy of the first `size` bytes of `from`, with zeros or other bytes after its `known` bytes, in a block of
- * its own. */
+/* Returns a new block of `size` bytes with a copy of `from`. Bytes after the first `known` ones are zero or
+ * `rubbish`. */
 static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
 {
     uint8_t *at = malloc(size > 0 ? size : 1);
@@ -75,8 +75,9 @@ static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
     return at;
 }
 
-/* Usually the right size, sometimes none, a shorter one, or a longer one. A shorter struct ends between two fields,
- * like an older one: half a pointer cannot be distinguished from a whole one. */
+/* Chooses the size that a struct states: usually the right size, sometimes 0, a shorter or a longer one. A shorter
+ * struct ends between two fields, like an older version, because half a pointer cannot be distinguished from a whole
+ * one. */
 static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 {
     uint8_t choice = fuzz_byte(in);
@@ -87,7 +88,7 @@ static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 
 /* ---- options ---- */
 
-/* Small, or invalid. */
+/* Chooses a black-box size: small, or invalid. */
 static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 {
     return fuzz_below(in, 8) == 0 ? any | FILCH_BLACKBOX_MAX << 1 : any % 16;
@@ -95,7 +96,7 @@ static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 
 static void tame(filch_options *opt, fuzz_bytes *in)
 {
-    /* Invalid numbers stay: they must be refused. Valid ones are made small. */
+    /* Invalid numbers stay, because they must be refused. Valid numbers are made small. */
     if (opt->workers >= 0 && opt->workers <= 1024) opt->workers = 1 + opt->workers % WORKERS_MOST;
     if (fuzz_below(in, 8) != 0) opt->workers = FILCH_NO_WORKERS;
     if (opt->work_queue > 64) opt->work_queue %= 64;
@@ -117,13 +118,14 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->search_ns %= FILCH_MILLISECONDS(1);
     opt->spin_tight %= 100;
     opt->spin_yield %= 100;
-    /* Usually no limit; otherwise from none at all to more than enough. */
+    /* Usually no memory limit; otherwise a limit between 0 and more than enough. */
     opt->memory_max = opt->memory_max % 4 == 3 ? opt->memory_max % ((size_t)1 << 20) : 0;
 }
 
 static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
 {
-    filch_options read = FILCH_OPTIONS_INIT; /* the fields that a shorter struct contains */
+    filch_options read = FILCH_OPTIONS_INIT; /* the fields that the library reads from a shorter struct; the others have
+                                              * their defaults */
     if (size < sizeof opt->size) return false;
     memcpy(&read, opt, size < sizeof read ? size : sizeof read);
     if (size > sizeof *opt && rubbish != 0) return false;
@@ -133,15 +135,16 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
-/* What has been spawned, and the limits of the scheduler. */
+/* The number of processes spawned so far, and the limits of the scheduler. */
 static struct {
     uint64_t alive, listened, most;
     size_t   payload_max, memory_max;
-    bool     alone; /* no other thread allocates meanwhile */
+    bool     alone; /* true: no other thread allocates during a call */
     bool     taken[NAMES];
 } books;
 
-/* With a limit there may be no memory for anything; but the limit is kept, to the byte. */
+/* Returns true if a call may fail for lack of memory because there is a memory limit. Checks that the limit is kept, to
+ * the byte. */
 static bool is_poor(filch_err err)
 {
     bool limited = books.memory_max != 0 && books.alone;
@@ -157,7 +160,8 @@ static filch_sched *create(fuzz_bytes *in)
     fuzz_fill(in, &opt, sizeof opt);
     tame(&opt, in);
     size_t size = choose_size(in, sizeof opt, 8);
-    /* Without `alloc` the memory could not be checked; without `workers` there would be one per CPU. */
+    /* Without `alloc` the test could not check the memory; without `workers` there would be one worker per CPU. So a
+     * shortened struct always includes both. */
     if (size >= sizeof opt.size && size < offsetof(filch_options, registry)) size = offsetof(filch_options, registry);
     uint8_t rubbish = fuzz_below(in, 4) == 0 ? fuzz_byte(in) : 0;
     opt.size = size;
@@ -178,7 +182,7 @@ static filch_sched *create(fuzz_bytes *in)
 /* ---- spawn options ---- */
 
 static const char *const names[NAMES] = { "a", "another", "" };
-static filch_data        first[FIRST]; /* messages */
+static filch_data        first[FIRST]; /* first messages for a process */
 
 /* Chooses a name, messages and relations; the other fields come from the input. Returns the index of the name, or
  * -1. */
@@ -189,7 +193,7 @@ static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
     opt->name = name < NAMES ? names[name] : NULL;
     first[0] = filch_int(1);
     first[1] = filch_bytes(bytes, FIRST_SIZE);
-    first[2] = filch_bytes(NULL, FIRST_SIZE); /* refused */
+    first[2] = filch_bytes(NULL, FIRST_SIZE); /* an invalid payload, which is refused */
     opt->messages = fuzz_below(in, 4) == 0 ? first : NULL;
     if (fuzz_below(in, 8) != 0) opt->message_count = opt->messages != NULL ? opt->message_count % (FIRST + 1) : 0;
     else opt->message_count = opt->messages != NULL ? (size_t)UINT32_MAX + 1 + opt->message_count % 8 : 1;
@@ -208,7 +212,7 @@ static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbi
     return (read->messages == NULL && read->message_count > 0) || (read->name != NULL && read->name[0] == '\0');
 }
 
-/* Returns true if `err` is one of the reasons to refuse it. */
+/* Returns true if `err` is one of the reasons to refuse the spawn. */
 static bool is_reason(const filch_spawn_options *read, int name, filch_err err)
 {
     switch (err) {
@@ -256,7 +260,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     free(given);
     bool wrong = is_wrong(&read, size, rubbish);
     if (wrong) MUST(err == FILCH_EINVAL, "impossible spawn options were taken");
-    /* The library decides how large a limit may be; small ones must work. */
+    /* The library decides how large a mailbox limit may be; small limits must be accepted. */
     bool large = read.mailbox_max >= 1u << 22 || read.mailbox_bytes >= 1u << 27;
     if (read.method != NULL || read.args.kind != FILCH_KIND_NONE || read.args.form != 0) {
         MUST(err != FILCH_OK, "a type without init took a method or args");
@@ -294,7 +298,7 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     free(asked);
 }
 
-/* `rubbish` is the content of the report before, `size` the size that it states. */
+/* Stops the scheduler. The report contains `rubbish` before the call and states `size` as its size. */
 static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t size)
 {
     filch_report report;

@@ -7,7 +7,7 @@
 #include <filch.h>
 
 #include "fuzz/bytes.h"
-#include "payload/data.h" /* the forms */
+#include "payload/data.h" /* for FLI_FORM_*, the forms of a payload */
 #include "support/alloc.h"
 
 enum { BYTES = 4096, SHELF = 8 };
@@ -39,7 +39,8 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
         data.as.ref.at = fuzz_below(in, 4) == 0 ? NULL : bytes;
         break;
     case FLI_FORM_MOVE:
-        if (data.kind == FILCH_KIND_TEXT) data.kind = FILCH_KIND_BYTES; /* no public function makes one of these */
+        if (data.kind == FILCH_KIND_TEXT) data.kind = FILCH_KIND_BYTES; /* no public function makes a payload of this
+                                                                         * kind */
         data.as.move.size %= BYTES;
         data.as.move.free_fn = on_free;
         data.as.move.at = fuzz_below(in, 4) == 0 ? NULL : malloc(BYTES);
@@ -53,7 +54,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
     return data;
 }
 
-/* Returns true if it must be refused. Written independently of the library. */
+/* Returns true if the payload must be refused. Shares no code with the library. */
 static bool is_wrong(const filch_data *data)
 {
     bool is_bytes = data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
@@ -110,7 +111,7 @@ static void check_same(const filch_data *a, const filch_data *b)
 
 /* ---- a process that reads its messages ---- */
 
-static filch_data expected; /* content of the message in its mailbox; lent */
+static filch_data expected; /* content of the message in the mailbox of the process; lent */
 static bool       expects;
 
 static filch_err take(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -131,7 +132,7 @@ static filch_err take(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type taker = { .name = "taker", .step = take };
 
-/* Sends it. Returns true if it was accepted. */
+/* Sends a payload to the process. Returns true if the payload was accepted. */
 static bool send(filch_sched *sched, filch_pid pid, const filch_data *data, size_t payload_max)
 {
     bool      wrong = is_wrong(data), big = payload_max != 0 && filch_size(data) > payload_max;
@@ -152,7 +153,7 @@ static bool send(filch_sched *sched, filch_pid pid, const filch_data *data, size
     return true;
 }
 
-/* Keeps it. Returns true if it was accepted. */
+/* Keeps a payload by filch_keep(). Returns true if the payload was accepted. */
 static bool keep(const filch_data *data, filch_data *out)
 {
     filch_data before = *out;

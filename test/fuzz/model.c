@@ -81,7 +81,7 @@ static void letter_remove(life *to, int index)
     now.letter_free = index;
 }
 
-/* Number of messages in a mailbox: lower and upper bound. */
+/* Bounds for the number of messages in a mailbox, because the model cannot always know the exact number. */
 typedef struct load {
     uint32_t count, count_most, units, units_most;
     bool     maybes;
@@ -104,7 +104,7 @@ static load load_of(const life *l)
     return sum;
 }
 
-/* Returns true if one more exceeds the limit. */
+/* Returns true if one more message exceeds the limit. */
 static bool is_over(const life *l, uint32_t count, uint32_t sum, size_t size)
 {
     return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
@@ -172,7 +172,8 @@ void model_found(int to, int from, const content *says)
     (void)letter_add(&now.lives[to], (letter){ .from = from, .says = *says, .first = true, .question = -1 });
 }
 
-/* Returns whether `l` accepts it, after `before` others like it; -1 if the model cannot know. */
+/* Returns 1 if `l` accepts this message after `before` messages like it, 0 if it refuses, -1 if the model cannot
+ * know. */
 static int admits(const life *l, const content *says, uint32_t before)
 {
     load     sum = load_of(l);
@@ -191,7 +192,8 @@ int model_admits(const int *members, int count, const content *says)
         uint32_t before = 0;
         for (int k = 0; k < i; k++) before += members[k] == members[i];
         int one = admits(&now.lives[members[i]], says, before);
-        /* A mailbox that refuses one refuses all later ones; what it accepted before stays. */
+        /* A mailbox that refuses one message refuses the later ones too, but keeps what it accepted before. The model
+         * does not predict this. */
         if (one < 0 || (before > 0 && (now.lives[members[i]].max != 0 || now.lives[members[i]].bytes != 0))) return -1;
         taken += one;
     }
@@ -218,21 +220,22 @@ bool model_limited(void)
     for (int i = 0; i < now.life_count; i++) {
         if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
     }
-    /* Also a process that is spawned before the present yield is dispatched. */
+    /* A process that will be spawned before the present yield is dispatched may have a limit, too. */
     for (int i = 0; i < now.question_count; i++) {
         if (now.questions[i].what == ASK_BIRTH && !now.questions[i].dispatched) return true;
     }
     return false;
 }
 
-/* DROP_OLDEST has dropped the messages before `index` of the same sender and kind of send. */
+/* Removes the messages that DROP_OLDEST has dropped: those before `index` from the same sender and by the same kind of
+ * send. */
 static void skip_dropped(life *l, int index)
 {
     const letter came = now.letters[index];
     for (int i = l->first, next; i != index; i = next) {
         const letter *at = &now.letters[i];
         next = at->next;
-        /* A `maybe` was refused, or is dropped too: its sender will get the result. */
+        /* A letter marked `maybe` was refused or dropped. It stays until its sender gets the result. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;
@@ -240,8 +243,8 @@ static void skip_dropped(life *l, int index)
     }
 }
 
-/* The messages of each sender come in the order sent. Its sends and its sends by yield are ordered separately: the
- * latter are sent after the step. */
+/* Messages of one sender arrive in the order sent. Direct sends and sends by yield are ordered separately, because a
+ * send by yield happens after the step. */
 static void read_letter(life *l, const filch_event *event)
 {
     int  from = event->from.serial == 0 ? NOBODY : model_find(event->from);
@@ -306,7 +309,7 @@ void model_ties_done(int until)
         if ((q->what != ASK_TIE && q->what != ASK_BIRTH) || q->stage != STAGE_OPEN) continue;
         q->error = relations_yielded(q);
         q->dispatched = true;
-        /* Exec is completed by the end of its process. */
+        /* The yield of FILCH_CMD_EXEC is completed when its process ends. */
         if (q->tie != FILCH_CMD_EXEC || q->error != FILCH_OK) q->stage = STAGE_ANSWERED;
     }
     if (until == now.question_count) now.by_name = false;
@@ -491,7 +494,8 @@ void model_cancel_scope(int scope, filch_err reason)
     }
 }
 
-/* A cancel by a call, by a stop, or by its deadline: each of these once. */
+/* Checks a cancel without a reason. Its causes are a call, a stop and the deadline of the process; each causes one
+ * cancel. */
 static void read_plain_cancel(life *l)
 {
     bool due = l->inherits.due_ns <= still_clock_ns && !l->due_told;
@@ -539,7 +543,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
                 relations_read(l, &events[i]);
                 break;
             }
-            /* The cancel of a stop comes after all earlier events. */
+            /* The cancel caused by a stop arrives after all earlier events. */
             MUST(!plain_cancel && (i == 0 || now.closing), "a second cancel");
             plain_cancel = true;
             read_plain_cancel(l);
@@ -564,7 +568,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
     MUST(l->rest != REST_WAIT || answers, "a waiting process was stepped without an answer");
 }
 
-/* The yields of this step will never be dispatched. */
+/* Removes the yields of the present step, which will never be dispatched. */
 static void forget_fresh(life *l)
 {
     for (int i = now.question_fresh; i < now.question_count; i++) {
@@ -600,7 +604,7 @@ void model_step_end(life *l, filch_err err, rest status)
     }
 }
 
-/* ---- ends ---- */
+/* ---- ends of processes ---- */
 
 static void bury(life *l)
 {
@@ -662,7 +666,7 @@ void model_exit(life *l, filch_err error, const filch_data *result)
     if (l->alive) bury(l);
 }
 
-/* ---- quiet ---- */
+/* ---- checks when no process is ready ---- */
 
 static void calm_letters(life *l)
 {
@@ -777,7 +781,8 @@ void model_over(void)
     for (int i = 0; i < now.question_count; i++) {
         timers += now.questions[i].what == ASK_TIMER || now.questions[i].what == ASK_TICKER;
     }
-    /* An accepted message is read, undelivered, or dropped. An unread message of a timer is undelivered too. */
+    /* Every accepted message is counted as read, undelivered, or dropped. An unread message of a timer counts as
+     * undelivered. */
     MUST(stats.sent == now.sent && stats.refused == now.refused, "messages are miscounted");
     uint64_t gone = now.read + (stats.undelivered - now.to_dead - now.first_unread) + (stats.dropped - now.dropped);
     MUST(gone >= now.sent && gone <= now.sent + timers, "messages have vanished, or multiplied");

@@ -1,10 +1,11 @@
 /* model.h - a model of processes, messages and yields: the program that makes the calls reports them to the model,
- * which checks each result. It follows the header, not the runtime: lists and numbers, without optimisation.
+ * which checks each result. The model is written from the header filch.h, not from the runtime: lists and numbers,
+ * without optimisation.
  *
  * A *life* is one process; a *letter* one message on its way; a *question* one yield. Where the header leaves a choice,
- * the model allows both: a letter without a result for its sender yet is a MAYBE.
+ * the model allows both. A letter whose sender has not got the result yet is marked `maybe`.
  *
- * A finding ends the program (MUST).
+ * A result that the model does not allow ends the program (MUST).
  */
 #ifndef FILCH_FUZZ_MODEL_H
 #define FILCH_FUZZ_MODEL_H
@@ -16,7 +17,7 @@
 
 enum { LIVES = 96, LETTERS = 512, QUESTIONS = 512, NOBODY = -1, SCOPES = 16, DEPTH = 6 };
 
-/* The tags of timers and tickers: their messages carry them. */
+/* Tags of timers and tickers. Their messages carry the tag. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
 /* The status that a step chose; a new process has chosen none yet. */
@@ -34,47 +35,47 @@ typedef struct life {
     filch_pid   pid;
     bool        alive;
     bool        bare;   /* its type has neither init nor close */
-    bool        hears;  /* it has an on_exit */
+    bool        hears;  /* its type has an on_exit */
     bool        stepping;
-    bool        cancel; /* requested, not yet delivered */
-    bool        doomed; /* terminated, or overflowed */
-    bool        asked_to; /* messages were sent to it by filch_yield_send: it may overflow before the model knows */
-    bool        upgrading; /* its step ended with upgrade: the old instance is about to be closed */
+    bool        cancel; /* a cancel was requested and is not delivered yet */
+    bool        doomed; /* the process was terminated, or its mailbox overflowed */
+    bool        asked_to; /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
+    bool        upgrading; /* its step ended with an upgrade: the old instance will be closed next */
     bool        next_bare;
     rest        rest;
-    uint32_t    instance, next_instance; /* numbers; 0 none */
+    uint32_t    instance, next_instance; /* numbers of its instance and of the one that an upgrade made; 0: none */
     const char *next_name;
     const char *name;
     heritage    inherits;
     bool        due_told, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
     uint32_t    max, overflow;
     size_t      bytes;
-    int         first, last; /* letters */
-    uint32_t    in_hand, in_hand_units; /* letters given to the present step */
-    uint32_t    outstanding; /* questions */
-    uint64_t    dropped, told; /* letters that the policy dropped, as far as known; and as far as reported to the
+    int         first, last; /* first and last letter in its mailbox; -1: none */
+    uint32_t    in_hand, in_hand_units; /* letters given to the present step: their number and their size */
+    uint32_t    outstanding; /* number of its questions that are not completed */
+    uint64_t    dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
                                 * process */
     uint64_t    exits;
     bool        ends; /* its last step has chosen to end */
     filch_err   end_error;
     content     end_result;
-    /* relations.h */
-    bool        traps;     /* links */
-    int         notices, notices_last; /* notices that it will get */
-    uint32_t    orders;    /* of them, cancels with a reason */
-    uint32_t    kills;     /* deadlines of these cancels */
+    /* Fields of relations.h: */
+    bool        traps;     /* it traps link failures */
+    int         notices, notices_last; /* first and last of the notices that it will get */
+    uint32_t    orders;    /* number of cancels with a reason among the notices */
+    uint32_t    kills;     /* number of deadlines that these cancels have */
     uint64_t    kill_ns;   /* the earliest of these deadlines */
     bool        by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
     filch_err   link_root; /* the error that came along the links; 0: not known */
-    bool        told_end;  /* an exit notice with these fields was delivered: */
+    bool        told_end;  /* an exit notice with the next two fields was delivered */
     filch_err   told_error, told_root;
 } life;
 
 typedef struct letter {
-    int     next; /* of its receiver; -1 none */
-    int     from; /* a life, or none */
+    int     next; /* next letter of the receiver; -1: none */
+    int     from; /* the sending life, or NOBODY */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
-    bool    asked; /* by filch_yield_send */
+    bool    asked; /* sent by filch_yield_send */
     bool    maybe; /* the sender has not got the result yet */
     bool    first; /* one of the first messages of its receiver, which count against no limit */
     content says;
@@ -95,26 +96,24 @@ typedef struct question {
     bool           fresh;      /* yielded in the present step */
     uint64_t       tag;
     filch_receiver receiver;
-    filch_err      error; /* of the completion, if the model made it */
+    filch_err      error; /* error of the completion, if the model made the completion */
     content        says;
-    uint64_t       asked_ns, span_ns; /* of a sleep, timer or ticker */
-    uint64_t       ticks;             /* of a timer or ticker: how often it has fired */
-    int64_t        id;                /* of a timer or ticker: its id, 0 not known. Of a cancel: the id to cancel */
-    bool           armed;             /* of a sleep, timer or ticker: still to fire */
-    bool           stopped;           /* of a ticker: one more message may be on its way */
-    int            letter, to;        /* of a send; letter -1: gone. to NOBODY: not a process of the model */
-    filch_err      otherwise;         /* then the error it must get */
-    uint32_t       tie;               /* of a relation or spawn: FILCH_CMD_*, the pid it is about, or the number of a
-                                       * name */
-    filch_pid      about;             /* or group, or none */
+    uint64_t       asked_ns, span_ns; /* sleep, timer, ticker: when it was requested, and its time span */
+    uint64_t       ticks;             /* timer, ticker: how often it has fired */
+    int64_t        id;                /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
+    bool           armed;             /* sleep, timer, ticker: it will fire (again) */
+    bool           stopped;           /* ticker: it was cancelled; one more message may be on its way */
+    int            letter, to;        /* send: letter (-1: gone) and receiver (NOBODY: unknown to the model) */
+    filch_err      otherwise;         /* send to NOBODY: the error that the send must get */
+    uint32_t       tie;               /* relation or spawn: its command FILCH_CMD_* */
+    filch_pid      about;             /* relation: its pid. Or `name`: index of a name or group, or NOBODY */
     int            name;
-    uint64_t       number;            /* of unmonitor: the ref. Of cancel: the deadline. Of members, broadcast: the
-                                       * result */
-    filch_err      reason;            /* of cancel: the reason. Of a spawn: the result of its init */
-    int            child;             /* of a spawn: the process, or none */
-    bool           tried;             /* its init was called */
-    uint32_t       how;               /* of a spawn: relations, */
-    uint64_t       how_tag;           /* and the tag of its monitor */
+    uint64_t       number;            /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
+    filch_err      reason;            /* cancel: the reason. spawn: the result of its init */
+    int            child;             /* spawn: the new process, or NOBODY */
+    bool           tried;             /* spawn: its init was called */
+    uint32_t       how;               /* spawn: flags FILCH_SPAWN_* of its relations */
+    uint64_t       how_tag;           /* spawn: the tag of the parent's monitor of the new process */
 } question;
 
 typedef struct world {
@@ -122,18 +121,19 @@ typedef struct world {
     filch_options  opt;
     test_alloc     alloc;
     bool           closing, closed;
-    uint64_t       opened, shut; /* instances */
-    uint64_t       forced, forced_most; /* ends that stop must have forced, and upper bound of those */
+    uint64_t       opened, shut; /* number of instances opened, and closed */
+    uint64_t       forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
     uint64_t       spawned, ended, failed, steps, asked, answered, late;
-    uint64_t       sent, read, to_dead, refused, dropped; /* letters as far as known, without first messages */
+    uint64_t       sent, read, to_dead, refused, dropped; /* numbers of letters as far as known, without first
+                                                           * messages */
     uint64_t       first_unread;
-    filch_err      reasons[SCOPES]; /* reason of their cancel; FILCH_OK: not cancelled */
+    filch_err      reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
     int            scope_count;
     filch_err      foreign; /* the result of a call about a process of another node */
-    bool           by_name; /* a yield will send to the process that has a name then, or to a group: no process may
-                             * have a limit */
+    bool           by_name; /* a yield will send to a group or to the owner of a name: then no process may have a
+                             * limit */
     uint64_t       sent_maybe; /* sends by yield with an unknown result */
-    bool           vague;      /* there were some: messages cannot be counted exactly */
+    bool           vague;      /* some sends had an unknown result: messages cannot be counted exactly */
     life           lives[LIVES];
     int            life_count;
     letter         letters[LETTERS];
@@ -144,11 +144,11 @@ typedef struct world {
     content            heard_says;
     int            question_fresh; /* the first question of the present step */
     int            tie_next;       /* the first question that may be a relation with a handler that was not observed */
-    /* The caller of the present operation. */
+    /* The caller of the present operation: */
     int  current;     /* the life that is being stepped, or none */
-    bool dispatching; /* a handler */
-    int  buried;      /* close or on_exit of this life, or none */
-    bool posing;      /* filch_deliver: messages come from `as` */
+    bool dispatching; /* a handler is running */
+    int  buried;      /* life whose close or on_exit is running, or NOBODY */
+    bool posing;      /* inside filch_deliver: messages come from `as` */
     int  as;
 } world;
 
@@ -159,17 +159,19 @@ void model_begin(void);
 /* Returns the life of a pid, or NOBODY. */
 int model_find(filch_pid pid);
 
-/* Returns true inside a call by the runtime. */
+/* Returns true during a callback from the runtime (step, handler, close, on_exit). */
 bool model_inside(void);
 
 /* Returns true if an allocation failed since `refused_before`. */
 bool model_poor(uint64_t refused_before);
 
-/* Return true if there is room for one more letter and question, or for `count` letters. */
+/* model_has_room() returns true if the model can hold one more letter and question, model_has_letters() if it can hold
+ * `count` more letters. */
 bool model_has_room(void);
 bool model_has_letters(int count);
 
-/* A filch_send returned `err`. `to` is a life, or NOBODY: then `otherwise` is the result it must have had. */
+/* Reports that filch_send returned `err`. `to` is a life, or NOBODY: then `otherwise` is the result that the call must
+ * have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
 /* Adds one of the first messages of a process. */
@@ -177,7 +179,7 @@ void model_found(int to, int from, const content *says);
 
 /* Returns how many members of a group accept a message; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
-/* The message was sent to the members, and `count` accepted it. */
+/* Reports that the message was sent to the members and `count` of them accepted it. */
 void model_broadcast(const int *members, int count, int from, const content *says);
 
 /* Returns true if any process has a mailbox limit. */
@@ -185,36 +187,37 @@ bool model_limited(void);
 
 /* Returns the reason of the cancel, as filch_ctx_cancelled() does. */
 filch_err model_cancelled(const heritage *h);
-/* A scope is cancelled. */
+/* Reports that a scope was cancelled. */
 void model_cancel_scope(int scope, filch_err reason);
 
-/* A yield with the next tag was accepted. */
+/* model_next_tag() returns the tag for the next yield. model_asked() reports that the yield was accepted,
+ * model_asked_send() what it sends. */
 uint64_t  model_next_tag(errand what);
 question *model_asked(errand what, uint64_t tag);
 void      model_asked_send(question *q, int to, filch_err otherwise, const content *says);
 
-/* The handlers of relations, which the model cannot observe, have been called up to this question: yields are
- * dispatched in order. */
+/* Reports that the handlers of relations were called up to question `until`. The model cannot observe these handlers;
+ * it knows that yields are dispatched in order. */
 void model_ties_done(int until);
 
-/* filch_complete returned `err`. */
+/* Reports that filch_complete returned `err`. */
 void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
-/* A step begins with these events, and ends. */
+/* Report that a step begins with these events, and that a step ends. */
 void model_step_begin(life *l, const filch_event *events, size_t count);
 void model_step_end(life *l, filch_err err, rest status);
 
-/* An instance is closed; a process has ended. */
+/* Report that an instance was closed, and that a process has ended. */
 void model_closed(uint32_t instance, life *l);
 void model_exit(life *l, filch_err error, const filch_data *result);
 
-/* No process is ready, as of `since_ns`: everything due must have happened. */
+/* Reports that no process is ready since `since_ns`. Checks that everything due has happened. */
 void model_calm(uint64_t since_ns);
 
-/* filch_inspect said. */
+/* Checks what filch_inspect reported about a life. */
 void model_inspected(int index, const filch_info *info);
 
-/* All processes have ended, the scheduler can still be inspected. */
+/* Checks the totals after all processes have ended, while the scheduler can still be inspected. */
 void model_over(void);
 
 #endif

@@ -19,27 +19,27 @@ enum { PARCEL_MAX = 1024 };
 typedef struct parcel {
     content    says;
     filch_data data;
-    void      *moved; /* owned by the program until a call takes it */
+    void      *moved; /* block for filch_move, owned by the program until a call takes it */
     char       room[PARCEL_MAX + 1];
 } parcel;
 
 typedef struct parcel_books {
-    uint64_t moved, freed;   /* blocks passed by filch_move, and freed */
-    uint64_t shared, unshared; /* by filch_share */
+    uint64_t moved, freed;   /* number of blocks passed by filch_move, and of those freed */
+    uint64_t shared, unshared; /* number of payloads shared by filch_share, and of those released */
 } parcel_books;
 
 extern parcel_books parcels;
 
-/* Makes a payload of the form that the input chooses. `seed` makes it different from others. */
+/* Makes a payload of the form that the input chooses. `seed` makes its content different from earlier ones. */
 void parcel_pack(parcel *p, fuzz_bytes *in, uint64_t seed);
 
-/* Returns true if its content differs from all others that were made. */
+/* Returns true if the content is different from every other payload that was made. */
 bool parcel_is_unique(const parcel *p);
 
-/* Called after a call that got it: `took` says whether the call returned FILCH_OK. */
+/* Must be called after a call that got the payload. `took`: the call returned FILCH_OK. */
 void parcel_sent(parcel *p, bool took);
 
-/* Makes a shared payload of the given content. Returns false without memory. */
+/* Makes a shared payload of the given content. Returns false if there is no memory. */
 bool parcel_share(content says, filch_data *out);
 
 bool parcel_is(const content *says, const filch_data *data);

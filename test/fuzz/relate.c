@@ -43,7 +43,7 @@ typedef struct somebody {
     filch_err fault;
 } somebody;
 
-/* Chooses a pid; inside a step with `self` usually that of the process itself. */
+/* Chooses a pid. Inside a step, `self` makes the pid of the stepped process likely. */
 static somebody choose(fuzz_bytes *in, bool self)
 {
     somebody  who;
@@ -59,13 +59,13 @@ static somebody choose(fuzz_bytes *in, bool self)
     return who;
 }
 
-/* Returns the error of a call about both. */
+/* Returns the error that a call about both processes must return. */
 static filch_err fault_of_two(const somebody *a, const somebody *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
-    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* the policy is not asked about
-                                                                                     * an invalid pid */
+    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* the policy is not called for an
+                                                                                     * invalid pid */
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -93,7 +93,7 @@ static void monitor(fuzz_bytes *in)
     relations_monitored(watcher.life, target.life, target.pid, tag, ref);
 }
 
-/* With the right number, an old one, that of another process, or none. */
+/* Calls filch_unmonitor() with the right number, an old one, the number of another process, or none. */
 static void unmonitor(fuzz_bytes *in)
 {
     uint8_t  choice = fuzz_byte(in);
@@ -131,7 +131,7 @@ static void untie(fuzz_bytes *in)
     bond     *link = a.lives && b.lives ? relations_find(BOND_LINK, a.life, b.life) : NULL;
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
-        /* Two arguments may be wrong; the order of the checks is reversed here. */
+        /* Both pids may be wrong. This call gets them in reversed order, so either error may be returned. */
         MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
         return;
     }
@@ -248,7 +248,8 @@ static void leave(fuzz_bytes *in, bool member)
     MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
 }
 
-/* Sends to every member, in order. Not if the model cannot know which members accept it. */
+/* Sends to every member of a group, in order. Does nothing if the model cannot know which members accept the
+ * message. */
 static void broadcast(fuzz_bytes *in, parcel *p)
 {
     int       group = (int)fuzz_below(in, GROUPS), taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
@@ -302,7 +303,7 @@ static filch_err ask(filch_out *out, const wish *w, uint64_t tag)
     }
 }
 
-/* Returns the number of a known monitor of its own, or an unused number. */
+/* Returns the number of a known monitor of the stepped process, or an unused number. */
 static uint64_t choose_ref(fuzz_bytes *in)
 {
     uint8_t     choice = fuzz_byte(in);

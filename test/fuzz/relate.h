@@ -4,20 +4,22 @@
 
 #include "fuzz/model.h"
 
-/* Chooses any pid. Returns its life, or NOBODY with the result of a message to it in *otherwise. */
+/* Chooses any pid. Returns its life, or NOBODY; then *otherwise is the result of a message to that pid. */
 int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise);
 
 /* Returns 0, or a time span up to FILCH_FOREVER. */
 uint64_t choose_span(fuzz_bytes *in);
 
-/* Makes one call about relations and checks it. `out` is that of the step, or NULL outside. */
+/* Makes one call about relations and checks its result. `out` belongs to the current step; NULL outside of a step. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
-/* Send to a group at once; and to a group or a name by a yield. Both take the parcel as a call does. */
+/* broadcast_something() sends to a group by a call, yield_message() sends to a group or a name by a yield. Each takes
+ * the parcel as filch_send takes a payload. */
 void broadcast_something(fuzz_bytes *in, parcel *p);
 void yield_message(fuzz_bytes *in, filch_out *out, parcel *p);
 
-/* Makes a relation by a yield. Not while memory is short: the result would come too late for the model. */
+/* Makes a relation by a yield. Does nothing while memory is short, because the result would come too late for the
+ * model. */
 void yield_tie(fuzz_bytes *in, filch_out *out);
 
 #endif

@@ -3,23 +3,24 @@
 
 #include "fuzz/still_clock.h"
 
-/* As for timers: model.c. */
+/* Bound for the lateness of a notice; see LATE_NS in model.c. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
 /* A notice that a process will get. */
 typedef struct notice {
-    int              next; /* -1 none */
+    int              next; /* next notice of the receiver; -1: none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the ended life that it reports; NOBODY: it had ended before, or this is another kind */
+    int              ended; /* the ended life that the notice reports; NOBODY: the process had ended before, or the
+                             * notice has another kind */
     bool             any_from, after_link;
     int              group;
     uint64_t         tag;
-    filch_err        reason; /* of a cancel, and its deadline */
+    filch_err        reason; /* cancel: reason; the next field is its deadline */
     int64_t          deadline_ns;
 } notice;
 
-/* Not part of `ties`, so that it is not cleared for each input. */
+/* Outside of `ties`, so that this array is not cleared for each input. */
 static notice   notices[NOTICES];
 static uint64_t tags;
 
@@ -99,7 +100,7 @@ bool relations_waits(const life *l)
     return l->notices >= 0;
 }
 
-/* Returns the first LINK_DOWN, or NULL. */
+/* Returns the first LINK_DOWN notice of the process, or NULL. */
 static const notice *first_down(const life *l)
 {
     for (int i = l->notices; i >= 0; i = notices[i].next) {
@@ -113,7 +114,7 @@ bool relations_down(const life *l)
     return !l->traps && first_down(l) != NULL;
 }
 
-/* Returns true if the event matches `n`. */
+/* Returns true if the event is the notice `n`. */
 static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
@@ -261,7 +262,7 @@ void relations_watched(int group, int who, uint64_t tag)
     ties.watchers[group][ties.watcher_count[group]++] = who;
 }
 
-/* Removes the newest entry of `who`: the header does not specify which one. */
+/* Removes the newest entry of `who` from a list. The header does not specify which entry is removed. */
 static bool take_out(int *list, uint64_t *tags_too, int *count, int who)
 {
     for (int i = *count - 1; i >= 0; i--) {
@@ -331,7 +332,7 @@ bool relations_is_list(const question *q, const filch_data *data)
     return filch_size(data) % sizeof(filch_pid) == 0 && sum == q->number;
 }
 
-/* Commands about one process. */
+/* Predicts the result of a yield about one process. */
 static filch_err yielded_one(const question *q)
 {
     int       to = model_find(q->about);
@@ -357,7 +358,7 @@ static filch_err yielded_message(question *q)
     const int *to = q->tie == FILCH_CMD_BROADCAST ? ties.members[q->name] : &ties.owner[q->name];
     int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NOBODY;
     if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
-    q->number = (uint64_t)count; /* no process has a limit */
+    q->number = (uint64_t)count; /* exact, because no process has a mailbox limit */
     model_broadcast(to, count, q->life, &q->says);
     return FILCH_OK;
 }
@@ -372,7 +373,8 @@ static filch_err yielded_birth(question *q)
     bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
     bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
     MUST(now.closing || full || taken, "a birth that was to be");
-    if (taken && full) q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two */
+    if (taken && full) q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
+                                                     * returned */
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
@@ -417,9 +419,9 @@ void relations_ref(uint64_t tag, uint64_t ref)
     }
 }
 
-/* ---- ends ---- */
+/* ---- ends of processes ---- */
 
-/* Returns the error that caused it if known, otherwise 0. */
+/* Returns the error with which the process reported by `down` ended, FILCH_OK if the model does not know it. */
 static filch_err root_of(const notice *down)
 {
     if (down->ended == NOBODY) return FILCH_EDEAD;
@@ -496,7 +498,7 @@ void relations_ended(life *l)
     }
 }
 
-/* ---- quiet ---- */
+/* ---- checks when no process is ready ---- */
 
 static void check_group(int group)
 {

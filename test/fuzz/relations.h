@@ -13,14 +13,14 @@ typedef struct bond {
     bond_kind kind;
     bool      live;
     bool      after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
-    int       a, b;       /* lives. A monitor: a monitors b */
+    int       a, b;       /* lives; in a monitor, a monitors b */
     uint64_t  tag, ref;
 } bond;
 
 typedef struct relations {
     bond bonds[BONDS];
     int  bond_count, bonds_live;
-    int  owner[NAMES]; /* of a name, or none */
+    int  owner[NAMES]; /* owner of each name, or NOBODY */
     int  members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
     int  watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
     uint64_t watch_tags[GROUPS][WATCHERS + ASKED];
@@ -40,13 +40,13 @@ bool relations_have_room(void);
 /* Returns a new tag for a monitor. */
 uint64_t relations_next_tag(void);
 
-/* Returns true for a call from outside while the scheduler is closed. */
+/* Returns true if calls from outside must fail because the scheduler is closed. */
 bool relations_closed(void);
 
-/* Returns the result of a call about this pid if nothing else is wrong. */
+/* Returns the result that a call about this pid must have if nothing else is wrong. */
 filch_err relations_fault(filch_pid pid);
 
-/* These calls were accepted. */
+/* Each of these reports one accepted call. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
 void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns); /* filch_cancel_with */
@@ -54,33 +54,35 @@ void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int na
 void relations_joined(int group, int who);
 void relations_watched(int group, int who, uint64_t tag);
 
-/* A yield of these was dispatched, and there was memory for it. Returns the result it must get. */
+/* Reports that a yield of one of these calls was dispatched while there was memory. Returns the result the yield must
+ * get. */
 filch_err relations_yielded(question *q);
 /* Returns true if `data` lists the members as predicted. */
 bool relations_is_list(const question *q, const filch_data *data);
-/* Records the number in the completion of a monitor by yield. */
+/* Records the ref with which a monitor by yield was completed. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
 /* Returns the live relation of this kind between the two, or NULL. */
 bond *relations_find(bond_kind kind, int a, int b);
 void  relations_untied(bond *b);
 
-/* Returns false if it is not a member. */
+/* Record that `who` left the group, or no longer watches it. Return false if `who` was not in the list. */
 bool relations_left(int group, int who);
 bool relations_unwatched(int group, int who);
 
-/* A step gets a notice, or a cancel with a reason. */
+/* Reports that a step gets a notice, or a cancel with a reason. */
 void relations_read(life *l, const filch_event *event);
 
-/* Return true if it waits for notices, or for its end because a linked process has failed. */
+/* relations_waits() returns true if the process waits for notices, relations_down() if it will end because a linked
+ * process has failed. */
 bool relations_waits(const life *l);
 bool relations_down(const life *l);
 
-/* A process is about to be reaped: records what may have been the cause, if not its own status. */
+/* Records what may have caused the end of a process, other than its own status. Called before the process is reaped. */
 void relations_causes(life *l);
-/* The process has ended: adds the notices of all processes with relations to it. */
+/* Reports the end of a process: adds the notices of all processes with relations to it. */
 void relations_ended(life *l);
-/* A notice of its end was delivered with these fields. */
+/* Reports that a notice of the end of `l` was delivered with these fields. */
 void relations_end_told(life *l, filch_err error, const filch_data *result);
 
 /* Checks that all notices were delivered, and names and groups match the model. */

@@ -21,7 +21,7 @@ static uint8_t  input[INPUT_MAX];
 static size_t   input_size;
 static uint64_t files, made;
 
-/* The sanitizers, if linked, call it before they end the program. */
+/* Provided by the sanitizers, if linked: they call `callback` before they end the program. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void leave_input(void)
@@ -47,7 +47,7 @@ static void catch_ends(void)
     size_t           count = sizeof ends / sizeof ends[0];
     if (__sanitizer_set_death_callback != NULL) {
         __sanitizer_set_death_callback(leave_input);
-        count -= 2; /* the sanitizers report a bad address themselves */
+        count -= 2; /* the sanitizers report SIGSEGV and SIGBUS themselves */
     }
     for (size_t i = 0; i < count; i++) signal(ends[i], on_end);
 }
@@ -70,7 +70,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* In the order of their names, because the order of a folder's entries is arbitrary. */
+/* Runs the files in the order of their names, because the order of a folder's entries is arbitrary. */
 static void run_folder(const char *path)
 {
     DIR *folder = opendir(path);
@@ -98,7 +98,7 @@ static void run(const char *path)
     else run_file(path);
 }
 
-/* Half of them with any bytes; half with few different bytes, so that operations repeat. */
+/* Runs random inputs: half of them with any bytes, half with few different bytes, so that operations repeat. */
 static void run_random(uint64_t seed)
 {
     fli_prng prng;

@@ -1,8 +1,8 @@
 /* still_clock.c - a replacement of port/clock.c: a clock that only the program advances. Every read advances it by
- * STEP_NS, so that loops that wait for it end. With it a run does not depend on the machine.
+ * STEP_NS, so that loops that wait for it end. With this clock a run does not depend on the machine.
  *
- * It begins at zero, in the distant past of the system's clock. A wait for one of its times by the system's clock (only
- * filch_sched_stop does that) ends at once.
+ * The clock starts at zero, in the distant past of the system's clock. filch_sched_stop waits for one of these times by
+ * the system's clock; that wait ends at once.
  */
 #include "fuzz/still_clock.h"
 
