@@ -68,8 +68,8 @@ static void add_traceback(fli_lua_bytes *text, lua_State *L)
     }
 }
 
-/* Calls tostring, or uses what a table says about itself by __tostring or __name. Runs in a protected call; the
- * error is at index 1. */
+/* Pushes the text of the error at index 1: the string in its field `message` if the error is a table without
+ * __tostring, otherwise the result of luaL_tolstring(). Runs in a protected call. */
 static int say(lua_State *L)
 {
     if (luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL && lua_istable(L, 1)) {
@@ -82,7 +82,7 @@ static int say(lua_State *L)
     return 1;
 }
 
-/* Appends the text of the error on top of L's stack. L can be used again afterwards. */
+/* Appends the text of the error on top of L's stack to `text`. */
 static void add_error(fli_lua_bytes *text, lua_State *L)
 {
     size_t      size;
@@ -105,14 +105,16 @@ static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 
-/* Ends the process after an error that cannot be caught: process.exit was called, or upgraded code takes over. */
+/* Ends the process after an error that cannot be caught, because process.exit was called or upgraded code takes
+ * over. */
 static filch_err end_exit(fli_lua_proc *p)
 {
     return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
 }
 
-/* Runs pending __close handlers and makes the text of the error, both under the budget: the watchdog finds L. If the
- * budget is spent, no Lua code runs: the hook that raised the error may have left L without hooks. */
+/* Runs the pending __close handlers of L and then makes the text of the error. Both run under the budget: p->running is
+ * set so that the watchdog finds L. If the budget is spent, no Lua code runs, because the hook that raised the error
+ * may have left L without hooks. */
 static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
 {
     p->no_yield++;
@@ -164,8 +166,8 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     fli_lua_bytes words;
     fli_lua_bytes_init(&words, TEXT_MAX);
     filch_err error = fli_lua_error_words(p, task->L, status, &words);
-    /* A process that called process.exit and then loops in a __close handler has failed; a process replaced by
-     * upgraded code has not. */
+    /* If a __close handler spends the budget after process.exit(), the process has failed. If that happens after
+     * process.upgrade(), the upgrade still takes place. */
     bool      ended = p->exiting && (!p->runaway || p->next != NULL);
     filch_err err = ended ? end_exit(p) : fail(p, error, words.at, words.size);
     fli_lua_bytes_fini(&words);

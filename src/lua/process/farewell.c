@@ -1,9 +1,9 @@
-/* farewell.c - delivers the cancel of a stop after the messages, also after those that the process has kept.
+/* farewell.c - delivers the cancel of a stop after all messages that arrived before the cancel.
  *
- * The scheduler delivers messages before the cancel. But a Lua process keeps messages that it was given and has not
- * received yet, so up to a batch of messages may still be kept when the cancel comes. The cancel is raised when that
- * many messages have been received, or when the main task waits for a message and none of the kept ones matches, or
- * after PATIENCE_NS.
+ * The scheduler delivers messages before the cancel. But a Lua process keeps delivered messages until process.receive
+ * takes them, so up to a batch of messages may still be kept when the cancel comes. The cancel is raised when that many
+ * messages have been taken, or when the main task waits for a message and none of the kept ones matches, or after
+ * PATIENCE_NS.
  */
 #include "lua/process/proc.h"
 
@@ -19,7 +19,7 @@ static uint32_t count_kept(const fli_lua_proc *p)
 
 bool fli_lua_farewell_begin(fli_lua_proc *p)
 {
-    /* The main task waits for a message: it has looked at the kept messages, and none of them matches. */
+    /* If the main task waits for a message, it has compared all kept messages, and none of them matches. */
     if (!filch_sched_stopping(p->sched) || p->main.inbox || p->main.cancelled) return false;
     uint32_t count = count_kept(p);
     if (count == 0 || fli_lua_rarely(p) == NULL) return false;

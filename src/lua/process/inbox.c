@@ -1,8 +1,8 @@
-/* inbox.c - the messages of a Lua process: those of the events of this step, which are lent, and older ones that were
- * kept.
+/* inbox.c - the messages of a Lua process: the messages among the events of this step, which are valid during the step
+ * only, and kept messages of earlier steps.
  *
- * INVARIANT  messages are taken, kept or answered in the order of the events: those before event_at are finished. All
- * kept messages are older than all others.
+ * INVARIANT  messages are taken, kept or answered in the order of the events: the events before event_at are finished.
+ * Every kept message is older than every message at or after event_at.
  */
 #include <string.h>
 
@@ -130,7 +130,7 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
         saved->next = NULL;
         *to->saved_end = saved;
         to->saved_end = &saved->next;
-        from->saved = old->next; /* its memory is freed with the rest of the heap */
+        from->saved = old->next; /* the memory of `old` is freed with the rest of the old heap */
     }
     from->saved_end = &from->saved;
     return FILCH_OK;

@@ -1,12 +1,10 @@
 /* proc.c - a Lua process as the scheduler sees it: init, step, close. See proc.h.
  *
- * A step does, in this order:
- *   1. completions and notices wake the tasks that wait for them; messages stay in the events until a task asks for
- * them
- *   2. ready tasks are resumed, one after the other, until none is ready or one has been interrupted
- *   3. messages that no task took are kept, because the events are only lent
- *   4. if a deadline is nearer than the outstanding sleeps, another sleep is yielded
- *   5. the status: continue if a task is ready, idle if one waits for a message, wait if all wait for completions
+ * A step does, in this order: 1. completions and notices wake the tasks that wait for them; messages stay in the events
+ * until a task asks for them 2. ready tasks are resumed, one after the other, until none is ready or one has been
+ * interrupted 3. messages that no task took are kept, because the events are valid during the step only 4. if a
+ * deadline is nearer than the outstanding sleeps, another sleep is yielded 5. the status: continue if a task is ready,
+ * idle if one waits for a message, wait if all wait for completions
  */
 #include "lua/process/proc.h"
 
@@ -31,7 +29,8 @@ static int return_all(lua_State *L, int status, lua_KContext ctx)
     return lua_gettop(L);
 }
 
-/* Continues when the chunk has returned: calls the function of that name in the table that it returned. */
+/* Continues run_method() when the chunk has returned: calls the function `name` (upvalue 1) of the table that the chunk
+ * returned. */
 static int call_method(lua_State *L, int status, lua_KContext nargs)
 {
     (void)status;
@@ -90,8 +89,8 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
     return true;
 }
 
-/* Pushes the arguments of the main task, and before them its function if that is not the function of the code.
- * Stack: the function of the code at 1, `start` at 2. */
+/* Prepares the stack of the main task: the function of the code (with start->method: run_method() first), then the
+ * arguments. Called with the function of the code at 1 and `start` at 2. */
 static int push_main_task(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);
@@ -107,7 +106,8 @@ static int push_main_task(lua_State *L)
     return lua_gettop(L);
 }
 
-/* Called with the function of the code on the stack of a new state; leaves what the main task starts with. */
+/* Called with the function of the code on the stack of a new state. Leaves the first function of the main task and its
+ * arguments there. */
 static int push_beginning(lua_State *L, const fli_lua_start *start)
 {
     bool by_name = start->old != NULL && start->method != NULL;
@@ -118,7 +118,8 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
     return lua_pcall(L, 2, LUA_MULTRET, 0);
 }
 
-/* Returns the seed of the process. A restarted process must not draw the same numbers as the failed one. */
+/* Returns the seed of the process. A process restarted by its supervisor must not draw the same random numbers as the
+ * failed one, so its seed also depends on its pid. */
 static uint64_t seed_of(const fli_lua_start *start, filch_pid self)
 {
     return start->again ? fli_prng_mix(start->seed ^ self.serial) : start->seed;
@@ -139,7 +140,8 @@ static void set_fields(fli_lua_proc *p, const fli_lua_start *start, filch_sched 
     p->file = start->origin.file;
 }
 
-/* Starts upgraded code: its values are read, and its file is run, inside the step of the old process. */
+/* Starts upgraded code inside the step of the old process: reads the values that were handed over, and runs the
+ * file. */
 static int begin_inside(fli_lua_proc *p, const fli_lua_start *start)
 {
     fli_lua_preempt_count(p);
@@ -163,11 +165,11 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     return p;
 }
 
-/* Writes why a start failed. The error is on top of p's stack, unless memory has run out. */
+/* Writes the reason of a failed start to start->text. The error is on top of p's stack, unless memory has run out. */
 static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
-    /* The text differs from Lua's own "not enough memory": an error with exactly that text is taken for missing
-     * memory, and cannot be caught. */
+    /* The text differs from Lua's own "not enough memory", because Filch takes an error with exactly that text for
+     * missing memory, and such an error cannot be caught. */
     if (status == LUA_ERRMEM) {
         bool   total = p == NULL || p->heap.over_total;
         size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
@@ -233,7 +235,7 @@ void fli_lua_close(void *self)
 
 /* ---- stepping ----------------------------------------------------------------------------------------------- */
 
-/* Handles an event that is not a message. *notice: it was added to the messages. */
+/* Handles an event that is not a message. Sets *notice if the event was added to the kept messages. */
 static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
 {
     switch (event->type) {
@@ -247,14 +249,14 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         if (event->tag == FLI_LUA_FAREWELL_TAG) return fli_lua_farewell_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
             if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))
-                return FILCH_OK; /* the mailbox has taken the request */
+                return FILCH_OK; /* the request is in the mailbox; the task still waits for the reply */
             (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
             return FILCH_OK;
         }
         fli_lua_alarms_ring(p);
         return event->error; /* a sleep failed for lack of memory: no other event would wake the process */
     case FILCH_EVENT_EXIT:
-        /* A monitor that belongs to one call: its exit event goes to that call only. */
+        /* A tag means that the monitor belongs to one call: the exit event goes to that call only. */
         if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
         break;
     default: break;
@@ -288,7 +290,7 @@ static fli_lua_task *next_ready(fli_lua_proc *p)
     return task;
 }
 
-/* Resumes one task. *over: the process has ended, with the returned error. */
+/* Resumes one task. Sets *over if the process has ended; then returns the error code of its end. */
 static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
 {
     int results = 0, nargs = task->nargs;
@@ -313,7 +315,8 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
 }
 
-/* Ends the process when memory runs out outside of its tasks: there is no place in the program to name. */
+/* Ends the process when memory runs out outside of its tasks. The error names no place in the program, because no Lua
+ * code was running. */
 static filch_err end_without_memory(fli_lua_proc *p)
 {
     return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages, or to wait"));
@@ -342,11 +345,11 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
-        /* A task with a function in C executes no Lua instruction, so no hook reports that the slice is over. */
+        /* A task that runs a C function executes no Lua instruction, so no hook reports that the slice is over. */
         paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
     fli_lua_preempt_end(p, before);
-    if (paused) (void)fli_lua_now(p); /* so that the worker notices how late it is */
+    if (paused) (void)fli_lua_now(p); /* reads the clock so that the worker notices how late it is */
     if (p->rare != NULL) fli_lua_long_forget(p);
     if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
     p->out = NULL;

@@ -1,8 +1,8 @@
 /* proc.h - one Lua process: its state, its tasks, and what they wait for.
  *
- * A process is one lua_State and one or more *tasks*: the main task, which is the main thread of the state, and those
- * started with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields; the step
- * continues with another ready task, and returns when there is none.
+ * A process is one lua_State and one or more *tasks*: the main task, which is the main thread of the state, and the
+ * tasks started with task.spawn, each a coroutine. A call that has to wait parks its task (fli_lua_park) and yields;
+ * the step continues with another ready task, and returns when there is none.
  *
  * A task that was woken checks again whether the thing it waited for has happened: a wake-up is only a hint. The check
  * and the parking are done by C code without an interruption in between, so no wake-up is lost:
@@ -36,39 +36,40 @@ typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING
 
 struct fli_lua_saved;
 
-/* Waits in the order of their arrival: waits.h. */
+/* List of waits (fli_lua_entry) in the order of their arrival: waits.h. */
 typedef struct fli_lua_queue {
     struct fli_lua_entry *first, *last;
 } fli_lua_queue;
 
-/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: waking it removes both, however its wait
- * ends. */
+/* INVARIANT  a task has an alarm, and `inbox` set, only while it is PARKED: fli_lua_wake() removes both, however the
+ * wait ends. */
 typedef struct fli_lua_task {
     lua_State           *L;
     struct fli_lua_task *next, *prev; /* list of all tasks of the process except the main task */
     struct fli_lua_task *next_ready;
     uint8_t              state;         /* fli_lua_task_state */
     bool                 inbox;         /* parked until a message arrives */
-    bool                 late;          /* its deadline has passed */
+    bool                 late;          /* the deadline of the task has passed */
     bool                 answered;      /* `answer` and `error` are set */
     bool                 refused;       /* the answer is the text of a refusal */
-    bool                 asks;          /* it waits for a reply, not for the end of a process */
+    bool                 asks;          /* the task waits for a reply, not for the end of a process */
     bool                 cancelled;     /* a cancel is pending and has not been raised */
     bool                 cancel_asked;  /* a cancel was requested at some time */
-    bool                 ended, failed; /* its results are there; `failed`: they are an error */
-    bool                 awaited;       /* another task waits or waited for its end, and gets its error */
-    int                  nargs;         /* number of values on its stack that it starts with */
+    bool                 ended, failed; /* ended: the results are there; failed: the results are an error */
+    bool                 awaited;       /* another task waits or waited for the end of this task, and gets its error */
+    int                  nargs;         /* number of values on the task's stack that it starts with */
     int                  result_count;
     filch_err            error;
     uint32_t             alarm;    /* position in the heap of alarms, from 1; 0: none */
-    uint64_t             alarm_ns; /* its deadline */
-    uint64_t             awaits;   /* tag of the yield or request that it waits for; 0: none */
+    uint64_t             alarm_ns; /* deadline of the task */
+    uint64_t             awaits;   /* tag of the yield or request that the task waits for; 0: none */
     uint64_t             ref;      /* monitor that belongs to `awaits`; 0: none */
-    filch_data           answer;   /* a kept reference */
-    fli_lua_queue        waiters;  /* waits for the end of this task */
+    filch_data           answer;   /* answer to `awaits`; the task owns one reference */
+    fli_lua_queue        waiters;  /* tasks that wait for the end of this task */
 } fli_lua_task;
 
-/* A message that no task has taken so far. Notices (a monitored process has ended) are kept in the same list. */
+/* A message that no task has taken so far. Notices, such as the end of a monitored process, are kept in the same
+ * list. */
 typedef struct fli_lua_saved {
     struct fli_lua_saved *next;
     filch_pid             from;
@@ -81,23 +82,23 @@ typedef struct fli_lua_saved {
 /* Why lua_resume returned. */
 typedef enum fli_lua_why { FLI_LUA_BY_USER, FLI_LUA_BY_PARK, FLI_LUA_BY_PAUSE } fli_lua_why;
 
-/* Fields that most processes never need, so that a process that waits for its first message is small. */
+/* Fields that most processes never need. They are allocated on first use, so that a process that waits for its first
+ * message is small. */
 typedef struct fli_lua_rare {
-    filch_data           result; /* result of process.exit, a kept reference */
+    filch_data           result; /* result of process.exit; the process owns one reference */
     struct fli_lua_job  *jobs;   /* jobs of work.run that the process waits for */
     struct fli_lua_job  *job;    /* set if this is a job on the work pool instead of a process */
     struct fli_lua_blob *blobs;  /* all blobs of the process */
     struct fli_lua_long *longs;  /* cache of long strings of this step: blob.h */
     uint64_t             random[4];
-    uint32_t farewell; /* kept messages to be received before the cancel of a stop is raised; 0: the cancel is not held
-                          back */
+    uint32_t farewell; /* kept messages to be received before the cancel of a stop is raised; 0: no cancel is delayed */
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
     struct filch_lua_code *code;
-    struct fli_lua_file   *file; /* the file it was started from by name; NULL: started from a function or from C */
+    struct fli_lua_file   *file; /* file that the process was started from by name; NULL: a function, or C */
     filch_sched           *sched;
     filch_pid              self;
     lua_State             *L;     /* thread of the main task */
@@ -113,7 +114,7 @@ typedef struct fli_lua_proc {
     FLI_ATOMIC(lua_State *) running;
     struct fli_lua_runner *runner; /* runner of this thread; NULL: the watchdog does not see the step */
     union {
-        uint64_t unyielding; /* in a simulation: hooks that could not yield */
+        uint64_t unyielding; /* in a simulation: number of hooks that could not yield */
         uint64_t
             began_ns; /* time of the first hook in this step, with a counting hook outside simulations; 0: none yet */
     } counted;
@@ -123,15 +124,15 @@ typedef struct fli_lua_proc {
     const char *spent;    /* text that says why the budget is spent; NULL: it is not */
     const void *stack;    /* address on the C stack where this step began; NULL: none yet */
     lua_State  *closing;  /* the coroutine that runs its __close handlers; NULL: none */
-    uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: it was not */
+    uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: never */
 
-    bool out_of_memory, exiting; /* errors that must not be caught */
+    bool out_of_memory, exiting; /* both mark errors that must not be caught */
     bool handing_over; /* the values being read come from the replaced process: streams and requests are allowed */
-    bool outdated;     /* has got the message that a file it uses has changed */
-    bool subscribed;   /* wants that message: see files.h */
-    bool runaway;      /* the budget is spent: final, see budget.h */
+    bool outdated;     /* the process has got the message that a file it uses has changed */
+    bool subscribed;   /* the process wants the message that sets `outdated`: see files.h */
+    bool runaway;      /* the budget is spent; never reset, see budget.h */
     bool random_ready, simulated;
-    bool wants_long; /* rare->longs would have been useful in this step */
+    bool wants_long; /* rare->longs (not allocated so far) would have been useful in this step */
 
     fli_lua_task          main;
     fli_lua_task         *tasks;
@@ -145,15 +146,15 @@ typedef struct fli_lua_proc {
     uint32_t              inbox_tasks; /* number of tasks parked for a message */
     uint32_t              reply_tasks; /* number of tasks parked for a reply, which comes as a message */
     uint32_t              yields;      /* number of outstanding yields */
-    struct fli_lua_known *known;       /* functions that it has started: code.h */
-    fli_lua_rare         *rare;        /* NULL: none of these fields was needed so far */
+    struct fli_lua_known *known;       /* functions that the process has started: code.h */
+    fli_lua_rare         *rare;        /* NULL: none of the rare fields was needed so far */
     uint64_t              seed;
-    struct fli_lua_used  *used;                               /* files that it has code from; under the host's lock */
+    struct fli_lua_used  *used;                               /* files with code of it; under the host's lock */
     struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
-    struct fli_lua_proc  *next; /* the process that replaces it; set together with `exiting` */
+    struct fli_lua_proc  *next; /* the process that replaces this one; set together with `exiting` */
 } fli_lua_proc;
 
-/* Returns p->rare, which is created if needed. Returns NULL if memory is short. */
+/* Returns p->rare, and allocates it if needed. Returns NULL if memory is short. */
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
 
 /* Returns the job if `p` is a job, NULL if it is a process. */
@@ -168,9 +169,9 @@ static inline fli_lua_proc *fli_lua_self(lua_State *L)
     return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
 }
 
-/* Returns true for a coroutine inside which a task waits, and for a task's own coroutine until the task ends. Lua
- * may consider it suspended, but only the task may resume it, and no code may close it. The main task has no flag of
- * its own: new coroutines would inherit a copy of it. */
+/* Returns true for a coroutine inside which a task waits, and for a task's own coroutine until the task ends. Lua may
+ * consider such a coroutine suspended, but only the task may resume it, and no code may close it. The main task has no
+ * flag of its own, because new coroutines would inherit a copy of that flag. */
 static inline bool fli_lua_is_away(lua_State *L)
 {
     return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0 || L == fli_lua_self(L)->L;
@@ -185,7 +186,7 @@ static inline void fli_lua_set_away(lua_State *L, bool away)
 /* Returns the process that runs a step. Raises an error outside of a step, for example in the top level of a module
  * that runs in a job. */
 fli_lua_proc *fli_lua_need_process(lua_State *L);
-/* Returns the process or the job that L belongs to: for calls that a job may make too. */
+/* Returns the process or the job that L belongs to, for calls that are allowed in a job too. */
 fli_lua_proc *fli_lua_for(lua_State *L);
 
 uint64_t fli_lua_now(const fli_lua_proc *p);
@@ -211,57 +212,58 @@ void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 /* Returns true if Lua can yield here. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
-/* Does what fli_lua_wait_begin() does, for a call that may not have to wait: Lua need not be able to yield here. */
+/* Does what fli_lua_wait_begin() does, for a call that often returns without waiting: raises no error where Lua cannot
+ * yield. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* ---- farewell.c ---- */
 
-/* Holds back the cancel of a stop while there are kept messages that arrived before it. Returns false if the cancel
- * is due at once. */
+/* Delays the cancel of a stop while there are kept messages that arrived before the cancel. Returns false if the cancel
+ * must be raised at once. */
 bool fli_lua_farewell_begin(fli_lua_proc *p);
 /* To be called when a kept message has been received. */
 void fli_lua_farewell_read(fli_lua_proc *p);
-/* Cancels the main task now, if its cancel was held back. */
+/* Cancels the main task now, if its cancel was delayed. */
 void fli_lua_farewell_end(fli_lua_proc *p);
 
 /* Raises "cancelled" if a cancel is pending. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 
-/* A task started by the program has ended, and may be collected: task.c. */
+/* Called when a task other than the main task has ended: from now on the garbage collector may free it. See task.c. */
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
 
-/* Wakes the tasks that have passed their deadline. */
+/* Wakes the tasks whose deadline has passed. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
 /* Yields a sleep if the nearest deadline needs one. */
 filch_err fli_lua_alarms_set(fli_lua_proc *p);
 
-/* Completes the wait for `tag`: wakes its task, and keeps a reference to `data`. Returns false if no task waits for
- * `tag`. */
+/* Completes the wait for `tag`: wakes the task that waits, and keeps a reference to `data`. Returns false if no task
+ * waits for `tag`. */
 bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch_err error, bool refused);
 /* Returns true if a task waits for the reply to request `tag`. */
 bool fli_lua_asks(fli_lua_proc *p, uint64_t tag);
-/* Handles the end of a process that was monitored for the call with `tag`. Returns false if no task waits for it. */
+/* Handles the end of a process that was monitored for the call with `tag`. Returns false if no task waits for `tag`. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event);
 
 /* ---- inbox.c ------------------------------------------------------------------------------------------------- */
 
-/* The oldest message that no task has taken, valid until the next call. fli_lua_inbox_peek() returns false if there
- * is none. */
+/* The oldest message that no task has taken, valid until the next call of an inbox function. fli_lua_inbox_peek()
+ * returns false if there is none. */
 typedef struct fli_lua_message {
     const filch_data *data;
     filch_pid         from;
     int32_t           type;
     filch_err         error;
-    filch_stream      stream; /* taken over already; id 0: none */
+    filch_stream      stream; /* stream in the message, already owned by this process; id 0: none */
 } fli_lua_message;
 bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message);
 /* Adds a notice to the kept messages. */
 filch_err fli_lua_inbox_notice(fli_lua_proc *p, const filch_event *event);
-/* Removes the message that was returned last. */
+/* Removes the message that fli_lua_inbox_peek() returned last. */
 void fli_lua_inbox_take(fli_lua_proc *p);
-/* The place of a message in the list of kept ones, for a search that begins at &p->saved. */
+/* The place of a message in the list of kept messages, for a search that begins at &p->saved. */
 typedef fli_lua_saved **fli_lua_place;
-/* Moves the next new message to the kept ones, so that it can be compared there. Returns false if there is none or
- * memory is short (*err is then set). */
+/* Moves the next new message to the kept messages, so that a pattern can be compared with it there. Returns false if
+ * there is no new message or memory is short (*err is then set). */
 bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err);
 /* Removes the kept message at `place`. */
 void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
@@ -269,7 +271,7 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
 filch_err fli_lua_inbox_answers(fli_lua_proc *p);
 /* Keeps all messages that are left in the events. */
 filch_err fli_lua_inbox_end(fli_lua_proc *p);
-/* Moves all kept messages to another process, which has none so far. */
+/* Moves all kept messages of `from` to `to`, which must have none. */
 filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- ending.c ------------------------------------------------------------------------------------------------ */
@@ -278,46 +280,48 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
 /* Ends the process: a task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
-/* Writes the text of the error with its traceback, and returns the error code. L has been reset. */
+/* Writes the text of the error with its traceback to `words`, and returns the error code. Afterwards the stack of L is
+ * reset. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);
 
 /* ---- upgrade.c ----------------------------------------------------------------------------------------------- */
 
-/* Pushes what the main task of the new process starts with, from the function and `start` on its stack. Runs in a
- * protected call. */
+/* Pushes the first function of the new process's main task and its arguments. The function of the code and `start` are
+ * on the stack. Runs in a protected call. */
 int fli_lua_upgrade_begin(lua_State *L);
-/* End of the step of the old process: moves what is to stay to the new one. */
+/* Called at the end of the step of the old process: moves messages, cancel and counts to the new process. */
 filch_err fli_lua_upgrade_end(fli_lua_proc *p);
-/* Upgrades the process if there is newer code; does not return then. Called when the main task is about to wait for
- * a message. */
+/* If there is newer code, upgrades the process and does not return. Called when the main task is about to wait for a
+ * message. */
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p);
 
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
 
-/* What a spawn passes to init, by filch_ptr. */
+/* Arguments of a start: a spawn passes a pointer to this struct to init, by filch_ptr. */
 typedef struct fli_lua_start {
     struct filch_lua      *lua;
     struct filch_lua_code *code;
     const char            *method;
-    bool                   method_optional; /* the file may have no such function */
+    bool                   method_optional; /* the file need not have a function `method` */
     size_t                 memory_max;
-    fli_lua_origin         origin; /* file of the code */
-    struct fli_lua_proc   *old;    /* the process that it replaces; NULL: a new process */
-    struct fli_lua_proc   *made;   /* result, if `old` is set */
+    fli_lua_origin         origin; /* file that the code comes from */
+    struct fli_lua_proc   *old;    /* the process that the new code replaces; NULL: a new process is started */
+    struct fli_lua_proc   *made;   /* result if `old` is set: the new process */
     uint64_t               seed;
-    bool                   again; /* kept and started repeatedly, each time with another seed */
+    bool                   again; /* `start` is stored and used for several starts, each with another seed */
     const filch_data      *args;  /* arguments from C */
     size_t                 arg_count;
     const uint8_t         *bytes; /* from Lua: all upvalues except the globals, then arg_count values */
     size_t                 size;
-    const fli_lua_refs    *refs;      /* blocks that the bytes refer to */
-    bool                   functions; /* the bytes contain functions */
+    const fli_lua_refs    *refs;      /* blocks that `bytes` refers to */
+    bool                   functions; /* `bytes` contains functions */
     char                  *text;      /* buffer for the reason of a failed start; may be NULL */
     size_t                 text_size;
 } fli_lua_start;
 
-/* Creates a state for `start`, with what its main task starts with on its stack. *status is that of lua_load; if it
- * is not LUA_OK, an error message is there instead. Returns NULL if memory is too short for a state. */
+/* Creates a state for `start`, with the first function of its main task and the arguments on the stack. *status is the
+ * status of lua_load; if it is not LUA_OK, an error message is on the stack instead. Returns NULL if memory is too
+ * short for a state. */
 fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status);
 
 /* Functions of the filch_type; `self` holds one pointer. */
@@ -337,28 +341,30 @@ int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 int fli_lua_xpcall(lua_State *L);
 /* Takes the oldest message, if there is one, and pushes it and its sender. Calls no function of the program. */
 bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p);
-/* Pushes the text for a failed process: the text that it left, or the text of the error code. */
+/* Pushes the text for a failed process: the text in `data` if the process left one, otherwise the text of the error
+ * code. */
 void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error);
 
 /* ---- streams.c, process.c -------------------------------------------------------------------------------------- */
 
-/* Streams and requests: values that belong to a process and can be handed over to upgraded code. Each returns false
- * if the value at `index` is something else. */
+/* Streams and requests: values that belong to a process and can be handed over to upgraded code. fli_lua_to_stream()
+ * and fli_lua_to_request() return false if the value at `index` is something else. */
 bool fli_lua_to_stream(lua_State *L, int index, filch_stream *stream);
 void fli_lua_push_stream(lua_State *L, filch_stream stream);
-/* Takes over a stream that another process gave to this one. Returns false if the message is something else. */
+/* Takes ownership of a stream that another process gave to this one. Returns false if the message contains no
+ * stream. */
 bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream);
 bool fli_lua_to_request(lua_State *L, int index, filch_pid *from, uint64_t *id);
 void fli_lua_push_request(lua_State *L, filch_pid from, uint64_t id);
 
-/* Returns the pid for a pid, a request, or a registered name at `index`. Raises an error if the value is none of
- * these. */
+/* Returns the pid for the value at `index`: a pid, a request, or a registered name. Raises an error for any other
+ * value. */
 filch_pid fli_lua_check_pid(lua_State *L, int index);
 /* Pushes what a Lua function returns: true, or nil and the text of `err`. */
 int fli_lua_return(lua_State *L, filch_err err);
 int fli_lua_return_error(lua_State *L, filch_err err);
-/* Waits for the EXIT event tagged `tag` of a process just spawned. Returns what `push` makes of its result, or nil
- * and the reason. `push` pushes one value and raises only memory errors. */
+/* Waits for the EXIT event tagged `tag` of a process just spawned. Returns the value that `push` pushes for the result
+ * of that process, or nil and the reason. `push` raises only memory errors. */
 int fli_lua_await_end(lua_State *L, fli_lua_proc *p, uint64_t tag,
                       void (*push)(lua_State *L, const filch_data *answer));
 

@@ -25,7 +25,7 @@ typedef struct request {
     uint64_t  id;
 } request;
 
-static const char request_key; /* its address is the key in the registry of the metatable of requests */
+static const char request_key; /* its address is the registry key of the metatable of requests */
 
 static const request *to_request(lua_State *L, int index)
 {
@@ -129,7 +129,7 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
     return 1;
 }
 
-/* End of a send: a process that has sent for a whole slice yields, so that the receivers can run. */
+/* Called at the end of a send. Yields if the process has sent for a whole slice, so that the receivers can run. */
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
     int results = fli_lua_return(L, err);
@@ -137,8 +137,8 @@ static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
     return results;
 }
 
-/* Continues a send that waited for room: it was completed, or its task was cancelled; then the message may still
- * arrive. */
+/* Continues a send that waited for space in a mailbox. Returns its result if it was completed. If the task was
+ * cancelled, raises the cancel; the message may still arrive. */
 static int go_on_send(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -155,15 +155,15 @@ static int go_on_send(lua_State *L, int status, lua_KContext ctx)
     return fli_lua_park(L, FLI_LUA_NEVER, 0, go_on_send);
 }
 
-/* Returns true if senders to a full mailbox of `to` are meant to wait. */
+/* Returns true if the mailbox of `to` has the policy that senders wait while it is full. */
 static bool is_waited_for(fli_lua_proc *p, filch_pid to)
 {
     filch_info info = { .size = sizeof info };
     return filch_inspect(p->sched, to, &info) == FILCH_OK && info.overflow == FILCH_OVERFLOW_WAIT;
 }
 
-/* Sends at once if there is room. If the mailbox is full, its policy is to let senders wait, and the task can wait,
- * the send becomes a yield with `tag`, which is completed when there is room: *waits is then set. */
+/* Sends at once if the mailbox has space. If the mailbox is full, its policy is that senders wait, and the task can
+ * wait, the send becomes a yield with `tag`, which is completed when there is space. Sets *waits in that case. */
 static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
 {
     filch_err err = filch_send(p->sched, to, data);
@@ -205,7 +205,8 @@ static int process_send(lua_State *L)
     return waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
-/* A value inside a request or reply: the sort and id, whether its send waits under `tag`, and why it cannot be sent. */
+/* A value to be sent inside a request or reply. `sort` and `id` describe the message; `waits`: the send is a yield with
+ * `tag`; `why`: the reason if the value cannot be sent. */
 typedef struct envelope {
     fli_lua_sort    sort;
     uint64_t        id, tag;
@@ -233,19 +234,19 @@ static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, int 
 
 /* ---- request and reply ---------------------------------------------------------------------------------------- */
 
-/* Stops waiting for a reply or for the end of a process. */
+/* Stops waiting for a reply or for the EXIT event of a process. */
 static void forget_answer(fli_lua_proc *p)
 {
     fli_lua_task *task = p->current;
     p->reply_tasks--;
     task->awaits = 0;
-    /* If the EXIT event is already under way, no task waits for it any more, and its tag shows that it is not a
-     * notice. */
+    /* If the EXIT event is already in the mailbox, it is dropped: no task waits for its tag, and an EXIT event with a
+     * tag is not a notice. */
     if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
     task->ref = 0;
 }
 
-/* Called when the task was cancelled while it waited. */
+/* Ends a wait whose task was cancelled: raises the cancel. */
 static void give_up_answer(lua_State *L, fli_lua_proc *p)
 {
     forget_answer(p);
@@ -286,7 +287,7 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_request);
 }
 
-/* Parks until the answer for `tag` has arrived. */
+/* Parks the task until the answer for `tag` has arrived or until `until`. */
 static int await_answer(lua_State *L, fli_lua_proc *p, uint64_t tag, uint64_t until)
 {
     p->current->awaits = tag;

@@ -1,11 +1,12 @@
-/* receive.c - process.receive: takes the oldest message, or the oldest one that a pattern matches.
+/* receive.c - process.receive: takes the oldest message, or the oldest message that matches a pattern.
  *
  * A pattern is compared in two parts. First everything in it that is not a function is compared in C. Then its
  * functions are called, one after the other, like any code of the program: they can be interrupted, wait, receive
- * messages themselves, and fail. While such a function runs, messages may arrive or be removed. So the place of the
- * search is valid only as long as no message was removed (fli_lua_proc.removals); otherwise the search begins again.
+ * messages themselves, and fail. While such a function runs, messages may arrive or be removed. So the saved place of
+ * the search is valid only until a message is removed (fli_lua_proc.removals); then the search begins again.
  *
- * The search keeps its place on the stack of the call. It compares no message twice, unless some were removed since.
+ * The search keeps its place on the stack of the call. It compares a message twice only if messages were removed in
+ * between.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -16,13 +17,13 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* The stack of a call. PATTERN nil: any message. PLACE and REMOVALS: the kept messages before that place do not
- * match, provided that none was removed since. TESTS: the functions of the pattern and their arguments, alternating;
- * OPEN: how many values in TESTS are left. */
+/* Stack indexes of a call. PATTERN: nil matches any message. PLACE: the kept messages before this place do not match,
+ * provided that the count in REMOVALS is unchanged. TESTS: the functions of the pattern and their arguments,
+ * alternating. OPEN: how many values in TESTS are left. */
 enum { PATTERN = 1, PLACE, REMOVALS, MESSAGE, FROM, TESTS, OPEN };
 
-/* Special deadlines of a timeout of 0: LOOK_TWICE searches once, and if nothing matches lets messages from the
- * mailbox in; LOOK_AGAIN then searches once more. */
+/* Marker values instead of a deadline, for a timeout of 0. LOOK_TWICE: searches once; if nothing matches, pauses so
+ * that messages from the mailbox arrive. LOOK_AGAIN: the second search, after which the call returns. */
 enum { LOOK_TWICE = 0, LOOK_AGAIN = 1 };
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
@@ -34,7 +35,8 @@ void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error)
     else lua_pushstring(L, filch_err_text(error));
 }
 
-/* Pushes { event = "exit", pid = , result = } or { ..., error = text }, or the table of another notice. */
+/* Pushes { event = "exit", pid = , result = } or { event = "exit", pid = , error = text }, or the table of another
+ * notice. */
 static void push_notice(lua_State *L, const fli_lua_message *message)
 {
     static const char *const names[] = { "dropped", "exit", "link_down", "joined", "left" };
@@ -92,7 +94,7 @@ static void add_test(lua_State *L, int pattern, int value)
     lua_replace(L, OPEN);
 }
 
-enum { ROUNDS = 16 }; /* fields between two checks of the budget: the strings that are compared may be long */
+enum { ROUNDS = 16 }; /* fields between two checks of the budget; few, because compared strings may be long */
 
 static bool agrees(lua_State *L, int pattern, int value, int depth);
 
@@ -178,8 +180,8 @@ static void call_test(lua_State *L, lua_KContext until_ns)
     lua_callk(L, 1, 1, until_ns, go_on_test);
 }
 
-/* Calls the functions that are left. Returns true if all results are true. `fits`: the result of those called
- * before. */
+/* Calls the functions of the pattern that are left. Returns true if all results are true. `fits` is false if a function
+ * called earlier returned false. */
 static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
 {
     while (fits && lua_tointeger(L, OPEN) > 0) {
@@ -190,11 +192,11 @@ static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
     return fits;
 }
 
-/* Ends the comparison of a message: takes it if it matches, otherwise moves on behind it. Returns true if it was
- * taken. */
+/* Ends the comparison of a message: takes the message if `fits`, otherwise moves PLACE behind it. Returns true if the
+ * message was taken. */
 static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
 {
-    if (!is_place_valid(L, p)) return false; /* the search begins again */
+    if (!is_place_valid(L, p)) return false; /* a message was removed: the search begins again */
     fli_lua_place place = (fli_lua_place)lua_touserdata(L, PLACE);
     if (!fits) return set_place(L, p, &(*place)->next), false;
     fli_lua_inbox_remove(p, place);
@@ -202,8 +204,8 @@ static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
     return true;
 }
 
-/* Continues the search. `looked_at`: a message is being compared, and `fits` is the result of its functions so far.
- * Returns true if a message was taken. */
+/* Continues the search. If `looked_at`, a message is being compared, and `fits` is false if a function of the pattern
+ * has rejected the message. Returns true if a message was taken. */
 static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool looked_at, bool fits)
 {
     while (looked_at || find_next(L, p, until_ns)) {
@@ -216,7 +218,7 @@ static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool lo
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
-/* No message matches: waits, or returns nil. */
+/* Called when no message matches: waits, or returns nil and "timeout". */
 static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool all)
 {
     if (until_ns == LOOK_TWICE) fli_lua_pause(L, LOOK_AGAIN, go_on_receive);
@@ -227,7 +229,7 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
         return 2;
     }
     if (p->current == &p->main) {
-        fli_lua_farewell_end(p); /* none of the messages before the cancel is wanted */
+        fli_lua_farewell_end(p); /* no message that arrived before the cancel matches */
         fli_lua_check_cancel(L, p);
     }
     fli_lua_want_inbox(p);
@@ -238,26 +240,25 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
-    bool          all = lua_isnil(L, PATTERN); /* between two messages is the place where the process may be upgraded */
+    bool          all = lua_isnil(L, PATTERN); /* `all`: any message is taken, so the process may be upgraded here */
     fli_lua_check_cancel(L, p);
     if (all && p->outdated) fli_lua_upgrade_look(L, p);
     bool found = all ? fli_lua_take_oldest(L, p) : search(L, p, until_ns, false, true);
     return found ? 2 : nothing_yet(L, p, until_ns, all);
 }
 
-/* Continues after a function of the pattern was interrupted or has waited, and has returned. */
+/* Continues when a function of the pattern returns that was interrupted or has waited. */
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
-    p->current->late = false; /* set by a wait inside the function; our deadline is checked when parking */
+    p->current->late = false; /* a wait inside the function may have set it; parking checks our deadline */
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }
 
-/* Returns true if the first argument is the timeout: a number, or a text that reads as a span of time, without a
- * timeout behind it. */
+/* Returns true if the only argument is the timeout: a number, or a text that can be read as a span of time. */
 static bool is_timeout_alone(lua_State *L)
 {
     uint64_t span;
@@ -265,7 +266,7 @@ static bool is_timeout_alone(lua_State *L)
 }
 
 /* process.receive([pattern] [, timeout]) -> message, from | nil, "timeout". With two arguments the first is the
- * pattern, whatever it is. A single argument that can be read as a time is the timeout. */
+ * pattern, even if it could be read as a time. A single argument that can be read as a time is the timeout. */
 static int process_receive(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

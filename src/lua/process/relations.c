@@ -15,7 +15,8 @@ static int process_alive(lua_State *L)
     return 1;
 }
 
-/* process.cancel(pid [, deadline]): asks the process to end; after the deadline it is killed. */
+/* process.cancel(pid [, deadline]): asks the process to end. The process is killed if it still exists after the
+ * deadline. */
 static int process_cancel(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -44,7 +45,7 @@ static int process_monitor(lua_State *L)
     return 1;
 }
 
-/* Returns true, or nil and the reason. `stale` is the text if the thing to be ended does not exist. */
+/* Returns true, or nil and the reason. `stale` is the reason if the relation to be ended does not exist. */
 static int return_ended(lua_State *L, filch_err err, const char *stale)
 {
     if (err != FILCH_ESTALE) return fli_lua_return(L, err);
@@ -82,7 +83,7 @@ static int process_trap(lua_State *L)
 
 /* ---- names and groups ------------------------------------------------------------------------------------------- */
 
-/* Returns the pid at `index`, or this process if there is none. */
+/* Returns the pid at `index`, or the pid of this process if there is no argument. */
 static filch_pid pid_or_self(lua_State *L, int index, const fli_lua_proc *p)
 {
     return lua_isnoneornil(L, index) ? p->self : fli_lua_check_pid(L, index);
@@ -157,7 +158,7 @@ static int process_members(lua_State *L)
     return 1;
 }
 
-/* process.broadcast(group, message) -> the number of processes that got it. */
+/* process.broadcast(group, message) -> the number of processes to which the message was sent. */
 static int process_broadcast(lua_State *L)
 {
     fli_lua_proc   *p = fli_lua_need_process(L);

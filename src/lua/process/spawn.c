@@ -1,4 +1,5 @@
-/* spawn.c - the part of the library `process` that starts processes, and reads what is to be started. See spawn.h. */
+/* spawn.c - the part of the library `process` that starts processes, and reads the arguments of a spawn. See spawn.h.
+ * */
 #include "lua/process/spawn.h"
 
 #include <lauxlib.h>
@@ -87,7 +88,7 @@ void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table)
     fli_lua_plan_check(L, plan->target);
 }
 
-/* process.spawn{ target, args...; memory = , mailbox = }: pushes target and arguments. */
+/* Reads process.spawn{ target, args...; memory = , mailbox = }: pushes target and arguments. */
 static void read_table(lua_State *L, fli_lua_plan *plan)
 {
     lua_settop(L, 1);
@@ -102,7 +103,7 @@ static void read_table(lua_State *L, fli_lua_plan *plan)
     fli_lua_plan_elements(L, plan, 1);
 }
 
-/* Makes code of a function, and writes its upvalues into `bytes`. */
+/* Makes code from the function at `index`, and writes its upvalues into `bytes`. */
 static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua_bytes *bytes, fli_lua_start *start,
                                fli_lua_refusal *why)
 {
@@ -121,8 +122,8 @@ static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua
     return FILCH_OK;
 }
 
-/* Makes code of a file ("jobs/count.lua") or a module ("jobs.count"). If it has a function `main`, that is called
- * then. */
+/* Makes code from the file ("jobs/count.lua") or the module ("jobs.count") named at `index`. When the process runs, the
+ * function `main` of that code is called if it exists. */
 static filch_err plan_name(lua_State *L, fli_lua_proc *p, int index, fli_lua_start *start, fli_lua_refusal *why)
 {
     size_t      size;
@@ -150,7 +151,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     if (lua_isfunction(L, plan->target)) err = plan_function(L, p, plan->target, bytes, start, why);
     else if (!lua_isnil(L, plan->target)) err = plan_name(L, p, plan->target, start, why);
     else start->code = fli_lua_file_newest(p->lua, p->file, &start->origin), start->method = "main";
-    /* Old code hands only data over to new code: the new code has its own functions. */
+    /* Upgraded code has its own functions, so only data is handed over to it. */
     if (bytes->hand_over) bytes->by_name = false, bytes->functions = NULL;
     for (int i = plan->target + 1; err == FILCH_OK && i <= plan->last; i++) {
         char root[32];
@@ -168,7 +169,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     return err;
 }
 
-/* Starts the process of the plan; no call in here raises an error except the last. */
+/* Starts the process that `plan` describes. Only the last call in this function can raise a Lua error. */
 static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
 {
     fli_lua_bytes       bytes;
@@ -224,7 +225,8 @@ static int process_spawn_linked(lua_State *L)
     return 1;
 }
 
-/* process.exec(arguments as for spawn) -> its result | nil, the reason of its failure. Waits for its end. */
+/* process.exec(arguments as for spawn) -> the result of the new process | nil, the reason of its failure. Waits for the
+ * end of the new process. */
 static int process_exec(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

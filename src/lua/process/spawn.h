@@ -1,29 +1,30 @@
-/* spawn.h - describes what is to be started: for process.spawn, process.exec, and the children of a supervisor. */
+/* spawn.h - describes a process to be started, for process.spawn, process.exec, and the children of a supervisor. */
 #ifndef FLI_LUA_SPAWN_H
 #define FLI_LUA_SPAWN_H
 
 #include "lua/process/proc.h"
 
-/* The parts of a start. What to run is on the stack at `target`, its arguments follow up to `last`. */
+/* The parts of a start. The function or name to run is on the stack at `target`; its arguments follow up to `last`. */
 typedef struct fli_lua_plan {
     int                 target, last;
     size_t              memory_max;
     filch_spawn_options spawn;
 } fli_lua_plan;
 
-/* Reads the option `name`; its value is on top of the stack, and the plan refers to the value in its table. Returns
- * false if there is no such option. Raises an error if the value is wrong. */
+/* Reads the option `name`. Its value is on top of the stack; the plan may point into that value, which its table keeps
+ * alive. Returns false if there is no such option. Raises an error if the value is wrong. */
 bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name);
 
-/* Pushes the elements 1, 2, ... of the table at `table`: what to run, and its arguments. Raises an error if the
- * first cannot be run. */
+/* Pushes the elements 1, 2, ... of the table at `table`: the function or name to run, and its arguments. Raises an
+ * error if the first element is neither a function nor a name. */
 void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table);
 
 /* Raises an error if the value at `target` cannot be run. */
 void fli_lua_plan_check(lua_State *L, int target);
 
-/* Fills in `start`: the code (one reference, which the caller drops, also on failure) and, in `bytes`, the values
- * sent along. If what to run is nil, it is the newest code of the file that this process runs. Raises nothing. */
+/* Fills in `start`: the code (one reference, which the caller drops, also on failure) and, in `bytes`, the upvalues and
+ * arguments. If the value at `target` is nil, uses the newest code of the file that this process runs. Raises no Lua
+ * error. */
 filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_bytes *bytes,
                              fli_lua_start *start, fli_lua_refusal *why);
 

@@ -2,9 +2,9 @@
  *
  *     local pid = supervisor.start { strategy = "one_for_one", children = { { id = "store", "store" } } }
  *
- * The supervisors are those of C (filch_supervisor_type); tree.c reads their descriptions. They answer by messages
- * without a tag. So each request is sent by a small process of its own, and the result of that process is the answer:
- * several tasks can ask at the same time, and the caller gets an error if the supervisor ends first.
+ * The supervisors are C processes of filch_supervisor_type; tree.c reads their descriptions. A supervisor answers by
+ * messages without a tag. So each request is sent by a small helper process, whose result is the answer: several tasks
+ * can ask at the same time, and the caller gets an error if the supervisor ends first.
  *
  * Design: docs/design/lua/supervision.md.
  */
@@ -27,7 +27,7 @@ typedef struct ask {
     filch_pid     supervisor, asker;
     bool          links; /* ASK_UP: links the caller with the supervisor when all children are up */
     bool          begun;
-    fli_lua_tree *tree; /* ASK_START: ours until the supervisor has taken it */
+    fli_lua_tree *tree; /* ASK_START: owned here until the supervisor takes it */
     char          id[FILCH_CHILD_ID_MAX + 1];
 } ask;
 
@@ -81,8 +81,8 @@ static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *
     filch_err error = filch_kind_of(answer) == FILCH_KIND_INT ? (filch_err)filch_as_int(answer) : FILCH_OK;
     if (error != FILCH_OK) return fail_with(a, error, out);
     if (a->kind != ASK_UP) return filch_done(out, *answer);
-    /* Linked only now: if it had been linked before, a failed start would end the caller instead of returning an
-     * error. */
+    /* The link is made only now. A link made earlier would end the caller when the start fails, but the caller must get
+     * an error instead. */
     if (a->links) {
         error = filch_link(filch_out_sched(out), a->asker, a->supervisor);
         if (error != FILCH_OK) {
@@ -109,10 +109,11 @@ static filch_err ask_step(void *self, const filch_event *events, size_t count, f
         const filch_ctx *ctx = filch_out_ctx(out);
         filch_err        err = put_question(a, filch_ctx_sched(ctx), filch_ctx_self(ctx));
         a->begun = true;
-        /* An ended supervisor also sends its exit event. */
+        /* FILCH_EDEAD is no error here, because an ended supervisor also sends its exit event. */
         if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
-    /* Exit events overtake messages: an answer that was sent before the end counts. */
+    /* Exit events overtake messages. So an answer that the supervisor sent before its end counts, even if it comes
+     * later. */
     const filch_event *end = NULL;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
@@ -126,7 +127,7 @@ static const filch_type ask_type = {
     .name = "asks a supervisor", .size = sizeof(ask), .init = ask_init, .step = ask_step, .close = ask_close
 };
 
-/* Starts the small process and waits for its end. */
+/* Starts the helper process and waits for its end. */
 static int ask_and_wait(lua_State *L, fli_lua_proc *p, ask *a, void (*push)(lua_State *L, const filch_data *answer))
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
@@ -173,8 +174,8 @@ static void push_list(lua_State *L, const filch_data *answer)
     }
 }
 
-/* Returns the supervisor at index 1. Raises an error for any other process, which must not get messages meant for
- * supervisors. */
+/* Returns the supervisor at index 1. Raises an error if that process is not a supervisor, because other processes must
+ * not get messages meant for supervisors. */
 static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
 {
     filch_info info = { .size = sizeof info };

@@ -23,22 +23,23 @@ typedef struct block {
     alignas(max_align_t) char bytes[];
 } block;
 
-/* How a child is started, each time. */
+/* The stored start of a child, used each time the child is started. */
 typedef struct kept_start {
     fli_lua_start      start;
-    fli_lua_refs       refs; /* blobs and long strings among its arguments */
+    fli_lua_refs       refs; /* blobs and long strings among the arguments of the child */
     struct kept_start *next;
 } kept_start;
 
-/* One supervisor of the tree. It is passed to the supervisor process as `args`, and leads from there to the tree. */
+/* One supervisor of the tree. A pointer to it is passed to the supervisor process as `args`; `tree` leads from there to
+ * the tree. */
 typedef struct supervisor_node {
     filch_supervisor spec;
     fli_lua_tree    *tree;
 } supervisor_node;
 
 struct fli_lua_tree {
-    /* References: of running supervisors, of children added later, of the reader.  writes: any of these.
-     * PAIR lua.tree */
+    /* Number of references: running supervisors, children added later, and the code that reads the tree.  writes: any
+     * thread that takes or drops a reference.  PAIR lua.tree */
     FLI_ATOMIC(size_t) refs;
     struct filch_lua   *lua;
     block              *blocks;
@@ -66,7 +67,7 @@ static const char *keep_text(fli_lua_tree *tree, lua_State *L, const char *text)
 
 void fli_lua_tree_drop(fli_lua_tree *tree)
 {
-    /* PAIR lua.tree, both halves: all reads of the tree by others come before it is freed. */
+    /* PAIR lua.tree, both halves: all reads of the tree by other threads come before it is freed. */
     if (fli_sub_acqrel(&tree->refs, 1) > 1) return;
     for (kept_start *at = tree->starts; at != NULL; at = at->next) {
         fli_lua_code_drop(at->start.code);
@@ -82,7 +83,7 @@ void fli_lua_tree_drop(fli_lua_tree *tree)
 
 /* ---- the process type ------------------------------------------------------------------------------------------- */
 
-/* The instance of filch_supervisor_type comes first; behind it the pointer to the tree. */
+/* Offset of the pointer to the tree, which follows the instance of filch_supervisor_type. */
 static size_t base_size(void)
 {
     return (filch_supervisor_type.size + 15) & ~(size_t)15;
@@ -116,7 +117,7 @@ static void tree_close(void *self)
     struct filch_lua *lua = tree->lua;
     filch_supervisor_type.close(self);
     fli_lua_tree_drop(tree);
-    (void)fli_add_rel(&lua->alive, (uint64_t)-1); /* as for a process: PAIR lua.alive, release half */
+    (void)fli_add_rel(&lua->alive, (uint64_t)-1); /* PAIR lua.alive, release half, as in fli_lua_close() */
 }
 
 filch_type fli_lua_tree_type(void)
@@ -135,10 +136,10 @@ typedef struct reader {
     fli_lua_tree *tree;
     unsigned      depth;
     bool          one_child;
-    char          path[PATH_MAX_SIZE]; /* path in the table of what is being read; still valid after an error */
+    char          path[PATH_MAX_SIZE]; /* path of the value being read inside the table; still valid after an error */
 } reader;
 
-/* Returns which of the names is the text on top of the stack. */
+/* Returns the index in `names` of the text on top of the stack. Raises an error if it is not there. */
 static uint32_t read_choice(lua_State *L, const char *field, const char *const *names, uint32_t count)
 {
     char all[160] = "";
@@ -152,7 +153,7 @@ static uint32_t read_choice(lua_State *L, const char *field, const char *const *
     return (uint32_t)luaL_error(L, "%s is a %s; it can be %s", field, luaL_typename(L, -1), all);
 }
 
-/* Reads a span of time above zero; zero would mean the default in C. */
+/* Reads a span of time. It must be greater than zero, because zero means the default in C. */
 static uint64_t read_span(lua_State *L, const char *field)
 {
     uint64_t ns;
@@ -172,7 +173,8 @@ static double read_number(lua_State *L, const char *field, double low, double hi
 static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out);
 static void read_child(lua_State *L, reader *r, int index, const char *by_default, filch_child *out);
 
-/* Pushes the next pair of the table at `index`. The key must be a text; with `list`, other keys are skipped. */
+/* Pushes the next key and value of the table at `index`. The key must be a text; if `list`, keys of other types are
+ * skipped. */
 static bool next_field(lua_State *L, int index, bool list)
 {
     while (lua_next(L, index) != 0) {
@@ -216,7 +218,7 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
     out->child_count = (size_t)count;
 }
 
-/* Reads the options that only the outermost supervisor has, because a process starts it. */
+/* Reads the options that only the outermost supervisor has, because only this one is started by a Lua process. */
 static bool read_outer(lua_State *L, reader *r, const char *name)
 {
     fli_lua_tree *tree = r->tree;
@@ -292,7 +294,8 @@ static void read_subtree(lua_State *L, reader *r, filch_child *out)
     out->type = &r->p->lua->tree_type;
 }
 
-/* Reads what a child runs, with its arguments and the variables of a function; kept for every start. */
+/* Reads the function or name that a child runs, its arguments, and the upvalues of the function. The result is stored
+ * for all starts of the child. */
 static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int index)
 {
     fli_lua_tree   *tree = r->tree;

@@ -2,12 +2,12 @@
  * process.upgradable.
  *
  * The new code gets a state of its own. The state is made, the file is run and its function `upgrade` is called while
- * the old state still exists: if any of this fails, the old code gets the error and continues. After that only memory
- * for the messages can be missing, and filch_upgrade does the rest: pid, mailbox, links, monitors and names stay.
+ * the old state still exists: if any of this fails, the old code gets the error and continues. After that the upgrade
+ * can fail only if memory for the kept messages is missing. filch_upgrade keeps pid, mailbox, links, monitors and
+ * names.
  *
- * What the process itself keeps is handed over at the end of the step: messages that no task has taken, a cancel that
- * has not been raised, and the number of outstanding completions. Tasks of the old code are gone, and so are their
- * requests.
+ * At the end of the step the Lua process hands over its kept messages, a pending cancel, and the number of outstanding
+ * completions. The tasks of the old code and their requests are dropped.
  *
  * Design: docs/design/lua/upgrade.md.
  */
@@ -76,8 +76,8 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     return FILCH_OK;
 }
 
-/* Replaces the code by what is at plan->target (nil: the newest code of its own file), with the values behind it. On
- * success raises an error that cannot be caught; returns only on failure. */
+/* Replaces the code of the process by the code at plan->target (nil: the newest code of its own file); the values
+ * behind the target are handed over. On success raises an error that cannot be caught; returns only on failure. */
 static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_refusal *why)
 {
     fli_lua_bytes bytes;
@@ -114,7 +114,7 @@ static int process_upgrade(lua_State *L)
         luaL_argerror(L, 1, "this process was not started from a module or file: name the code to upgrade to");
     luaL_checkstack(L, 8, NULL);
     filch_err err = go_over(L, p, &plan, &why);
-    if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text); /* a value that cannot be handed over */
+    if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text); /* a value cannot be handed over */
     lua_pushnil(L);
     lua_pushstring(L, why.text);
     return 2;
@@ -122,11 +122,11 @@ static int process_upgrade(lua_State *L)
 
 /* ---- when a file has changed ----------------------------------------------------------------------------------- */
 
-/* Its address is the key in the registry of the function that returns the state to hand over. */
+/* Its address is the registry key of the program's function `hand_over`, which returns the values to hand over. */
 static const char hand_over_key;
 
-/* process.upgradable(hand_over): when a file that this process uses was read again (filch run --watch), hand_over()
- * returns the arguments for the function `main` of the new code. process.upgradable(nil) turns this off. */
+/* process.upgradable(hand_over): when a file that this process uses was read again (filch run --watch), hand_over() is
+ * called and returns the arguments for the function `main` of the new code. process.upgradable(nil) turns this off. */
 static int process_upgradable(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -158,7 +158,7 @@ static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    if (p->current != &p->main) return; /* the main task will check it, too */
+    if (p->current != &p->main) return; /* the main task will check for new code itself */
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;
