@@ -13,7 +13,8 @@
 #include "lua/message/codec.h"
 #include "lua/process/proc.h"
 
-/* The block is a whole message: the tag of a blob comes before the bytes. */
+/* HEAD: bytes before the contents of a blob. The block is a complete message, so the mark and the tag of a blob come
+ * first. */
 enum { HEAD = FLI_LUA_MARK_SIZE + 1 };
 
 /* All blobs of a process are on a list, because the collector does not run when a process ends. */
@@ -24,7 +25,7 @@ typedef struct fli_lua_blob {
     struct fli_lua_blob **link;
 } fli_lua_blob;
 
-static const char blob_key; /* its address is the key in the registry of the metatable of blobs */
+static const char blob_key; /* its address is the registry key of the metatable of blobs */
 
 /* Returns the blob at `index`, or NULL if the value is none. Allocates nothing, so it cannot fail. */
 static fli_lua_blob *to_blob(lua_State *L, int index)
@@ -75,7 +76,7 @@ static int blob_gc(lua_State *L)
     return 0;
 }
 
-/* Charges the process for memory outside of Lua's heap, and tells the collector about it. */
+/* Charges the process for memory outside of Lua's heap, and makes the collector work accordingly more. */
 static void charge(lua_State *L, fli_lua_proc *p, size_t size)
 {
     lua_gc(L, LUA_GCSTEP, (int)(size / 1024 < 1 << 20 ? size / 1024 : 1 << 20));
@@ -238,8 +239,8 @@ void fli_lua_long_prepare(lua_State *L)
     if (rare->longs != NULL) *rare->longs = (fli_lua_long){ .next = 0 };
 }
 
-/* Puts the value on top of L's stack (a string, or false) into the n-th place of that table. Allocates nothing: the
- * places exist. */
+/* Puts the value on top of L's stack (a string, or false) into the n-th place of the registry table under long_key.
+ * Allocates nothing, because the places exist already. */
 static void anchor(lua_State *L, unsigned n)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &long_key);
@@ -261,8 +262,8 @@ static fli_lua_long *longs_of(const fli_lua_proc *p)
     return p->rare != NULL ? p->rare->longs : NULL;
 }
 
-/* Frees a place of the cache for a string of `size` bytes and charges the process for it. Returns the number of the
- * place, or REMEMBERED if the memory limit does not allow it. */
+/* Frees a place of the cache for a string of `size` bytes, and charges the process for the string. Returns the number
+ * of the place, or REMEMBERED if the memory limit does not allow the charge. */
 static unsigned make_place(fli_lua_proc *p, size_t size)
 {
     fli_lua_long *longs = p->rare->longs;
@@ -313,7 +314,7 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
 void fli_lua_long_made(lua_State *L, const filch_data *data)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->out == NULL) return; /* outside a step the cache would not be emptied */
+    if (p == NULL || p->out == NULL) return; /* outside a step no code would empty the cache */
     fli_lua_long_prepare(L);
     if (longs_of(p) == NULL || !lua_checkstack(L, 4)) return;
     unsigned n = make_place(p, filch_size(data));

@@ -1,5 +1,5 @@
-/* codec.c - see codec.h. Writing recurses over tables. A chain of frames on the C stack holds the path to the
- * current value: to name it in errors, and to detect a table that contains itself. */
+/* codec.c - see codec.h. Writing recurses over tables. A chain of frames on the C stack holds the path to the current
+ * value. The path names the value in errors, and shows whether a table contains itself. */
 #include "lua/message/codec.h"
 
 #include <lauxlib.h>
@@ -55,11 +55,11 @@ enum {
     MIDDLE = 0xC0
 };
 
-/* From this many bytes on, memory is moved into the payload instead of being copied. */
+/* Buffers of at least this many bytes are moved into the payload instead of being copied. */
 enum { MOVE_SIZE = 16384 };
 
-/* Values between two checks of the budget: some microseconds. Fewer for pairs, since keys may have been chosen to
- * have equal hashes: then one insertion takes as long as all others together. */
+/* Number of values between two checks of the budget, some microseconds. PAIR_LOOKS is smaller, because keys may have
+ * been chosen to have equal hashes: then one insertion takes as long as all insertions before it together. */
 enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size)
     return true;
 }
 
-/* Moves the bytes and their references into one payload. */
+/* Moves the bytes and the blocks that they refer to into one payload. */
 static bool join_refs(fli_lua_bytes *bytes)
 {
     if (bytes->at == bytes->first) {
@@ -167,7 +167,7 @@ typedef struct writer {
     fli_lua_refusal *why;
 } writer;
 
-/* Writes the reason and the path into the refusal. Always returns false. */
+/* Writes the reason `what` and the path of the value into the refusal. Always returns false. */
 static bool refuse(const writer *w, const frame *at, const char *what)
 {
     char path[160];
@@ -197,7 +197,7 @@ static inline void put_tag(fli_lua_bytes *bytes, unsigned tag)
     bytes->at[bytes->size++] = (uint8_t)tag;
 }
 
-/* Copies up to 64 bytes without a call: the first and the last bytes are copied in pieces that may overlap. */
+/* Copies up to 64 bytes without calling memcpy: the beginning and the end are copied in pieces that may overlap. */
 static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size)
 {
     uint8_t *to = bytes->at + bytes->size;
@@ -215,7 +215,7 @@ static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size
     }
 }
 
-/* Precondition: there is room for 9 bytes. */
+/* Precondition: the buffer has space for 9 more bytes. */
 static inline void put_int(fli_lua_bytes *bytes, int64_t value)
 {
     if (value >= 0 && value < 128) {
@@ -237,7 +237,7 @@ static inline void put_int(fli_lua_bytes *bytes, int64_t value)
     }
 }
 
-/* Writes the tag and the number of an attached block. */
+/* Writes the tag and the number of an attached block, and attaches `block` if needed. */
 static bool write_ref(const writer *w, unsigned tag, const filch_data *block, const frame *at)
 {
     uint32_t number;
@@ -288,7 +288,8 @@ static bool write_pid(const writer *w, filch_pid pid, const frame *at)
     return true;
 }
 
-/* Writes a library, or a function of one, by its name. Returns false, with nothing written, if the value is neither. */
+/* Writes a library, or a function of a library, by its name. Returns false, with nothing written, if the value is
+ * neither. */
 static bool write_by_name(const writer *w, int index)
 {
     const char *library, *field;
@@ -327,8 +328,8 @@ static bool write_own(const writer *w, int index)
 
 static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth);
 
-/* Puts the counts in front of what was written from `start` on; small counts fit into the bytes that were left free
- * there. */
+/* Writes the counts of a table before its contents, which begin after `start`. Small counts fit into the bytes left
+ * free there; for larger counts the contents are moved. */
 static bool write_counts(const writer *w, size_t start, size_t values, size_t pairs, const frame *at)
 {
     fli_lua_bytes *bytes = w->bytes;
@@ -348,7 +349,7 @@ static bool write_counts(const writer *w, size_t start, size_t values, size_t pa
 }
 
 /* Writes a table in one pass. The keys 1, 2, ... come first and in order if they are in Lua's array part; from the
- * first other key on, the rest is written as pairs. Precondition: there is room for 9 bytes. */
+ * first other key on, the rest is written as pairs. Precondition: the buffer has space for 9 more bytes. */
 static bool write_table(const writer *w, int index, const frame *up, unsigned depth)
 {
     lua_State  *L = w->L;
@@ -363,7 +364,7 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     lua_pushnil(L);
     frame this_frame = { .up = up, .table = table, .key = lua_gettop(L) };
     if (fli_lua_budget_over(L))
-        return refuse_time(w, up); /* at each step: walking over an emptied table can take long */
+        return refuse_time(w, up); /* checked at each key, because walking over an emptied table can take long */
     while (lua_next(L, index) != 0) {
         if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &this_frame);
         int  type = lua_type(L, this_frame.key);
@@ -418,7 +419,7 @@ static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
     put_bytes(bytes, &number, sizeof number);
 }
 
-/* Writes the i-th variable of the function at `index`, which has the number `number`. */
+/* Writes the i-th variable of the function at `index`. `number` is the number of that function. */
 static bool write_variable(const writer *w, int index, int i, uint32_t number, const frame *at, unsigned depth)
 {
     lua_State              *L = w->L;
@@ -431,7 +432,8 @@ static bool write_variable(const writer *w, int index, int i, uint32_t number, c
         w->bytes->functions->used = true;
         return true;
     }
-    /* Added before its value is written: the value may be a function that refers to this variable. */
+    /* The variable is added before its value is written, because the value may be a function that refers to the
+     * variable. */
     if (!fli_lua_variable_add(w->bytes->functions, id, number, i)) return refuse_size(w, at);
     (void)lua_getupvalue(L, index, i);
     int  top = lua_gettop(L);
@@ -595,7 +597,7 @@ static bool is_key(lua_State *L, int index)
            lua_tonumber(L, index) == lua_tonumber(L, index);
 }
 
-/* Reads a key. Usually it is a short string, which needs no second check. */
+/* Reads a key. Usually the key is a short string, which is always a valid key. */
 static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end, unsigned depth)
 {
     if (*at < end && **at >= SHORT && **at < MIDDLE) {
@@ -605,8 +607,8 @@ static inline bool read_key(lua_State *L, const uint8_t **at, const uint8_t *end
     return read_value(L, at, end, depth) && is_key(L, -1);
 }
 
-/* Makes room for four values. Raises where the stack cannot grow, as lua_createtable() does without memory: to return
- * false would say that the bytes are no value, and the receiver would get them as a string. */
+/* Makes space for four values on the stack. Raises an error if the stack cannot grow, because the result false would
+ * mean that the bytes are not a value, and the receiver would get the bytes as a string. */
 static void need_stack(lua_State *L)
 {
     if (!lua_checkstack(L, 4)) luaL_error(L, "not enough memory to read a message");
@@ -616,7 +618,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
                        unsigned depth)
 {
     size_t left = (size_t)(end - *at);
-    /* Each value takes at least one byte, so false counts are detected before memory is allocated. */
+    /* Each value takes at least one byte, so counts that are too large are detected before memory is allocated. */
     if (depth >= FLI_LUA_DEPTH_MAX || values > left || pairs > (left - values) / 2) return false;
     need_stack(L);
     if (values > INT32_MAX || pairs > INT32_MAX) return false;
@@ -627,7 +629,7 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
-        /* In a spawn each check reads the clock, so there are fewer. */
+        /* In a spawn (no runner) each check reads the clock, so there are fewer checks. */
         if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL))
             fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
@@ -652,11 +654,11 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* What this thread is reading: a payload, or bytes to which `refs` belong. */
+/* What this thread is reading: a payload, or bytes that refer to the blocks `refs`. */
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
-    int                 functions; /* stack index of the list of functions; 0: there is none */
+    int                 functions; /* stack index of the list of functions read so far; 0: there is no list */
 } reading FLI_TLS_DIRECT;
 
 void fli_lua_attach(const fli_lua_refs *refs)
@@ -703,7 +705,7 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
     return true;
 }
 
-/* Pushes the function with that number, which has been read before. Returns false if there is none. */
+/* Pushes function `number`, which has been read before. Returns false if there is no such function. */
 static bool push_function(lua_State *L, uint32_t number)
 {
     if (reading.functions == 0 || number >= lua_rawlen(L, reading.functions)) return false;
@@ -853,14 +855,15 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
     return size > 0 && has_mark(bytes, size) ? marked_sort(bytes, size, id) : FLI_LUA_VALUE;
 }
 
-/* Pushes the string in a payload. For a long string its block is remembered, if a reference to it can be kept. */
+/* Pushes the string in a payload. If the string is long, its block is put into the cache of long strings, provided that
+ * a reference to the block can be kept. */
 static void push_text(lua_State *L, const filch_data *data, size_t size)
 {
     filch_data kept;
     lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
     if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
     bool is_block = filch_raw(&kept) == filch_raw(data);
-    filch_drop(&kept); /* dropped before a call that may raise an error */
+    filch_drop(&kept); /* dropped before fli_lua_long_made, which may raise an error */
     if (is_block) fli_lua_long_made(L, data);
 }
 
@@ -918,7 +921,7 @@ void fli_lua_unpack(lua_State *L, const filch_data *data)
 
 /* ---- pids ---------------------------------------------------------------------------------------------------- */
 
-/* Its address is the key in the registry of the metatable of pids of other schedulers. */
+/* Its address is the registry key of the metatable for pids of other schedulers. */
 static const char far_key;
 
 static int far_equal(lua_State *L)

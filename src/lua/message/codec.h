@@ -1,4 +1,4 @@
-/* codec.h - Lua values as bytes, and back: what travels between processes.
+/* codec.h - converts Lua values to bytes and back, for messages between processes.
  *
  * nil, integers, floats, pids and strings are sent as payloads of their own type, without the bytes described here.
  * Every other value is one block: a mark of four bytes, then one value.
@@ -41,8 +41,8 @@
 enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
 
 extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
-/* The message that a file has changed. A Lua program cannot send it: a string that begins with these bytes is
- * wrapped. */
+/* The message that a file has changed. A Lua program cannot send it, because a string that begins with these bytes is
+ * sent as an encoded value. */
 extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
 
 /* Bytes being written. A small number of bytes is stored in the struct itself. */
@@ -50,37 +50,37 @@ typedef struct fli_lua_bytes {
     uint8_t                  *at;
     size_t                    size, room, max;
     bool                      by_name;   /* libraries and their functions may be written by name */
-    bool                      hand_over; /* streams and requests may be written: upgrade */
+    bool                      hand_over; /* streams and requests may be written (for upgraded code) */
     struct fli_lua_functions *functions; /* the functions written so far; NULL: functions may not be written */
     bool                      joined;
-    struct fli_lua_total     *total;   /* total that large payloads count for; NULL: none */
+    struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */
-    filch_data                payload; /* bytes and refs together, when `joined` */
+    filch_data                payload; /* `at` and `refs` in one payload; valid if `joined` */
     uint8_t                   first[480];
 } fli_lua_bytes;
 
-/* Why a value could not be written. */
+/* The reason why a value could not be written. */
 typedef struct fli_lua_refusal {
     char text[256];
 } fli_lua_refusal;
 
 void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
 void fli_lua_bytes_fini(fli_lua_bytes *bytes);
-/* Returns false if memory is short or the limit would be exceeded. */
+/* Appends `size` bytes. Returns false if memory is short or the limit would be exceeded. */
 bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
-/* Makes a payload of the bytes: lent if they are few, moved out of `bytes` if they are many. Returns false if memory
- * is short. */
+/* Makes a payload of the bytes. A few bytes stay in `bytes` and are borrowed by *out; many bytes are moved out of
+ * `bytes`. Returns false if memory is short. */
 bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
-/* To be called after the payload was given to a call; `taken`: whether that call took it. */
+/* To be called after the payload was given to a call; `taken`: that call took ownership of the payload. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
-/* Makes a payload that outlives `bytes`. Gives *out one reference. */
+/* Makes a payload that outlives `bytes`. *out gets one reference to it. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
 /* Appends the value at `index`. `root` is the name of the value in errors, such as "message". Raises no Lua error.
  * Returns false if the value cannot be written or takes too long (fli_lua_budget_over). */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
-/* Appends the i-th variable of the function at `index`, which is number 0 of bytes->functions. */
+/* Appends the i-th variable of the function at `index`, which is function number 0 in bytes->functions. */
 bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
                              fli_lua_refusal *why);
 
@@ -88,18 +88,19 @@ bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, f
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
-/* Sets the blocks that the next values read by this thread may refer to; NULL: none. */
+/* Sets the blocks to which the next values read by this thread may refer; NULL: none. */
 void fli_lua_attach(const fli_lua_refs *refs);
-/* Sets the functions that they may refer to: the list at stack index `list`; its first element is number 0. */
+/* Sets the functions to which the next values read by this thread may refer: the list at stack index `list`. Its first
+ * element is function number 0. */
 void fli_lua_attach_functions(int list);
 /* Reads the i-th variable of the function at `index`. */
 bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
 
-/* Pushes the value at *at and moves *at behind it. Returns false, with nothing pushed, if the bytes are not of this
- * form. Raises only memory errors and the error of a spent budget. */
+/* Pushes the value at *at and moves *at behind it. Returns false, with nothing pushed, if the bytes are not of the form
+ * described above. Raises only memory errors and the error of a spent budget. */
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
-/* The sort of a message. */
+/* The kind of a message: its outermost tag. */
 typedef enum fli_lua_sort {
     FLI_LUA_VALUE,
     FLI_LUA_REQUEST,
@@ -109,14 +110,14 @@ typedef enum fli_lua_sort {
 } fli_lua_sort;
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 
-/* Begins a request or a reply: writes the mark, the sort and the id; the value follows. */
+/* Begins a request or a reply: writes the mark, the sort and the id. The caller appends the value. */
 bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id);
 
 /* Does what fli_lua_unpack() does, and returns the sort of the message. */
 fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id);
 
-/* Pushes the value of a payload: always one value. Bytes with our mark that are not of this form are pushed as a
- * string. */
+/* Pushes the value of a payload: always exactly one value. Bytes that have the mark but not the form described above
+ * are pushed as a string. */
 void fli_lua_unpack(lua_State *L, const filch_data *data);
 
 /* Pushes a pid. Pids of this scheduler are light userdata: they are equal if they name the same process. */

@@ -1,5 +1,5 @@
-/* codec_functions_test.c - functions as bytes: if they are cut off anywhere they are refused, a changed byte does no
- * harm to anything else, and each invalid reference is detected. */
+/* codec_functions_test.c - functions as bytes: bytes that are cut off anywhere are refused, a changed byte damages
+ * nothing but the value, and each invalid reference is detected. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +67,8 @@ static void drop_value(void)
     fli_lua_bytes_fini(&out.bytes);
 }
 
-/* Pushes the list of functions, with one that was not among the bytes, and then the value. Returns true if there is
- * a value. */
+/* Pushes the list of functions, whose first element (number 0) is not among the bytes, and then the value. Returns true
+ * if there is a value. */
 static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *refs)
 {
     const uint8_t *at = bytes;
@@ -154,7 +154,7 @@ TEST(a_function_whose_code_is_not_attached_is_no_value)
     refuses("\x18\x00\x00\x00\x00", &other); /* the block is not code */
     refuses("\x18\x01\x00\x00\x00", &other);
     refuses("\x18\x00\x00", &other);
-    refuses("\x19\x05\x00\x00\x00", &other); /* there is no fifth function */
+    refuses("\x19\x05\x00\x00\x00", &other); /* there is no function with number 5 */
     refuses("\x19\x05", &other);
     fli_lua_refs_fini(&other);
     filch_drop(&block);
@@ -164,7 +164,7 @@ TEST(functions_are_no_values_where_none_are_expected)
 {
     write_value(CHUNK);
     const uint8_t *at = out.bytes.at;
-    fli_lua_attach(&out.bytes.refs); /* but no list of functions */
+    fli_lua_attach(&out.bytes.refs); /* blocks are attached, but no list of functions */
     assert_false(fli_lua_decode(L, &at, at + out.bytes.size));
     static const uint8_t again[] = { 0x19, 0, 0, 0, 0 };
     at = again;
@@ -179,7 +179,7 @@ static int of_c(lua_State *state)
     return 0;
 }
 
-/* Reads the i-th variable of number 0. */
+/* Reads the i-th variable of function number 0. */
 static bool reads_variable(int i, const char *bytes, size_t size)
 {
     const uint8_t *at = (const uint8_t *)bytes, *end = at + size;
@@ -201,7 +201,7 @@ TEST(a_variable_that_refers_to_nothing_is_noticed)
     lua_rawseti(L, 1, 3); /* number 2: not a function */
     fli_lua_attach_functions(1);
     assert_true(reads_variable(1, "\x45", 1));
-    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6)); /* it is now the second variable */
+    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6)); /* variable 1 is now variable 2 */
     assert_false(reads_variable(1, "", 0));
     assert_false(reads_variable(1, "\x08", 1));
     assert_false(reads_variable(9, "\x45", 1)); /* the function has fewer variables */
@@ -233,7 +233,7 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
     drop_value();
 }
 
-/* Uses a buffer of `room` bytes that may not grow. */
+/* For each size of a buffer that cannot grow: a value that does not fit is refused. */
 TEST(whatever_room_there_is_what_does_not_fit_is_refused)
 {
     fli_lua_refusal why;

@@ -1,5 +1,5 @@
-/* codec_test.c - Lua values as bytes: for every kind of value each byte that is cut off or changed is detected,
- * values that are too large or too deep are refused with their path, and missing memory is reported. */
+/* codec_test.c - Lua values as bytes: for every kind of value, cut off and changed bytes are detected, values that are
+ * too large or too deep are refused with their path, and missing memory is reported. */
 #include "lua/message/codec.h"
 
 #include <lauxlib.h>
@@ -15,7 +15,7 @@ static filch_lua    *lua;
 static fli_lua_proc *p;
 static lua_State    *L;
 
-/* A state with its libraries, as a process has it, on the node 7. */
+/* Creates a state with the libraries that a process has, on node 7. */
 static int open_state(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ TEST(a_value_that_is_cut_off_anywhere_is_no_value)
     for (size_t size = 0; size < sizeof pid; size++) assert_false(reads(pid, size));
 }
 
-/* Streams and requests are read only from the process that this one replaces. */
+/* Streams and requests are accepted only in bytes from the process that is being replaced. */
 TEST(what_is_handed_over_is_read_whole_or_not_at_all)
 {
     uint8_t request[25] = { 0x16, 7 }, stream[9] = { 0x17, 5 };
@@ -123,7 +123,7 @@ TEST(bytes_that_are_not_of_this_form_are_refused)
         { "\x18\0\0\0\0", 5 },                              /* a function where none is allowed */
         { "\x19\0\0\0\0", 5 },                              /* a reference to a function */
         { "\x1A\0\0\0\0\0", 6 },                            /* a reference to a variable */
-        { "\x0F\0", 2 },                                    /* cut off */
+        { "\x0F\0", 2 },                                    /* a blob whose number is cut off */
         { "\x13\x41", 2 },                                  /* a blob must be outermost or attached */
         { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                 /* a request inside a value */
         { "\x3F", 1 },                                      /* no such tag */
@@ -168,14 +168,14 @@ TEST(messages_with_our_mark_that_are_none_of_ours_are_strings)
 {
     filch_data data = filch_bytes(fli_lua_mark, FLI_LUA_MARK_SIZE);
     uint64_t   id = 0;
-    fli_lua_unpack(L, &data); /* the mark alone */
+    fli_lua_unpack(L, &data); /* only the mark, no value */
     same(lua_rawlen(L, -1), FLI_LUA_MARK_SIZE);
     data = filch_bytes("", 0);
     fli_lua_unpack(L, &data);
     same(lua_rawlen(L, -1), 0);
     lua_settop(L, 0);
     unpacks("\x41", 1, "number");
-    unpacks("\x0F", 1, "string");     /* cannot be read */
+    unpacks("\x0F", 1, "string");     /* a blob whose number is missing */
     unpacks("\x41\x41", 2, "string"); /* bytes follow the value */
     unpacks("\x10\x05\0\0\0\0\0\0\0\x41", 10, "number");
     unpacks("\x10\x05\0\0\0\0\0\0\0\x0F", 10, "string");
@@ -219,7 +219,7 @@ TEST(payloads_from_c_arrive_as_lua_values)
     same(lua_type(L, -1), LUA_TUSERDATA);
     assert_ptr_equal(*(void **)lua_touserdata(L, -1), &place);
     filch_pid pid;
-    assert_false(fli_lua_to_pid(L, -1, &pid)); /* without a metatable */
+    assert_false(fli_lua_to_pid(L, -1, &pid)); /* a userdata without a metatable is not a pid */
     data = filch_of_pid((filch_pid){ 0, 0 });
     fli_lua_unpack(L, &data);
     assert_true(lua_isnil(L, -1));
@@ -250,7 +250,7 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     lua_setmetatable(L, -2);
     assert_false(fli_lua_to_pid(L, -1, &got)); /* a userdata with another metatable */
     assert_true(lua_getmetatable(L, 2));
-    lua_getfield(L, -1, "__metatable"); /* it cannot be taken for another value */
+    lua_getfield(L, -1, "__metatable"); /* the metatable is protected, so a program cannot set it for another value */
     assert_true(lua_isboolean(L, -1));
     lua_settop(L, 5);
     luaL_tolstring(L, 2, NULL);
@@ -272,8 +272,8 @@ TEST(pids_of_other_schedulers_are_told_from_ours)
     p->self.node = 7;
 }
 
-/* Writes the value at index 1 with growing room: each size that is too small is refused, and the first sufficient
- * size succeeds. */
+/* Writes the value at index 1 with a limit that grows from `from`: each limit that is too small is refused, and the
+ * first sufficient limit succeeds. */
 static void is_refused_below(size_t from, const char *part)
 {
     fli_lua_bytes   bytes;
@@ -307,17 +307,17 @@ TEST(a_limit_that_is_too_small_is_told_wherever_it_is_met)
     is_refused_below(480, "message");
     push("return { list = { 1, [2.5] = { ['a b'] = { [false] = ('x'):rep(600) } } } }");
     is_refused_below(480, "message.list[2.5][\"a b\"][false]: ");
-    /* The room is full when the counts turn out to need six bytes more: 3 + 299 + 5 + 653 are 960. */
+    /* The buffer is full when the counts turn out to need six more bytes: 3 + 299 + 5 + 653 are 960. */
     push("local t = {} for i = 1, 299 do t[i] = 1 end t[300] = ('x'):rep(653) return t");
     is_refused_below(480, "message");
-    /* After eight numbers, pids of 17 bytes leave room for the beginning of the last one only. */
+    /* After eight numbers, pids of 17 bytes fill the buffer so that only the beginning of the last pid fits. */
     push("return { 1, 2, 3, 4, 5, 6, 7, 8 }");
     for (int i = 9; i <= 60; i++) {
         fli_lua_push_pid(L, (filch_pid){ 7, 1 });
         lua_rawseti(L, 1, i);
     }
     is_refused_below(480, "message[");
-    /* A function of a library can be written only by name here, so the error says that functions cannot be sent. */
+    /* Without by_name a function of a library cannot be written, so the error says that functions cannot be sent. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     push("return string.upper");
@@ -361,8 +361,8 @@ static int read_on_a_full_stack(lua_State *state)
     return 0;
 }
 
-/* Reads with room for only `left` more values on the stack. Returns true if a memory error is raised (instead of the
- * result "not a value"). */
+/* Reads `bytes` with space for only `left` more values on the stack. Returns true if a memory error is raised (instead
+ * of the result "not a value"). */
 static bool reading_raises(const uint8_t *bytes, size_t size, int left)
 {
     full_read read = { .bytes = bytes, .size = size, .left = left };
@@ -392,7 +392,7 @@ TEST(a_stack_that_cannot_grow_is_told_too)
     empty_stack();
     fli_lua_bytes_fini(&bytes);
     assert_true(reading_raises(table, sizeof table, 3));
-    assert_true(reading_raises(table, sizeof table, 4)); /* there is no room for the inner table */
+    assert_true(reading_raises(table, sizeof table, 4)); /* the stack has no space for the inner table */
     assert_true(reads(table, sizeof table));
     lua_settop(L, 0);
     fli_lua_push_pid(L, (filch_pid){ 8, 1 });
@@ -414,7 +414,7 @@ TEST(a_state_of_no_process_has_pids_of_elsewhere)
     lua_pushlightuserdata(other, (void *)5);
     assert_true(fli_lua_to_pid(other, -1, &pid) && pid.node == 0 && pid.serial == 5);
     lua_close(other);
-    fli_lua_push_pid(L, (filch_pid){ 0, 5 }); /* a valid pid: only two zeros are none */
+    fli_lua_push_pid(L, (filch_pid){ 0, 5 }); /* a valid pid: only a pid of two zeros is invalid */
     assert_true(fli_lua_to_pid(L, -1, &pid) && pid.node == 0 && pid.serial == 5);
 }
 

@@ -1,7 +1,7 @@
 /* describe.c - describes messages of Lua processes in words, for the charts of simulated runs: filch_lua_describe.
  *
- * Reads the beginning of the format that codec.h describes, without a Lua state: a chart keeps no more of a message.
- * "..." stands for what is cut off.
+ * Reads the format that codec.h describes, without a Lua state. A chart keeps only the beginning of a message; "..." in
+ * the description stands for the part that is cut off.
  */
 #include <ctype.h>
 #include <filch_lua.h>
@@ -15,7 +15,7 @@ typedef struct page {
     const uint8_t *at, *end;
     char          *text;
     size_t         used, room;
-    bool           cut; /* the bytes or the room for text are used up */
+    bool           cut; /* the message bytes or the space for text are used up */
 } page;
 
 static void put_text(page *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,7 +35,7 @@ static void put_text(page *out, const char *format, ...)
     out->used += more;
 }
 
-/* Takes `size` bytes. Returns false if there are fewer; the rest is skipped then. */
+/* Takes `size` bytes of the message. Returns false if fewer bytes are left; they are skipped then. */
 static bool take_bytes(page *out, void *to, size_t size)
 {
     if (out->cut || (size_t)(out->end - out->at) < size) {
@@ -61,7 +61,7 @@ static void put_string(page *out, size_t size)
     put_text(out, "\"");
 }
 
-/* Writes an integer of `size` bytes, lowest first, with its sign. */
+/* Reads a signed little-endian integer of `size` bytes from the message and writes it as decimal text. */
 static void put_int(page *out, size_t size)
 {
     uint64_t bits = 0;

@@ -1,5 +1,5 @@
-/* describe_test.c - descriptions of messages: every tag of codec.h, and what is shown if the bytes or the room end
- * early. */
+/* describe_test.c - descriptions of messages: every tag of codec.h, and the result if the message bytes or the space
+ * for text end early. */
 #include <filch_lua.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "lua/message/codec.h"
 #include "support/check.h"
 
-/* Returns the description of the mark and `bytes`, all of which a chart has kept. An unreadable page follows the
- * last byte. */
+/* Returns the description of a message: the mark, then `bytes`. An unreadable page follows the last byte, so that a
+ * read beyond the end is detected. */
 static const char *words_of(const void *bytes, size_t size)
 {
     static char text[512];
@@ -29,7 +29,7 @@ static const char *words_of(const void *bytes, size_t size)
     return text;
 }
 
-/* `bytes` is a string literal: its last byte is not part of the message. */
+/* `bytes` is a string literal; its terminating zero is not part of the message. */
 #define reads(bytes, words) assert_string_equal(words_of(bytes, sizeof bytes - 1), words)
 
 TEST(every_kind_of_value_has_its_words)
@@ -142,7 +142,7 @@ TEST(a_message_without_the_mark_is_a_string)
     char text[64];
     same(filch_lua_describe(NULL, "plain", 5, 5, text, sizeof text), 7);
     assert_memory_equal(text, "\"plain\"", 7);
-    same(filch_lua_describe(NULL, "plain", 5, 900, text, sizeof text), 9); /* 5 bytes of 900 */
+    same(filch_lua_describe(NULL, "plain", 5, 900, text, sizeof text), 9); /* 5 bytes of a message of 900 are known */
     assert_memory_equal(text, "\"plain...", 9);
 }
 

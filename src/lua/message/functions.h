@@ -1,5 +1,5 @@
 /* functions.h - Lua functions that are sent along with a spawn: as upvalues, as arguments, or as fields of tables among
- * these.
+ * upvalues and arguments.
  *
  * A function is written as its code, which is attached (message_refs.h), and its variables. Each function is written
  * once, however many values refer to it; so a function that calls itself is no special case. A variable that several
@@ -19,7 +19,7 @@ struct filch_lua_code;
 enum { FLI_LUA_FUNCTIONS_FIRST = 8 };
 
 typedef struct fli_lua_variable {
-    const void *id; /* lua_upvalueid */
+    const void *id; /* result of lua_upvalueid */
     uint32_t    function;
     uint8_t     index;
 } fli_lua_variable;
@@ -35,23 +35,25 @@ typedef struct fli_lua_functions {
     fli_lua_variable  first_variables[FLI_LUA_FUNCTIONS_FIRST];
 } fli_lua_functions;
 
-/* `main` is the function that is started; NULL: a file or module is started. The struct must not be moved
+/* `main` is the function that is started, or NULL if a file or module is started. The struct must not be moved
  * afterwards. */
 void fli_lua_functions_init(fli_lua_functions *functions, const void *main);
 void fli_lua_functions_fini(fli_lua_functions *functions);
 
-/* Returns true and the number of a closure or variable that has been written; false if it has not been written. */
+/* fli_lua_function_find() looks for a closure and returns its number; fli_lua_variable_find() looks for a variable.
+ * They return false or NULL if it has not been written so far. */
 bool fli_lua_function_find(const fli_lua_functions *functions, const void *closure, uint32_t *number);
 const fli_lua_variable *fli_lua_variable_find(const fli_lua_functions *functions, const void *id);
-/* Returns false if memory is short. */
+/* Both add an entry, and return false if memory is short. */
 bool fli_lua_function_add(fli_lua_functions *functions, const void *closure, uint32_t *number);
 bool fli_lua_variable_add(fli_lua_functions *functions, const void *id, uint32_t function, int index);
 
-/* Returns the number of the upvalue that holds the globals in the function at `index`; 0: none. */
+/* Returns the number of the upvalue that holds the globals (_ENV) in the function at `index`; 0: the function has
+ * none. */
 int fli_lua_env_of(lua_State *L, int index);
 
-/* Makes a block to attach from code; takes the reference to the code, also on failure. fli_lua_code_unwrap() returns
- * the code of such a block, or NULL if the block is something else. */
+/* fli_lua_code_wrap() makes a block that can be attached to a message from `code`; it takes the caller's reference to
+ * the code, also on failure. fli_lua_code_unwrap() returns the code of such a block, or NULL for any other block. */
 filch_err              fli_lua_code_wrap(struct filch_lua_code *code, filch_data *out);
 struct filch_lua_code *fli_lua_code_unwrap(const filch_data *data);
 

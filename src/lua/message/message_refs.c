@@ -7,8 +7,8 @@ enum { ROOM_FIRST = 4, LOOK_BACK = 8 };
 
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number)
 {
-    /* If the block was added before, it is usually among the last ones. A block that is not found there is held
-     * twice. */
+    /* If the block was added before, it is usually among the last LOOK_BACK entries. A block that is not found there is
+     * added a second time, which is correct but takes more memory. */
     for (uint32_t i = refs->count; i-- > 0 && i + LOOK_BACK >= refs->count;) {
         if (filch_raw(&refs->at[i]) != filch_raw(block)) continue;
         *number = i;

@@ -1,9 +1,9 @@
 /* message_refs.h - a message that refers to blocks of memory instead of holding copies of them.
  *
  * The bytes of such a message name blobs and long strings by number. The blocks are attached to the payload, each with
- * a reference of its own, and are dropped together with it, whether the message was read or not. A payload with
- * references is recognized by its free function (filch_shared_user), never by its bytes: so forged bytes refer to
- * nothing.
+ * a reference of its own, and are dropped together with the payload, whether the message was read or not. A payload
+ * with references is recognized by its free function (filch_shared_user), never by its bytes: so forged bytes cannot
+ * refer to any block.
  */
 #ifndef FLI_LUA_MESSAGE_REFS_H
 #define FLI_LUA_MESSAGE_REFS_H
@@ -17,16 +17,16 @@
 typedef struct fli_lua_refs {
     filch_data *at;
     uint32_t    count, room;
-    size_t      bytes; /* of all of them */
+    size_t      bytes; /* total size of the blocks */
 } fli_lua_refs;
 
-/* Adds `block` with a reference, or finds it in the list, and returns its number in *number. Returns false if memory
- * is short. */
+/* Adds `block` with a reference of its own, unless the list contains it already. Sets *number to its number. Returns
+ * false if memory is short. */
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number);
 void fli_lua_refs_fini(fli_lua_refs *refs);
 
-/* Makes one payload of bytes (allocated by malloc) and references, and gives *out one reference to it. Takes both if
- * it returns true; returns false if memory is short. */
+/* Makes one payload of `bytes` (allocated by malloc) and `refs`. *out gets one reference to the payload. Returns true
+ * if it took both; returns false if memory is short. */
 bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
 
 /* Returns the blocks attached to a payload, or NULL if there are none. */

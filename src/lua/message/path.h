@@ -1,4 +1,4 @@
-/* path.h - writes where a value is, such as "message.users[3].callback", for errors about a value deep inside
+/* path.h - writes the path of a value, such as "message.users[3].callback", for errors about a value deep inside
  * another. */
 #ifndef FLI_LUA_PATH_H
 #define FLI_LUA_PATH_H
@@ -6,8 +6,8 @@
 #include <lua.h>
 #include <stddef.h>
 
-/* One table on the path to a value. Its key is on the Lua stack at index `key`; if `key` is 0, it is the position
- * `number` or, for a variable of a function, `name`. */
+/* One table on the path to a value. The key in that table is on the Lua stack at index `key`. If `key` is 0, the key is
+ * the position `number` or, for a variable of a function, the name `name`. */
 typedef struct fli_lua_frame {
     const struct fli_lua_frame *up;
     const void                 *table;
@@ -16,7 +16,7 @@ typedef struct fli_lua_frame {
     const char                 *name;
 } fli_lua_frame;
 
-/* Writes `root` and the path from there. Allocates nothing; a long path is cut off. */
+/* Writes `root` and the path from `root` to the value. Allocates nothing; a long path is cut off. */
 void fli_lua_path(lua_State *L, const char *root, const fli_lua_frame *at, char *text, size_t room);
 
 #endif
