@@ -1,4 +1,5 @@
-/* limit.c - see limit.h. All orders are relaxed: the word carries numbers only; messages travel by PAIR state.push. */
+/* limit.c - see limit.h. All accesses to the load word are relaxed, because the word carries numbers only; the
+ * messages themselves are published by PAIR state.push. */
 #include "proc/limit.h"
 
 #include "base/assert.h"
@@ -15,7 +16,8 @@ bool fli_limit_fits(fli_proc *p, size_t bytes)
     return bytes <= (size_t)units * 16;
 }
 
-/* Return the limit of a dimension: the process's own, or what the load's field can hold. */
+/* count_max() and units_max() return the limit of the mailbox in messages and in units of payload: the process's own
+ * limit, or the most that the field of the load can hold. */
 static uint32_t count_max(fli_proc *p)
 {
     uint32_t max = fli_load_rlx(&p->mailbox_max);
@@ -28,7 +30,7 @@ static uint32_t units_max(fli_proc *p)
     return max != 0 ? max : FLI_MAILBOX_UNITS_MAX;
 }
 
-/* Returns true if one more message of `units` units would exceed `times` times the limit. */
+/* Returns true if one more message with a payload of `units` units would exceed `times` times the mailbox's limit. */
 static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
 {
     uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
@@ -54,7 +56,7 @@ bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
-        /* The process has ended, and its load with it. */
+        /* The load belongs to another generation: the process has ended. */
         if (!is_of(load, gen)) return false;
         FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
     } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
@@ -94,7 +96,7 @@ uint32_t fli_limit_excess(fli_proc *p)
     uint64_t load = fli_load_rlx(&p->load);
     uint32_t count = fli_load_count(load), max = count_max(p);
     if (count > max) return count - max;
-    /* Over in bytes only: one at a time, until it fits. */
+    /* Only the bytes exceed the limit: the caller drops one message and calls again until the rest fits. */
     return fli_load_units(load) > units_max(p) ? 1 : 0;
 }
 
@@ -103,7 +105,8 @@ void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
     uint64_t drops = fli_load_rlx(&p->drops_pending), sum;
     do {
         if (drops >> 32 != gen) return;
-        /* A process that never steps: the counter saturates at 2^32 - 1 and leaves the generation intact. */
+        /* The process never steps, so its drops are never reported: the counter saturates at 2^32 - 1 and leaves the
+         * generation intact. */
         sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
     } while (!fli_cas_weak_rlx(&p->drops_pending, &drops, sum));
 }

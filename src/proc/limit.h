@@ -1,16 +1,17 @@
-/* limit.h - the load of a mailbox with a limit: how full it is, and which senders may still reserve room. One word per
- * process:
+/* limit.h - the load of a mailbox with a limit: how full the mailbox is, and which senders may still reserve space.
+ * One word per process:
  *
  *   63   52 51         50      49   26 25                0
  *   gen     OVERFLOWED WAITING count   payload / 16 bytes
  *
- * Senders reserve room before they push, and the owner releases it after delivery; both are read-modify-writes of this
- * word. The generation (its low 12 bits) refuses senders with stale pids; one in 4096 of them passes, finds the process
- * dead at the push, and releases the room.
+ * Senders reserve space before they push, and the owner releases the space after delivery; both are
+ * read-modify-writes of this word. The low 12 bits of the generation refuse senders with stale pids; one stale
+ * sender in 4096 passes, finds the process dead at the push, and releases its space.
  *
- * WAITING says that senders are queued for room (dispatch/send_waiters.c): no other sender may overtake them, and the
- * owner retries them when it releases room. The bit is set under the lock of the queue's shard, by a CAS on the word
- * that just said "full": either that CAS fails because the owner released room, or the owner sees the bit when it does.
+ * WAITING says that senders are queued for space (dispatch/send_waiters.c): no other sender may overtake them, and
+ * the owner retries them when it releases space. The bit is set under the lock of the queue's shard, by a CAS that
+ * expects the word in which the mailbox was full: either the CAS fails because the owner has released space, or the
+ * owner sees the bit when it releases space.
  *
  * Mailboxes without a limit never use this word.
  * Design: docs/design/mailbox-fast-paths.md.
@@ -51,16 +52,17 @@ static inline uint32_t fli_limit_units(size_t bytes)
 }
 
 typedef enum fli_admit {
-    FLI_ADMIT,      /* reserved: push, and release it if the push fails */
-    FLI_ADMIT_OVER, /* reserved beyond the limit of a drop-oldest mailbox: wake the owner to trim it */
-    FLI_ADMIT_FULL, /* no room */
-    FLI_ADMIT_DEAD  /* the process has ended */
+    FLI_ADMIT,      /* space is reserved: push the message, and release the space if the push fails */
+    FLI_ADMIT_OVER, /* space is reserved beyond the limit of a drop-oldest mailbox: push, and wake the owner to trim
+                       the mailbox */
+    FLI_ADMIT_FULL, /* no space was reserved: the mailbox is full */
+    FLI_ADMIT_DEAD  /* no space was reserved: the process has ended */
 } fli_admit;
 
 /* Initialises the load of a new process. Thread: the spawner. */
 static inline void fli_limit_open(fli_proc *p, uint32_t gen)
 {
-    /* relaxed: both are published by fli_state_open() */
+    /* relaxed: fli_state_open() publishes both stores */
     fli_store_rlx(&p->load, (uint64_t)(gen & 0xfffu) << FLI_LOAD_GEN_SHIFT);
     fli_store_rlx(&p->drops_pending, (uint64_t)gen << 32);
 }
@@ -68,15 +70,17 @@ static inline void fli_limit_open(fli_proc *p, uint32_t gen)
 /* Returns true if a payload of `bytes` bytes fits into an empty mailbox. */
 bool fli_limit_fits(fli_proc *p, size_t bytes);
 
-/* Reserves room for one message. `queued`: the caller is the next waiting sender, so WAITING does not stop it. */
+/* Reserves space for one message with a payload of `units` units. `queued`: the caller is the next waiting sender,
+ * so WAITING does not refuse it. */
 FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t units, bool queued);
 
-/* Releases the room of `count` messages. Returns true if senders wait for it; then the caller retries them
+/* Releases the space of `count` messages. Returns true if senders wait for space; then the caller retries them
  * (hooks.room). Thread: any. */
 FILCH_MUST_USE bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
 
-/* Sets WAITING if the mailbox is still full. Returns FLI_ADMIT_FULL if it is set, FLI_ADMIT if there is room (reserve
- * again), FLI_ADMIT_DEAD if the process has ended. Thread: under the lock of the queue's shard. */
+/* Sets WAITING if the mailbox is still full. Returns FLI_ADMIT_FULL if WAITING is set, FLI_ADMIT if there is space
+ * (then the caller reserves again), FLI_ADMIT_DEAD if the process has ended. Thread: under the lock of the queue's
+ * shard. */
 FILCH_MUST_USE fli_admit fli_limit_wait(fli_proc *p, uint32_t gen, uint32_t units);
 /* Clears WAITING: the queue is empty. Thread: under the lock of the queue's shard. */
 void fli_limit_wait_over(fli_proc *p, uint32_t gen);
@@ -84,21 +88,21 @@ void fli_limit_wait_over(fli_proc *p, uint32_t gen);
 /* Records that the process ends because its mailbox overflowed. Thread: any. */
 void fli_limit_overflowed(fli_proc *p, uint32_t gen);
 
-/* Closes the load: no sender of this generation can reserve any more. Returns the last value. Thread: the owner, at the
- * end. */
+/* Closes the load of an ending process: no sender of this generation can reserve space any more. Returns the last
+ * value of the load. Thread: the owner, when it ends the process. */
 uint64_t fli_limit_close(fli_proc *p, uint32_t gen);
 
-/* Clears the drop counters of an ended process: the next process of the slot may have no limit and would not reset
- * them. Thread: the owner, at the end. */
+/* Clears the drop counters of an ended process, because the next process of the slot may have no limit and would not
+ * reset them. Thread: the owner, when it ends the process. */
 static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
 {
-    fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32); /* the new generation keeps late senders from
-                                                                    counting */
+    fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32); /* the new generation makes fli_limit_dropped() of
+                                                                    late senders count nothing */
     fli_store_rlx(&p->drops_reported, 0);
 }
 
-/* Returns how many messages must be dropped to get within the limit; 1 if only the bytes are over. Thread: the owner.
- */
+/* Returns how many messages must be dropped so that the mailbox is within its limit; 1 if only the bytes exceed it.
+ * Thread: the owner. */
 uint32_t fli_limit_excess(fli_proc *p);
 
 /* Counts `n` dropped messages, to be reported in the process's next step. Thread: any. */

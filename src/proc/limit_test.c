@@ -1,11 +1,12 @@
-/* limit_test.c - the load of a mailbox: which senders reserve room, which wait, and its limits. */
+/* limit_test.c - the load of a mailbox: which senders reserve space, which senders wait, and the largest values of
+ * the word. */
 #include "proc/limit.h"
 
 #include "port/thread.h"
 #include "support/check.h"
 #include "support/until.h"
 
-#define GEN 4101u /* more than the word's 12 bits: 5 in there */
+#define GEN 4101u /* does not fit into the 12 generation bits of the load, which hold 5 */
 
 static fli_proc *open_proc(fli_proc *p, uint32_t gen, uint32_t max, uint32_t units, filch_overflow overflow)
 {
@@ -48,7 +49,7 @@ TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
     same(fli_limit_reserve(p, GEN, 5, false), FLI_ADMIT_FULL);
     same(fli_limit_reserve(p, GEN, 4, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
-    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT); /* no bytes, no room needed */
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT); /* a message without payload bytes needs no units */
     expect_load(p, 3, 10);
 }
 
@@ -65,7 +66,8 @@ TEST(a_stale_sender_is_told_so_and_changes_nothing)
         fli_limit_wait_over(p, gen);
         fli_limit_dropped(p, gen, 1);
     }
-    /* The same 12 bits, but another process: drops know the whole generation. */
+    /* A generation with the same low 12 bits is still another process, because fli_limit_dropped() compares all
+     * bits. */
     fli_limit_dropped(p, GEN + 4096, 1);
     same(fli_load_rlx(&p->load), before);
     same(fli_limit_take_dropped(p), 0);
@@ -74,12 +76,12 @@ TEST(a_stale_sender_is_told_so_and_changes_nothing)
 TEST(waiting_senders_are_not_overtaken)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_WAIT);
-    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT); /* there is room: no reason to wait */
+    same(fli_limit_wait(p, GEN, 1), FLI_ADMIT); /* the mailbox has space, so the sender must not wait */
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
-    assert_true(fli_limit_release(p, GEN, 1, 1)); /* a release of room reports them */
+    assert_true(fli_limit_release(p, GEN, 1, 1)); /* true: senders wait for the released space */
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
     same(fli_limit_wait(p, GEN, 1), FLI_ADMIT_FULL);
     same(fli_limit_reserve(p, GEN, 1, true), FLI_ADMIT);
@@ -113,8 +115,7 @@ TEST(too_many_bytes_are_in_excess_until_they_fit)
     same(fli_limit_excess(p), 0);
 }
 
-/* A blocked process with a limit in bytes, and millions of messages without any: the count must not run over into the
- * bits beside it. */
+/* A limit in bytes and millions of messages without payload: the count must not overflow into the neighbouring bits. */
 TEST(the_largest_mailbox_stays_inside_its_word)
 {
     const uint32_t limits[] = { FLI_MAILBOX_MAX, 0 };
@@ -123,7 +124,7 @@ TEST(the_largest_mailbox_stays_inside_its_word)
         uint64_t over = 0;
         for (fli_admit admit; (admit = fli_limit_reserve(p, GEN, 1, false)) != FLI_ADMIT_FULL;) {
             if (admit == FLI_ADMIT_OVER && over++ == 0) {
-                /* From here on in one stride, to the last few. */
+                /* Raises the count in one store to 10 below the largest. */
                 fli_store_rlx(&p->load, fli_load_rlx(&p->load) + (FLI_MAILBOX_MAX - 10) * FLI_LOAD_COUNT_ONE);
             }
         }
@@ -133,7 +134,7 @@ TEST(the_largest_mailbox_stays_inside_its_word)
         same(load >> FLI_LOAD_GEN_SHIFT, GEN & 0xfffu);
         same(fli_limit_excess(p), FLI_MAILBOX_MAX);
     }
-    /* The same for bytes, which are not counted one by one. */
+    /* As in the_largest_mailbox_stays_inside_its_word, but for the units of payload. */
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 0, FILCH_OVERFLOW_DROP_OLDEST);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
@@ -152,7 +153,8 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
     assert_false(
-        fli_limit_release(p, GEN, 1, 3)); /* a sender that found it dead gives back what is not there any more */
+        fli_limit_release(p, GEN, 1, 3)); /* a sender that found the process dead releases space of a load that is
+                                             already closed */
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
     same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);
@@ -216,7 +218,7 @@ TEST(concurrent_senders_never_exceed_the_limit)
     fli_thread   threads[THREADS];
     (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
     c.rounds = scaled(500000);
-    /* One less than threads, so that some sends are refused. */
+    /* One message less than there are threads, so that some sends are refused. */
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);

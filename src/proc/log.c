@@ -1,4 +1,4 @@
-/* log.c - see log.h; and filch_log(), by which processes log. */
+/* log.c - see log.h. Also filch_log(), by which processes write log lines. */
 #include "proc/log.h"
 
 #include <stdarg.h>

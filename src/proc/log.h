@@ -6,8 +6,8 @@
 
 #include "proc/runtime.h"
 
-/* Passes a formatted line to the hook of `rt`, if there is one. `pid` {0, 0} and `type` NULL: about no process. Thread:
- * any; the caller must hold no lock, because the hook may block. */
+/* Passes a formatted line to the hook of `rt`, if there is one. `pid` {0, 0} and `type` NULL: the line is about no
+ * process. Thread: any; the caller must hold no lock, because the hook may block. */
 __attribute__((format(printf, 6, 7))) void fli_log(const fli_runtime *rt, filch_log_level level, filch_pid pid,
                                                    const char *type, filch_err error, const char *format, ...);
 

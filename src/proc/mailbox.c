@@ -1,9 +1,11 @@
 /* mailbox.c - see mailbox.h.
  *
- * INVARIANT  the node named by the head of the state word is never given back to the slab. Otherwise it could be
- *            reused and pushed to this process again, and the worker would take the new node for the one it has already
- *            taken. The last node delivered stays HEAD_HELD until the head has moved on, or settling has cleared it.
- * INVARIANT  a private list is a ring: the list's handle is the newest node, and the `next` of that is the oldest.
+ * INVARIANT  the node named by the head of the state word is never given back to the slab. Otherwise the node could
+ *            be reused and pushed to this process again, and the worker would mistake the new event for the event
+ *            that it has already taken. The last node delivered stays HEAD_HELD until the head has moved on, or
+ *            settling has cleared it.
+ * INVARIANT  a private list is a ring: the list's handle is the newest node, and the `next` of the newest node is
+ *            the oldest node.
  *
  * Design: docs/design/mailbox-fast-paths.md.
  */
@@ -37,7 +39,7 @@ void fli_mail_list_inline_result(fli_local *worker)
     fli_count(&worker->counters.completions, 1);
 }
 
-/* Puts `node` in front of the list. */
+/* Puts `node` at the front of the list `ring`. */
 static void prepend(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 {
     uint32_t newest = *ring;
@@ -88,7 +90,7 @@ static fli_event_node *take_oldest(fli_runtime *rt, uint32_t *ring)
     return oldest;
 }
 
-/* Gives the node back to the slab, or marks it HEAD_HELD if the mailbox head still names it. */
+/* Gives `node` back to the slab, or marks it HEAD_HELD if the mailbox head still names it. */
 static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_event_node *node)
 {
     if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
@@ -123,13 +125,14 @@ static void bring_forward(fli_runtime *rt, fli_proc *p)
         prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
-/* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages that are not counted (of a
- * timer) are kept. */
+/* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages that do not count
+ * against the limit (those of timers) are kept. */
 static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
     fli_runtime *fast_rt = worker->fast_rt;
-    /* A payload's free function is the program's code and runs outside a step: yields are refused. */
+    /* `closing` refuses yields while a payload's free function runs: it is code of the program and runs outside a
+     * step. */
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
@@ -140,8 +143,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
         }
         filch_data data = { .kind = FILCH_KIND_NONE };
         fli_node_get_data(node, &data);
-        /* With this policy no sender waits; but a sender with a stale pid, meant for the previous process of the slot,
-         * may have set WAITING. */
+        /* No sender waits under the drop-oldest policy; but a sender with a stale pid of the previous process of the
+         * slot may have set WAITING. */
         if (fli_limit_release(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
         fli_limit_dropped(p, gen, 1);
         FLI_TALLY(rt, worker, dropped, 1);
@@ -169,8 +172,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
-    /* Reverses the stack, which runs from new to old. `sender_worker` is compared for every kind of node: a rare match
-     * of another kind only means that hear() is not called, and hear() checks the kind. */
+    /* Reverses the stack, which runs from new to old. Every kind of node is compared by `sender_worker`, although
+     * only messages have that field: hear() checks the kind, and a yield or notice that happens to match is merely
+     * not passed to hear(). */
     uint32_t       turned = 0, home = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
@@ -184,7 +188,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         at = older;
     }
     if (FLI_LIKELY((kinds & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0)) {
-        /* Messages only: the old top is the newest message and closes the ring. */
+        /* The stack held messages only: its old top is the newest message and closes the ring. */
         fli_node_at(rt, head)->next = turned;
         join(rt, &p->messages, head);
         turned = 0;
@@ -195,13 +199,13 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) sort_notice(rt, p, node);
         else fli_mail_append(rt, (node->what & FLI_NODE_COMPLETION) != 0 ? &p->completions : &p->messages, node);
     }
-    /* The head has moved on from the held node. */
+    /* The head no longer names the held node, so the held node can be freed. */
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     bool drops = fli_load_rlx(&p->overflow) == FILCH_OVERFLOW_DROP_OLDEST;
     if (drops && (fli_state_peek(&p->state) & FLI_LIMITED) != 0) trim(rt, worker, p);
 }
 
-/* Not inlined, because few processes get notices. */
+/* Fills an event from a notice. Not inlined, because few processes get notices. */
 static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     uint32_t host = node->notice >> FLI_NOTICE_HOST;
@@ -213,7 +217,7 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_eve
     fli_node_get_data(node, &event->data);
 }
 
-/* Fills an event from any node but a value message, which fli_event_fill_message() does. */
+/* Fills an event from a node of any kind except a value message; fli_event_fill_message() fills those. */
 static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
@@ -235,7 +239,7 @@ static void fill_system(filch_event *event, filch_event_type type, filch_err err
     *event = (filch_event){ .type = (int32_t)type, .error = error, .data = data };
 }
 
-/* Delivers the cancels at the front of the completions. They come before the report of drops. */
+/* Fills events from the cancels at the front of the completions. Cancels are delivered before the report of drops. */
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
                                                           fli_event_node **nodes, uint32_t n, uint32_t max)
 {
@@ -283,8 +287,8 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     }
     bool messages = (p->flags & FLI_PROC_WAITING) == 0;
     bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
-    /* The report of drops leaves room for one more event if there is one: with small batches a flood of drops would
-     * otherwise be all that the process gets. */
+    /* Reports drops only if another pending event still fits into the batch. Otherwise a process with a small batch
+     * and many drops would receive nothing but reports of drops. */
     bool     room = n + 1 < max || (n < max && p->completions == 0 && p->messages == 0);
     uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
@@ -313,7 +317,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
-        /* No limit: no node is counted, so the nodes need not be read. */
+        /* The mailbox has no limit: no node is counted, so the nodes need not be read. */
         const fli_event_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
@@ -353,7 +357,8 @@ bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
     fli_mail_drain(rt, worker, p,
-                   fli_word_head(last)); /* does not trim: the word of an ended process has no LIMITED bit */
+                   fli_word_head(last)); /* does not trim the mailbox, because the word of an ended process has no
+                                            LIMITED bit */
     uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;

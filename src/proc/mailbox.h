@@ -3,10 +3,10 @@
  *
  * Pushed nodes form a stack behind the state word, newest first. Draining reverses the new part of the stack and
  * appends it to one of two private lists, completions and messages, each in order of arrival. Notices of src/model (an
- * exit, a failed link) go to the list of completions. A cancel with a reason goes to the front of that list; a cancel
- * of a stop (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a reason is the CANCEL
- * bit of the state word and needs no node. Collecting fills the array of events of a step: cancels, then completions
- * and notices, then messages.
+ * exit, a failed link) go to the list of completions. A cancel with a reason goes to the front of the completions; a
+ * cancel of a stop (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a reason is
+ * the CANCEL bit of the state word and needs no node. Collecting fills the array of events of a step: cancels, then
+ * completions and notices, then messages.
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #ifndef FLI_PROC_MAILBOX_H
@@ -33,11 +33,11 @@ FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local 
 }
 
 /* Moves the nodes that are newer than p->head_taken, up to `head`, to the private lists, and trims a drop-oldest
- * mailbox that is over its limit. `worker` is the worker that runs the process. It may be NULL if nothing is new, as
- * after a spawn that failed. */
+ * mailbox that is over its limit. `worker` is the worker that runs the process. `worker` may be NULL if there are no
+ * new nodes, as after a failed spawn. */
 void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head);
 
-/* Appends `node` to the private list `ring`: for a completion that needs no push. */
+/* Appends `node` to the private list `ring`; used for a completion that needs no push. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node);
 
 /* Returns true if the handler that is running, or ran last, has completed its yield inline (into worker->inline_result)
@@ -79,8 +79,8 @@ static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node 
 
 /* Fast path: takes several value messages without listing them. Precondition: the mailbox has nothing but new value
  * messages, at most `room`, and the process has no listed event and no flag besides HEAD_HELD. Skips the drain and the
- * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns how many, or 0 if the
- * precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
+ * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
+ * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
 static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
                                             uint32_t room)
 {
@@ -116,7 +116,7 @@ fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch
     fli_event_node *node = fli_node_at(rt, p->completions);
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL; /* several events, or a notice */
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)
-        return NULL; /* a new event, or the completion was pushed */
+        return NULL; /* a new event has arrived, or the completion was pushed to the mailbox */
     p->completions = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);
@@ -154,14 +154,14 @@ static inline bool fli_mail_has_pending(fli_proc *p, unsigned rest)
     return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
-/* Returns the node that must be freed after the settle, because the head still names it; 0: none. */
+/* Returns the node that must be freed after the settle because the mailbox head still names it; 0: none. */
 static inline uint32_t fli_mail_held_head(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;
 }
 
-/* Returns the error with which a process ends because of FLI_PROC_LINK_FAILED: that of the linked process that failed
- * first. */
+/* Returns the error with which a process ends because of FLI_PROC_LINK_FAILED: the error of the linked process that
+ * failed first. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
 /* Moves the cancel of a stop (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns false if

@@ -1,5 +1,5 @@
-/* mailbox_test.c - events come in order and by lane, nodes go back exactly once, and never while the head names them.
- */
+/* mailbox_test.c - events arrive in order, completions before messages; a node goes back to the slab exactly once,
+ * and never while the mailbox head names it. */
 #include "proc/mailbox.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void send_int(bench *b, fli_proc *p, int64_t value)
     ok(fli_send(&b->rt, &b->worker, bench_pid(p), nobody, &data));
 }
 
-/* A yield, answered at once. */
+/* Opens a yield and completes it at once. */
 static void answer(bench *b, fli_proc *p, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
@@ -42,7 +42,7 @@ static void release(bench *b, fli_proc *p, batch *got)
     fli_mail_release(&b->rt, &b->worker, p, got->events, got->nodes, got->count);
 }
 
-/* Drains, collects everything, checks that it is these messages, and releases them. */
+/* Drains the mailbox, collects all events, checks that they are the messages `from` to `to`, and releases them. */
 static void expect_messages(bench *b, fli_proc *p, int64_t from, int64_t to)
 {
     batch got;
@@ -169,7 +169,7 @@ TEST(messages_of_other_workers_are_counted_and_no_others)
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    uint32_t  home = b.worker.number, senders[] = { 3, 3, 5, 0, 5, 5, 3, 3 }; /* 0: no worker */
+    uint32_t  home = b.worker.number, senders[] = { 3, 3, 5, 0, 5, 5, 3, 3 }; /* 0: sent by a foreign thread */
     for (size_t i = 0; i < sizeof senders / sizeof senders[0]; i++) {
         b.worker.number = senders[i];
         send_int(&b, p, (int64_t)i);
@@ -187,7 +187,8 @@ TEST(messages_of_other_workers_are_counted_and_no_others)
     bench_end(&b);
 }
 
-/* Were it given back, it could come around as the next message: then the head would look as if nothing had come. */
+/* If the node were given back, it could be reused for the next message: the head would not change, and the worker
+ * would miss that message. */
 TEST(the_node_the_head_names_is_never_given_back)
 {
     bench b;
@@ -198,13 +199,13 @@ TEST(the_node_the_head_names_is_never_given_back)
     expect_messages(&b, p, 1, 1);
     same(bench_nodes_out(&b), 1);
     same(fli_mail_held_head(p), head);
-    /* Not even when it is looked at again and again. */
+    /* A second drain does not give the node back either. */
     bench_drain(&b, p);
     same(bench_nodes_out(&b), 1);
     send_int(&b, p, 2);
     assert_int_not_equal(fli_word_head(fli_state_peek(&p->state)), head);
     expect_messages(&b, p, 2, 2);
-    /* The head has moved on: the first one is free, the second is held. */
+    /* The head has moved on: the first node is free, the second is held. */
     same(bench_nodes_out(&b), 1);
     assert_int_not_equal(fli_mail_held_head(p), head);
     assert_true(bench_settle(&b, p, FLI_IDLE));
@@ -217,7 +218,7 @@ TEST(the_node_the_head_names_is_never_given_back)
     bench_end(&b);
 }
 
-/* The head may also be a message that waits in the private list, or an answer that has been read. */
+/* The head may also name a message that waits in the private list, or a completion that has been read. */
 TEST(a_head_that_is_still_to_be_read_is_given_back_once)
 {
     bench b;
@@ -232,7 +233,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     same(fli_mail_held_head(p), 0);
     assert_true(bench_settle(&b, p, FLI_BLOCKED));
     same(bench_nodes_out(&b), 2);
-    send_int(&b, p, 2); /* does not wake it */
+    send_int(&b, p, 2); /* a message does not wake a BLOCKED process */
     same(fli_load_rlx(&b.woken), 0);
     ok(filch_complete(receiver, 9, filch_none(), FILCH_OK));
     same(fli_load_rlx(&b.woken), 1);
@@ -258,9 +259,9 @@ TEST(what_came_while_it_settled_is_drained_and_kept)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     send_int(&b, p, 1);
     expect_messages(&b, p, 1, 1);
-    send_int(&b, p, 2); /* between the last look and the settling */
+    send_int(&b, p, 2); /* arrives between the last drain and the settle */
     assert_false(bench_settle(&b, p, FLI_IDLE));
-    same(fli_load_rlx(&b.woken), 0); /* no other caller got WOKE */
+    same(fli_load_rlx(&b.woken), 0); /* the owner noticed the message, so no sender was told to wake the process */
     expect_messages(&b, p, 2, 2);
     assert_true(bench_settle(&b, p, FLI_IDLE));
     same(bench_finish(&b, p), 0);
@@ -294,7 +295,7 @@ TEST(bytes_count_and_come_back_as_they_went_in)
     char  text[100];
     memset(text, 'x', sizeof text);
     bench_begin(&b);
-    fli_proc  *p = bench_spawn(&b, 0, 7, FILCH_OVERFLOW_FAIL); /* 112 bytes */
+    fli_proc  *p = bench_spawn(&b, 0, 7, FILCH_OVERFLOW_FAIL); /* 7 units: 112 bytes */
     filch_data large = filch_bytes(text, 100), huge = filch_bytes(text, 113);
     char       more[113] = { 0 };
     huge = filch_bytes(more, sizeof more);
@@ -312,7 +313,7 @@ TEST(bytes_count_and_come_back_as_they_went_in)
     bench_end(&b);
 }
 
-/* A message as a timer sends it: it takes up no room. */
+/* Sends a message as a timer does: it does not count against the limit. */
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
     filch_data      data = filch_int(value);
@@ -350,7 +351,8 @@ TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
     bench_end(&b);
 }
 
-/* Twice over its limit it takes no more, so that a process that does not run cannot be filled without end. */
+/* A mailbox at twice its limit refuses messages, so that the mailbox of a process that does not run cannot grow
+ * without bound. */
 TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
 {
     bench b;
@@ -390,7 +392,7 @@ TEST(a_trimmed_head_is_held_too)
     fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_OLDEST);
     send_int(&b, p, 1);
     bench_drain(&b, p);
-    /* A sender has reserved room and not pushed yet: the only message goes, and it is the head. */
+    /* A sender has reserved space and has not pushed yet: the only message, which is also the head, is dropped. */
     same(fli_limit_reserve(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
     send_uncounted(&b, p, 2);
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
@@ -408,7 +410,7 @@ TEST(a_trimmed_head_is_held_too)
     bench_end(&b);
 }
 
-/* Otherwise a process that steps by one event, in a flood, would hear of nothing but drops. */
+/* Otherwise a process that takes one event per step would receive nothing but reports of drops under overload. */
 TEST(news_of_drops_leaves_room_for_an_event)
 {
     bench b;
@@ -468,7 +470,7 @@ TEST(waiting_senders_are_retried_when_there_is_room)
     bench_end(&b);
 }
 
-/* ---- the end ---- */
+/* ---- the end of a process ---- */
 
 static void count_free(void *user, void *bytes, size_t size)
 {
@@ -509,7 +511,7 @@ TEST(a_message_to_the_dead_is_the_senders_again)
     same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
     free(bytes);
     same(fli_load_rlx(&b.worker.counters.undelivered), 1);
-    /* The slot's next process is another one. */
+    /* The next process of the slot starts without the drops of the previous one. */
     fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     assert_ptr_equal(next, p);
     same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
@@ -550,7 +552,8 @@ static void send_many(void *arg)
     s->worker.rt = &s->b->rt;
     fli_current_set(&s->worker);
     for (uint64_t i = 0; i < s->rounds;) {
-        /* Sender in the upper bits, its own count below; every seventh payload needs a block. */
+        /* Value: high bits = sender, low 40 bits = the sender's own count. Every seventh payload needs an allocated
+         * block. */
         char       bytes[40];
         int64_t    value = (int64_t)((uint64_t)s->index << 40 | i);
         filch_data data = filch_int(value);
@@ -582,7 +585,8 @@ static int64_t value_of(const filch_data *data)
     return value;
 }
 
-/* Senders against one owner, under a policy. Each sender's messages arrive in order; with `whole`, all of them. */
+/* Several senders against one owner, under an overflow policy. The messages of each sender arrive in order; with
+ * `whole`, all of them arrive. */
 static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool whole)
 {
     bench         b;
@@ -633,7 +637,7 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     for (int i = 0; i < SENDERS; i++) {
         fli_thread_join(&senders[i].thread);
         accepted += rounds - senders[i].dropped;
-        told -= senders[i].dropped; /* those that were refused are told to both sides */
+        told -= senders[i].dropped; /* a refused message is counted by the sender and also in the DROPPED events */
     }
     same(fli_load_rlx(&stress_doubles), 0);
     told += fli_limit_take_dropped(p);

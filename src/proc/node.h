@@ -3,11 +3,11 @@
  *
  * A node has one owner at a time: the sender until the push, then the receiving process; its worker gives the node
  * back to the slab after the step. The node of a yield is allocated with the yield and waits for the completion;
- * `stamp` decides which thread may fill it:
+ * `stamp` decides which thread may fill the node:
  *
  *   FREE     not a yield. Messages never use the stamp.
- *   PENDING  an outstanding yield. Owner: the first to claim it, a completion or the process when it ends.
- *   CLAIMED  a completion fills and pushes it. Owner: that completion, then the process.
+ *   PENDING  an outstanding yield. Owner: the first claimer, either a completion or the ending process.
+ *   CLAIMED  a completion fills and pushes the node. Owner: that completion, then the process.
  * The generation in the stamp changes when a yield's node is given back, so a receiver that is kept too long claims
  * nothing. It has 30 bits: a receiver that is used after exactly 2^30 reuses of one node would be accepted wrongly.
  */
@@ -26,8 +26,8 @@
 #include "port/atomic.h"
 
 /* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
- * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are. A value message has
- * no `tag`. */
+ * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are value messages. A
+ * value message has no `tag`. */
 enum {
     FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
     FLI_NODE_FOREIGN = 2,        /* a message from another node; `tag` is the sender's node id */
@@ -41,33 +41,35 @@ enum {
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
 
-#define FLI_NOTICE_HOST 8 /* shift in `notice`: above it the number plus one of the host of `about`; 0: this host */
+#define FLI_NOTICE_HOST 8 /* position of the host in `notice`. Bits from here on = number plus one of the host of
+                             `about`, 0: this host */
 
 typedef struct fli_event_node {
-    uint32_t next; /* plain: passed to the receiver by PAIR state.push, then owned by the process */
-    uint32_t self; /* plain: set when the node is made. Its own handle */
+    uint32_t next; /* not atomic: passed to the receiver by PAIR state.push, then owned by the process */
+    uint32_t self; /* the node's own handle. Not atomic: set when the node is made */
     /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: the owner, and the thread that claims.  PAIR node.claim */
     FLI_ATOMIC(uint32_t) stamp;
     union {
-        uint32_t sender_worker; /* of a message: the index of the sending worker plus one; 0: not sent by a worker */
-        uint32_t yield_index;   /* of a yield: its index in the process's list of outstanding yields */
-        uint32_t notice;        /* of a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
+        uint32_t sender_worker; /* in a message: the index of the sending worker plus one; 0: not sent by a worker */
+        uint32_t yield_index;   /* in a yield: its index in the process's list of outstanding yields */
+        uint32_t notice;        /* in a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
     };
     union {
-        uint64_t sender; /* of a message: the serial of the sending process; 0: none */
-        uint64_t owner;  /* of a yield: the serial of the process that yielded */
-        uint64_t about;  /* of a notice: the serial of the process that the notice is about; 0: none */
+        uint64_t sender; /* in a message: the serial of the sending process; 0: none */
+        uint64_t owner;  /* in a yield: the serial of the process that yielded */
+        uint64_t about;  /* in a notice: the serial of the process that the notice is about; 0: none */
     };
     uint64_t
-        tag; /* of a message with FLI_NODE_FOREIGN: the sender's node id; of a yield and a notice: the event's tag */
-    /* From here on laid out as a filch_data that owns its bytes; `what` and `error` fill a gap of filch_data. */
+        tag; /* in a message with FLI_NODE_FOREIGN: the sender's node id; in a yield and a notice: the event's tag */
+    /* The fields from here on have the layout of a filch_data that owns its bytes; `what` and `error` lie in a gap
+     * of filch_data. */
     uint8_t kind, form, small;
     uint8_t what;
     union {
-        int32_t error;   /* of a completion or a notice: the event's error */
-        int32_t command; /* of an outstanding yield: the command id */
+        int32_t error;   /* in a completion or a notice: the event's error */
+        int32_t command; /* in an outstanding yield: the command id */
     };
-    uint64_t data[3]; /* of an outstanding yield: [0] is the number that the handler gets back when the yield is
+    uint64_t data[3]; /* in an outstanding yield: data[0] is the number that the handler gets back when the yield is
                          abandoned */
 } fli_event_node;
 

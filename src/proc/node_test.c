@@ -1,9 +1,9 @@
-/* node_test.c - a value arrives as what it was, whatever the order of bytes. Where that order is not known, kind and
- * form are read and written by name; here it is not, so this is what a big-endian machine runs. */
+/* node_test.c - a value message keeps its kind and value on a machine with unknown byte order. The test undefines
+ * __BYTE_ORDER__, so the library reads and writes kind and form as separate fields, as a big-endian machine does. */
 #include <string.h>
 
 #undef __BYTE_ORDER__
-#define filch_send send_by_name /* the header's, made here once more */
+#define filch_send send_by_name /* compiles the header's inline filch_send() a second time under another name */
 #include <filch.h>
 
 #include "proc/mailbox.h"
@@ -32,7 +32,7 @@ TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
     }
 }
 
-/* What comes of it at the other end. */
+/* Sends `sent` to `p` and checks that the same value is delivered. */
 static void arrives(bench *b, fli_proc *p, filch_data sent)
 {
     filch_event     event;

@@ -4,8 +4,8 @@
  * A pid's serial is generation:32 | slot:32. A lookup is a bounds check and an address computation; whether the process
  * is alive is decided by the generation in the state word, in the CAS that delivers.
  *
- * Fields without FLI_ATOMIC are plain: they belong to the worker that owns the process (ACTIVE, see state.h), and pass
- * to the next owner by PAIR state.settle and the run queues.
+ * Fields without FLI_ATOMIC are not atomic: they belong to the worker that owns the process (ACTIVE, see state.h),
+ * and pass to the next owner by PAIR state.settle and the run queues.
  */
 #ifndef FLI_PROC_PROC_H
 #define FLI_PROC_PROC_H
@@ -25,7 +25,7 @@
 #define FLI_STATE_INLINE 16 /* bytes of user state inside the control block */
 #define FLI_YIELDS_FEW 2    /* outstanding yields that fit into the control block */
 
-/* proc->flags */
+/* Bits of proc->flags. */
 enum {
     FLI_PROC_HEAD_HELD = 1,    /* the node `head_taken` has been delivered and must be freed when the mailbox head
                                   moves on */
@@ -34,57 +34,61 @@ enum {
                                   continue */
     FLI_PROC_STOP_SENT = 8,    /* the cancel of a stop has been delivered or queued */
     FLI_PROC_YIELDS_HEAP = 16, /* yields.many, an allocated list, is in use */
-    FLI_PROC_RECORDED = 32,    /* ext->recorder records its steps */
-    FLI_PROC_TRAPS = 64,       /* gets a LINK_DOWN event when a linked process fails, and does not end with it */
-    FLI_PROC_LINK_FAILED = 128 /* a linked process has failed, and this one does not trap links: it ends */
+    FLI_PROC_RECORDED = 32,    /* ext->recorder records the steps of the process */
+    FLI_PROC_TRAPS = 64,       /* the process gets a LINK_DOWN event when a linked process fails, instead of ending
+                                  with that process */
+    FLI_PROC_LINK_FAILED = 128 /* a linked process has failed, and this process does not trap links: it ends */
 };
 
 /* Fields that few processes need: allocated on first use, freed at exit. */
 typedef struct fli_ext {
     filch_exit_fn on_exit;
     void         *on_exit_user;
-    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some may have ended */
+    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some of the ids may have ended */
     uint32_t      timer_count, timer_cap;
-    /* The first of the process's open streams.  writes: io/stream.c, under its lock.  reads: io/stream.c under its
-     * lock; the owner at the end of the process without it.  PAIR ext.streams */
+    /* Handle of the first open stream of the process.  writes: io/stream.c, under the lock of the streams.  reads:
+     * io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */
     FLI_ATOMIC(uint32_t) streams;
-    struct fli_recorder *recorder; /* of sched/record.c; NULL: no black box */
+    struct fli_recorder *recorder; /* recorder of sched/record.c; NULL: the steps of the process are not recorded */
 } fli_ext;
 
 typedef struct fli_proc {
     fli_state state;
-    /* Pending work, from here to `last_worker`: read for every message as two 64-bit words (fli_proc_is_idle_word). */
+    /* Pending work: the fields from here to `last_worker` are read for every message as two 64-bit words
+     * (fli_proc_is_idle_word). */
     uint32_t head_taken;            /* newest node already taken from the mailbox; 0: none */
     uint32_t completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
     uint8_t  flags;
-    FLI_ATOMIC(uint8_t) overflow; /* filch_overflow */
+    FLI_ATOMIC(uint8_t) overflow; /* a value of filch_overflow */
     uint8_t  report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
-    uint8_t  last_worker;  /* mark of the worker that stepped it last, or FLI_MARK_SAMPLED: see fli_worker_mark */
-    uint32_t slot;         /* its own handle; set when the slot is made */
-    uint32_t yield_count;  /* outstanding */
+    uint8_t  last_worker;  /* mark of the worker that last stepped the process, or FLI_MARK_SAMPLED: see
+                              fli_worker_mark */
+    uint32_t slot;         /* the process's own handle; set when the slot is made */
+    uint32_t yield_count;  /* number of outstanding yields */
     void    *self;         /* the user's state */
     /* writes: the owner, at spawn and upgrade.  reads: any, for reports. Relaxed: types are never freed while a
      * scheduler uses them. */
     FLI_ATOMIC(const filch_type *) type;
-    alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* the user's state, if it fits */
+    alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* the user's state, if it has at most FLI_STATE_INLINE bytes */
 
-    /* Messages and bytes in a mailbox with a limit: limit.h. */
+    /* Number of messages and bytes in a mailbox with a limit: see limit.h. */
     FLI_ATOMIC(uint64_t) load;
-    /* The mailbox's limit; `overflow` says what happens when it is reached.  writes: the spawner.  reads: also senders
-     * with a stale pid, while the slot changes its process: relaxed, they check the generation before they act on it.
+    /* The mailbox's limit; `overflow` says what happens when it is reached.  writes: the spawner.  reads: senders,
+     * also those with a stale pid while the slot changes its process. Relaxed, because senders check the generation
+     * before they act on the limit.
      */
-    FLI_ATOMIC(uint32_t) mailbox_max;   /* messages; 0 none */
-    FLI_ATOMIC(uint32_t) mailbox_units; /* payload in units of 16 bytes; 0 none */
-    /* generation:32 | messages dropped and not yet reported to the process:32. */
+    FLI_ATOMIC(uint32_t) mailbox_max;   /* limit in messages; 0: none */
+    FLI_ATOMIC(uint32_t) mailbox_units; /* limit of the payload in units of 16 bytes; 0: none */
+    /* Bits: high 32 = generation, low 32 = messages dropped and not yet reported to the process. */
     FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext         *ext;
-    struct fli_proc *link; /* link of the global queue */
+    struct fli_proc *link; /* next process in the global queue */
     FLI_ATOMIC(uint64_t)
     drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
                        reads: any, for reports */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
-        uint32_t *many; /* [0] is the capacity, the handles follow */
+        uint32_t *many; /* list with capacity many[0]; the handles follow */
     } yields;
     filch_values *values;
 } fli_proc;
@@ -101,7 +105,7 @@ static inline uint8_t fli_worker_mark(uint32_t index)
     return (uint8_t)(index % FLI_MARK_SAMPLED);
 }
 
-/* Returns true if the process has no held node, no listed event and no flag. Thread: the owner. */
+/* Returns true if the process has no held node, no event in its private lists and no flag set. Thread: the owner. */
 static inline bool fli_proc_has_no_pending(const fli_proc *p)
 {
     return (p->head_taken | p->completions | p->messages | p->flags) == 0;

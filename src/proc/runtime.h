@@ -27,31 +27,31 @@ typedef struct fli_local fli_local;
 /* A request to src/model, made by a public call or by a yield. Unused fields are zero. */
 typedef struct fli_request {
     uint32_t  op;     /* FILCH_CMD_* */
-    filch_err reason; /* of a cancel */
+    filch_err reason; /* the reason of a cancel */
     filch_pid who;    /* the process that monitors, unmonitors, links, unlinks or broadcasts */
     filch_pid target;
-    uint64_t  tag;          /* of a monitor or group watch: the event's tag; of an unmonitor: the monitor's number;
-                               of a cancel: its deadline in ns */
-    const char       *name; /* of a process or a group */
+    uint64_t  tag;          /* for a monitor or group watch: the event's tag; for an unmonitor: the monitor's number;
+                               for a cancel: its deadline in ns */
+    const char       *name; /* name of a process or a group */
     const filch_data *data;
-    uint64_t          given; /* out: of a monitor: its number; of a broadcast: the number of members that accepted
-                                it */
+    uint64_t          given; /* result. For a monitor: its number; for a broadcast: the number of members that
+                                accepted the message */
 } fli_request;
 
-/* Relations and context that a process has from its first step on, besides its spawn options. */
+/* Relations and context that a process has from its first step on, in addition to its spawn options. */
 typedef struct fli_birth {
-    uint32_t              relations; /* FILCH_SPAWN_* with `parent` */
+    uint32_t              relations; /* FILCH_SPAWN_* bits that relate the process to `parent` */
     uint64_t              tag;
     filch_pid             parent;
     const char           *name;
     const filch_receiver *exec;   /* the yield that is completed with the result of the process; NULL: none */
-    filch_values         *values; /* values that have a deadline or scopes; NULL: none */
+    filch_values         *values; /* values that contain a deadline or scopes; NULL: none */
 } fli_birth;
 
 /* Operations of src/model that lower modules call. src/model passes its table when it creates a scheduler
  * (fli_sched_make); lower modules neither include its headers nor name its functions. */
 typedef struct fli_model_ops {
-    /* A process with HAS_RELATIONS has ended with this result. Its slot is not free yet. */
+    /* Called when a process with HAS_RELATIONS has ended with this result. Its slot is not free yet. */
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
     /* Makes the relations of a new process and then opens it: FREE -> ACTIVE. On an error the process is not opened. */
     filch_err (*birth)(fli_runtime *rt, fli_proc *p, uint64_t serial, const fli_birth *birth, bool limited);
@@ -66,14 +66,17 @@ typedef struct fli_model_ops {
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* Returns the node id (filch_pid.node) of host number `host`. */
     uint64_t (*node_of)(fli_runtime *rt, uint32_t host);
-    /* Returns true if a process of this runtime supervises `serial`: the process `by`, or with 0 any process. */
+    /* Returns true if a process of this runtime supervises the process `serial`. `by`: the supervisor, or 0 for any
+     * process. */
     bool (*supervised)(fli_runtime *rt, uint64_t serial, uint64_t by);
-    /* The scheduler is being destroyed. When this returns, no other host uses it. Thread: no process is left. */
+    /* Called when the scheduler is destroyed and no process is left. When this function returns, no other host uses
+     * the scheduler. */
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
 
-/* Hooks that replace the public functions of the same names during a step that is recorded (sched/record.c writes down
- * each call) or replayed (sched/replay.c returns what was recorded). NULL in fli_local.rec_hooks for every other step.
+/* Hooks that replace the public functions of the same names during a step that is recorded (sched/record.c records
+ * each call) or replayed (sched/replay.c returns what was recorded). fli_local.rec_hooks is NULL during every other
+ * step.
  */
 typedef struct fli_rec_hooks {
     filch_err (*send)(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver);
@@ -85,12 +88,12 @@ typedef struct fli_rec_hooks {
     filch_err (*whereis)(fli_local *worker, const char *name, filch_pid *pid);
 } fli_rec_hooks;
 
-/* Value of fli_local.fast_rt while fast paths are not allowed. It equals no scheduler, and not NULL either, so that the
- * comparison `fast_rt == sched` also refuses a NULL scheduler. */
+/* Value of fli_local.fast_rt while fast paths are not allowed. The value differs from every scheduler and from NULL,
+ * so that the comparison `fast_rt == sched` also refuses a NULL scheduler. */
 #define FLI_NO_FAST_RT ((fli_runtime *)(uintptr_t)1)
 
-/* The part of a worker that lower modules use. First in sched's fli_worker; fli_current_worker() returns that of the
- * calling thread. */
+/* The part of a worker that lower modules use; the first field of sched's fli_worker. fli_current_worker() returns
+ * the fli_local of the calling thread. */
 struct fli_local {
     fli_runtime *rt;
     fli_proc    *current; /* the process being stepped, dispatched or closed, or the last one; NULL when no step
@@ -99,27 +102,29 @@ struct fli_local {
     fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
                              simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */
     /* Queues a process that the current step has just woken. Always returns FILCH_OK, so that a sender can tail-call
-     * it. Plain: sched/ready.c swaps it between several functions. */
+     * it. Not atomic: only its worker uses it. sched/ready.c switches it between several functions. */
     filch_err (*ready)(fli_local *worker, fli_proc *p);
     bool dispatching;       /* a handler runs: a completion for `current` goes to its list without a push */
     bool closing;           /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
                                are refused */
     uint8_t  worker_mark;   /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
-    uint32_t remote_events; /* messages and processes received from other workers since throttle.c last read
-                               it */
+    uint32_t remote_events; /* messages and processes received from other workers since throttle.c last read this
+                               counter */
     uint32_t sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
-    uint32_t index;         /* of the worker: index of arrays with one element per worker */
-    uint32_t number;        /* index plus one: stored in sender_worker of its messages */
-    /* The yield of the running handler, if it may complete inline: its key, or 0 once it has completed */
+    uint32_t index;         /* index of the worker in arrays with one element per worker */
+    uint32_t number;        /* index plus one: stored in sender_worker of the worker's messages */
+    /* Key of the yield of the running handler if that yield may complete inline; 0 once it has completed. */
     uint64_t        inline_key;
-    fli_event_node *inline_node;   /* its node; NULL: none, or the result is in the list of completions */
-    filch_event    *inline_result; /* the result until then. Plain: set once */
-    fli_rec_hooks  *rec_hooks;     /* of the current step, if it is recorded or replayed; otherwise NULL */
+    fli_event_node *inline_node;   /* node of that yield; NULL: none, or the result is already in the list of
+                                      completions */
+    filch_event    *inline_result; /* the result of that yield until it is in the list of completions. Not atomic:
+                                      set once */
+    fli_rec_hooks  *rec_hooks;     /* hooks of the current step if it is recorded or replayed; otherwise NULL */
     fli_magazine    nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
 };
 
-/* Phase of the shutdown.  writes: stop.  reads: any.  PAIR runtime.phase */
+/* Phase of the shutdown.  writes: the thread that stops the scheduler.  reads: any.  PAIR runtime.phase */
 enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };
 
 /* Functions of upper modules that lower modules call. sched sets them before the first process exists. */
@@ -127,47 +132,48 @@ typedef struct fli_hooks {
     /* Queues a process that just became ACTIVE; `worker` is the calling worker of this runtime, or NULL on any other
      * thread. */
     void (*ready)(fli_runtime *rt, fli_local *worker, fli_proc *p);
-    /* The process of a yield or timer has ended. `cookie` is the number that its handler stored in the node. */
+    /* Called when the process of a yield or timer has ended. `cookie` is the number that its handler stored in the
+     * node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
-    /* An alarm set by a handler is due. `cookie` is the number that the handler passed. */
+    /* Called when an alarm that a handler set is due. `cookie` is the number that the handler passed. */
     void (*alarm)(fli_runtime *rt, uint64_t cookie);
     /* Returns the number of ticks that a ticker's message stands for. */
     uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
-    /* The mailbox of `p` has room again, and senders wait for it. */
+    /* Called when the mailbox of `p` has space again and senders wait for it. */
     void (*room)(fli_runtime *rt, fli_proc *p);
-    /* The process has ended while senders waited for room in its mailbox. */
+    /* Called when a process has ended while senders waited for space in its mailbox. */
     void (*no_room)(fli_runtime *rt, uint64_t serial);
-    /* A write of the process was started and ends with `bytes` bytes not written. */
+    /* Called when a write that the process had started ends with `bytes` bytes not written. */
     void (*cut)(fli_runtime *rt, uint64_t serial, uint64_t bytes);
 } fli_hooks;
 
 /* Hooks of a simulation (sched/simulate.c). NULL in an ordinary runtime. */
 typedef struct fli_simulator {
-    uint64_t now_ns; /* virtual clock. Plain: one thread runs the simulation */
+    uint64_t now_ns; /* virtual clock. Not atomic: one thread runs the simulation */
     /* Scheduling point: called before a call that affects other processes, so that the simulation may run them first.
      * `worker` is NULL on a thread that does not belong to the simulation. Returns false if the call is refused; `call`
      * is named in the report. Thread: any. */
     bool (*point)(fli_runtime *rt, fli_local *worker, const char *call);
-    /* A send of a message returned `err`. */
+    /* Called when the send of a message has returned `err`. */
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
-    /* The yield of `command` has completed: `node` is claimed and filled. Returns true if the simulation takes the
-     * node, to push it later. */
+    /* Called when the yield of `command` has completed: `node` is claimed and filled. Returns true if the simulation
+     * takes the node, to push it later. */
     bool (*answered)(fli_runtime *rt, fli_event_node *node, uint32_t command);
 } fli_simulator;
 
 struct fli_runtime {
-    fli_mem              mem; /* plain: set at create; so are the fields down to `host` */
+    fli_mem              mem; /* set when the scheduler is created, as are the fields down to `host`; not atomic */
     fli_simulator       *sim; /* NULL: real threads and the real clock */
     uint64_t             node_id;
     size_t               payload_max;
     fli_hooks            hooks;
     filch_route_fn       route;
     void                *route_user;
-    filch_log_fn         on_log; /* NULL: none */
+    filch_log_fn         on_log; /* NULL: no log hook */
     void                *on_log_user;
     const fli_model_ops *model_ops; /* NULL in tests of lower modules */
     uint32_t             host;      /* number of this runtime among the hosts of its model */
-    /* Set by src/model on first use.  writes: once.  PAIR runtime.model */
+    /* The model of this runtime.  writes: src/model, once, on first use.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t) phase;
     fli_slab nodes, procs;
@@ -190,7 +196,7 @@ static inline uint64_t fli_now(const fli_runtime *rt)
     return FLI_LIKELY(rt->sim == NULL) ? fli_clock_ns() : rt->sim->now_ns;
 }
 
-/* Adds to a counter: with a plain add on a worker, with a read-modify-write on a foreign thread. */
+/* Adds to a counter: with an ordinary add on a worker, with an atomic read-modify-write on a foreign thread. */
 #define FLI_TALLY(runtime, worker, name, n)                             \
     do {                                                                \
         if ((worker) != NULL) fli_count(&(worker)->counters.name, (n)); \

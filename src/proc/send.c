@@ -1,4 +1,4 @@
-/* send.c - filch_send() and what is behind it. See send.h.
+/* send.c - filch_send(), from the public call to the push into a mailbox. See send.h.
  *
  * The life of a message: (1) the pid leads to a control block; (2) the payload gets an owner: the value itself, inline
  * bytes, or a counted block; (3) a node is taken from the worker's magazine and filled; (4) one CAS makes it the
@@ -12,7 +12,8 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 
-/* A foreign thread has no magazine: it takes the spare node that a parked worker has left, or one from the depot. */
+/* Takes a node for a message of a foreign thread, which has no magazine: the spare node that a parked worker has
+ * left, or one from the depot. */
 static fli_event_node *take_foreign(fli_runtime *rt)
 {
     fli_event_node *node = fli_load_rlx(&rt->spare_node);
@@ -38,12 +39,12 @@ fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid f
     return make(rt, worker, from, owned);
 }
 
-/* The mailbox is full: applies its overflow policy and returns the error of the send. */
+/* Applies the overflow policy of a full mailbox. Returns the error of the send. */
 static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen)
 {
     switch (fli_load_rlx(&p->overflow)) {
     case FILCH_OVERFLOW_DROP_NEWEST:
-    case FILCH_OVERFLOW_DROP_OLDEST: /* at twice the limit: its worker has not trimmed it yet */
+    case FILCH_OVERFLOW_DROP_OLDEST: /* the mailbox is at twice its limit, because its worker has not trimmed it yet */
         fli_limit_dropped(p, gen, 1);
         return FILCH_EDROPPED;
     case FILCH_OVERFLOW_STOP:
@@ -68,10 +69,10 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (err != FILCH_OK) {
-        /* Senders that wait for this process are completed when it ends. But the reserved room may belong to the slot's
-         * next process, if the pid is so stale that the 12 generation bits of the load have wrapped around: then a
-         * sender of that process may have started to wait because of this reservation, and is retried. Not if `queued`:
-         * then the caller holds the lock of the waiting senders and retries them itself. */
+        /* Senders that wait for this process are completed when it ends. But the reserved space may belong to the
+         * slot's next process, if the pid is so stale that the 12 generation bits of the load have wrapped around:
+         * then a sender of that process may have started to wait because of this reservation, and is retried. If
+         * `queued`, the caller holds the lock of the waiting senders and retries them itself. */
         if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
@@ -108,7 +109,7 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
     return rt->route(rt->route_user, &package);
 }
 
-/* Sends a payload that needs an owner first: bytes, or a malformed payload. */
+/* Sends a payload of bytes, which the runtime must own first, or refuses a malformed payload. */
 static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid to, filch_pid from,
                             const filch_data *data)
 {
@@ -257,7 +258,8 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
-    to.node = rt->node_id; /* already equal; storing it frees a register until here */
+    to.node = rt->node_id; /* has no effect on the value, which is already equal; the store frees a register until
+                              here */
 slowly:
     return send_slow(sched, to, kind, first, second);
 }

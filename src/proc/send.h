@@ -1,4 +1,4 @@
-/* send.h - from a pid and a payload to a message in a mailbox. */
+/* send.h - turns a pid and a payload into a message in a mailbox. */
 #ifndef FLI_PROC_SEND_H
 #define FLI_PROC_SEND_H
 
@@ -10,9 +10,9 @@
 FILCH_MUST_USE fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from,
                                                 const filch_data *owned);
 
-/* Pushes a message to the mailbox of `p`, if it has room. Takes `node` if it returns FILCH_OK. `queued`: the sender has
- * waited for room and is next. FILCH_EFULL: the mailbox is full and its policy is fail, wait or stop; no counter was
- * changed. */
+/* Pushes a message to the mailbox of `p`, if the mailbox has space. Takes `node` if the result is FILCH_OK.
+ * `queued`: the sender has waited for space and is the next one to get it. FILCH_EFULL: the mailbox is full and its
+ * policy is fail, wait or stop; no counter was changed. */
 FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                                          fli_event_node *node, bool queued);
 
@@ -20,7 +20,7 @@ FILCH_MUST_USE filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli
 FILCH_MUST_USE filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
                                   const filch_data *data);
 
-/* Counts a refused send in the counter of its error. */
+/* Adds a refused send to the counter for its error. */
 void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err);
 
 #endif

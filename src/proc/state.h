@@ -22,8 +22,9 @@
  * Every push checks the generation in the CAS that delivers: a stale pid cannot reach the next process of the slot.
  *
  * HAS_RELATIONS: src/model lists a relation of this process (monitor, link, name, group, deadline, scope, exec) and
- * must be told when it ends. The bit is set under the lock of the process's stripe, and the relation is listed before
- * that lock is released; the worker that ends the process finds the bit in the word that the swap to DONE returns.
+ * must be notified when the process ends. The bit is set under the lock of the process's stripe, and the relation is
+ * listed before that lock is released; the worker that ends the process finds the bit in the word that the swap to
+ * DONE returns.
  *
  * ASK: a stop has a cancel for the process (sched/drain.c). Unlike CANCEL it is not delivered before messages that
  * arrived earlier.
@@ -47,7 +48,7 @@ enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_ACTIVE_ONE };
 
 #define FLI_STATE_SHIFT 32
 #define FLI_STATE_MASK (UINT64_C(7) << FLI_STATE_SHIFT)
-/* The bit that is set in ACTIVE_ONE alone among the odd states. */
+/* The bit that is set in ACTIVE_ONE and in no other state with an odd number. */
 #define FLI_ONE_BIT ((uint64_t)(FLI_ACTIVE_ONE ^ FLI_ACTIVE) << FLI_STATE_SHIFT)
 #define FLI_LIMITED (UINT64_C(1) << 35)
 #define FLI_CANCEL (UINT64_C(1) << 36)
@@ -92,14 +93,14 @@ static inline bool fli_word_lives(uint64_t word, uint32_t gen)
     return fli_word_gen(word) == gen && state != FLI_FREE && state != FLI_DONE;
 }
 
-/* Reads the word, on any thread. Relaxed: the value is a hint; a caller that acts on it does so by a CAS that checks it
- * again. */
+/* Reads the word, on any thread. Relaxed: the value is a hint; a caller that acts on the value does so by a CAS that
+ * checks the word again. */
 static inline uint64_t fli_state_peek(fli_state *state)
 {
     return fli_load_rlx(state);
 }
 
-/* Reads the word before reading new nodes. Thread: the worker that owns the process. */
+/* Reads the word before the worker reads new nodes. Thread: the worker that owns the process. */
 static inline uint64_t fli_state_look(fli_state *state)
 {
     return fli_load_acq(state); /* PAIR state.push, acquire half: the nodes behind the head are complete */
@@ -109,7 +110,7 @@ static inline uint64_t fli_state_look(fli_state *state)
  * changes a FREE word. */
 static inline void fli_state_open(fli_state *state, uint32_t gen, bool limited)
 {
-    /* PAIR state.push, release half: a sender that finds the process alive sees it complete. */
+    /* PAIR state.push, release half: a sender that finds the process alive sees its fields completely written. */
     fli_store_rel(state, fli_word_make(gen, FLI_ACTIVE, limited ? FLI_LIMITED : 0));
 }
 
@@ -218,7 +219,8 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
     uint64_t word = fli_load_rlx(state);
     do {
         if (!fli_word_lives(word, gen)) return false;
-        /* The process may end now; but then its worker waits for the stripe's lock, which the caller holds. */
+        /* The process may end now, but then the worker that ends it waits for the stripe's lock, which the caller
+         * holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
         /* PAIR state.related, release half: the worker that ends the process and finds the bit sees the model. */
     } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));
@@ -239,8 +241,9 @@ static inline void fli_state_take_ask(fli_state *state)
 }
 
 typedef enum fli_settle {
-    FLI_SETTLED,        /* settled; the next event wakes the process. The worker must not touch it any more */
-    FLI_SETTLE_NOTIFIED /* an event or a flag arrived meanwhile; the worker still owns the process and must look
+    FLI_SETTLED,        /* the process has settled; the next event wakes it, and this worker must not touch it any
+                           more */
+    FLI_SETTLE_NOTIFIED /* an event or a flag has arrived; the worker still owns the process and must check the word
                            again */
 } fli_settle;
 
@@ -249,8 +252,9 @@ typedef enum fli_settle {
 FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
 {
     uint64_t wanted = fli_word_with(word, rest, 0);
-    /* One attempt is enough: an ACTIVE word changes only by a new node or a new flag, and after either the worker must
-     * look again (after HAS_RELATIONS it looks in vain, which is harmless). The strong CAS does not fail spuriously.
+    /* One attempt is enough: an ACTIVE word changes only by a new node or a new flag, and after either the worker
+     * must check the word again (after HAS_RELATIONS it finds nothing new, which is harmless). The strong CAS does
+     * not fail spuriously.
      * PAIR state.settle, release half: the worker that runs the process next sees these fields. */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED;
 }
@@ -271,8 +275,8 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint3
     return fli_state_settle_from(state, word, rest);
 }
 
-/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last drain; its HAS_RELATIONS says
- * whether the model must be told. Thread: the worker that owns the process. */
+/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last drain; its bit HAS_RELATIONS says
+ * whether src/model must be notified. Thread: the worker that owns the process. */
 static inline uint64_t fli_state_finish(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));

@@ -1,4 +1,4 @@
-/* state_test.c - every move of the state word, what it answers, and that no wake-up is lost between threads. */
+/* state_test.c - every transition of the state word and its result, and that no wake-up between threads is lost. */
 #include "proc/state.h"
 
 #include "port/thread.h"
@@ -92,7 +92,7 @@ TEST(rousing_wakes_without_an_event)
     }
 }
 
-/* A call with another generation, and every call after the end, changes nothing. */
+/* A call with another generation, and every call after the end of the process, changes nothing. */
 TEST(a_stale_pid_reaches_no_process)
 {
     for (unsigned s = FLI_FREE; s <= FLI_DONE; s++) {
@@ -111,7 +111,7 @@ TEST(a_stale_pid_reaches_no_process)
     }
 }
 
-/* A pid's generation has more bits than the word: none of the upper ones may be taken for nothing. */
+/* A pid's generation has more bits than the state word: the upper bits of the pid's generation must not be ignored. */
 TEST(a_generation_that_does_not_fit_reaches_no_process)
 {
     fli_state state = at(FLI_IDLE, 0, 0);
@@ -124,7 +124,7 @@ static unsigned raw_state(fli_state *state)
     return (unsigned)((fli_state_peek(state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT);
 }
 
-/* One that was called, by node 8. */
+/* Returns the word of a process that is ACTIVE_ONE with node 8 as its head. */
 static uint64_t active_one(uint64_t flags)
 {
     uint32_t  next = 99;
@@ -132,7 +132,7 @@ static uint64_t active_one(uint64_t flags)
     assert_true(fli_state_push_idle(&state, fli_state_peek(&state), 8, &next));
     same(next, 0);
     same(raw_state(&state), FLI_ACTIVE_ONE);
-    expect_word(state, FLI_ACTIVE, flags, 8); /* to others */
+    expect_word(state, FLI_ACTIVE, flags, 8); /* every other accessor reports ACTIVE */
     return fli_state_peek(&state);
 }
 
@@ -195,7 +195,7 @@ TEST(one_that_was_called_settles_either_way_unless_something_came)
     expect_word(state, FLI_DONE, 0, 0);
 }
 
-/* Words that the fast path may push to without a wake-up, and words that it may not. */
+/* Lists words to which the fast path may push without a wake-up, and words to which it must not. */
 TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
 {
     for (unsigned s = FLI_FREE; s <= FLI_ACTIVE_ONE; s++) {
@@ -299,7 +299,7 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0),
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        /* When it looked, and since. */
+        /* The word has the flag, state or head when the worker reads it; and below, after the worker has read it. */
         fli_state state = words[i];
         assert_false(fli_state_exit(&state, words[i]));
         same(fli_state_peek(&state), words[i]);
@@ -312,18 +312,19 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
 
 enum { PUSHERS = 3, NODES = 64 };
 
-/* Pushers push nodes of their own and wait until they come back. A pusher that gets WOKE puts the process on the
- * "queue", which must be empty; the owner takes it from there, empties the stack, and settles. */
+/* Test arena: pusher threads push nodes of their own and wait until the nodes come back. A pusher that gets WOKE
+ * puts the process on the "queue", which must be empty; the owner takes the process from the queue, empties the
+ * stack, and settles. */
 typedef struct arena {
     fli_state state;
     FLI_ATOMIC(bool) queued;
-    FLI_ATOMIC(uint64_t) doubles; /* wakes while it was queued or running */
+    FLI_ATOMIC(uint64_t) doubles; /* number of wake-ups while the process was queued or running */
     FLI_ATOMIC(uint64_t) sleeps, wakes;
-    FLI_ATOMIC(uint32_t) pushing;       /* pushers still at work */
-    uint32_t next[1 + PUSHERS * NODES]; /* plain: handed over by the push */
+    FLI_ATOMIC(uint32_t) pushing;       /* number of pushers that are not finished */
+    uint32_t next[1 + PUSHERS * NODES]; /* not atomic: passed to the owner by the push */
     FLI_ATOMIC(bool) back[1 + PUSHERS * NODES];
-    uint64_t seen[1 + PUSHERS * NODES]; /* plain: what the pusher wrote into the node */
-    uint64_t expected[PUSHERS];         /* plain: the owner's. Next number of each pusher */
+    uint64_t seen[1 + PUSHERS * NODES]; /* not atomic: the value that the pusher wrote into the node */
+    uint64_t expected[PUSHERS];         /* next number expected of each pusher. Not atomic: used by the owner alone */
     bool     disorder;
     uint64_t rounds, taken;
 } arena;
@@ -355,7 +356,7 @@ static void push_many(void *arg)
     (void)fli_sub_acqrel(&a->pushing, 1);
 }
 
-/* Takes everything newer than `seen`; oldest first. `held` is given back when the head has moved on. */
+/* Takes all nodes newer than `seen`, oldest first. Gives the held node back once the head has moved on. */
 static void empty(arena *a, uint32_t head, uint32_t *seen)
 {
     uint32_t turned = 0, stop = *seen;

@@ -15,18 +15,19 @@
 typedef struct scope {
     fli_mutex  lock;
     fli_tenant tenants; /* head of a ring; under lock */
-    /* FILCH_OK while not cancelled.  writes: once, under the lock.  reads: any; relaxed, it is only a number */
+    /* FILCH_OK while the scope is not cancelled.  writes: once, under the lock.  reads: any. Relaxed, because the
+     * reason publishes no other data. */
     FLI_ATOMIC(filch_err) reason;
 } scope;
 
 struct filch_values {
-    /* References: processes, longer chains, the program.  PAIR values.refs */
+    /* Number of references, by processes, longer chains and the program.  PAIR values.refs */
     FLI_ATOMIC(uint32_t) refs;
-    filch_values *parent; /* plain from here on: set once */
+    filch_values *parent; /* set once, like all fields below; not atomic */
     filch_data    data;
     scope        *scope;    /* NULL: not a scope */
     bool          special;  /* this element or an older one is a deadline or a scope */
-    size_t        key_size; /* with its NUL */
+    size_t        key_size; /* size of the key with its NUL */
     char          key[];
 };
 
@@ -51,7 +52,7 @@ static filch_err create(filch_values *parent, const char *key, filch_data data, 
     fli_atomic_init(&values->refs, 1);
     values->parent = fli_values_hold(parent);
     values->scope = NULL;
-    /* Recognised by its key, because a replay makes the values from a recording. */
+    /* A deadline is recognised by its key, because a replay makes the values from a recording. */
     values->special = fli_values_is_special(parent) || strcmp(key, DEADLINE_KEY) == 0;
     values->key_size = key_size;
     memcpy(values->key, key, key_size);
@@ -144,8 +145,8 @@ uint64_t fli_values_deadline(const filch_values *values)
     uint64_t earliest = FILCH_FOREVER;
     for (; fli_values_is_special(values); values = values->parent) {
         bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
-        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* INT64_MAX stands for every later time, which
-                                                                       never comes */
+        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* INT64_MAX stands for every later time: such a
+                                                                       deadline is never due */
         if (deadline && !for_ever && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
     }
     return earliest;

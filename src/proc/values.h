@@ -1,5 +1,5 @@
 /* values.h - named values that children inherit: an immutable, reference-counted chain, newest value in front. Two
- * kinds of elements mean more than a value: a deadline, and a scope, which lists the processes inside it. */
+ * kinds of elements are more than a value: a deadline, and a scope, which lists the processes inside the scope. */
 #ifndef FLI_PROC_VALUES_H
 #define FLI_PROC_VALUES_H
 
@@ -10,8 +10,8 @@
 
 /* A process inside a scope. All fields are under the scope's lock. */
 typedef struct fli_tenant {
-    struct fli_tenant *next, *prev; /* a ring with the scope's head */
-    void              *rt;          /* its fli_runtime; valid while the tenant is listed */
+    struct fli_tenant *next, *prev; /* links of a ring that starts at the scope's head */
+    void              *rt;          /* the fli_runtime of the process; valid while the tenant is listed */
     uint64_t           serial;
 } fli_tenant;
 
@@ -33,14 +33,14 @@ uint64_t fli_values_deadline(const filch_values *values);
  */
 filch_values *fli_scope_first(filch_values *values);
 filch_values *fli_scope_next(filch_values *scope);
-/* Adds and removes a tenant. */
+/* fli_scope_enter() adds a tenant to the scope, fli_scope_leave() removes it. */
 void fli_scope_enter(filch_values *scope, fli_tenant *tenant);
 void fli_scope_leave(filch_values *scope, fli_tenant *tenant);
 /* Returns the reason of the scope's cancel; FILCH_OK: not cancelled. With `sure` it takes the lock: if it returns
  * FILCH_OK, every later cancel finds the tenants that were added before this call. */
 filch_err fli_scope_cancelled(filch_values *scope, bool sure);
-/* Cancels the scope with `reason` and calls `each` for every tenant, under the lock. Returns false if it was cancelled
- * before. */
+/* Cancels the scope with `reason` and calls `each` for every tenant, under the scope's lock. Returns false if the
+ * scope was cancelled before. */
 bool fli_scope_cancel(filch_values *scope, filch_err reason, void (*each)(const fli_tenant *tenant));
 
 #endif

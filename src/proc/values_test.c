@@ -1,4 +1,5 @@
-/* values_test.c - inherited values: the newest of a name is found, and a chain lives as long as it is referenced. */
+/* values_test.c - inherited values: a lookup finds the newest value of a name, and a chain lives as long as it is
+ * referenced. */
 #include "proc/values.h"
 
 #include <stdlib.h>
@@ -23,7 +24,8 @@ TEST(the_newest_value_of_a_name_is_found)
     ok(filch_values_create(two, "colour", filch_int(3), &three));
     same(filch_as_int(fli_values_find(three, "colour")), 3);
     same(filch_as_int(fli_values_find(three, "size")), 2);
-    same(filch_as_int(fli_values_find(two, "colour")), 1); /* chains never change */
+    same(filch_as_int(fli_values_find(two, "colour")), 1); /* the older value is still there, because chains never
+                                                              change */
     assert_null(fli_values_find(one, "size"));
     assert_null(fli_values_find(three, "colou"));
     assert_null(fli_values_find(NULL, "colour"));
@@ -61,7 +63,7 @@ TEST(keys_and_texts_are_copied)
     memset(text, 'x', 10);
     assert_string_equal(filch_text(fli_values_find(values, "key")), "some text, longer than twenty-four bytes");
     filch_values_drop(values);
-    ok(filch_values_create(NULL, "", filch_int(5), &values)); /* an empty name is a name */
+    ok(filch_values_create(NULL, "", filch_int(5), &values)); /* an empty name is allowed */
     same(filch_as_int(fli_values_find(values, "")), 5);
     filch_values_drop(values);
 }
@@ -74,7 +76,7 @@ TEST(what_cannot_be_kept_is_refused_and_changes_nothing)
     same(filch_values_create(one, "b", filch_int(1), NULL), FILCH_EINVAL);
     same(filch_values_create(one, "b", filch_bytes(NULL, 3), &out), FILCH_EINVAL);
     assert_null(out);
-    filch_values_drop(one); /* the last reference: a leak otherwise */
+    filch_values_drop(one); /* frees the chain; the leak check reports it otherwise */
 }
 
 /* Dropping a long chain is a loop, not a recursion. */

@@ -39,8 +39,8 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
-        /* If a completion has claimed the node, the node arrives through the mailbox, or the completion finds the
-         * process dead and frees it. */
+        /* If a completion has claimed the node, either the node arrives through the mailbox, or the completion finds
+         * the process dead and frees the node. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         uint64_t cookie = node->data[0];
         fli_yield_retire(node);
@@ -61,8 +61,8 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
-        /* A completion may be filling the node: claims it to read it, then restores the stamp. No other thread notices,
-         * because this worker owns the process, which is about to end. */
+        /* A completion may be filling the node. So this worker claims the node, reads it, and restores the stamp. No
+         * other thread notices, because this worker owns the process, which is about to end. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         *command = (uint32_t)node->command;
         *tag = node->tag;

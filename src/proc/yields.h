@@ -14,19 +14,19 @@ static inline uint32_t *fli_yield_list(fli_proc *p)
     return FLI_UNLIKELY((p->flags & FLI_PROC_YIELDS_HEAP) != 0) ? p->yields.many + 1 : p->yields.few;
 }
 
-/* Makes room for one more yield in the list. Returns false if out of memory. Thread: the owner. */
+/* Reserves space for one more yield in the list. Returns false if out of memory. Thread: the owner. */
 FILCH_MUST_USE bool fli_yield_room(fli_runtime *rt, fli_proc *p);
 
-/* Sets the stamp to FREE with the next generation: a receiver of the old generation claims nothing. Thread: the owner
- * of the node. */
+/* Sets the stamp to FREE with the next generation: a receiver of the old generation can no longer claim the node.
+ * Thread: the owner of the node. */
 static inline void fli_yield_retire(fli_event_node *node)
 {
     uint32_t stamp = fli_load_rlx(&node->stamp);
     fli_store_rlx(&node->stamp, ((stamp & ~(uint32_t)FLI_STAMP_MASK) + FLI_STAMP_GENERATION) | FLI_STAMP_FREE);
 }
 
-/* Turns a node that the caller owns into a PENDING yield of `p`, which has the serial `serial`. Requires room in the
- * list. Thread: the owner of the process. */
+/* Turns a node that the caller owns into a PENDING yield of `p`, which has the serial `serial`. Requires space in
+ * the list (fli_yield_room). Thread: the owner of the process. */
 static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t serial, uint32_t command, uint64_t tag)
 {
     node->owner = serial;
@@ -37,7 +37,7 @@ static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t ser
     node->yield_index = p->yield_count;
     fli_yield_list(p)[p->yield_count++] = node->self;
     uint32_t stamp = fli_load_rlx(&node->stamp);
-    /* PAIR node.claim, release half: the thread that claims it sees the owner's serial. */
+    /* PAIR node.claim, release half: the thread that claims the node sees the owner's serial. */
     fli_store_rel(&node->stamp, (stamp & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_PENDING);
 }
 
@@ -65,7 +65,7 @@ static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_event_node 
     fli_yield_retire(node);
 }
 
-/* Cancels all outstanding yields of an ending process: a later completion claims nothing. Must come before
+/* Cancels all outstanding yields of an ending process: later completions can no longer claim them. Must come before
  * fli_state_finish(): while the process lives, the node of a yield that is being completed cannot be reused. Thread:
  * the owner of the process. */
 void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p);
@@ -92,8 +92,8 @@ static inline uint64_t fli_yield_key(fli_event_node *node)
 FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_event_node *node, uint32_t pending)
 {
     uint32_t stamp = pending;
-    /* PAIR node.claim, both halves: one thread wins; it sees the complete yield, and a later reuse of the node comes
-     * after it. */
+    /* PAIR node.claim, both halves: one thread wins the claim and sees the complete yield; a later reuse of the node
+     * comes after the claim. */
     return fli_cas_acqrel(&node->stamp, &stamp, pending - FLI_STAMP_PENDING + FLI_STAMP_CLAIMED);
 }
 
@@ -107,7 +107,8 @@ static inline uint32_t fli_yield_pending(uint64_t key)
 
 /* Claims the yield of `key`. Returns true if the caller now owns the node, to fill and post it. Thread: any. */
 FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out);
-/* Returns true if the yield of `key` is still outstanding: a hint, so that no payload is made in vain. Thread: any. */
+/* Returns true if the yield of `key` is still outstanding. The result is a hint, which saves the caller from making
+ * a payload that nothing can take. Thread: any. */
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
 /* Frees the node of a claimed yield after the end of its process. */

@@ -1,4 +1,4 @@
-/* yields_test.c - a yield completes once, by the first completion; later ones find nothing, and nothing leaks. */
+/* yields_test.c - the first completion of a yield takes effect; later completions are refused, and no memory leaks. */
 #include "proc/yields.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static fli_event_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
     return node;
 }
 
-/* Reads all answers, as a step would. Returns how many. */
+/* Reads all completions, as a step would. Returns the number of completions. */
 static uint32_t read_answers(bench *b, fli_proc *p)
 {
     filch_event     events[BENCH_EVENTS];
@@ -65,7 +65,8 @@ TEST(a_wrong_receiver_is_refused)
     bench_end(&b);
 }
 
-/* A node goes round: an old receiver must not answer the yield, or touch the message, that has it now. */
+/* A node is reused: an old receiver must not complete the later yield, or change the later message, that uses the
+ * node. */
 TEST(an_old_receiver_never_answers_a_later_yield)
 {
     bench b;
@@ -108,7 +109,7 @@ TEST(any_number_may_be_out_and_end_in_any_order)
     }
     same(read_answers(&b, p), 9);
     same(p->yield_count, 0);
-    /* And again with what was allocated. */
+    /* Opens the yields again, in the list that is already allocated. */
     for (uint64_t i = 0; i < MANY; i++) (void)open_yield(&b, p, i);
     same(bench_finish(&b, p), 0);
     bench_end(&b);
@@ -119,7 +120,7 @@ TEST(one_or_two_cost_no_allocation)
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    (void)open_yield(&b, p, 0); /* the first node of all */
+    (void)open_yield(&b, p, 0); /* makes the slab allocate its first block of nodes */
     fli_yield_abandon(&b.rt, &b.worker, p);
     uint64_t asked = atomic_load(&b.alloc.asked);
     for (uint64_t i = 0; i < FLI_YIELDS_FEW; i++) (void)open_yield(&b, p, i);
@@ -157,7 +158,7 @@ TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
     assert_true(fli_yield_first(&b.rt, p, &command, &tag));
     same(command, 300);
     same(tag, 1);
-    assert_true(fli_yield_is_pending(&b.rt, receiver.key)); /* only looked at */
+    assert_true(fli_yield_is_pending(&b.rt, receiver.key)); /* fli_yield_is_pending() does not claim the yield */
     same(bench_finish(&b, p), 0);
     same(fli_load_rlx(&b.abandoned), 1);
     same(b.cookie, 4711);
@@ -183,7 +184,8 @@ TEST(a_yield_that_is_being_answered_is_not_named_in_the_report)
     bench_end(&b);
 }
 
-/* Claimed before the end, handed over after it: the completion finds no process and frees the node itself. */
+/* The completion is claimed before the end of the process and pushed after it: the completion finds no process and
+ * frees the node itself. */
 TEST(a_completion_after_the_end_is_freed_by_its_sender)
 {
     bench b;
@@ -202,7 +204,8 @@ TEST(a_completion_after_the_end_is_freed_by_its_sender)
     bench_end(&b);
 }
 
-/* Inside its own handler the process is ours: the answer goes to its list without a knock, in order. */
+/* Inside a handler the worker owns the process: a completion is appended to the process's list in order, without a
+ * push and a wake-up. */
 TEST(an_answer_from_inside_the_handler_needs_no_knock)
 {
     bench b;
@@ -248,7 +251,7 @@ TEST(an_answer_that_cannot_be_copied_leaves_the_yield_out)
 
 enum { OUT = 8, ANSWERERS = 2 };
 
-/* The owner opens yields and ends the process at some moment; two threads answer all of them, over and over. */
+/* The owner opens yields and ends the process at some moment; meanwhile two threads complete all yields repeatedly. */
 typedef struct race {
     bench b;
     FLI_ATOMIC(uint64_t) keys[OUT];
@@ -263,7 +266,7 @@ typedef struct answerer {
     fli_thread thread;
 } answerer;
 
-static FLI_ATOMIC(int64_t) blocks; /* payloads that are alive */
+static FLI_ATOMIC(int64_t) blocks; /* number of payloads that are not freed */
 
 static void on_free(void *user, void *bytes, size_t size)
 {
@@ -293,7 +296,7 @@ static void answer_all(void *arg)
             fli_add_rlx(&r->accepted, 1);
         } else {
             if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_store_rlx(&r->wrong, true);
-            on_free(NULL, bytes, 32); /* still ours */
+            on_free(NULL, bytes, 32); /* a refused completion leaves the payload with its caller */
             fli_add_rlx(&r->refused, 1);
         }
     }
@@ -314,7 +317,8 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         answerers[i].r = &r;
         ok(fli_thread_start(&answerers[i].thread, "answerer", answer_all, &answerers[i]));
     }
-    /* On a busy machine the answerers may come late to all of the first rounds: on until one was refused. */
+    /* On a loaded machine the completing threads may miss all of the first rounds: the test goes on until at least
+     * one completion was refused. */
     for (uint64_t round = 0; round < rounds || (fli_load_rlx(&r.refused) == 0 && round < rounds * 1000); round++) {
         fli_proc *p = bench_spawn(&r.b, 0, 0, FILCH_OVERFLOW_FAIL);
         for (uint64_t i = 0; i < OUT; i++) {
@@ -329,7 +333,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
             read += read_answers(&r.b, p);
             assert_true(p->yield_count <= OUT);
         }
-        /* bench_finish, but with a look at what was answered and not read. */
+        /* As bench_finish(), but also counts the completions that were posted and not read. */
         uint32_t gen = bench_gen(p);
         fli_yield_abandon(&r.b.rt, &r.b.worker, p);
         uint64_t last = fli_state_finish(&p->state);
