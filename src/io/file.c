@@ -1,6 +1,6 @@
-/* file.c - files. The poller cannot report when a file is ready, and a read may block: each operation is a job for the
- * work pool, one at a time per file. While the job runs it holds the reading direction of the stream, BUSY, so the file
- * is closed only after its job, even if the process ends before. */
+/* file.c - operations on files. The poller cannot report when a file is ready, and a read of a file may block. So each
+ * operation is a job for the work pool, one at a time per file. While the job runs, the job holds the reading direction
+ * of the stream (BUSY). So the file is closed only after its job, even if the process ends earlier. */
 #include <errno.h>
 
 #include "io/stream.h"
@@ -19,8 +19,8 @@ static fli_outcome open_file(fli_stream *s, const fli_op *op)
     return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
 }
 
-/* Moves the position of the file back over the bytes in the read buffer, and drops them, before an operation that
- * depends on the position. A terminal or a FIFO has no position (ESPIPE): its buffered bytes stay. */
+/* Moves the file position back by the number of bytes in the read buffer and drops these bytes. Called before an
+ * operation that depends on the position. A terminal or a FIFO has no position (ESPIPE): its buffered bytes stay. */
 static int64_t unread(fli_stream *s)
 {
     int64_t n = s->read_buffer.size > 0 ? fli_desc_seek(s->fd, -(int64_t)s->read_buffer.size, 1) : 0;
@@ -77,7 +77,7 @@ static void run(fli_job *job)
     case FILCH_CMD_WRITE: outcome = write_file(io, s, op); break;
     default: outcome = fli_read_try(io, s, op); break;
     }
-    /* Some special files return EAGAIN like sockets, and this module cannot wait for them. */
+    /* Some special files return EAGAIN like sockets, but this module cannot wait until such a file is ready. */
     if (outcome.again) outcome = fli_outcome_err(FILCH_ESYS);
     fli_op_settle(io, s, FLI_READING, outcome);
 }
@@ -88,7 +88,7 @@ static void cancel(fli_job *job)
     fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
 }
 
-/* Closes the descriptor. The stream has no owner any more, and is freed when this job releases it. */
+/* Closes the descriptor. The stream has no owner any more and is freed when this job releases the reading direction. */
 static void close_run(fli_job *job)
 {
     fli_stream *s = stream_of(job);
@@ -103,7 +103,8 @@ bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, con
     bool unused;
     if (fli_op_begin(s, command, request, receiver, FLI_READING, &unused) != FILCH_OK) return false;
     bool ours = fli_stream_close(io, s, command->from.serial);
-    FLI_ASSERT(ours); /* only the owner, which this worker runs, could have closed it, and it is not being opened */
+    /* only the owner could have closed the stream; the owner runs on this worker, and the file is already open */
+    FLI_ASSERT(ours);
     fli_job_owner owner = { command->from.serial, receiver.tag, command->id };
     s->job = (fli_job){ .run = close_run, .cancel = close_run, .owner = owner, .lane = FLI_LANE_FILE };
     s->io = io;
@@ -137,7 +138,8 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
         op->as.data = command->data;
         fli_op_hold(io, op);
     }
-    /* A file is always ready, so a timeout of 0 could only fail: it means no deadline here, except for opening. */
+    /* A file counts as always ready, so a timeout of 0 would only make the operation fail. Except for opening a file, 0
+     * therefore means no deadline. */
     uint64_t timeout_ns =
         request->timeout_ns != 0 || command->id == FILCH_CMD_OPEN ? request->timeout_ns : FILCH_FOREVER;
     fli_op_submit(io, s, command->id == FILCH_CMD_OPEN ? FLI_LANE_OPEN : FLI_LANE_FILE, timeout_ns, run, cancel);

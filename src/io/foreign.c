@@ -1,16 +1,17 @@
 /* foreign.c - descriptors that the runtime did not open: waiting until one is ready (poll), and making a stream of one
  * (adopt).
  *
- * A poll that has to wait is an operation on a stream of its own, a FLI_STREAM_POLL, so alarms, cancel and the end of
- * the process work as for every operation (op.c). The stream has a duplicate of the descriptor, because a poller
- * identifies a descriptor by number and file: with the original number, a second poll would be refused (EEXIST), and
- * after the process closed the number and the system reused it, removing the stream would remove another stream from
- * the poller.
+ * A poll that has to wait gets a stream of its own, a FLI_STREAM_POLL, and is an operation on it. So alarms, cancel and
+ * the end of the process work as for every operation (op.c). The stream has a duplicate of the descriptor, because a
+ * poller identifies a descriptor by number and file: with the original number, a second poll would be refused (EEXIST),
+ * and after the process closed the number and the system reused it, removing the stream would remove another stream
+ * from the poller.
  *
  * A poll asks poll(2) what the descriptor is ready for; the reports of the poller, which are edge-triggered, only say
  * when to ask.
  *
- * Adopting uses a duplicate too, and closes the given descriptor last: after an error the caller still has it.
+ * Adopting makes a duplicate of the descriptor too, and closes the original as its last action: after an error the
+ * caller still has the original.
  */
 #include <errno.h>
 
@@ -55,9 +56,9 @@ static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_
     return FILCH_OK;
 }
 
-/* Cancels up to ROOM polls at a time: completing a poll takes its stream off the list. Polls that are BUSY on
- * another worker stay in the list until that worker is done, so the loop ends when the list was not full or nothing
- * could be completed. */
+/* Cancels polls in batches of up to ROOM: completing a poll removes its stream from the list. A poll that is BUSY on
+ * another worker stays in the list until that worker is done. So the loop ends when a batch has fewer than ROOM polls,
+ * or when no poll of a batch could be completed. */
 static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, const filch_io_request *request,
                                     filch_receiver receiver)
 {
@@ -106,11 +107,14 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
-    /* Inherited by accepted connections. `own` stays open while the stream is, and only this process could close it. */
+    /* `is_unix` is inherited by accepted connections. `own` stays open as long as the stream, and only this
+     * process could close it. */
     if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
         s->is_unix = fli_address_is_unix(&address);
+    /* True for a terminal, a packet socket or a FIFO: a read may end at a line or packet boundary although more bytes
+     * are there. */
     fli_store_rlx(&s->short_reads,
-                  kind != FLI_DESC_FILE); /* a terminal, a packet socket or a FIFO: reads may end at boundaries */
+                  kind != FLI_DESC_FILE);
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;

@@ -1,8 +1,9 @@
 /* io.h - sockets, files, programs and signals for processes: the interface of this module to the scheduler.
  *
- * The scheduler passes commands to it (fli_io_handle), collects reports of ready descriptors and delivers them
- * (fli_io_collect, fli_io_deliver), parks one idle worker in fli_io_collect with a timeout, and reports the end of a
- * process that has streams (fli_io_release). Without I/O (FLI_IO 0, also in the simulator) all functions are empty.
+ * The scheduler passes I/O commands to this module (fli_io_handle), collects reports of ready descriptors and delivers
+ * them (fli_io_collect, fli_io_deliver), parks one idle worker in fli_io_collect with a timeout, and calls
+ * fli_io_release when a process that has streams ends. Without I/O (FLI_IO 0, also in the simulator) all functions are
+ * empty.
  */
 #ifndef FLI_IO_IO_H
 #define FLI_IO_IO_H
@@ -16,7 +17,8 @@
 #include "proc/runtime.h"
 #include "work/pool.h"
 
-/* filch_io_request.how of a read: as many bytes as there are, an exact number, or up to a delimiter. */
+/* Values of filch_io_request.how for a read: read as many bytes as are available, an exact number, or up to a
+ * delimiter. */
 enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 #ifndef FLI_IO
@@ -42,13 +44,13 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 #define FLI_IO_OP_MIN_BYTES ((size_t)65536)
 #endif
 
-/* The buffer that a worker receives into: new bytes go behind those that processes still hold. Plain: used by that
- * worker alone. */
+/* The buffer that a worker receives into. New bytes are put behind the bytes that processes still refer to. Not atomic:
+ * used by this worker only. */
 typedef struct fli_io_local {
-    alignas(FLI_LINE) void *block; /* NULL: none yet */
+    alignas(FLI_LINE) void *block; /* NULL: not allocated yet */
     uint8_t *bytes;
     size_t   used;
-    size_t   left;  /* bytes left of the budget: fli_budget_begin */
+    size_t   left;  /* bytes left of the current budget, which fli_budget_begin sets */
     size_t   moved; /* bytes moved since fli_io_clock_due last returned true */
 } fli_io_local;
 
@@ -62,32 +64,35 @@ typedef struct fli_io_batch {
 struct fli_stream_transfer;
 
 typedef struct fli_io {
-    fli_runtime  *rt; /* plain: set at init, down to `streams` */
+    fli_runtime  *rt; /* not atomic: `rt` to `streams` are set by init and constant then */
     fli_timers   *timers;
     fli_workpool *pool;
-    fli_io_local *locals; /* one per worker */
+    fli_io_local *locals; /* array, one element per worker */
     uint32_t      local_count;
     fli_slab      streams;
-    fli_poller    poller; /* written once, before `open` */
-    /* The poller is open.  writes: under lock, once.  PAIR io.open */
+    fli_poller    poller; /* written once, before `open` is set */
+    /* True if the poller is open.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
-    /* Streams in the poller.  writes: any, by add.  reads: workers, as a hint: a thread other than a worker that
-     * adds the first one unparks a worker, and each worker reads this again before it parks.  PAIR io.fd_count */
+    /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. If a thread
+     * that is no worker adds the first stream, it unparks a worker; each worker reads fd_count again before it parks.
+     * PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
     fli_mutex                   lock;      /* protects opening the poller, and `transfers` */
-    struct fli_stream_transfer *transfers; /* under lock: streams that were sent in a message and not taken yet */
-    fli_mutex stripes[FLI_IO_STRIPES];     /* each protects the stream lists of some processes, chosen by pid */
+    /* protected by `lock`: streams that were sent in a message and not taken by the receiver yet */
+    struct fli_stream_transfer *transfers;
+    fli_mutex stripes[FLI_IO_STRIPES];     /* each lock protects the stream lists of some processes, chosen by pid */
 } fli_io;
 
 filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count);
-/* Closes all streams that are still open. Thread: no worker is left. */
+/* Closes all streams that are still open and frees the module's memory. Thread: any, after all workers have ended. */
 void fli_io_fini(fli_io *io);
 
-/* Opens the poller now instead of at its first use, for a caller that needs its descriptor. Errors: FILCH_ESYS. */
+/* Opens the poller now instead of at its first use, for a caller that needs the poller's descriptor. Errors:
+ * FILCH_ESYS. */
 filch_err fli_io_open(fli_io *io);
 
-/* The descriptor that is readable when fli_io_collect() has reports, and the wake descriptor in it that wakes a waiting
- * worker (port/wakefd.h). */
+/* fli_io_fd: the descriptor that is readable when fli_io_collect() has reports. fli_io_wake_fd: the descriptor by which
+ * a waiting worker is woken (port/wakefd.h). */
 static inline int fli_io_fd(const fli_io *io)
 {
     return fli_poller_fd(&io->poller);
@@ -97,10 +102,11 @@ static inline int fli_io_wake_fd(const fli_io *io)
     return io->poller.wakefd;
 }
 
-/* The handler of all I/O commands. */
+/* Handles every I/O command. */
 filch_err fli_io_handle(fli_io *io, const filch_command *command, filch_receiver receiver);
 /* Returns true once for each FLI_IO_BUDGET_BYTES that the commands of this worker have moved. The caller then checks
- * its timers before the next step: a process that reads in a loop takes few steps and much time. Thread: a worker. */
+ * its timers before the next step, because a process that reads in a loop takes few steps but much time. Thread: a
+ * worker. */
 static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
 {
     fli_io_local *local = &io->locals[worker->index];
@@ -109,23 +115,25 @@ static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
     return true;
 }
 
-/* Closes the streams of `p`, which ends and has an ext. Thread: the worker that runs `p`. */
+/* Closes the streams of process `p`. Called when `p` ends and has an ext (which contains the stream list). Thread: the
+ * worker that runs `p`. */
 void fli_io_release(fli_io *io, fli_proc *p);
 
 /* Called when a timer set by an operation is due. */
 void fli_io_alarm(fli_io *io, uint64_t cookie);
 
-/* Returns true if the poller has descriptors. */
+/* Returns true if any descriptor is in the poller. */
 static inline bool fli_io_has_fds(const fli_io *io)
 {
-    return fli_load_acq(&io->fd_count) > 0; /* PAIR io.fd_count, acquire half: the poller is open if this is not 0 */
+    /* PAIR io.fd_count, acquire half: if fd_count is not 0, the poller is open */
+    return fli_load_acq(&io->fd_count) > 0;
 }
 
-/* Collects at most `most` reports, and at most FLI_IO_BATCH. Blocks until there is one, `until_ns` (0: does not
- * block), or fli_io_ring(). */
+/* Collects at most `most` reports, and at most FLI_IO_BATCH. Blocks until a report is there, until `until_ns` (0: does
+ * not block), or until fli_io_ring() is called. */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
-/* Attempts the operations that waited for these reports. Thread: a worker; the processes become ready on it and run
- * in the order of the reports. */
+/* Attempts the operations that waited for the reports in `batch`. Thread: a worker. Processes whose operation completes
+ * become ready on this worker and run in the order of the reports. */
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch);
 
 /* Wakes the worker that blocks in fli_io_collect(). */
@@ -134,7 +142,7 @@ static inline void fli_io_ring(fli_io *io)
     fli_poller_ring(&io->poller);
 }
 
-/* filch_stream_give, filch_stream_take and filch_stream_address, for the process that `worker` runs. */
+/* Implement filch_stream_give, filch_stream_take and filch_stream_address for the process that `worker` runs. */
 filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_pid to);
 filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream);
 filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, filch_address_of which, char *text,

@@ -1,17 +1,19 @@
 /* job.c - operations that may block, on threads of the work pool: files, names, programs.
  *
- * A call on a thread cannot be interrupted. A deadline or a cancel completes the yield while the thread stays in the
- * call:
+ * A system call on a pool thread cannot be interrupted. A deadline or a cancel completes the yield while the thread
+ * stays in the call:
  *   - The reading direction of the stream stays BUSY, held by the job, until the call returns. Until then the next
  *     operation gets FILCH_EBUSY.
  *   - When the call returns, fli_op_settle() finds the yield completed and frees the result: bytes are dropped, an
- * opened stream is closed. A deadline is a timer of the yield (fli_timers_deadline), not of the stream: it uses no
- * field that the thread uses.
+ *     opened stream is closed.
+ * A deadline is a timer of the yield (fli_timers_deadline), not of the stream. So the deadline uses no field that the
+ * thread uses.
  */
 #include "io/stream.h"
 #include "port/clock.h"
 
-/* Sets the deadline. Called before the job is submitted; from then on the yield may be completed at any time. */
+/* Sets the deadline of a yield. Must be called before the job is submitted: after that the job may complete the yield
+ * at any time. */
 static filch_err set_deadline(fli_io *io, filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer)
 {
     *timer = 0;
@@ -24,7 +26,8 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
                          uint64_t timeout_ns, uint64_t *timer)
 {
     filch_err err = set_deadline(io, receiver, timeout_ns, timer);
-    uint64_t  set = *timer; /* `timer` may be in the job, which may be freed once it is submitted */
+    /* kept in a local variable because `timer` may point into the job, which may be freed once it is submitted */
+    uint64_t  set = *timer;
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
     if (err == FILCH_OK) err = fli_workpool_submit(io->pool, job);
@@ -45,6 +48,7 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 
 bool fli_op_cancel_job(fli_stream *s)
 {
-    /* The worker of this process wrote the receiver when the operation started, and no thread of the pool writes it. */
+    /* Safe to read here: the worker of this process wrote the receiver when the operation started, and pool threads do
+     * not write it. */
     return fli_op_complete(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
 }

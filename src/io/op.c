@@ -1,21 +1,22 @@
-/* op.c - the life of an operation: started by the worker that runs the process, attempted at once, and if the system
- * call would block left ARMED until a report of the poller.
+/* op.c - the life of an operation. The worker that runs the process starts the operation and attempts it at once. If
+ * the system call would block, the operation stays ARMED until the poller reports the descriptor.
  *
- *   1. begin: the process owns the stream and no operation of this direction is outstanding: the worker holds the
- *      direction, BUSY
- *   2. try: the system call. Skipped if nothing has been reported since the last call returned EAGAIN
- *   3. would block: sets an alarm if there is a timeout, then arms. From here on any thread may take the operation. An
- *      operation that has used up its budget (FLI_IO_BUDGET_BYTES) waits too: the poller is told to report the
- *      descriptor again, after all pending reports
- *   4. a report, the alarm, a cancel or a close takes it: back to 2, or to 5. After the alarm of its timeout it is
- *      attempted once more but does not wait again: bytes that came in time are delivered even if their report has not
- *      been read yet
- *   5. settle: releases the direction, then completes the yield. In this order, because the completed process may start
+ *   1. begin: checks that the process owns the stream and that no operation of this direction is outstanding. Then the
+ *      worker holds the direction (BUSY)
+ *   2. try: makes the system call. Skipped if nothing has been reported since the last call returned EAGAIN
+ *   3. would block: sets an alarm if there is a timeout, then sets the operation to ARMED. From here on any thread may
+ *      take the operation. An operation that has used up its budget (FLI_IO_BUDGET_BYTES) waits too: the poller is told
+ *      to report the descriptor again, after all pending reports
+ *   4. taken: a report, the alarm, a cancel or a close takes the operation: back to 2, or to 5. After the alarm of its
+ *      timeout the operation is attempted once more but does not wait again: bytes that came in time are delivered even
+ *      if their report has not been read yet
+ *   5. settle: releases the direction, then completes the yield, in this order because the completed process may start
  *      the next operation at once on another worker. The stream may be freed when the direction is released, so it is
  *      not touched after that
  *
- * An alarm may be due after its operation has ended, and find the next operation: it compares the time with that
- * operation's deadline and does not end it.
+ * An alarm may fire after its operation has ended and find the next operation of the stream. The alarm handler
+ * therefore compares the time with the deadline of the operation it finds, and does not end an operation before its
+ * deadline.
  * Design: docs/design/io.md.
  */
 #include <errno.h>
@@ -25,10 +26,11 @@
 #include "payload/data.h"
 #include "port/clock.h"
 
-/* Interval at which a program without a descriptor is checked for its end while an operation waits for it. */
+/* Interval at which the runtime checks whether a program has ended, if the program has no descriptor that the poller
+ * could report. */
 #define LOOK_NS FILCH_MILLISECONDS(10)
 
-/* In the cookie of an alarm, above the stream id: the alarm is for the writing direction. */
+/* Bit 63 of an alarm's cookie, above the stream id. Set: the alarm is for the writing direction. */
 #define WRITING_COOKIE (UINT64_C(1) << 63)
 
 filch_err fli_io_error(int number)
@@ -75,14 +77,15 @@ fli_outcome fli_outcome_failed(int64_t negative)
 {
     int number = (int)-negative;
     if (number == EAGAIN) return fli_outcome_again();
-    /* READY: the next attempt gets the error again. */
+    /* `ready` is set so that the next operation makes a system call at once and gets the error again. */
     return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data)
 {
     filch_err told = filch_complete(receiver, receiver.tag, data, err);
-    /* A payload that cannot be delivered must not leave the process waiting: the yield is completed with the reason. */
+    /* If the payload cannot be delivered, completes the yield with that error instead, so that the process does not
+     * wait for ever. */
     if (told == FILCH_ENOMEM || told == FILCH_ETOOBIG) {
         (void)!filch_complete(receiver, receiver.tag, filch_none(), told);
     }
@@ -95,13 +98,14 @@ void fli_op_complete_errno(filch_receiver receiver, int why)
     else (void)fli_op_complete(receiver, fli_io_error(-why), filch_int(-why));
 }
 
-/* Closes a stream after its opening failed or timed out: the process never received its id. */
+/* Closes a stream whose opening failed or timed out. The process never received the stream's id. */
 static void forget(fli_io *io, fli_stream *s)
 {
-    (void)fli_stream_close(io, s, fli_load_rlx(&s->owner)); /* false: its owner has ended, and that closed it */
+    /* returns false if the owner has ended, which has closed the stream */
+    (void)fli_stream_close(io, s, fli_load_rlx(&s->owner));
 }
 
-/* Returns true if the operation opens its stream, which is closed if the operation fails. */
+/* Returns true if the command of `op` opens its stream. If such an operation fails, the stream is closed. */
 static bool opens(const fli_op *op)
 {
     return op->command == FILCH_CMD_CONNECT || op->command == FILCH_CMD_OPEN || op->command == FILCH_CMD_RUN;
@@ -120,11 +124,11 @@ filch_io_request fli_op_request(const fli_op *op)
     filch_command    command = { .id = op->command, .data = op->as.data };
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(&command, &request);
-    FLI_ASSERT(err == FILCH_OK); /* it was read successfully when the command was handled */
+    FLI_ASSERT(err == FILCH_OK); /* the same request was decoded without error when the command was handled */
     return request;
 }
 
-/* Counts the bytes of a write that was cancelled before it was finished. */
+/* Records how many bytes of a cancelled write were written. */
 static void note_cut(fli_io *io, const fli_op *op)
 {
     if (op->command != FILCH_CMD_WRITE && op->command != FILCH_CMD_SEND_TO) return;
@@ -132,8 +136,8 @@ static void note_cut(fli_io *io, const fli_op *op)
     io->rt->hooks.cut(io->rt, op->serial, size - op->done);
 }
 
-/* Closes a stream that was opened for a process that did not receive its id. Found by id: the stream may be freed
- * already. */
+/* Closes the stream `id` that was opened for a process which did not receive the id. Looks the stream up by id, because
+ * the stream may be freed already. */
 static void forget_named(fli_io *io, uint64_t id, uint64_t serial)
 {
     fli_stream *s = fli_stream_find(io, id, serial);
@@ -152,7 +156,7 @@ bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outco
     if (op->owns) written = op->as.data;
     op->owns = false;
     if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
-    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL serves one poll command */
+    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL is for one poll command only */
     bool last = fli_stream_state_end_op(&s->state, direction, outcome.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
@@ -177,17 +181,17 @@ static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
     }
 }
 
-/* Sets an alarm for the timeout of the operation, or for an earlier time at which it is to be attempted again.
- * `later`: the attempt ended because its budget was used up, so even an operation that must not wait is attempted
- * again, by an alarm that is due now, because the poller does not report a descriptor without news. Returns
- * FILCH_EDEADLINE if the operation must not wait. */
+/* Sets an alarm for the timeout of the operation, or for an earlier time at which the operation must be attempted
+ * again. `later` is true if the attempt ended because the budget was used up. Then even an operation that must not wait
+ * is attempted again: its alarm is due now, because the poller would not report the descriptor before new bytes come.
+ * Returns FILCH_EDEADLINE if the operation must not wait. */
 static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, bool later)
 {
     fli_op  *op = &s->ops[direction];
     uint64_t when_ns = op->due_ns;
     if (op->at_once && !later) return FILCH_EDEADLINE;
     if (op->at_once) when_ns = fli_clock_ns();
-    /* A program without a descriptor: the poller cannot report its end, so it is checked every LOOK_NS. */
+    /* The poller cannot report the end of a program without a descriptor, so the end is checked every LOOK_NS. */
     if (op->command == FILCH_CMD_EXIT && s->fd < 0) {
         uint64_t look_ns = fli_clock_ns() + LOOK_NS;
         if (look_ns < when_ns) when_ns = look_ns;
@@ -199,15 +203,15 @@ static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, b
     return op->timer != 0 ? FILCH_OK : FILCH_ENOMEM;
 }
 
-/* Forgets the alarm: it was due, or the operation does not need it any more. */
+/* Clears op->timer and stops the alarm. Called when the alarm has fired or the operation does not need it any more. */
 static void drop_alarm(fli_io *io, fli_op *op)
 {
     if (op->timer != 0) fli_timers_abandon(io->timers, op->timer);
     op->timer = 0;
 }
 
-/* Keeps a report after READY has been cleared. A read that is satisfied from the read buffer makes no system call:
- * then the report is still valid for the next read. */
+/* Records a report although READY has been cleared. A read that is satisfied from the read buffer makes no system call,
+ * so the report is still valid for the next read. */
 static void note_report(fli_stream *s, fli_direction direction)
 {
     if (direction == FLI_READING) s->more = true;
@@ -227,7 +231,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             later = outcome.later;
         }
         filch_err err = set_alarm(io, s, direction, later);
-        /* Before it is armed: afterwards another thread may close the descriptor and its number may be reused. */
+        /* Must come before the operation is armed: afterwards another thread may close the descriptor, and the system
+         * may reuse the descriptor number. */
         if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
         fli_arm arm = err == FILCH_OK ? fli_stream_state_arm_op(&s->state, direction) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
@@ -253,8 +258,8 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
 {
     fli_begin begin = fli_stream_state_begin_op(&s->state, (uint32_t)(request->stream.id >> 32), direction);
     if (begin == FLI_BEGIN_BUSY) return FILCH_EBUSY;
-    /* Only the owner closes a stream, and the caller runs the owner. But the process may have guessed the id of a
-     * stream that it is still connecting, and the connect may fail now. */
+    /* Only the owner closes a stream, and the caller runs the owner, so the stream is normally open. But the process
+     * may have guessed the id of a stream that is still connecting, and the connect may fail now. */
     if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
     fli_op *op = &s->ops[direction];
     *op = (fli_op){ .receiver = receiver, .serial = command->from.serial, .command = command->id, .due_ns = FLI_NEVER };
@@ -263,8 +268,8 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
         op->due_ns = fli_clock_after(fli_clock_ns(), request->timeout_ns);
     }
     if (begin == FLI_BEGIN_TRY) note_report(s, direction);
-    /* A write is always attempted. A read is attempted if the poller has reported the descriptor, if it must not
-     * wait, or if the read buffer has bytes. */
+    /* A write is always attempted. A read is attempted if the poller has reported the descriptor, if the operation must
+     * not wait, or if the read buffer has bytes. */
     *try_first = direction == FLI_WRITING || begin == FLI_BEGIN_TRY || op->at_once || s->read_buffer.size > 0;
     return FILCH_OK;
 }
@@ -277,9 +282,9 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     if (!fli_stream_state_stop_op(&s->state, (uint32_t)(id >> 32), direction, FLI_OP_EXPIRED)) return;
     fli_op *op = &s->ops[direction];
     fli_budget_begin(io, FLI_IO_OP_MIN_BYTES);
-    /* At the timeout the operation is attempted once more: bytes that are there by now came in time. An alarm for
-     * the next attempt, or of an earlier operation, attempts too, which does no harm. op->timer may be the alarm
-     * that is running. */
+    /* At its timeout the operation is attempted once more, because bytes that are there by now came in time. An alarm
+     * for the next attempt, or of an earlier operation, also causes an attempt, which does no harm. op->timer may be
+     * the id of the alarm that is running. */
     if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
     fli_op_run(io, s, direction, true);
@@ -290,8 +295,10 @@ static void report(fli_io *io, const fli_poll_report *what)
     fli_budget_next_op(io);
     bool     poll = (what->number & FLI_POLL_MARK) != 0;
     uint64_t number = what->number & ~FLI_POLL_MARK;
-    /* The slot exists, perhaps with a later stream in it: the generation in `number` tells. */
-    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number)); /* the acquire in it makes the slot visible */
+    /* The slot exists, but may contain a later stream. fli_stream_state_report() compares the generation in
+     * `number`. */
+    /* the acquire load in fli_slab_is_made makes the slot's contents visible */
+    FLI_ASSERT(fli_slab_is_made(&io->streams, (uint32_t)number));
     fli_stream *s = fli_slab_at(&io->streams, (uint32_t)number);
     bool        in = what->in || (poll && what->out), out = what->out && !poll;
     if (what->urgent) fli_store_rlx(&s->short_reads, true);
@@ -311,7 +318,8 @@ void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
     fli_budget_begin(io, FLI_IO_BUDGET_BYTES);
-    /* In reverse: each process is pushed on top of the deque, so the process of the first report runs first. */
+    /* In reverse order, because each process is pushed on top of the deque: the process of the first report runs
+     * first. */
     for (uint32_t i = batch->count; i-- > 0;) report(io, &batch->reports[i]);
 }
 
@@ -344,7 +352,8 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
     case FILCH_CMD_CLOSE:
         if (s->kind == FLI_STREAM_FILE && fli_file_close(io, s, command, request, receiver)) return FILCH_OK;
-        (void)fli_stream_close(io, s, command->from.serial); /* false: it failed to open; the process guessed its id */
+        /* returns false if the stream failed to open (the process guessed its id) */
+        (void)fli_stream_close(io, s, command->from.serial);
         fli_op_complete(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
     default: /* FILCH_CMD_SHUTDOWN */
@@ -375,7 +384,7 @@ filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, fil
     fli_address address = { .size = 0 };
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {
-        /* `sender` belongs to the owner between two operations; an outstanding read may change it. */
+        /* `sender` may be read only between two reads: an outstanding read may change it. */
         if (fli_stream_state_phase(fli_stream_state_load(&s->state), FLI_READING) != FLI_OP_NONE) return FILCH_EBUSY;
         address = s->sender;
     } else {

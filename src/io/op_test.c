@@ -1,4 +1,4 @@
-/* op_test.c - the filch_err of each error number of the system. */
+/* op_test.c - tests which filch_err is returned for each errno value. */
 #include <errno.h>
 
 #include "io/stream.h"
@@ -52,7 +52,7 @@ TEST(each_error_of_the_system_has_the_code_that_the_header_gives_it)
         fli_outcome outcome = fli_outcome_failed(-all[i].number);
         assert_false(outcome.again);
         same(outcome.err, all[i].err);
-        same(filch_as_int(&outcome.data), all[i].number); /* the data is the number of the system */
+        same(filch_as_int(&outcome.data), all[i].number); /* the payload is the errno value */
     }
     assert_true(fli_outcome_failed(-EAGAIN).again); /* EAGAIN is no error: the operation waits */
 }

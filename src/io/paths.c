@@ -14,7 +14,7 @@ typedef struct path_job {
     filch_receiver receiver;
     uint32_t       command, flags;
     char          *path, *to; /* NULL: not given */
-    size_t         size;      /* of the allocation, with the texts behind the struct */
+    size_t         size;      /* size of the allocation: the struct and the texts behind it */
 } path_job;
 
 static void end(path_job *p, filch_err err, filch_data data)

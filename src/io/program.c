@@ -1,8 +1,9 @@
 /* program.c - other programs, and signals.
  *
- * Starting a program blocks until it runs, so it is a job for the work pool. The stream of the program is made before,
- * without a descriptor, and is held BUSY by the job. The pipes become streams of the same process if it is still alive
- * then. When the stream of a program is closed, the program is killed and reaped. */
+ * Starting a program blocks until the program runs, so it is a job for the work pool. The stream of the program is made
+ * before the job starts, without a descriptor, and the job holds it BUSY. The pipes to the program become streams of
+ * the process that started it, if that process is still alive when the program runs. When the stream of a program is
+ * closed, the program is killed and reaped. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@
 
 /* ---- starting ---- */
 
-/* Splits texts that end with one NUL each into a list that ends with NULL. Returns NULL if there is no memory. */
+/* Splits `joined`, texts that each end with NUL, into an array of pointers that ends with NULL. Returns NULL if there
+ * is no memory. */
 static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 {
     size_t count = 0, i = 0;
@@ -23,7 +25,8 @@ static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
     char **list = fli_alloc(&io->rt->mem, *size);
     if (list == NULL) return NULL;
     for (size_t at = 0; at < length; at += strlen(joined + at) + 1) {
-        list[i++] = (char *)(uintptr_t)(joined + at); /* posix_spawn does not write to them */
+        /* the cast removes const: posix_spawn does not write to the texts */
+        list[i++] = (char *)(uintptr_t)(joined + at);
     }
     list[i] = NULL;
     return list;
@@ -32,7 +35,7 @@ static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
     filch_io_request request = fli_op_request(op);
-    bool             given = request.backlog != 0; /* an environment was given, perhaps an empty one */
+    bool             given = request.backlog != 0; /* true if the request has an environment, perhaps an empty one */
     size_t           argv_size, environment_size = 0;
     char           **argv = split(io, request.text, request.text_size, &argv_size);
     char           **environment = given ? split(io, request.bytes, request.byte_count, &environment_size) : NULL;
@@ -46,7 +49,7 @@ static int start(fli_io *io, const fli_op *op, fli_program *program)
     return why;
 }
 
-/* Makes a stream of the runtime's end of a pipe, if the process still owns the stream `s` of the program. */
+/* Makes a stream of the runtime's end of a pipe if the process still owns `s`, the stream of the program. */
 static filch_err add_pipe(fli_io *io, fli_stream *s, uint64_t serial, int fd, filch_stream *out)
 {
     fli_stream *pipe = NULL;
@@ -75,15 +78,16 @@ static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
     if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
     if (why == -EAGAIN)
-        return refused(EAGAIN); /* EAGAIN of fork is an error here: the limit of processes is reached, and no report
-                                   says when it is not */
+        /* EAGAIN of fork must not be waited for: the limit of processes is reached, and the poller does not report when
+         * a process ends */
+        return refused(EAGAIN);
     if (why != 0) return fli_outcome_failed(why);
     s->pid = program.pid;
     s->flags = program.group;
     s->fd = program.fd;
     *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
     filch_err err = s->fd >= 0 ? fli_stream_add_to_poller(io, s) : FILCH_OK;
-    /* Each call takes its descriptor, also on an error. */
+    /* Each add_pipe() takes ownership of its descriptor, also if it fails. */
     filch_err in = add_pipe(io, s, serial, program.input, &told->input);
     filch_err out = add_pipe(io, s, serial, program.output, &told->output);
     filch_err errors = add_pipe(io, s, serial, program.errors, &told->errors);
@@ -104,8 +108,8 @@ static void run(fli_job *job)
     fli_outcome   outcome = begin(io, s, &told);
     bool          began = outcome.err == FILCH_OK;
     if (fli_op_settle(io, s, FLI_READING, outcome) || !began) return;
-    /* The yield was over before. Closing the stream of the program has killed it; the process does not have the ids
-     * of the pipes, so they are closed here. */
+    /* The yield was completed earlier (deadline or cancel), and closing the stream of the program has killed the
+     * program. The process never gets the ids of the pipes, so they are closed here. */
     forget(io, serial, told.input);
     forget(io, serial, told.output);
     forget(io, serial, told.errors);
@@ -166,8 +170,8 @@ void fli_program_end(fli_io *io, fli_stream *s)
 {
     bool group = s->flags != 0;
     if (s->pid == 0 || fli_program_bury(s->pid, group, false)) return;
-    /* The program is killed but has not ended yet: a thread of the pool waits for its end. If there is none, this
-     * thread waits; it will not be long. */
+    /* The program is killed but has not ended yet. A thread of the pool waits for its end. If no job can be submitted,
+     * this thread waits; a killed program ends soon. */
     reap_job *b = fli_alloc(&io->rt->mem, sizeof *b);
     if (b != NULL)
         *b = (reap_job){

@@ -1,12 +1,13 @@
 /* read.c - reading: as many bytes as there are, an exact number, or up to a delimiter.
  *
- * Where bytes are put. Each worker has a block of 64 KiB into which it receives, one read behind the other; the process
- * gets the filled part with a reference to the block. When no reference to a part is left the block is used from its
- * start again, so a server that does not keep what it reads reuses the same warm memory without an allocation.
+ * Where received bytes are put: Each worker has a block of 64 KiB into which it receives, one read behind the other;
+ * the process gets the filled part with a reference to the block. When no process refers to any part of the block, the
+ * worker uses the block from its start again. So a server that does not keep the bytes it reads reuses the same cached
+ * memory without an allocation.
  *
  * Bytes received beyond what was asked for stay in the read buffer of the stream, which refers to the same block. When
- * more bytes must follow them, they are copied to a block that the stream alone uses: the one copy that a byte may see.
- * From then on the stream receives into that block.
+ * more bytes must follow them, they are copied to a block that only this stream uses. A byte is copied at most once in
+ * this way. From then on the stream receives into that block.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,9 +17,9 @@
 #include "port/desc.h"
 
 #define BLOCK_BYTES ((size_t)65536)
-/* A read gets at least this much room; a shorter end of a block stays unused. */
+/* A read gets at least this much space in a block. If the rest of a block is shorter, it stays unused. */
 #define LEAST_BYTES ((size_t)16384)
-/* Bytes that fit into an event without a block. */
+/* Payloads up to this size are stored in the event itself, without a block. */
 #define INLINE_BYTES sizeof((filch_data *)NULL)->as.bytes
 /* A read of an exact size up to TRUST_BYTES allocates all its memory at once; for larger sizes the memory grows as
  * bytes come, so that a length sent by a peer does not allocate memory by itself. */
@@ -42,7 +43,7 @@ uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
 
 void fli_io_filled(fli_io *io, size_t size)
 {
-    /* Each part starts at a multiple of 8 bytes. */
+    /* Rounds up, because each part starts at a multiple of 8 bytes. */
     fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
     FLI_ASSERT(local->used <= BLOCK_BYTES); /* BLOCK_BYTES is a multiple of 8 */
@@ -61,9 +62,9 @@ static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
     if (s->kind != FLI_STREAM_SOCKET) n = fli_desc_read(s->fd, bytes, room);
     else if (!s->is_unix) n = fli_net_receive(s->fd, bytes, room);
     else n = fli_net_receive_unix(s->fd, bytes, room, &cut);
-    /* Fewer bytes than there was room for: the system has no more now, and the poller will report more. This does
-     * not hold where a read ends at a boundary: of a terminal line, of a packet, at an urgent byte, behind a passed
-     * descriptor. */
+    /* If fewer bytes came than there was space for, the system has no more now, and the poller will report new bytes.
+     * Exception: a read that ended at a boundary (the end of a terminal line, the end of a packet, an urgent byte, or a
+     * passed descriptor). */
     s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->short_reads));
     if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
@@ -74,7 +75,7 @@ static fli_outcome ended(void)
     return (fli_outcome){ .err = FILCH_EEND, .ready = true };
 }
 
-/* ---- as many as there are: the fast path, with an empty read buffer ---- */
+/* ---- FLI_READ_SOME: the fast path, with an empty read buffer ---- */
 
 static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
 {
@@ -89,7 +90,7 @@ static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
     size_t      size = (size_t)n;
     fli_outcome outcome = { .ready = s->more };
     if (size <= INLINE_BYTES) {
-        outcome.data = filch_bytes(at, size); /* copied into the event; the room in the block is used again */
+        outcome.data = filch_bytes(at, size); /* copied into the event, so this part of the block can be used again */
     } else {
         outcome.data = fli_block_cut(block, at, size); /* the worker keeps a reference until its next read */
         fli_io_filled(io, size);
@@ -115,8 +116,8 @@ static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
     return outcome;
 }
 
-/* Makes room for more bytes behind those in the read buffer, in a block that the stream alone uses. Returns false if
- * there is no memory. */
+/* Makes space for more bytes behind the bytes in the read buffer, in a block that only this stream uses. Returns false
+ * if there is no memory. */
 static bool make_room(fli_io *io, fli_stream *s, size_t want)
 {
     fli_read_buffer *buffer = &s->read_buffer;
@@ -125,7 +126,7 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
     if (cap < LEAST_BYTES) cap = LEAST_BYTES;
     if (cap > want && want > TRUST_BYTES) cap = want;
     uint8_t *bytes;
-    /* A block with no other reference is resized in place; the system does this for large blocks without a copy. */
+    /* A block with no other reference is resized in place. The allocator does this for large blocks without a copy. */
     bool  grows = buffer->room > 0 && fli_block_is_ours(buffer->block);
     void *block = grows ? fli_block_grow(buffer->block, buffer->at, cap, &bytes) : NULL;
     if (block == NULL) {
@@ -138,8 +139,8 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
     return true;
 }
 
-/* Receives more bytes into the read buffer. `want`: bytes that the buffer shall hold in all. Returns FILCH_OK with
- * `again` false if it received some. */
+/* Receives more bytes into the read buffer. `want`: how many bytes the buffer must have space for, including those it
+ * holds already. Returns FILCH_OK with `again` false if any bytes were received. */
 static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
 {
     fli_read_buffer *buffer = &s->read_buffer;
@@ -148,7 +149,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     uint8_t         *at;
     size_t           budget = fli_budget_left(io);
     if (budget == 0) return fli_outcome_later();
-    /* Threads of the work pool have no block shared among streams. */
+    /* A thread of the work pool has no shared block, so it always uses a block of the stream. */
     bool own = buffer->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
     if (own) {
         if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
@@ -172,8 +173,8 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
     return (fli_outcome){ .err = FILCH_OK };
 }
 
-/* Returns the end of the delimiter in the read buffer, or 0 if it is not there. Keeps in op->done how far it has
- * searched. */
+/* Searches the delimiter in the read buffer. Returns the offset behind the delimiter, or 0 if the buffer does not
+ * contain it. op->done keeps how many bytes have been searched. */
 static size_t find(const fli_read_buffer *buffer, fli_op *op)
 {
     size_t size = op->delimiter_size, from = op->done >= size ? (size_t)op->done - size + 1 : 0;
@@ -189,8 +190,8 @@ static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
         size_t end = find(&s->read_buffer, op);
         if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
         if (end > 0 || s->read_buffer.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
-        /* Room for twice the bytes in the buffer, so that a line that comes in small pieces is copied a logarithmic
-         * number of times. */
+        /* Makes space for twice the bytes in the buffer, so that a line that comes in small pieces is copied a
+         * logarithmic number of times. */
         size_t      want = s->read_buffer.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->read_buffer.size * 2;
         fli_outcome outcome = fetch(io, s, want);
         if (outcome.again || outcome.err != FILCH_OK) return outcome;

@@ -1,9 +1,9 @@
 /* socket.c - the socket commands, and reading and writing on sockets.
  *
- * Out of descriptors: accept fails, and would fail again at once, while the connections stay in the queue of the system
- * and the poller has nothing new to report. So the process gets the error and the listener backs off: an accept that
- * comes too early waits for an alarm at `resume_ns` and is attempted then. Each failure doubles the back-off, a success
- * ends it.
+ * When the process limit of descriptors is reached, accept fails and would fail again at once. The connections stay in
+ * the kernel's queue, and the poller does not report them again. So the process gets the error and the listener backs
+ * off: an accept before `resume_ns` waits for an alarm at `resume_ns` and is attempted then. Each failure doubles the
+ * back-off, a success ends it.
  */
 #include <errno.h>
 #include <string.h>
@@ -22,8 +22,8 @@
 
 /* ---- opening ---- */
 
-/* Makes a stream over `fd`. If `fd` is a negative error number, completes the yield with it and returns NULL with
- * *err FILCH_OK. */
+/* Makes a stream over `fd`. If `fd` is a negative errno value, completes the yield with this error, sets *err to
+ * FILCH_OK and returns NULL. */
 static fli_stream *make(fli_io *io, const filch_command *command, int fd, fli_stream_kind kind, filch_receiver receiver,
                         filch_err *err)
 {
@@ -95,9 +95,10 @@ static void back_off(fli_stream *s)
 fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)op;
-    /* During a stop, connections stay in the queue of the system, and the accept stays outstanding. */
+    /* During a stop the listener accepts nothing: connections stay in the kernel's queue, and the accept operation
+     * stays outstanding. */
     if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
-        s->resume_ns = s->backoff_ns = 0; /* otherwise an alarm that is due would be set again and again */
+        s->resume_ns = s->backoff_ns = 0; /* otherwise the past `resume_ns` would set an alarm again and again */
         return fli_outcome_again();
     }
     if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
@@ -105,7 +106,8 @@ fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
     if (fd == -ECONNABORTED)
-        return fli_outcome_later(); /* peers may have aborted any number of connections: one per attempt */
+        /* attempts again later instead of in a loop here, because peers may have aborted any number of connections */
+        return fli_outcome_later();
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
         back_off(s);
@@ -130,9 +132,9 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     size_t      size = (size_t)n < room ? (size_t)n : room;
     fli_outcome outcome = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
     fli_budget_use(io, size);
-    /* The room must hold the largest datagram, but most are much smaller. These are copied into a block of their own
-     * size; otherwise a process that keeps a small datagram would keep 64 KiB. A larger datagram keeps at most twice
-     * its size. */
+    /* The buffer must have space for the largest datagram, but most datagrams are much smaller. A small datagram is
+     * copied into a block of its own size; otherwise a process that keeps it would keep 64 KiB. A larger datagram uses
+     * at most twice its size. */
     if (size <= DATAGRAM_COPY) {
         outcome.data = filch_bytes(at, size);
     } else {
@@ -142,15 +144,15 @@ fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     return outcome;
 }
 
-/* ---- names, on the work pool ---- */
+/* ---- name resolution, on the work pool ---- */
 
 typedef struct lookup {
     fli_job        job;
     fli_io        *io;
     filch_receiver receiver;
     char          *host, *service; /* NULL: not given */
-    size_t         size;           /* of the allocation, with the texts behind the struct */
-    uint64_t       timer;          /* the timer of its deadline; 0: none */
+    size_t         size;           /* size of the allocation: the struct and the texts behind it */
+    uint64_t       timer;          /* id of the timer for the deadline of this lookup; 0: no deadline */
 } lookup;
 
 static void lookup_end(lookup *l, filch_err err, filch_data data)
@@ -197,7 +199,7 @@ static filch_err handle_resolve(fli_io *io, const filch_command *command, const 
 
 /* ---- commands that wait for a descriptor ---- */
 
-/* Returns true if streams of this kind support the command. */
+/* Returns true if streams of the kind of `s` support `command`. */
 static bool fits(const fli_stream *s, uint32_t command)
 {
     switch (command) {
@@ -239,7 +241,7 @@ filch_err fli_socket_handle(fli_io *io, const filch_command *command, const filc
                             filch_receiver receiver)
 {
     filch_io_request copy = *request;
-    /* The list of streams is in the ext of the process. */
+    /* Makes sure that the process has an ext, because the ext contains the list of its streams. */
     if (fli_ext_get(io->rt, fli_current_worker(io->rt)->current) == NULL) return FILCH_ENOMEM;
     switch (command->id) {
     case FILCH_CMD_CONNECT: return handle_connect(io, command, &copy, receiver);

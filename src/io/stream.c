@@ -31,7 +31,8 @@ static fli_stream *at(fli_io *io, uint32_t handle)
 
 /* ---- ownership ---- */
 
-/* Adds `s` to the list of the process with `serial`, which is alive and has an ext. Under its stripe. */
+/* Adds `s` to the stream list of the process with `serial`, which must be alive and have an ext. The caller holds the
+ * process's stripe lock. */
 static void link_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
@@ -46,16 +47,16 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     if (s->prev != 0) at(io, s->prev)->next = s->next;
-    /* PAIR ext.streams, release half: when the list is empty the process may end and free its ext, so the ext is not
-     * touched below this line. The caller may be a thread of the work pool after the deadline
-     * of its yield has passed. */
+    /* PAIR ext.streams, release half: when the list becomes empty, the process may end and free its ext. So the ext is
+     * not accessed after this line. The caller may be a thread of the work pool whose yield was completed by its
+     * deadline. */
     else fli_store_rel(&ext->streams, s->next);
     if (s->next != 0) at(io, s->next)->prev = s->prev;
     fli_store_rlx(&s->owner, 0);
 }
 
-/* Adds `s` to the list of `serial` if that process still owns `beside` (NULL: no condition). Returns false if not,
- * or if `serial` is 0 (no process). */
+/* Adds `s` to the stream list of process `serial` if that process still owns `beside` (NULL: no condition). Returns
+ * false if it does not, or if `serial` is 0 (no process). */
 static bool own(fli_io *io, fli_stream *s, uint64_t serial, fli_stream *beside)
 {
     fli_mutex *stripe = stripe_of(io, serial);
@@ -99,7 +100,7 @@ uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *id
 
 /* ---- opening ---- */
 
-/* Not for files: the poller refuses them. */
+/* Must not be called for a file: the poller refuses files. */
 filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
 {
     filch_err err = fli_io_open(io);
@@ -107,7 +108,7 @@ filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
     uint64_t mark = s->kind == FLI_STREAM_POLL ? FLI_POLL_MARK : 0;
     int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
     if (why == ENOSPC)
-        return FILCH_ESYS; /* not a full disk: the limit of descriptors in pollers of this user is reached */
+        return FILCH_ESYS; /* here ENOSPC means: the user has reached the limit of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
     (void)fli_add_acqrel(&io->fd_count, 1); /* PAIR io.fd_count, release half */
@@ -125,7 +126,7 @@ static void free_slot(fli_io *io, fli_stream *s)
     if (fli_stream_state_retire(&s->state)) fli_slab_give(&io->streams, NULL, s);
 }
 
-/* Frees a closed stream that no other thread can reach. */
+/* Frees a closed stream. No other thread can access the stream any more. */
 static void finish(fli_io *io, fli_stream *s)
 {
     if (s->in_poller) {
@@ -181,7 +182,7 @@ void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
     unsigned ours = 0;
     bool     closes = fli_stream_state_begin_close(&s->state, gen, &ours);
     FLI_ASSERT(
-        closes); /* one thread takes a stream from its owner or out of its transfer, and only that thread closes it */
+        closes); /* true: only the thread that took the stream from its owner, or out of its transfer, closes it */
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
         if ((ours & 1u << direction) != 0)
             fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
@@ -197,7 +198,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
     return true;
 }
 
-/* Called by the last holder: op.c. */
+/* Called by the last holder of a direction of the stream; see op.c. */
 void fli_stream_gone(fli_io *io, fli_stream *s)
 {
     finish(io, s);
@@ -212,7 +213,7 @@ void fli_io_release(fli_io *io, fli_proc *p)
     fli_store_rlx(&p->ext->streams, 0);
     for (uint32_t i = first; i != 0; i = at(io, i)->next) fli_store_rlx(&at(io, i)->owner, 0);
     fli_mutex_unlock(stripe);
-    /* A stream without an owner is in no list, so its links do not change. */
+    /* A stream without an owner is in no list that another thread changes, so its `next` is stable here. */
     while (first != 0) {
         fli_stream *s = at(io, first);
         first = s->next;
@@ -220,15 +221,15 @@ void fli_io_release(fli_io *io, fli_proc *p)
     }
 }
 
-/* ---- from one process to another ---- */
+/* ---- transfer of a stream from one process to another ---- */
 
 typedef struct fli_stream_transfer {
     fli_io                     *io; /* NULL: the scheduler has been destroyed */
     fli_mem                     mem;
     uint64_t                    id;
-    struct fli_stream_transfer *next, *prev; /* under io->lock */
-    /* The stream has left this transfer: taken, or closed.  writes: the thread that takes or closes it, by swap.
-     * PAIR io.transfer */
+    struct fli_stream_transfer *next, *prev; /* protected by io->lock */
+    /* True if the stream has left this transfer, because the receiver took it or it was closed.  writes: the thread
+     * that takes or closes the stream, by an atomic swap. PAIR io.transfer */
     FLI_ATOMIC(bool) taken;
 } fli_stream_transfer;
 
@@ -246,7 +247,7 @@ static void transfer_free(void *user, void *bytes, size_t size)
         fli_mutex_unlock(&io->lock);
         if (!fli_swap_acqrel(
                 &transfer->taken,
-                true)) { /* PAIR io.transfer, both halves: either the receiver has taken it, or it is closed here */
+                true)) { /* PAIR io.transfer, both halves: if the receiver has not taken the stream, close it */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));
         }
     }
@@ -258,7 +259,8 @@ static filch_err transfer_make(fli_io *io, uint64_t id, filch_data *out)
     fli_stream_transfer *transfer = fli_alloc(&io->rt->mem, sizeof *transfer);
     if (transfer == NULL) return FILCH_ENOMEM;
     *transfer = (fli_stream_transfer){ .io = io, .mem = io->rt->mem, .id = id };
-    fli_atomic_init(&transfer->taken, true); /* not sent yet: freeing the payload does not close the stream */
+    /* true until the message is sent: freeing the payload earlier does not close the stream */
+    fli_atomic_init(&transfer->taken, true);
     fli_mutex_lock(&io->lock);
     transfer->next = io->transfers;
     if (transfer->next != NULL) transfer->next->prev = transfer;
@@ -287,7 +289,8 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
     filch_err  err = transfer_make(io, stream.id, &data);
     if (err != FILCH_OK) return err;
     fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(&data);
-    /* No operation can start on it before it is sent: only this process, which is in a step, could start one. */
+    /* No operation can start on `s` before the message is sent: only this process could start one, and it is in this
+     * call. */
     bool ours = disown(io, s, worker->serial);
     FLI_ASSERT(ours);
     fli_store_rel(&transfer->taken, false); /* PAIR io.transfer, release half */
@@ -372,8 +375,8 @@ no_locals:
 
 void fli_io_fini(fli_io *io)
 {
-    /* Payloads that are still held: closes their streams, and detaches them from this fli_io, so that the last
-     * reference only frees memory. */
+    /* Messages with a stream that are not freed yet: closes their streams and detaches the transfers from this fli_io.
+     * After that, dropping the last reference to such a message only frees memory. */
     for (fli_stream_transfer *transfer = io->transfers; transfer != NULL; transfer = transfer->next) {
         if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));

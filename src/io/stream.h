@@ -12,80 +12,86 @@ typedef enum fli_stream_kind {
     FLI_STREAM_DATAGRAM,
     FLI_STREAM_PIPE,
     FLI_STREAM_FILE,    /* not in the poller: its operations run on the work pool */
-    FLI_STREAM_PROGRAM, /* a pidfd; no descriptor on systems without one */
+    FLI_STREAM_PROGRAM, /* over a pidfd; without a descriptor on systems that have no pidfd */
     FLI_STREAM_SIGNALS,
-    FLI_STREAM_POLL /* waits for a poll command: a duplicate of a descriptor that the runtime does not own */
+    FLI_STREAM_POLL /* made for one poll command: a duplicate of a descriptor that the runtime does not own */
 } fli_stream_kind;
 
-/* Set in the number of a FLI_STREAM_POLL in the poller, above the stream id: reports of both directions are for the
- * reading operation. */
+/* Bit 63 of the number under which a FLI_STREAM_POLL is registered in the poller; the lower bits are the stream id.
+ * Set: reports of both directions are for the reading operation. */
 #define FLI_POLL_MARK (UINT64_C(1) << 63)
 
-/* An outstanding operation. Plain: used by the holder of its direction (stream_state.h). */
+/* An outstanding operation. Not atomic: used only by the holder of its direction (stream_state.h). */
 typedef struct fli_op {
     filch_receiver receiver;
-    uint64_t       serial;  /* of the process that yielded the command */
+    uint64_t       serial;  /* serial of the process that yielded the command */
     uint32_t       command; /* FILCH_CMD_* */
-    uint8_t        how;     /* of a read */
+    uint8_t        how;     /* read: FLI_READ_SOME, _EXACTLY or _UNTIL */
     uint8_t        delimiter_size;
     bool           at_once; /* the timeout is 0 or has passed: the operation must not wait */
     uint64_t       due_ns;  /* FLI_NEVER: no timeout */
-    uint64_t       timer;   /* its alarm; 0: none is set */
-    uint64_t       most;    /* of a read */
-    uint64_t       done;    /* of a write: bytes written; of a read until: bytes searched */
+    uint64_t       timer;   /* id of the operation's alarm; 0: no alarm is set */
+    uint64_t       most;    /* read: maximal number of bytes */
+    uint64_t       done;    /* write: bytes already written; read until a delimiter: bytes already searched */
     union {
         uint8_t    delimiter[8];
-        filch_data data; /* of a write; owned by the operation (`owns`) from its first wait on */
+        filch_data data; /* payload of a write; owned by the operation (`owns`) once the operation has had to wait */
     } as;
-    bool owns; /* as.data must be freed */
+    bool owns; /* the operation owns as.data and must free it */
 } fli_op;
 
-/* Bytes that were received and not yet read. Plain: used by the holder of the reading direction. */
+/* Bytes that were received and not yet read by the process. Not atomic: used only by the holder of the reading
+ * direction. */
 typedef struct fli_read_buffer {
-    void    *block; /* one reference; NULL: no bytes */
+    void    *block; /* the buffer has one reference to the block; NULL: the buffer is empty */
     uint8_t *at;
     size_t   size;
-    size_t room; /* bytes from `at` to the end of the block, if the stream alone uses the block; 0: the worker shares it
-                    among streams */
+    /* Size of the block from `at` to its end if only this stream uses the block. 0: the block belongs to a worker,
+     * which uses it for many streams. */
+    size_t room;
 } fli_read_buffer;
 
 typedef struct fli_stream {
     fli_stream_state state;
-    uint32_t         self; /* plain: its handle in the slab, set when the slot was made */
-    int              fd;   /* plain: written before the stream opens, then constant until it is freed */
+    uint32_t         self; /* handle of the stream in the slab. Not atomic: set when the slot was made */
+    int              fd;   /* not atomic: written before the stream opens, then constant until the stream is freed */
     uint8_t          kind;
-    uint8_t flags; /* of a listener: flags for accepted connections; of a program: 1 if it leads a process group */
+    uint8_t flags; /* listener: flags for accepted connections; program: 1 if the program leads a process group */
     bool    in_poller;
-    bool is_unix; /* a unix socket or a listener of unix sockets: descriptors may come with the bytes.  Plain: set when
-                     made */
-    int  foreign; /* of a FLI_STREAM_POLL: the descriptor number that the command named */
-    bool more; /* the system may have more bytes than were received.  Plain: used by the holder of the reading direction
-                */
-    /* A read may return fewer bytes than asked for although the system has more.  writes: the adopting command; a
-     * report of urgent bytes, before it changes `state`, which orders it (PAIR io.state). A late report may set it
-     * for the next stream of this slot, which costs that stream one system call. */
+    /* The stream is a unix socket or a listener of unix sockets, so descriptors may come with the bytes. Not atomic:
+     * set when the stream is made. */
+    bool is_unix;
+    int  foreign; /* FLI_STREAM_POLL: the descriptor number that the poll command named */
+    /* The system may have more bytes than were received. Not atomic: used only by the holder of the reading
+     * direction. */
+    bool more;
+    /* A read may return fewer bytes than asked for although the system has more. writes: the adopting command; a report
+     * of urgent bytes, before it changes `state`, which orders it (PAIR io.state). A late report may set short_reads of
+     * the next stream in this slot, which costs that stream one system call. */
     FLI_ATOMIC(bool) short_reads;
-    int64_t pid; /* of a program; 0: it has not been started */
-    /* The serial of the owner; 0: being transferred, or closing.  writes: under the owner's stripe.  reads: any,
-     * relaxed: a process compares it with its own serial, and only the process itself, or its end, changes it to or
-     * from that value. */
+    int64_t pid; /* program: its process id in the system; 0: the program has not been started */
+    /* The serial of the process that owns the stream. 0: the stream is being transferred or is closing.  writes: under
+     * the owner's stripe lock.  reads: any thread, relaxed. That is enough because a process only compares `owner` with
+     * its own serial, and only this process (or its end) changes `owner` to or from that value. */
     FLI_ATOMIC(uint64_t) owner;
-    uint32_t        next, prev; /* plain, under the owner's stripe: the list of the owner's streams */
+    uint32_t        next, prev; /* links of the owner's stream list. Not atomic: protected by the owner's stripe lock */
     fli_op          ops[2];     /* indexed by fli_direction */
     fli_read_buffer read_buffer;
-    uint64_t        resume_ns; /* of a listener that ran out of descriptors: no accept before this time */
+    uint64_t        resume_ns; /* listener that ran out of descriptors: no accept before this time */
     uint64_t        backoff_ns;
-    fli_job         job;    /* of a file or a program: its job on the work pool */
-    fli_io         *io;     /* for `job` */
-    fli_address     sender; /* of the last datagram. Plain: used by the holder of the reading direction */
+    fli_job         job;    /* file or program: the job of this stream on the work pool */
+    fli_io         *io;     /* the module, for the function that runs `job` */
+    /* sender of the last datagram. Not atomic: used only by the holder of the reading direction */
+    fli_address     sender;
 } fli_stream;
 
 #define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
 
-/* The result of an attempt. */
+/* The result of one attempt of an operation. */
 typedef struct fli_outcome {
     bool       again; /* the system call would block: wait for a report */
-    bool       later; /* with `again`: the system may have more, but the budget is used up: requeue */
+    /* set together with `again`: the budget is used up but the system may have more bytes, so requeue the descriptor */
+    bool       later;
     bool       ready; /* the system may have more: the next operation of this direction starts with an attempt */
     bool       owns;  /* `data` holds a reference that must be freed */
     filch_err  err;
@@ -100,58 +106,64 @@ static inline uint64_t fli_stream_id(fli_stream *s)
 }
 
 /* Makes a stream over `fd` (-1: it is set later) for the process with `serial`, if that process still owns `beside`
- * (NULL: the caller runs that process). Takes `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
+ * (NULL: the caller runs that process). Takes ownership of `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS,
+ * FILCH_EDEAD. */
 FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                                          fli_stream **out);
-/* Adds the stream to the poller. Thread: the maker of the stream, or a holder of one of its directions. */
+/* Adds the stream to the poller. Thread: the thread that made the stream, or a holder of one of the stream's
+ * directions. */
 FILCH_MUST_USE filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s);
 /* Makes the poller report the descriptor again if it is ready, after all pending reports. Thread: a holder of one of
- * its directions. */
+ * the stream's directions. */
 FILCH_MUST_USE filch_err fli_stream_requeue(fli_io *io, fli_stream *s);
 /* Returns the stream `id` if it is open and the process with `serial` owns it, otherwise NULL. */
 fli_stream *fli_stream_find(fli_io *io, uint64_t id, uint64_t serial);
-/* Takes the stream from its owner and closes it. Returns false if `serial` does not own it any more. Thread: any. */
+/* Removes the stream from its owner and closes it. Returns false if process `serial` does not own the stream any more.
+ * Thread: any. */
 bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
-/* Writes the ids of up to `room` FLI_STREAM_POLL streams for descriptor `fd` of the process with `serial`. Returns
- * how many. */
+/* Writes to `ids` the ids of up to `room` FLI_STREAM_POLL streams that process `serial` has for descriptor `fd`.
+ * Returns how many ids it wrote. */
 uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
 /* Closes a stream that has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 
-/* Frees a closing stream. Called by its last holder. */
+/* Frees a closing stream. Called by the last holder of one of its directions. */
 void fli_stream_gone(fli_io *io, fli_stream *s);
 
 /* ---- op.c: the life of an operation ---- */
 
 /* Starts an operation on `s`, the stream that request->stream names, and fills in the fields that all commands use.
- * *try_first: an attempt may succeed; otherwise wait for a report. Errors: FILCH_EBUSY if another operation of this
- * direction is outstanding, FILCH_ESTREAM. */
+ * Sets *try_first to true if an attempt may succeed, to false if the operation must wait for a report. Errors:
+ * FILCH_EBUSY if another operation of this direction is outstanding, FILCH_ESTREAM. */
 FILCH_MUST_USE filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_io_request *request,
                                       filch_receiver receiver, fli_direction direction, bool *try_first);
-/* Returns the request of an operation that keeps its payload in as.data. */
+/* Returns the request of an operation, decoded from the payload in op->as.data. */
 filch_io_request fli_op_request(const fli_op *op);
-/* Sets the fields of a read: how much, and the delimiter. */
+/* Sets the fields of a read operation: the number of bytes, and the delimiter. */
 void fli_op_set_read(fli_op *op, const filch_io_request *request);
-/* Keeps a reference to the payload beyond the command. Cannot fail: the payload of a yield is owned already, so no
- * memory is needed. */
+/* Takes a reference to the payload, so that the operation can use the payload after the command has been handled.
+ * Cannot fail: the payload of a yield is already a block with an owner, so a reference needs no memory. */
 void fli_op_hold(fli_io *io, fli_op *op);
-/* Attempts the operation, completes it, or leaves it ARMED. `try_first` false: arms it without an attempt. */
+/* Attempts the operation, and completes it or leaves it ARMED. With `try_first` false, arms the operation without an
+ * attempt. */
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first);
-/* Ends the operation: releases the direction, then completes the yield. Returns false if the yield was over before
- * (the process has ended, or the deadline has passed); a stream that the operation opened is closed then. */
+/* Ends the operation: releases the direction, then completes the yield. Returns false if the yield was already
+ * completed (the process has ended, or the deadline has passed). In that case a stream that the operation opened is
+ * closed. */
 bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome);
-/* Completes a yield that has no operation on a stream. Returns false if the yield was over before. */
+/* Completes a yield that has no operation on a stream. Returns false if the yield was already completed. */
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data);
-/* Completes a yield with the result of a system call: 0, or a negative error number. */
+/* Completes a yield with the result of a system call: 0, or a negative errno value. */
 void fli_op_complete_errno(filch_receiver receiver, int why);
 
-/* Returns the filch_err for an error number of the system, and an outcome with both of them for a negative one. */
+/* fli_io_error: returns the filch_err for an errno value. fli_outcome_failed: returns an outcome with the error and the
+ * errno value, for a negative errno value. */
 filch_err                 fli_io_error(int number);
 fli_outcome               fli_outcome_failed(int64_t negative);
 static inline fli_outcome fli_outcome_err(filch_err err)
 {
     return (fli_outcome){ .err = err,
-                          .ready = true }; /* a report that came before stays valid for the next operation */
+                          .ready = true }; /* an earlier report stays valid for the next operation */
 }
 static inline fli_outcome fli_outcome_again(void)
 {
@@ -164,13 +176,13 @@ static inline fli_outcome fli_outcome_later(void)
 
 /* ---- the budget: FLI_IO_BUDGET_BYTES ---- */
 
-/* Starts a new budget of `bytes`. */
+/* Sets the budget of this worker to `bytes`. */
 static inline void fli_budget_begin(fli_io *io, size_t bytes)
 {
     fli_local *worker = fli_current_worker(io->rt);
     if (worker != NULL) io->locals[worker->index].left = bytes;
 }
-/* The next operation of a fli_io_deliver starts: raises the budget to FLI_IO_OP_MIN_BYTES if less is left. */
+/* Called in fli_io_deliver before each operation: raises the budget to FLI_IO_OP_MIN_BYTES if less is left. */
 static inline void fli_budget_next_op(fli_io *io)
 {
     fli_local *worker = fli_current_worker(io->rt);
@@ -178,8 +190,8 @@ static inline void fli_budget_next_op(fli_io *io)
     fli_io_local *local = &io->locals[worker->index];
     if (local->left < FLI_IO_OP_MIN_BYTES) local->left = FLI_IO_OP_MIN_BYTES;
 }
-/* Returns the bytes that the next system call may move; 0: return fli_outcome_later(). Threads of the work pool have
- * no budget: no other process waits for them. */
+/* Returns how many bytes the next system call may move. If it returns 0, the attempt must return fli_outcome_later().
+ * Threads of the work pool have no budget, because no other process waits for them. */
 static inline size_t fli_budget_left(fli_io *io)
 {
     fli_local *worker = fli_current_worker(io->rt);
@@ -203,11 +215,11 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 /* Runs `job` on a thread of `lane` for a yield that has no stream. On an error the caller must complete the yield. */
 FILCH_MUST_USE filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_command *command,
                                         filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer);
-/* Completes the yield of the job with FILCH_ECANCELLED; the thread continues its call. Returns false if the yield
- * was over before. Thread: the worker that runs the owner. */
+/* Completes the yield of the job with FILCH_ECANCELLED; the thread continues its call. Returns false if the yield was
+ * already completed. Thread: the worker that runs the owner. */
 bool fli_op_cancel_job(fli_stream *s);
 
-/* ---- attempts: one each, by the holder of the direction ---- */
+/* ---- one attempt of an operation; called by the holder of the direction ---- */
 
 fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
 void        fli_read_buffer_drop(fli_stream *s);
@@ -220,10 +232,10 @@ fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
 fli_outcome fli_poll_try(fli_io *io, fli_stream *s, fli_op *op);
 
-/* Returns room for at least `least` bytes in the buffer of this worker, behind what it received before; *room: how
- * many. Returns NULL if there is no memory. */
+/* Returns a pointer to at least `least` free bytes in the receive block of this worker, behind the bytes received
+ * before. Sets *room to the number of free bytes. Returns NULL if there is no memory. */
 uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block);
-/* Marks `size` bytes of that room as filled. */
+/* Marks the first `size` of the free bytes returned by fli_io_room() as used. */
 void fli_io_filled(fli_io *io, size_t size);
 
 /* ---- handlers ---- */

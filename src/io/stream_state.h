@@ -86,7 +86,7 @@ static inline uint64_t fli_stream_state_load(fli_stream_state *state)
     return fli_load_acq(state); /* PAIR io.state, acquire half */
 }
 
-/* Opens a new stream. Both directions are READY, so that the first operation makes a system call. Thread: the one
+/* Opens a new stream. Both directions are READY, so that the first operation makes a system call. Thread: the thread
  * that took the slot from the slab. */
 static inline void fli_stream_state_open(fli_stream_state *state)
 {
@@ -100,8 +100,9 @@ static inline void fli_stream_state_open(fli_stream_state *state)
 typedef enum fli_begin {
     FLI_BEGIN_GONE, /* the stream is closed, or closing */
     FLI_BEGIN_BUSY, /* another operation of this direction is outstanding */
-    FLI_BEGIN_TRY,  /* BUSY, held by the caller: make the system call */
-    FLI_BEGIN_WAIT  /* BUSY, held by the caller: no report since the last call returned EAGAIN, so wait */
+    FLI_BEGIN_TRY,  /* the direction is BUSY and held by the caller, which must make the system call */
+    /* the direction is BUSY and held by the caller, which must wait: no report since the last call returned EAGAIN */
+    FLI_BEGIN_WAIT
 } fli_begin;
 
 /* Starts an operation: NONE -> BUSY. Thread: the worker that runs the owner. */
@@ -120,15 +121,16 @@ FILCH_MUST_USE static inline fli_begin fli_stream_state_begin_op(fli_stream_stat
 }
 
 typedef enum fli_arm {
-    FLI_ARM_DONE,    /* ARMED: the caller is no longer the holder and must not touch the operation */
-    FLI_ARM_AGAIN,   /* a report came during the attempt: still BUSY, try again */
-    FLI_ARM_EXPIRED, /* still BUSY, as for the two values below: complete the operation with an error */
+    FLI_ARM_DONE,    /* the operation is ARMED: the caller is no longer its holder and must not access it */
+    FLI_ARM_AGAIN,   /* a report came during the attempt: the operation is still BUSY and must be attempted again */
+    /* for this value and the two below: the operation is still BUSY and must be completed with an error */
+    FLI_ARM_EXPIRED,
     FLI_ARM_CANCELLED,
     FLI_ARM_CLOSING
 } fli_arm;
 
-/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came meanwhile. Clears EXPIRED when it returns it:
- * the alarm may belong to an earlier operation. */
+/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came since the attempt. Returning FLI_ARM_EXPIRED also
+ * clears EXPIRED, because the alarm may belong to an earlier operation. */
 FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *state, fli_direction direction)
 {
     uint64_t word = fli_load_rlx(state);
@@ -166,8 +168,9 @@ FILCH_MUST_USE static inline bool fli_stream_state_end_op(fli_stream_state *stat
     }
 }
 
-/* Records a report of the poller. Returns the directions (1 << direction) that were ARMED and are now BUSY, held by
- * the caller, which must attempt them. Returns 0 if there is none, or if the report is for an earlier generation. */
+/* Records a report of the poller. Returns the directions (1 << direction) that were ARMED and are now BUSY, held
+ * by the caller, which must attempt them. Returns 0 if no direction was ARMED, or if the report is for an earlier
+ * generation. */
 FILCH_MUST_USE static inline unsigned fli_stream_state_report(fli_stream_state *state, uint32_t gen, bool in, bool out,
                                                               bool ended)
 {
@@ -189,8 +192,9 @@ FILCH_MUST_USE static inline unsigned fli_stream_state_report(fli_stream_state *
     }
 }
 
-/* Ends a wait. `why` is EXPIRED or CANCELLED. Returns true if the operation was ARMED and is now BUSY, held by the
- * caller. Returns false if it was BUSY (its holder finds `why`), or if none is outstanding. */
+/* Ends the wait of an operation. `why` is EXPIRED or CANCELLED. Returns true if the operation was ARMED and is now
+ * BUSY, held by the caller. Returns false if the operation was BUSY (its holder will find `why`), or if no operation is
+ * outstanding. */
 FILCH_MUST_USE static inline bool fli_stream_state_stop_op(fli_stream_state *state, uint32_t gen,
                                                            fli_direction direction, unsigned why)
 {
@@ -206,8 +210,9 @@ FILCH_MUST_USE static inline bool fli_stream_state_stop_op(fli_stream_state *sta
     }
 }
 
-/* Starts to close the stream; the caller becomes the CLOSE_OWNER. Directions that were ARMED become BUSY, held by
- * the caller, which must complete them: *ours. Returns false if the stream is closing or closed already. */
+/* Starts to close the stream; the caller becomes the CLOSE_OWNER. Directions that were ARMED become BUSY, held by the
+ * caller; *ours lists them, and the caller must complete them. Returns false if the stream is closing or closed
+ * already. */
 FILCH_MUST_USE static inline bool fli_stream_state_begin_close(fli_stream_state *state, uint32_t gen, unsigned *ours)
 {
     uint64_t word = fli_load_rlx(state);
@@ -224,16 +229,16 @@ FILCH_MUST_USE static inline bool fli_stream_state_begin_close(fli_stream_state 
     }
 }
 
-/* The CLOSE_OWNER is done. Returns true if no direction is BUSY: the caller must free the stream. Returns false if
- * the last holder will do so. */
+/* Called by the CLOSE_OWNER as its last action. Returns true if no direction is BUSY: the caller must free the stream.
+ * Returns false if a direction is BUSY: its last holder will free the stream. */
 FILCH_MUST_USE static inline bool fli_stream_state_end_close(fli_stream_state *state)
 {
     uint64_t word = fli_and_acqrel(state, ~FLI_STREAM_CLOSE_OWNER); /* PAIR io.state, both halves */
     return !fli_stream_state_any_busy(word);
 }
 
-/* Gives the slot of a closed stream its next generation. Returns false if the generations are used up: the slot must
- * not be used again. Thread: the one that frees the stream; no other thread can reach it. */
+/* Sets the slot of a closed stream to its next generation. Returns false if all generations are used: the slot must not
+ * be used again. Thread: the thread that frees the stream; no other thread can access it. */
 FILCH_MUST_USE static inline bool fli_stream_state_retire(fli_stream_state *state)
 {
     uint32_t gen = fli_stream_state_gen(fli_load_rlx(state));

@@ -1,9 +1,9 @@
-/* stream_state_test.c - the state word of a stream: every transition, and the races between transitions in both
- * orders. */
+/* stream_state_test.c - tests of the state word of a stream: every transition, and each race between two transitions in
+ * both orders. */
 #include "port/atomic.h"
 
-/* A weak compare-and-swap may fail spuriously, and on other machines does: here it fails as often as a test asks
- * for. */
+/* A weak compare-and-swap may fail spuriously, as it does on machines other than x86. Here it fails spuriously as often
+ * as a test sets in `spurious`. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,7 +30,7 @@ static void begin(void)
     fli_stream_state_open(&state);
 }
 
-/* Starts an operation, makes one attempt without success, and arms it. */
+/* Starts an operation, makes one attempt that would block, and arms the operation. */
 static void begin_armed(fli_direction direction)
 {
     begin();
@@ -62,7 +62,8 @@ TEST(a_report_takes_only_waiting_operations)
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, false, true, false), 0);
     same(fli_stream_state_report(&state, GEN, true, true, false), 1u << FLI_READING);
-    same(fli_stream_state_report(&state, GEN, true, true, false), 0); /* BUSY: it has a holder already */
+    /* 0: the operation is BUSY, so it has a holder already */
+    same(fli_stream_state_report(&state, GEN, true, true, false), 0);
 }
 
 TEST(a_report_between_the_try_and_the_wait_is_not_lost)
@@ -78,8 +79,9 @@ TEST(an_end_that_is_reported_once_stays_to_be_read)
 {
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, true, false, true), 1u << FLI_READING);
+    /* `ready` is false: the last read got fewer bytes than it had space for */
     assert_false(
-        fli_stream_state_end_op(&state, FLI_READING, false)); /* the last bytes: fewer than the read had room for */
+        fli_stream_state_end_op(&state, FLI_READING, false));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
 }
 
@@ -94,8 +96,9 @@ TEST(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
     assert_false(fli_stream_state_end_op(&state, FLI_READING, true));
+    /* returns false: no operation is outstanding */
     assert_false(
-        fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED)); /* no operation is outstanding */
+        fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
     same(fli_stream_state_arm_op(&state, FLI_READING),
          FLI_ARM_DONE); /* CANCELLED was cleared with the end of the operation */
@@ -104,14 +107,14 @@ TEST(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
 TEST(the_last_holder_closes_the_stream)
 {
     unsigned ours;
-    begin_armed(FLI_READING); /* the thread that closes completes the waiting operation */
+    begin_armed(FLI_READING); /* a waiting operation: the thread that closes the stream completes it */
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     same(ours, 1u << FLI_READING);
-    assert_false(fli_stream_state_begin_close(&state, GEN, &ours)); /* only the first call closes */
+    assert_false(fli_stream_state_begin_close(&state, GEN, &ours)); /* false: only the first call starts the close */
     assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
     assert_true(fli_stream_state_end_close(&state));
 
-    begin(); /* the writing direction has a holder, which leaves after the close */
+    begin(); /* the writing direction has a holder, which releases it after the close */
     same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     same(ours, 0);
@@ -119,7 +122,7 @@ TEST(the_last_holder_closes_the_stream)
     assert_false(fli_stream_state_end_close(&state));
     assert_true(fli_stream_state_end_op(&state, FLI_WRITING, true));
 
-    begin(); /* the holder leaves before the close is over */
+    begin(); /* the holder releases the direction before the close is over */
     same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     assert_false(fli_stream_state_end_op(&state, FLI_WRITING, true));
@@ -136,7 +139,8 @@ TEST(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing)
     assert_true(fli_stream_state_end_close(&state));
     assert_true(fli_stream_state_retire(&state));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_GONE);
-    same(fli_stream_state_begin_op(&state, GEN + 1, FLI_READING), FLI_BEGIN_GONE); /* not open yet */
+    /* the slot has its next generation but no stream has been opened in it */
+    same(fli_stream_state_begin_op(&state, GEN + 1, FLI_READING), FLI_BEGIN_GONE);
     fli_stream_state_open(&state);
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_GONE);
     same(fli_stream_state_report(&state, GEN, true, true, false), 0);
@@ -174,13 +178,13 @@ TEST(a_swap_that_fails_spuriously_is_repeated_with_the_same_result)
     same(spurious, 0);
     same(ours, 1u << FLI_READING);
     spurious = 2;
-    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* the close is not over yet */
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* false: the close is not over yet */
     same(spurious, 0);
     assert_true(fli_stream_state_end_close(&state));
 }
 
-/* Both directions are BUSY when the stream is closed: the second holder to leave is the last, whichever direction it
- * has. */
+/* Both directions are BUSY when the stream is closed. The holder that releases its direction second is the last holder,
+ * whichever direction it has. */
 TEST(the_second_holder_to_leave_a_closing_stream_is_the_last)
 {
     for (int first = FLI_READING; first <= FLI_WRITING; first++) {

@@ -1,9 +1,7 @@
-/* write.c - writing: all bytes of a payload, in as many system calls as needed.
- *
- * The first attempt writes from the payload of the command. Only if the system does not take all of it does the
- * operation keep a reference to the payload for later attempts; the payload of a yield is owned already, so the
- * reference needs no memory and cannot fail.
- */
+/* write.c - writing: all bytes of a payload, in as many system calls as needed. The first attempt writes from the
+ * payload of the command. The operation takes a reference to the payload only if the system does not accept all bytes
+ * at once, for later attempts. The payload of a yield is a block with an owner, so a reference needs no memory and
+ * cannot fail. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -54,7 +52,8 @@ fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
     fli_address      to;
     if (!fli_address_read(&to, request.text)) return fli_outcome_err(FILCH_EINVAL);
     int64_t n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
-    /* The error is about an earlier datagram, which no socket received; this one was not sent, so send it now. */
+    /* ECONNREFUSED is about an earlier datagram, which no socket received. The current datagram was not sent, so it is
+     * sent again. */
     if (n == -ECONNREFUSED) n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
     if (n < 0) {
         fli_op_hold(io, op);
