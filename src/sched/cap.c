@@ -1,15 +1,17 @@
-/* cap.c - see cap.h. Payloads may outlive their scheduler and come back later, so the counter counts its holders together
- * with its bytes; the last one frees it.
+/* cap.c - see cap.h. Payloads may outlive their scheduler, so the counter must live until the scheduler and all blocks
+ * are freed. The free that comes last frees the counter.
  *
- * The counter counts its own bytes too, from the beginning: with a limit the allocator is never asked for more than the limit.
+ * The counter counts its own bytes too, from the beginning: with a limit, the program's allocator is never asked for
+ * more than the limit.
  *
- * With a limit all bytes are counted in one word, `shared`, so that two allocations cannot both have the last bytes. Without
- * one each worker counts in a stripe of its own, by plain additions: a shared word would pass from worker to worker with each
- * allocation. A stripe may be below 0: a block is freed on another worker than the one it was allocated on.
+ * With a limit all bytes are counted in one word, `shared`, so that two allocations cannot both get the last bytes.
+ * Without a limit each worker counts in a stripe of its own, without read-modify-writes: the cache line of a shared
+ * word would move between workers with each allocation. A stripe may be below 0, because a block may be freed on
+ * another worker than the one that allocated it.
  *
- * INVARIANT  bytes out = shared - HELD + the sum of the stripes, while the scheduler lives; afterwards = shared, without the
- *            counter itself. HELD is more than there can be bytes, so `shared` is 0 only when the scheduler is gone and all
- *            blocks are back.
+ * INVARIANT  bytes in use = shared - HELD + the sum of the stripes, while the scheduler lives. After fli_cap_drop():
+ *            bytes in use = shared, without those of the counter. HELD is larger than any number of bytes, so `shared`
+ *            is 0 only when the scheduler and all blocks are freed.
  * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the same
  *            address never counts in the stripes of this one.
  * Design: docs/design/memory.md.
@@ -24,13 +26,14 @@ typedef struct stripe {
 
 typedef struct cap {
     fli_mem  mem;
-    uint64_t max; /* 0: none */
-    uint32_t stripe_count; /* 0 with a limit */
+    uint64_t max; /* 0: no limit */
+    uint32_t stripe_count; /* 0 if there is a limit */
     /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
      * stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended before the second. A worker
      * of a later scheduler at this address got it from the allocator, after the second write. */
     FLI_ATOMIC(fli_runtime *) rt;
-    /* Bytes that are out and in no stripe, and HELD and the bytes of the counter for the scheduler.  PAIR cap.shared */
+    /* Bytes in use that no stripe counts; plus HELD and the bytes of the counter, until fli_cap_drop().
+     * PAIR cap.shared */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) shared;
     stripe stripes[];
 } cap;
@@ -40,7 +43,7 @@ static size_t size_of(uint32_t stripe_count)
     return sizeof(cap) + stripe_count * sizeof(stripe);
 }
 
-/* Bytes that the allocator is asked for by the counter itself. */
+/* Returns the size of the counter's own memory. */
 static uint64_t own_bytes(uint32_t stripe_count)
 {
     return fli_aligned_size(size_of(stripe_count), FLI_LINE);
@@ -54,7 +57,7 @@ static void let_go(cap *c, uint64_t count)
     fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);
 }
 
-/* `more` bytes are out; less, modulo 2^64. */
+/* Adds `more` to the bytes in use; a negative change is passed modulo 2^64. */
 static void count(cap *c, uint64_t more)
 {
     fli_local *worker = fli_current_get();
@@ -79,7 +82,7 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
         return NULL;
     }
     uint64_t more = size > old_size ? size - old_size : 0;
-    /* Counted first, so that two allocations at once cannot both have the last bytes. */
+    /* Counted before the allocation, so that two concurrent allocations cannot both get the last bytes. */
     if (more > 0 && fli_add_acqrel(&c->shared, more) - HELD + more > c->max) {
         let_go(c, more);
         return NULL;
@@ -104,7 +107,7 @@ filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count)
     return FILCH_OK;
 }
 
-/* The counter behind `mem`; NULL: it has none. */
+/* Returns the counter behind `mem`, or NULL if it has none. */
 static cap *cap_of(const fli_mem *mem)
 {
     return mem->alloc == capped || mem->alloc == counted ? mem->user : NULL;
@@ -128,7 +131,7 @@ void fli_cap_end(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return;
     fli_store_rlx(&c->rt, NULL);
-    fli_add_acqrel(&c->shared, sum_stripes(c)); /* a holder is left: HELD */
+    fli_add_acqrel(&c->shared, sum_stripes(c)); /* does not free the counter: HELD is still in `shared` */
     for (uint32_t i = 0; i < c->stripe_count; i++) fli_store_rlx(&c->stripes[i].bytes, 0);
 }
 
@@ -143,5 +146,6 @@ uint64_t fli_cap_used(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return 0;
     uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
-    return bytes < HELD ? bytes : 0; /* 0: one worker was seen to free what another was not yet seen to allocate */
+    return bytes < HELD ? bytes : 0; /* 0 if negative: a free was read in one stripe, but not its allocation in
+                                        another */
 }

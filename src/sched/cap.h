@@ -1,4 +1,4 @@
-/* cap.h - the allocator of a scheduler: counts the bytes that are out, and keeps them below option `memory_max`. */
+/* cap.h - the allocator of a scheduler: counts the bytes in use, and keeps them below option `memory_max`. */
 #ifndef FLI_SCHED_CAP_H
 #define FLI_SCHED_CAP_H
 
@@ -7,17 +7,19 @@
 #include "base/mem.h"
 #include "proc/runtime.h"
 
-/* Puts a counter before `mem`, and a limit of `max` bytes (0: none) for all blocks and the counter itself. Give it back with
- * fli_cap_drop. FILCH_ENOMEM: also when the counter alone is over the limit. */
+/* Replaces the allocator `*mem` by one that calls it, counts the bytes in use and refuses more than `max` (0: no
+ * limit). The memory of the counter itself is counted too. Released by fli_cap_drop(). Returns FILCH_ENOMEM if there is
+ * no memory, or if the counter alone is over the limit. */
 filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count);
-/* The workers of `rt` exist, `worker_count` of them with caller_worker: from now on each counts for itself. */
+/* Without a limit: from now on each worker of `rt` counts in a stripe of its own. */
 void fli_cap_begin(const fli_mem *mem, fli_runtime *rt);
-/* No worker of `rt` counts for itself any more. To be called before the memory of `rt` is freed. Thread: no worker is left. */
+/* Adds the stripes of the workers to the shared count. Called before the memory of `rt` is freed, when no worker is
+ * left. */
 void fli_cap_end(const fli_mem *mem);
-/* The scheduler is gone; fli_cap_end() was called, or fli_cap_begin() was not. Blocks that are still out keep the counter until
- * they come back. */
+/* Releases the counter, after the scheduler is freed. If fli_cap_begin() was called, fli_cap_end() must have been
+ * called too. The last block that is still in use frees the counter when that block is freed. */
 void fli_cap_drop(const fli_mem *mem);
-/* Bytes that are out, the counter's own included. Thread: any. */
+/* Returns the number of bytes in use, with those of the counter itself. Thread: any. */
 uint64_t fli_cap_used(const fli_mem *mem);
 
 #endif

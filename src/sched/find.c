@@ -8,40 +8,42 @@
  * a fairness pick: it takes an oldest process instead, alternately from the local deque and from the global queue. The oldest
  * end of a deque only loses processes. So a process with n older ones in its deque is stepped within 2 * fair_every * (n + 1)
  * turns of that worker; a process with n before it in the global queue leaves that queue within the same number of turns, and
- * joins a deque together with at most `global_batch` others. In all, a ready process is stepped within
+ * joins a deque together with at most `global_batch` others. Together: a ready process is stepped within
  *
  *     FLI_FAIR_BOUND(R) = 2 * fair_most * (R + 1 + global_batch)
  *
  * turns of its worker, R being the number of ready processes. The test `every_ready_process_is_stepped_within_the_bound` checks it;
- * with a fixed fair_every of 8 it found the first part to be exact: the last of 1,000 in a deque waited 15,999 turns of
- * 2 * 8 * 1,000.
+ * with a fixed fair_every of 8 the test found the bound for a deque to be exact: the last of 1,000 processes in a deque
+ * waited 15,999 turns, and the bound is 2 * 8 * 1,000.
  *
  * Picks brought forward. A process that returns CONTINUE makes the next pick due at once; timers and descriptors that are due may then
  * still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick, `fair_credit` the number by which
  * it was brought forward.
  *
  * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was at the last pick. A turn takes one from fair_countdown. A CONTINUE
- * moves all but one of fair_countdown to fair_credit. Timers that fire move back as many as there are of them, at most all.
- * So a pick comes at least every fair_every-th turn, with timers and without, and the processes woken by timers join the newest
- * end: the bound holds. Beside processes that continue for ever, k timers that are due at once wait for the running turn and for
- * k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other processes do.
+ * moves all but one of fair_countdown to fair_credit. When n timers fire, they move n (at most all) from fair_credit
+ * back to fair_countdown.
+ * So a pick comes at least every fair_every-th turn, with timers and without. The processes woken by timers join the
+ * deque at its newest end. So the bound holds. Beside processes that continue for ever, k timers that are due at once
+ * wait for the running turn and for k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other
+ * processes do.
  *
  * The LIFO slot. Its process is the next one that the worker takes, or, at a pick, joins the deque before the pick. Only the process
- * being stepped may have more turns before it (w->rerun, inline completions): fewer than fair_every, for which the bound has
- * room.
+ * being stepped may have more turns before it (w->rerun, inline completions): these are fewer than fair_every turns,
+ * and the bound includes them.
  *
  * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then built
- * breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What waiting processes
- * notice is time. So unless the option sets it, picks come every 8th turn or every FLI_FAIR_NS, whichever is later, and at least
- * every FLI_FAIR_MOST-th turn.
+ * breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What
+ * matters to waiting processes is time, not turns. So unless the option sets the interval, picks come every 8th turn or
+ * every FLI_FAIR_NS, whichever is later, and at least every FLI_FAIR_MOST-th turn.
  *
- * Stealing restarts the count. The thief had nothing queued; but among the up to FLI_DEQUE_STEAL_MAX processes stolen together, the
- * younger ones run first. It can happen to a process more than once only while workers keep running out of work; while all are
- * busy, none steals, and then fairness matters.
+ * Stealing restarts the count of turns for the stolen processes. The thief had nothing queued; but among the up to
+ * FLI_DEQUE_STEAL_MAX processes stolen together, the younger ones run first. A process can be stolen more than once
+ * only while workers keep running out of work. Fairness matters while all workers are busy, and then none steals.
  *
  * A thief takes from the deque, and from the LIFO slot only if the deque is empty. It leaves a single queued process alone while its
- * worker makes progress: that worker is about to run it with warm caches. It takes the process if the worker has finished no step
- * for AGED_NS.
+ * worker makes progress: that worker is about to run it with warm caches. The thief takes the process if that worker
+ * has finished no step for AGED_NS.
  * Design: docs/design/run-queues.md.
  */
 #include "port/clock.h"
@@ -50,7 +52,7 @@
 
 #define AGED_NS UINT64_C(20000)
 
-/* The others are pushed in reverse order, so that the next oldest is popped first. */
+/* Pushes all processes but the oldest to the deque, in reverse order, so that the next oldest is popped first. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 {
     filch_sched *sched = w->sched;
@@ -58,13 +60,14 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     if (fli_inject_count(&sched->global) == 0) return NULL;
     size_t n = fli_inject_take(&sched->global, batch, 1 + more);
     for (size_t i = n; i-- > 1;) {
-        /* No memory to grow the deque: back to the end of the global queue. */
+        /* If there is no memory to grow the deque, the process goes back to the end of the global queue. */
         if (!fli_deque_push(&w->deque, batch[i])) fli_inject_put(&sched->global, batch[i]);
     }
     return n > 0 ? batch[0] : NULL;
 }
 
-/* The process in the LIFO slot joins the deque first: while picks come turn after turn, it would not get a turn. */
+/* Moves the process in the LIFO slot to the deque first: if every turn were a pick, a process in the LIFO slot would
+ * never run. */
 fli_proc *fli_find_oldest(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
@@ -75,7 +78,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     w->fair_credit = 0;
     w->saw_continue = false;
     fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
-    /* Prefetches the process of the next pick, which is cold: docs/log/2026-11-births-and-ends.md. */
+    /* Prefetches the process of the next pick, which is not in the cache: docs/log/2026-11-births-and-ends.md. */
     const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
     if (cold != NULL) {
         FLI_FETCH(&cold->state);

@@ -1,29 +1,32 @@
-/* parking.c - parks workers that have found nothing, and unparks them.
+/* parking.c - parks workers that have found no work, and unparks them.
  *
- * No lost wake-up. A worker counts itself as parked, by a read-modify-write of the idle word, and then looks at all queues once
- * more. A submitter queues its process, then does a read-modify-write of the same word and reads the counts. The two are
- * ordered. If the submitter is second, it sees a parked worker and no searching one, and unparks one. If the worker is second, it
- * has acquired what the submitter queued, and its last look finds it. (PAIR idle.word)
- * A steal that lost a race is not "nothing": fli_find_far() sets *retry, and the worker searches again.
+ * No lost wake-up. A worker counts itself as parked, by a read-modify-write of the idle word, and then checks all
+ * queues once more. A submitter queues its process, then does a read-modify-write of the same word and reads the
+ * counts. The two are ordered. If the submitter is second, it sees a parked worker and no searching one, and unparks
+ * one. If the worker is second, it has acquired what the submitter queued, and its last check finds the process.
+ * (PAIR idle.word) A steal that lost a race does not mean that there is no work: fli_find_far() sets *retry, and the
+ * worker searches again.
  *
- * No herd. A submitter unparks one worker at most, and none while one searches. The last searcher that finds work unparks the
- * next one if there is more work (search.c). A worker that pushes to its own deque only reads the word, without an RMW: it will
- * run the process itself, so nothing is lost. It unparks another worker only if it has more work than it can do in the time of
- * a wake-up, or if no sentinel looks after it.
+ * No thundering herd. A submitter unparks at most one worker, and none while a worker searches. The last searcher that
+ * finds work unparks the next one if there is more work (search.c). A worker that pushes to its own deque only reads
+ * the word, without an RMW: it will run the process itself, so nothing is lost. It unparks another worker only if it
+ * has more work than it can do in the time of a wake-up, or if no sentinel will check it.
  *
  * Direct handoff. While all workers are parked, only the one that is unparked could find a queued process. So the submitter takes
  * a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue, no search. That worker
  * counts as working, not as searching, so no other thread relies on it: the next submitter sees it awake and none searching,
- * queues its process, and unparks another. The parker carries the process (PAIR parker.signal). If the unparked worker does not
- * get a CPU for a while, a worker that has searched in vain takes the process (search.c). Both take it by a swap, so one of them
- * gets it (PAIR idle.handoff). The sentinel is chosen only if it is the only parked worker: its timeout is needed.
+ * queues its process, and unparks another. What the submitter wrote is visible to the unparked
+ * worker (PAIR parker.signal). If the unparked worker does not get a CPU for a while, another worker that has found
+ * nothing takes the process (search.c). Both workers take it by a swap, so only one of them gets it
+ * (PAIR idle.handoff). The sentinel is chosen only if it is the only parked worker, because its timeout is needed.
  *
- * Descriptors. While any descriptor is waited for, one parked worker, the poller, sleeps in the system's poll call instead of its
- * parker, with the same timeout. A worker that parks takes the place if it is free: so it is taken when all are parked. A
- * poller that leaves for work while no sentinel looks after it has another worker unparked, which takes the place: the step may
- * be long. Whether a worker is the poller is read under the lock, where workers are taken off the list; its wake descriptor
- * stays readable until the poller itself has cleared it. The poller delivers reports to its own deque, so no other thread is
- * involved. Working workers poll when they read the clock (worker.c), searching ones each time.
+ * Descriptors. While a process waits for a descriptor, one parked worker, the poller, sleeps in the system's poll call
+ * instead of its parker, with the timeout it would have there. A worker that parks becomes the poller if there is none;
+ * so there is a poller when all workers are parked. If the poller leaves to run a step while no sentinel will check it,
+ * another worker is unparked and becomes the poller, because the step may be long. Whether a worker is the poller is
+ * read under the lock, where workers are taken off the list; the wake descriptor of the poller stays readable until the
+ * poller itself has cleared it. The poller delivers reports to its own deque, so no other thread is involved. Working
+ * workers poll when they read the clock (worker.c), searching workers at each attempt.
  *
  * Not done here: searching (search.c), timeouts (sentinel.c).
  * Design: docs/design/parking.md.
@@ -35,8 +38,8 @@
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 
-/* Work queued at one worker below which it unparks no other. A wake-up costs the waking thread 11 to 17 us and the parked one 33
- * to 58 us (2-core virtual machine). */
+/* If the work queued at a worker takes less than this, the worker unparks no other. A wake-up costs the waking thread
+ * 11 to 17 us and the parked one 33 to 58 us (2-core virtual machine). */
 #define WORTH_WAKE_NS UINT64_C(25000)
 
 filch_err fli_idle_init(fli_idle *idle)
@@ -71,7 +74,7 @@ static void list_parked_locked(fli_idle *idle, fli_worker *w)
     idle->parked = w;
 }
 
-/* Takes `w` off the list of parked workers. `as`: FLI_SEARCHING_ONE, it searches from now on; 0, it works. */
+/* Takes `w` off the list of parked workers. `as` is FLI_SEARCHING_ONE if `w` searches from now on, 0 if it works. */
 static inline void unlist_parked_as_locked(fli_idle *idle, fli_worker *w, uint64_t as)
 {
     if (w->idle.prev != NULL) w->idle.prev->idle.next = w->idle.next;
@@ -87,14 +90,16 @@ static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
     unlist_parked_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
-/* Ends the sleep of `w`, which has been taken off the list; `polls`: it was the poller then. Outside the lock. */
+/* Ends the sleep of `w`, which has been taken off the list; `polls`: it was the poller then. The caller does
+ * not hold the lock. */
 static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_ring(&sched->io);
     else fli_unpark(&w->idle.parker);
 }
 
-/* Returns the worker to unpark: the one that parked last, but the sentinel and the poller only after all others. NULL: none. */
+/* Returns the worker to unpark: the one that parked last, but the sentinel and the poller only after all others.
+ * Returns NULL if none is parked. */
 static fli_worker *choose_locked(fli_idle *idle)
 {
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
@@ -112,12 +117,12 @@ static bool all_parked(const filch_sched *sched)
 bool fli_idle_handoff(filch_sched *sched, fli_proc *p)
 {
     fli_idle *idle = &sched->idle;
-    if (!all_parked(sched)) return false; /* a hint; under the lock, where the count changes, it is certain */
+    if (!all_parked(sched)) return false; /* only a hint; checked again under the lock, where the count cannot change */
     fli_mutex_lock(&idle->lock);
     fli_worker *w = all_parked(sched) ? choose_locked(idle) : NULL;
     bool        polls = w != NULL && w == idle->poller;
     if (w != NULL) {
-        fli_store_rel(&w->idle.handoff, p); /* PAIR idle.handoff, release half: what made the process ready */
+        fli_store_rel(&w->idle.handoff, p); /* PAIR idle.handoff, release half: publishes what made the process ready */
         w->idle.has_handoff = true;
         unlist_parked_as_locked(idle, w, 0);
     }
@@ -144,7 +149,8 @@ void fli_parking_wake_one(filch_sched *sched)
 
 void fli_idle_notify_global(filch_sched *sched)
 {
-    /* PAIR idle.word, both halves: adds nothing, and orders this thread with every worker that is about to park. */
+    /* PAIR idle.word, both halves: the RMW adds 0; it only orders this thread with every worker that is about to
+     * park. */
     uint64_t word = fli_add_acqrel(&sched->idle.word, 0);
     if (fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
 }
@@ -163,7 +169,8 @@ void fli_idle_notify_local(fli_worker *w)
     fli_parking_wake_one(w->sched);
 }
 
-/* Sleeps as the poller: without the lock, in the system. Returns true if the time is up. */
+/* Sleeps as the poller in the system's poll call, and releases the lock meanwhile. Returns true if `until_ns` has
+ * passed without a report or an unpark. */
 static bool wait_in_poller(fli_worker *w, uint64_t until_ns, fli_io_batch *batch)
 {
     fli_idle *idle = &w->sched->idle;
@@ -180,20 +187,20 @@ static fli_wake reason_unparked(fli_idle *idle)
     return fli_load_rlx(&idle->leaving) ? FLI_WAKE_LEAVE : FLI_WAKE_UNPARKED;
 }
 
-/* Leaves a node for the next message of a foreign thread, which has no magazine and would take one from the depot, under its
- * lock. The node is the one that this worker used last, so its cache line is warm. */
+/* Leaves a node for the next message of a foreign thread. Such a thread has no magazine, and would otherwise lock the
+ * depot to take a node. The node is the one that this worker used last, so its cache line is warm. */
 static void leave_spare_node(fli_worker *w)
 {
     fli_runtime *rt = &w->sched->rt;
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
     fli_event_node *node = w->local.nodes.objects[--w->local.nodes.count];
-    node = fli_swap_acqrel(&rt->spare_node, node); /* PAIR runtime.spare_node, release half: the node is as we left it */
-    if (node != NULL) fli_node_give(rt, &w->local, node); /* another worker left one in between: that one is ours now */
+    node = fli_swap_acqrel(&rt->spare_node, node); /* PAIR runtime.spare_node, release half */
+    if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker has left meanwhile */
 }
 
 /* A worker that is taken off the list, other than the poller, is unparked exactly once: fli_park() returns true, and the worker
- * knows without the lock that it is off the list. If its timeout passes at that moment, the unpark is still to come; the worker
- * waits for it, or its next fli_park() would return at once. */
+ * knows without the lock that it is off the list. If its timeout passes at that moment, the unpark is still to come.
+ * The worker waits for that unpark, because otherwise its next fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;
@@ -204,7 +211,8 @@ fli_wake fli_parking_park(fli_worker *w)
     fli_mutex_lock(&idle->lock);
     list_parked_locked(idle, w);
     uint64_t sentinel = fli_sentinel_join_locked(w) ? FLI_SENTINEL : 0;
-    /* PAIR idle.word, both halves: from here on a submitter sees this worker parked, or the worker sees what it queued. */
+    /* PAIR idle.word, both halves: from here on a submitter sees this worker parked, or this worker sees what the
+     * submitter queued. */
     (void)fli_add_acqrel(&idle->word, FLI_PARKED_ONE - FLI_SEARCHING_ONE + sentinel);
     if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || fli_load_rlx(&idle->leaving)) {
         unlist_parked_locked(idle, w);

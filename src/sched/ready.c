@@ -1,8 +1,8 @@
 /* ready.c - queues a process that became ready, and decides whether a parked worker is woken for it.
  *
  * Where a process is queued:
- *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local deque. Its
- *     data has just been written by this CPU
+ *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local
+ *     deque. The data of the process has just been written by this CPU
  *   - woken by the worker between steps (timers, I/O): the local deque
  *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them (parking.c)
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global queue, if
@@ -13,12 +13,13 @@
 #include "port/wakefd.h"
 #include "sched/sched.h"
 
-/* Sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out beyond the first ones
- * go to the global queue. In the local deque, which runs the newest first, they would all run before the processes queued
- * earlier: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
+/* Number of sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out
+ * beyond the first ones go to the global queue. In the local deque, which runs the newest first, they would all run
+ * before the processes queued earlier: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms
+ * instead of 0.3 ms (bench/lua/crash.c). */
 #define FANOUT_MIN 33
-/* Average step time up to which a fan-out goes to the local deque all the same: the receivers are done soon, and the global
- * queue would cost a fifth of their throughput. */
+/* If the average step time is at most this, a fan-out goes to the local deque all the same: the steps of the receivers
+ * end soon, and the global queue would cost a fifth of their throughput. */
 #define FANOUT_STEP_NS 500
 
 /* Starts the measurement of one queue wait, requested by fli_ready_sample(): marks `p`, and restores the ordinary push
@@ -33,7 +34,8 @@ static void take_sample(fli_worker *w, fli_proc *p)
     w->sample_ns = fli_now(&w->sched->rt);
 }
 
-/* Queues `p` globally because there is no memory to grow the deque. The global queue needs none: it links processes. */
+/* Queues `p` globally because there is no memory to grow the deque. The global queue needs no memory: it
+ * links processes. */
 static void push_global_fallback(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
@@ -52,7 +54,7 @@ static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
-/* Slow half of the pushes below: a parked worker may be needed. */
+/* Slow half of fli_ready_local() and fli_ready_next(): unparks a worker if that is worth it. */
 static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
 {
     fli_idle_notify_local(w);
@@ -75,7 +77,8 @@ static bool starves_others(fli_worker *w)
     return fli_deque_count(&w->deque) > w->local.pushed;
 }
 
-/* The push from `slow_push_from` sends on: takes a requested sample, and sends a fan-out to the global queue. */
+/* Push of a step with at least `slow_push_from` sends: takes a sample if one is requested, and moves a fan-out to the
+ * global queue. */
 static __attribute__((noinline)) filch_err push_checked(fli_worker *w, fli_proc *p)
 {
     if (w->slow_push_from == FLI_PUSH_SAMPLE) take_sample(w, p);
@@ -104,7 +107,7 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     return notify_pushed(w);
 }
 
-/* Stands in `local.ready` while a sample is requested: takes it, and pushes. */
+/* The function in `local.ready` while a sample is requested: takes the sample, and then pushes the process as usual. */
 static filch_err ready_sampled(fli_local *worker, fli_proc *p)
 {
     take_sample(fli_worker_of(worker), p);
@@ -124,20 +127,21 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
     uint32_t pushed = w->local.pushed;
     bool     woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !starves_others(w)) {
-        /* A requested sample has been taken by a process that this step woke. That holds for the LIFO slot too: the worker
-         * empties it before it runs another process, so it was filled after the clock was read. */
+        /* No sample is still requested, because the push of a process that this step woke has taken it. That holds for
+         * a push to the LIFO slot too: the worker empties the slot before it runs another process, so the slot was
+         * filled after the clock reading that requested the sample. */
         FLI_ASSERT(w->slow_push_from != FLI_PUSH_SAMPLE);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
-        /* As the newest process in the deque it would run again at once, so the fairness pick is brought forward. */
+        /* As the newest process in the deque, `p` would run again at once. So the fairness pick is brought forward. */
         (void)fli_ready_local(&w->local, p);
         w->saw_continue = true;
         w->fair_credit += w->fair_countdown - 1;
         w->fair_countdown = 1;
     } else {
-        /* It sent to processes that are queued already, or to a fan-out: it goes to the end of the global queue. Here it would
-         * run before its receivers, and send more and more. */
+        /* `p` sent only to processes that were queued already, or its step is a fan-out that starves others. It goes to
+         * the end of the global queue: from the deque it would run before its receivers, and send more and more. */
         if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
         (void)push_global(w, p);
     }
@@ -146,7 +150,7 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
 /* Without worker threads: makes the descriptor that the host polls readable, once until the next tick. */
 static void signal_host(filch_sched *sched)
 {
-    /* PAIR tick.signal, both halves: what this thread queued is seen by the tick that finds `signalled` set. */
+    /* PAIR tick.signal, both halves: the tick that finds `signalled` set sees what this thread queued. */
     if (!fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
 }
@@ -161,7 +165,7 @@ void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (worker != NULL) {
-        /* By a step; or between steps, for a timer or a report of the poller. */
+        /* `p` was woken by a step (worker->current is set), or between steps by a timer or a report of the poller. */
         (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_local(worker, p));
         return;
     }

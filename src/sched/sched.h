@@ -39,24 +39,25 @@ typedef struct fli_worker fli_worker;
 #define FLI_FAIR_EVERY 8
 #define FLI_FAIR_MOST 64
 
-/* What other threads may read of a worker. */
+/* The part of a worker that other threads may read. */
 typedef struct fli_worker_status {
     /* writes: the worker.  reads: any; relaxed: for reports, and to see whether the worker makes progress. */
     FLI_ATOMIC(uint64_t) serial;   /* the process being stepped, or the last one that was; 0: none */
-    FLI_ATOMIC(uint64_t) began_ns; /* when its step began, if steps are timed; else 0 */
+    FLI_ATOMIC(uint64_t) began_ns; /* when the step of that process began, if steps are timed; else 0 */
     FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by CAS */
 } fli_worker_status;
 
-/* The progress of another worker when this one last looked: its count of steps, and since when it is the same. */
+/* What a worker remembers of another worker: its count of steps at the last check, and since when that count is
+ * unchanged. */
 typedef struct fli_victim_progress {
     uint64_t steps, since_ns;
 } fli_victim_progress;
 
-/* A step that the stopping thread has found running, see stuck.c. Plain: used by the stopping thread alone. */
+/* A step that the stopping thread has found running, see stuck.c. Not atomic: used by the stopping thread alone. */
 typedef struct fli_stuck {
-    uint64_t serial, steps;   /* which step: its process, and the count of steps of the worker; serial 0: none */
-    uint64_t cpu_ns;          /* CPU time of the thread when it was first seen in that step */
-    uint64_t since_ns, asleep_ns; /* when that was, and when the thread was last seen running */
+    uint64_t serial, steps;   /* identify the step: its process, and the count of steps of its worker; serial 0: none */
+    uint64_t cpu_ns;          /* CPU time of the worker's thread when the step was first seen */
+    uint64_t since_ns, asleep_ns; /* when the step was first seen; when its thread was last seen running */
 } fli_stuck;
 
 struct fli_worker {
@@ -67,20 +68,21 @@ struct fli_worker {
                                 deque is empty */
     alignas(FLI_LINE) fli_worker_status status;
 
-    /* Plain from here: used by the worker alone, except `idle`, which is under the idle lock, and `stuck`. */
+    /* Not atomic from here on: used by the worker alone, except `idle` (under the idle lock) and `stuck` (stopping
+     * thread). */
     alignas(FLI_LINE) fli_prng prng;
-    fli_proc *torn;        /* its step was left by a C++ exception (torn.c); NULL: none */
-    bool      exit_untold; /* the process that ends has relations, which have not got its exit yet (torn.c) */
+    fli_proc *torn;        /* the process whose step a C++ exception has left (torn.c); NULL: none */
+    bool      exit_untold; /* the ending process has relations that have not been notified of its exit yet (torn.c) */
     uint32_t  given;       /* events in w->events that the step got on the general path; 0 outside of such a step */
 
     /* Steps: step.c. */
     fli_proc *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
     uint64_t  idle_word;  /* the bookkeeping of a process that went idle on this worker: fli_proc_idle_word() */
     bool      fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
-    bool      may_rerun;  /* `rerun` is allowed: a worker with its own thread, where no tick counts steps */
+    bool      may_rerun;  /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
     uint32_t  steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
     uint32_t           handler_cache_id; /* the command looked up last */
-    const fli_handler *handler_cache;    /* and its handler; NULL: unknown command */
+    const fli_handler *handler_cache;    /* the handler of handler_cache_id; NULL: unknown command */
 
     /* Fairness: find.c. */
     uint32_t fair_every;      /* turns between two fairness picks; adapts, unless the option sets it */
@@ -92,32 +94,32 @@ struct fli_worker {
 
     /* Clock and poll: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
-    uint32_t clock_interval;  /* steps between two readings; adapts to how long steps take */
-    uint64_t clock_ns;        /* the last reading */
-    uint32_t poll_depth;      /* descriptors are polled again when the deque is not longer than this, */
-    uint64_t poll_until_ns;   /* or after this time, */
-    uint64_t poll_steps;      /* if the worker's count of steps has reached this */
-    uint64_t step_ns;         /* average time of a step between the last two readings */
+    uint32_t clock_interval;  /* steps between two clock readings; adapts to how long steps take */
+    uint64_t clock_ns;        /* time of the last clock reading */
+    uint32_t poll_depth;      /* descriptors are polled again when the deque has at most this many processes, */
+    uint64_t poll_until_ns;   /* or at this time, if the worker's count of steps has reached poll_steps */
+    uint64_t poll_steps;      /* see poll_until_ns */
+    uint64_t step_ns;         /* average time of a step between the last two clock readings */
 
-    /* Queue waits, one process at a time: ready.c. */
+    /* Measures how long processes wait in a queue, one process at a time: ready.c. */
     uint64_t sample_serial, sample_ns; /* the process being measured, and when it was queued; serial 0: none */
     uint32_t sample_in;                /* clock readings until the next sample */
-    uint32_t slow_push_from;           /* sends in one step from which a push takes the checked path (push_checked); or
+    uint32_t slow_push_from;           /* number of sends in one step from which on pushes take push_checked(); or
                                           FLI_PUSH_SAMPLE */
-    fli_victim_progress *victim_progress; /* by worker */
+    fli_victim_progress *victim_progress; /* of every worker, by index */
     filch_event     message;  /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event    *messages; /* batch_max events of step_several(), prefilled */
     filch_event    *events;   /* batch_max events of the other paths */
-    fli_event_node **nodes;   /* the nodes of the events; FLI_NODES_ROOM(batch_max) */
+    fli_event_node **nodes;   /* the nodes of `events`; an array of FLI_NODES_ROOM(batch_max) */
     filch_out       out;
     fli_thread      thread;
     fli_worker_throttle throttle;
     fli_idle_worker idle;
     fli_stuck       stuck; /* used by the stopping thread */
-    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram, by powers of two of ns */
+    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram of queue waits: bucket i has 2^i to 2^(i+1) ns */
 };
 
-/* In `slow_push_from`: every push is checked, because a sample of a queue wait is due. */
+/* Marker value in `slow_push_from`: every push takes push_checked(), because a sample of a queue wait is due. */
 #define FLI_PUSH_SAMPLE 0
 
 /* What the next stop report will contain. Under the lock of fli_stop. */
@@ -130,23 +132,26 @@ typedef struct fli_losses {
 
 typedef struct fli_stop {
     fli_mutex lock;
-    fli_cond  changed; /* a worker has parked, a spawn has ended, or (without workers) a process became ready */
+    fli_cond  changed; /* signalled when a worker has parked, a spawn has ended, or (without workers) a process became
+                          ready */
     /* A thread is inside a stop.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
     /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which steps too.
-     * reads: workers; relaxed: they must act on the KILL flag, which is set after it. */
+     * reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`. */
     FLI_ATOMIC(bool) force;
     /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: the stopping thread.
-     * reads: workers; relaxed: they must act on the ASK flag, which is set after it. */
+     * reads: workers; relaxed: a worker need not act before it sees the ASK flag, which is set after `hurry`. */
     FLI_ATOMIC(bool) hurry;
-    /* FILCH_STOP_*.  writes: stop, before the phase.  reads: workers, after the phase; PAIR runtime.phase */
+    /* Flags FILCH_STOP_* of the stop.  writes: stop, before the phase.  reads: workers, after the phase.
+     * PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
-    fli_losses losses; /* under lock, down to ended_before */
+    fli_losses losses; /* `losses` to `ended_before`: under lock */
     uint64_t   forced, killed;            /* processes ended by force since the stop began: by the deadline, and by filch_terminate before it */
-    uint64_t   forced_told, polite_told;  /* ends that earlier reports have contained: forced, and others */
+    uint64_t   forced_told, polite_told;  /* processes that earlier reports have counted as ended: by force, and without
+                                             force */
     uint64_t   ended_before;              /* count of ended processes when the first stop began */
-    /* Count of foreign threads inside filch_spawn, and the bit FLI_SPAWN_CLOSED.  writes: these threads and the stopping one.
-     * PAIR spawn.closed */
+    /* Bits: low 31 = count of foreign threads inside filch_spawn, high 1 = FLI_SPAWN_CLOSED.  writes: these threads and
+     * the stopping one. PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
 
@@ -155,24 +160,25 @@ typedef struct fli_stop {
 
 struct filch_sched {
     fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
-    filch_options   opt; /* plain: as given, with the defaults filled in */
+    filch_options   opt; /* the options as given, with the defaults filled in */
     filch_registry *registry;
-    uint64_t        program; /* the program that made it; a forked child is another one */
+    uint64_t        program; /* the program that created the scheduler; differs in a forked child */
     bool            learns;       /* the search time adapts: the option does not set it */
     uint32_t        fair_most;    /* the largest fair_every of a worker */
-    uint32_t        worker_count; /* threads */
-    uint32_t        worker_total; /* worker_count + 1: with caller_worker */
+    uint32_t        worker_count; /* number of worker threads */
+    uint32_t        worker_total; /* worker_count + 1: caller_worker is counted */
     fli_worker    **workers;
     fli_worker     *caller_worker; /* the last of `workers`: used by the thread that ticks or stops */
     int             wake_fd; /* made readable when work is queued, cleared by a tick; -1 with workers */
-    int             poll_fd; /* wake_fd; or with I/O the poller, which contains it */
-    fli_alarmfd     alarm;   /* what the host polls: readable if poll_fd is, or if a timer is due.  Plain: under `ticking`, but for `poll` */
+    int             poll_fd; /* with I/O the descriptor of the poller, which contains wake_fd; otherwise wake_fd */
+    fli_alarmfd     alarm;   /* the descriptor that the host polls: readable if poll_fd is, or if a timer is due.
+                                Not atomic: used under `ticking`, except the field `poll` */
     /* The host has asked for the descriptor, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed: the first
      * call of filch_wake_fd signals the host, so a tick follows it. */
     FLI_ATOMIC(bool) alarm_asked;
     /* A thread is inside filch_tick.  PAIR tick.owner */
     FLI_ATOMIC(bool) ticking;
-    /* Something was queued since the last tick (no workers).  PAIR tick.signal */
+    /* Without workers: work was queued since the last tick.  PAIR tick.signal */
     FLI_ATOMIC(bool) signalled;
     fli_idle     idle;
     fli_throttle     throttle;
@@ -184,7 +190,7 @@ struct filch_sched {
     fli_stop     stop;
 };
 
-/* Returns true if a stop has begun that delivers its cancels behind the messages. */
+/* Returns true if a stop has begun and delivers each cancel behind the messages of the process. */
 static inline bool fli_stop_is_polite(filch_sched *sched)
 {
     if (fli_load_acq(&sched->rt.phase) != FLI_CLOSING) return false; /* PAIR runtime.phase, acquire half */
@@ -209,15 +215,17 @@ void fli_worker_run(void *worker);
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
-/* A step of this worker has read the clock: `now_ns`. If the worker's own reading is old, its next one is due at once. */
+/* A step of this worker has read the clock as `now_ns`. If the worker's own last reading is much older, makes the
+ * worker read the clock after this step. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
-/* Begins a poll interval: descriptors have just been polled, with this many reports, which are not delivered yet. */
+/* Begins a poll interval. Called after a poll that found `reports` reports, before they are delivered. */
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
 /* find.c */
 /* The fairness pick: returns an oldest process, or NULL if none is queued. */
 fli_proc *fli_find_oldest(fli_worker *w);
-/* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. NULL: it is empty. */
+/* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
+ * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
 /* Returns the next process of this worker: the fairness pick if it is due, the LIFO slot, the local deque, the global queue; or
  * NULL. */
@@ -231,7 +239,7 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     return p;
 }
 /* Steals from another worker. Returns NULL if there was nothing; *retry is set if another thread was faster: search again before
- * parking. `any`: take also a single process that its worker is about to run. */
+ * parking. With `any`, takes also a single process that its worker is about to run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
 /* Returns true if a worker has at least `queued` processes queued. */
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
@@ -248,10 +256,12 @@ void fli_ready_continue(fli_worker *w, fli_proc *p);
 /* Requests one sample of a queue wait: the next process queued by this worker is measured. */
 void fli_ready_sample(fli_worker *w);
 
-/* Wakes a worker, or the host of a scheduler without workers, because a timer was armed that may be the next. Thread: any. */
+/* Wakes a worker, or the host of a scheduler without workers, because a timer was armed that may be the next to fire.
+ * Thread: any. */
 void fli_ready_nudge(filch_sched *sched);
 
-/* Returns the handler of a command, or NULL. Keeps the one looked up last: a registry in use does not change. */
+/* Returns the handler of a command, or NULL. Caches the handler looked up last, because a registry in use does not
+ * change. */
 static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 {
     if (FLI_UNLIKELY(w->handler_cache_id != id)) {
@@ -267,14 +277,15 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 /* step.c */
-/* Step 4 and 5 of the general path: dispatches the yields of a step and acts on its status. The step has been counted and its
- * events freed; `err` is what it returned. */
+/* Steps 4 and 5 of the general path (step.c): dispatches the yields of a step and acts on its status. The step has been
+ * counted and its events freed; `err` is what it returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
-/* Settles a process as BLOCKED, its yields being dispatched. */
+/* Settles a process as BLOCKED, after its yields have been dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);
-/* Steps the process, and again as long as it is in w->rerun. */
+/* Steps the process, and steps it again as long as each step leaves it in w->rerun. */
 void fli_step(fli_worker *w, fli_proc *p);
-/* Steps processes of fli_find_near(). Returns true when a clock reading is due, false when there is no process. */
+/* Steps the processes that fli_find_near() returns, one after the other. Returns true when a clock reading is due,
+ * false when there is no process. */
 bool fli_step_on(fli_worker *w);
 /* Calls the step function with the first `count` of w->events, through the simulator if there is one. */
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
@@ -301,7 +312,7 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 
 /* fli_callback_begin() and fli_callback_end() enclose calls of the program outside of a step: close, on_exit, functions that free
  * payloads. In between the `out` of the last step refuses yields, which would be dispatched after the step of another process;
- * and the status shows no process, because a long close is not a step that does not return. */
+ * and the status shows no process, so that a long close is not taken for a step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
@@ -316,8 +327,8 @@ static inline void fli_callback_end(fli_local *worker)
 }
 
 /* failure.c */
-/* Calls option on_failure, which is not NULL. `related`: the process may have a name. Lends `detail`. Thread: the worker that
- * ends the process. */
+/* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. Lends
+ * `detail`. Thread: the worker that ends the process. */
 void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
                       const filch_data *detail);
 
@@ -341,9 +352,9 @@ bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word);
 void fli_stop_note(filch_sched *sched, fli_proc *p);
 /* Counts a process that is ended by filch_terminate, if a stop has begun. */
 void fli_stop_killed(filch_sched *sched);
-/* If a stop has begun: notes messages that the process `serial` has not read; notes a write of it that ended early, with `bytes`
- * left. Thread: any. */
+/* If a stop has begun: notes `unread` messages that the process `serial` has not read. Thread: any. */
 void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread);
+/* If a stop has begun: notes a write of the process `serial` that ended with `bytes` not written. Thread: any. */
 void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
 /* Adds to the report each process that is in a step that has not returned. Returns how many there are. */
 uint64_t fli_report_stuck(filch_sched *sched);
@@ -358,8 +369,8 @@ typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STAR
 /* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
 /* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else FLI_VERDICT_STUCK.
- * *starved is the number of steps on threads that the system does not run. Thread: the stopping one, after the deadline, which
- * was at `began_ns`. */
+ * *starved is the number of steps on threads that the system does not run. `began_ns`: when the
+ * force began or the last process ended. Thread: the stopping one, after the deadline. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
 
 /* stop.c */
@@ -368,29 +379,33 @@ void fli_stop_nudge(filch_sched *sched);
 /* Ends a spawn of a foreign thread that was inside filch_spawn when the stop began. The thread must not use the scheduler
  * afterwards. */
 void fli_stop_left(filch_sched *sched);
-/* The phases of a stop, for a simulation, which runs the steps in between itself. */
+/* The next four functions are the phases of a stop. A simulation calls them one by one and runs the processes in
+ * between. */
 /* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
 void     fli_stop_begin(filch_sched *sched);
-/* Asks again: processes that were being spawned, or have lost their supervisor. `hurry`: patience_ns is over. */
+/* Asks every process again to end, for those that were being spawned the last time or have lost their supervisor since.
+ * `hurry`: patience_ns has passed. */
 void     fli_stop_round(filch_sched *sched, bool hurry);
 /* Kills every process that is left. */
 void     fli_stop_force(filch_sched *sched);
-/* Ends the stop; no process is left. Returns how many were ended by force. */
+/* Ends the stop when no process is left. Returns how many processes were ended by force. */
 uint64_t fli_stop_over(filch_sched *sched);
 
 /* stats.c */
-/* Returns the number of processes that have not ended, with those that are still in on_exit. */
+/* Returns the number of processes that have not ended, including those whose on_exit still runs. */
 uint64_t fli_stats_alive(filch_sched *sched);
 /* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return false although
- * it was always there, if processes end and are spawned all the time. */
+ * the number was at the limit all the time, if processes end and are spawned all the time. */
 bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */
-/* Creates a scheduler that calls src/model by `model_ops`. With `sim`, a scheduler for a simulation: its workers have no threads. */
+/* Creates a scheduler that calls src/model through `model_ops`. With `sim` it is a scheduler for a simulation: its
+ * workers have no threads. */
 filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim, const fli_model_ops *model_ops);
 void fli_sched_free(filch_sched *sched);
 
-/* simulate.c and replay.c: filch_sim_sweep() and filch_blackbox_replay(), in schedulers that call src/model by `model_ops`. */
+/* simulate.c and replay.c: filch_sim_sweep() and filch_blackbox_replay(), in schedulers that call src/model through
+ * `model_ops`. */
 filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first, uint64_t count,
                         filch_sim_fn scenario, void *user, filch_sim_report *report);
 filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes, size_t size, const filch_type *type,

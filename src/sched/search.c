@@ -1,13 +1,15 @@
 /* search.c - what a worker does when it has nothing to run: it searches, then parks (parking.c), then searches again.
  *
- * A search is a row of attempts: timers and descriptors, its own queues, the global queue, other workers. First the attempts are
- * spin_tight with a pause instruction in between, then spin_yield that give up the time slice; then, if the worker is the only
- * one that searches, more until search_ns has passed, about what parking and unparking would cost.
- * Where work comes far apart, searches are in vain, and the search time shrinks to nothing. They would keep a CPU busy; and a
- * system that prefers threads that ran little would then start the worker later (measured without a runtime: 5 us to wake a
- * thread that runs 2 us each time, 13 us if it runs 20 us).
+ * A search is a row of attempts. Each attempt checks timers and descriptors, the worker's own queues, the global queue,
+ * and other workers. After each of the first spin_tight attempts the worker executes a pause instruction; after each of
+ * the next spin_yield attempts it yields its time slice. If it is then the only worker that searches, it goes on until
+ * search_ns has passed, about the time that parking and unparking would cost.
+ * If work arrives seldom, searches find nothing, and the search time shrinks to 0. Otherwise the searches would keep a
+ * CPU busy; and a system that prefers threads that ran little would start the worker later (measured without a runtime:
+ * 5 us to wake a thread that runs 2 us each time, 13 us if it runs 20 us).
  *
- * INVARIANT  a worker counts as searching in the idle word from start_searching() to stop_searching(), parks excepted.
+ * INVARIANT  a worker counts as searching in the idle word from start_searching() to stop_searching(), except
+ *            while it is parked.
  * Design: docs/design/parking.md.
  */
 #include "port/clock.h"
@@ -16,7 +18,7 @@
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 
-/* A worker that was parked for this many times the search time shortens the next search. */
+/* A worker that was parked for more than LONG_PARK times the search time shortens the next search. */
 #define LONG_PARK 4
 /* A worker that woke by timeout and ran fewer steps than this parks again without a search. */
 #define BRIEF_STEPS 1024
@@ -27,9 +29,9 @@ static void start_searching(fli_idle *idle)
 }
 
 /* Ends a search that has found work. The last searcher unparks another worker if there is more work than it took. A single
- * process in a deque is left to its worker, if a sentinel looks after that worker. If none does, the unparked worker takes
- * such a process, or becomes the sentinel: otherwise the process, and timers and descriptors with it, would wait as long as its
- * worker stays in a step. */
+ * process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is no sentinel, a
+ * worker is unparked to take the single process or to become the sentinel: otherwise the process, timers and
+ * descriptors would wait as long as the owner stays in a step. */
 static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;
@@ -37,7 +39,7 @@ static void stop_searching(fli_worker *w)
     fli_sentinel_worked(w);
     if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
     bool watched = fli_sentinel_watches(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
-    /* After a timeout the work is that of a few timers, in the own deque: seldom worth a second worker. */
+    /* After a timeout the work is that of a few timers, and it is in the deque of `w`: seldom worth a second worker. */
     if (watched && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
     if (!watched && fli_sentinel_is_needed(sched)) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
@@ -60,7 +62,8 @@ static fli_proc *steal_handoff(fli_worker *w)
     return p;
 }
 
-/* One attempt. Returns NULL if there was nothing; *retry: a steal lost a race, so there may be. */
+/* Makes one attempt. Returns NULL if it found nothing; sets *retry if a steal lost a race, so that there may be
+ * work. */
 static fli_proc *search_once(fli_worker *w, bool *retry)
 {
     fli_worker_clock(w);
@@ -68,8 +71,9 @@ static fli_proc *search_once(fli_worker *w, bool *retry)
     return p != NULL ? p : fli_find_far(w, false, retry);
 }
 
-/* Adapts the search time; `w` was unparked after `parked_for_ns`. If a search of the full time would have found that work, searches
- * get the full time. If the park was much longer, the search before it was in vain, and the next ones get a quarter. */
+/* Adapts the search time after `w` was parked for `parked_for_ns`. If a search of the full time would have found the
+ * work, the next searches get the full time. If the park was much longer, the search before it was useless, and the
+ * next searches get a quarter of its time. */
 static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
     if (!w->sched->learns) return;
@@ -79,11 +83,11 @@ static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
     else if (parked_for_ns / LONG_PARK > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
 }
 
-/* Pauses as the file comment says. Returns false if it is time to park. */
+/* Pauses or yields between two attempts, see the head of this file. Returns false if it is time to park. */
 static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
 {
     const filch_options *opt = &w->sched->opt;
-    /* However long the options allow: a stop does not wait for a search. */
+    /* A stop does not wait for a search, however long the options allow it to be. */
     if (fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) return false;
     uint64_t search_ns = fli_load_rlx(&w->sched->idle.search_ns);
     bool     in_vain = search_ns < opt->search_ns;
@@ -102,14 +106,15 @@ static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
     return true;
 }
 
-/* Returns true if the worker woke by timeout and had little to do: one attempt, then it parks. The next work is that of the next
- * timeout, so a search until then would keep a CPU busy for nothing. */
+/* Returns true if the worker woke by timeout and had little to do. Such a worker parks after one attempt: the next work
+ * comes with the next timeout, and a search until then would keep a CPU busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {
     return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;
 }
 
-/* `w` was unparked for a handoff while all workers were parked. Unparks another one if a sentinel is needed and there is none. */
+/* Called when `w` was unparked for a handoff, which happens while all workers are parked. Unparks another worker if a
+ * sentinel is needed and there is none. */
 static void on_full_idle_wake(fli_worker *w)
 {
     filch_sched *sched = w->sched;
@@ -117,8 +122,8 @@ static void on_full_idle_wake(fli_worker *w)
     if (fli_parked_in(word) > 0 && !fli_sentinel_watches(w, word) && fli_sentinel_is_needed(sched)) fli_parking_wake_one(sched);
 }
 
-/* Takes the direct handoff for which `w` was unparked: no search, and no look at timers, before its step. Returns NULL if another
- * worker was faster; then `w` searches. */
+/* Takes the direct handoff for which `w` was unparked. Neither searches nor checks timers before the step of that
+ * process. Returns NULL if another worker was faster; then `w` counts as searching. */
 static fli_proc *take_handoff_or_search(fli_worker *w, uint64_t parked_ns)
 {
     w->idle.has_handoff = false;

@@ -1,20 +1,20 @@
 /* sentinel.c - the parked workers that wake by themselves: the sentinel and its backup.
  *
- * While a worker works or a timer runs, one parked worker, the sentinel, has a timeout. It ends
- *   - when the next timer is due; timers that are dense share a wake-up (fli_sentinel_timer_ns)
- *   - while any worker works: after 1 ms, then 2, 4, 8. The sentinel then searches, and so takes the processes queued behind a
- *     long step, and reports that step
+ * While a worker works or a timer runs, one parked worker, the sentinel, has a timeout. The timeout ends
+ *   - when the next timer is due; timers that are close together share a wake-up (fli_sentinel_timer_ns)
+ *   - while any worker works: after 1 ms, then 2, 4, 8. The sentinel then searches: it takes the processes queued
+ *     behind a long step, and reports that step
  * While no worker works and no timer runs there is no sentinel: an idle scheduler makes no system call.
  *
  * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a timeout one
- * millisecond later than the sentinel (then 2, 4, as long as it finds the sentinel parked).
+ * millisecond after that of the sentinel (then 2 and 4 ms after it, as long as the backup finds the sentinel parked).
  *
  * INVARIANT  under the idle lock: the sentinel and the backup are parked, and they are different workers.
- * INVARIANT  under the idle lock: the bit FLI_SENTINEL of the idle word is `sentinel_armed`: the timeout of the sentinel also
- *            looks after working workers.
+ * INVARIANT  under the idle lock: the bit FLI_SENTINEL of the idle word is `sentinel_armed`: after its timeout the
+ *            sentinel also checks working workers.
  *
- * One gap is left: a worker that is unparked while all others are parked, arms a timer, and then blocks inside a handler, which
- * handlers must not do, keeps that timer waiting.
+ * One gap is left: a worker is unparked while all others are parked, arms a timer, and then blocks inside a handler
+ * (which handlers must not do). That timer fires late.
  * Design: docs/design/parking.md.
  */
 #include "sched/sentinel.h"
@@ -24,20 +24,22 @@
 
 #define SENTINEL_FIRST_NS UINT64_C(1000000)
 #define SENTINEL_LAST_NS UINT64_C(8000000)
-/* How long after the sentinel's timeout the backup's comes; doubled each time the backup finds the sentinel parked. The last is
- * well below SENTINEL_LAST_NS, on which fli_sentinel_watches() relies. */
+/* How long after the sentinel's timeout the backup's comes; doubled each time the backup finds the sentinel parked.
+ * BACKUP_LAST_NS is well below SENTINEL_LAST_NS; fli_sentinel_watches() relies on that. */
 #define BACKUP_FIRST_NS UINT64_C(1000000)
 #define BACKUP_LAST_NS UINT64_C(4000000)
 
-/* After several timers fired at once, the next timeout for timers comes not before this. Parking and unparking cost 11 to 28 us
- * of CPU time (2-core virtual machine): for dense timers one wake-up each would be more than there is. A timer that fires alone
- * delays no other. 100,000 timers a second are late by 136 us at the median: docs/design/timers.md. */
+/* After several timers fired at once, no worker wakes for timers before this time has passed. Parking and unparking
+ * cost 11 to 28 us of CPU time (2-core virtual machine): one wake-up for each of 100,000 timers a second would need
+ * more than one CPU. A timer that fires alone delays no other. 100,000 timers a second are late by 136 us at the
+ * median: docs/design/timers.md. */
 #define TIMER_GAP_NS UINT64_C(150000)
-/* With more than this many at once a longer gap pays: each wake-up that is saved would have served more timers. */
+/* If more timers than this fired at once, the gap is TIMER_GAP_MANY_NS: one wake-up then serves still more timers. */
 #define TIMERS_MANY 8
 #define TIMER_GAP_MANY_NS UINT64_C(250000)
 
-/* Makes `w` the sentinel, or none (NULL). `armed`: its timeout also looks after working workers. */
+/* Makes `w` the sentinel; NULL: there is no sentinel from now on. `armed`: after its timeout it also checks working
+ * workers. */
 static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool armed)
 {
     if (armed != idle->sentinel_armed) {
@@ -48,7 +50,7 @@ static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns
     idle->sentinel_armed = armed;
 }
 
-/* Makes `w` the backup, or none (NULL). */
+/* Makes `w` the backup; NULL: there is no backup from now on. */
 static void set_backup_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
 {
     idle->backup = w;
@@ -80,7 +82,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);
         if (look < until) until = look;
     }
-    /* A worker that would wake before the sentinel takes its place. The old sentinel finds out at its own timeout. */
+    /* A worker that would wake before the sentinel becomes the sentinel. The old sentinel notices that at its own
+     * timeout. */
     if (idle->sentinel == NULL || idle->sentinel == w || until < idle->sentinel_until_ns) {
         if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER); /* a sentinel is not its own backup */
         if (until != FLI_NEVER) set_sentinel_locked(idle, w, until, armed);

@@ -8,7 +8,7 @@
  *   5. by the status: queue the process again, settle it as IDLE or BLOCKED, upgrade it, or end it
  * From 1 to 5 the process is ACTIVE and belongs to this worker.
  *
- * INVARIANT  settle: a worker gives a process up only by a CAS from a word after it has read all nodes behind its mailbox head.
+ * INVARIANT  settle: a worker gives up a process only by a CAS that expects a word whose mailbox nodes it has all read.
  * INVARIANT  head: the node that the head of the word names is freed only after a CAS has replaced that head.
  * INVARIANT  close: a yield leaves the list of its process before the step that gets its completion.
  *
@@ -32,11 +32,12 @@
  *                     pick or clock read is due                                        of find.c       not in the gate)
  *
  * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path (callgrind,
- * gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests: test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for
- * completions, sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all of them. Mutants in
+ * gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md).
+ * Tests: test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
+ * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
  * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head (step_lone),
  * last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
- * A process may be left by a C++ exception on any path: torn.c.
+ * A C++ exception may leave the step function on any path: torn.c.
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "proc/log.h"
@@ -67,7 +68,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
 {
     fli_runtime *rt = &w->sched->rt;
     do {
-        /* After the CAS another worker may own the process, so its fields are final before it. */
+        /* After the CAS another worker may own the process, so its fields get their final values before the CAS. */
         uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
         uint8_t  flags = p->flags;
         p->head_taken = 0;
@@ -81,7 +82,8 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
-            /* report_state stays IDLE or BLOCKED: should the process be ended now, the report says what it was doing. */
+            /* report_state stays IDLE or BLOCKED: if the process is ended now, the stop report says what it was
+             * doing. */
             (void)fli_ready_local(&w->local, p);
             return;
         }
@@ -120,7 +122,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
-        /* If the handler has completed the yield and then returns an error, the completion counts: this one comes too late. */
+        /* If the handler has completed the yield and then returns an error, the first completion counts and this one
+         * has no effect. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         if (!fli_data_is_value_form(&call->command.data)) fli_data_free(&call->command.data);
@@ -182,7 +185,7 @@ static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_p
     return err;
 }
 
-/* Resets what the step writes, and shows its process in the worker's status. */
+/* Resets the fields that a step writes, and shows the process in the worker's status. */
 static inline void begin_step(fli_worker *w)
 {
     fli_local *worker = &w->local;
@@ -222,7 +225,7 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             detail = out->result;
             out->status = FLI_STATUS_NONE;
         }
-        fli_callback_begin(&w->local); /* freeing calls functions of the program */
+        fli_callback_begin(&w->local); /* freeing payloads calls functions of the program */
         fli_out_forget(out);
         fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
@@ -263,24 +266,25 @@ static void measure_wait(fli_worker *w)
     fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);
 }
 
-/* Returns true if the process must be ended instead of stepped. A forced stop ends also those without KILL: a process that was
- * spawned while the stop set the flags has none. */
+/* Returns true if the process must be ended instead of stepped. A forced stop also ends processes without KILL,
+ * because a process that was spawned while the stop set the flags does not have it. */
 static bool must_end(fli_worker *w, uint64_t word)
 {
     if (FLI_UNLIKELY((word & FLI_KILL) != 0)) return true;
     return FLI_UNLIKELY(fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) && fli_load_rlx(&w->sched->stop.force);
 }
 
-/* Ends a process because a linked process has failed and it does not trap that. */
+/* Ends a process that does not trap link failures, because a process linked with it has failed. */
 static void go_down(fli_worker *w, fli_proc *p)
 {
     filch_data reason = filch_int(fli_mail_link_reason(&w->sched->rt, p));
     fli_finish(w, p, FILCH_ELINK, &reason);
 }
 
-/* Counts a process that ran last on another worker as a remote event (throttle.c), or ends the sample of its queue wait.
- * The mark FLI_MARK_SAMPLED goes in both cases. If another worker than the one that set it steps the process, nothing is
- * measured; left in place, the mark would make the next step measure a wait that is over. */
+/* Called when p->last_worker is not the mark of this worker. If it is the mark of another worker, counts a remote event
+ * (throttle.c). If it is FLI_MARK_SAMPLED and this worker set it, measures the queue wait; if another worker set it,
+ * measures nothing. Then replaces the mark: a FLI_MARK_SAMPLED left in place would make the next step measure a wait
+ * that is over. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
     if (p->last_worker != FLI_MARK_SAMPLED) w->local.remote_events++;
@@ -288,8 +292,8 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
     p->last_worker = w->local.worker_mark;
 }
 
-/* Slow exit of a fast path. The step got `node` as its only event, or none (NULL): the process did not settle. Concludes on
- * the general path; `node` is still the head of the word, so it is kept (head). */
+/* Slow exit of a fast path, for a process that did not settle: concludes on the general path. `node` is the only event
+ * that the step got (NULL: none). It is still the head of the word, so it must not be freed yet (INVARIANT head). */
 static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, filch_err err)
 {
     if (node != NULL) {
@@ -299,7 +303,8 @@ static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, f
     fli_step_conclude(w, p, err);
 }
 
-/* Slow exit of step_single(): the step did not go idle, or an event arrived first. Tries the one-CAS exit. */
+/* Slow exit of step_single(): the step did not go idle, or an event arrived before the CAS. Tries fli_finish_fast(),
+ * then concludes on the general path. */
 static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
 {
     if (err == FILCH_OK && fli_finish_fast(w, p, word, node)) return;
@@ -323,10 +328,10 @@ static inline bool has_no_pending(fli_worker *w, fli_proc *p)
 
 /* Fast path: one value message, sent from a step of this scheduler, to a process that was idle. `node` is the head of `word`.
  * Returns false if the process has settled as idle again; true if it may be in w->rerun.
- *   Precondition  clean word, state ACTIVE_ONE, has_no_pending().
- *   Skips         drain, collect and release: the event is filled from the node in the mailbox.
- *   Repeats       settle: one CAS from `word`. head: the node is freed after that CAS.
- *   General path  step_slow(). */
+ *   Precondition: a clean word (see the head of this file), state ACTIVE_ONE, has_no_pending().
+ *   Skips:        drain, collect and release. The event is filled from the node in the mailbox.
+ *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
+ *   General path: step_slow(). */
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local *worker = &w->local;
@@ -345,12 +350,14 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     return true;
 }
 
-/* Fast path: only value messages in the mailbox; their nodes are the last `count` of w->nodes, oldest first. The step gets up
- * to batch_max of them. The others stay in the mailbox, and the last node delivered is held: it marks where to go on.
- *   Precondition  clean word; fli_mail_take_values() has found the nodes.
- *   Skips         drain, collect and release: the events are filled from the nodes in the mailbox.
- *   Repeats       settle: one CAS from `word`. head: the held node is freed once the head is another.
- *   General path  step_slow(). */
+/* Fast path: the mailbox has only value messages. Their nodes are the last `count` of w->nodes, oldest first. The step
+ * gets up to batch_max of them, and the other messages stay in the mailbox. If the process does not settle, the last
+ * delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next step goes on.
+ *   Precondition: a clean word (see the head of this file); fli_mail_take_values() has found the nodes.
+ *   Skips:        drain, collect and release. The events are filled from the nodes in the mailbox.
+ *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the
+ *                 word has another head.
+ *   General path: step_slow(). */
 static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -366,7 +373,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->head_taken = 0;
     if (held != 0) {
         nodes[0]->next = 0; /* ends the list here, for torn.c: the held node is about to be freed */
-        fli_node_give(rt, worker, fli_node_at(rt, held)); /* it is not the head any more */
+        fli_node_give(rt, worker, fli_node_at(rt, held)); /* the held node is not the head any more */
     }
     begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
@@ -381,18 +388,18 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         }
     }
     p->head_taken = nodes[get - 1]->self;
-    p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set others */
+    p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set other flags */
     fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) rerun_or_queue(w, p);
     else fli_step_conclude(w, p, err);
 }
 
-/* Fast path: the completion of the only yield, made before the handler returned, is the only event. It is in w->events[0];
- * `node`, closed, is where it came from. With a value, the inline completion loop takes over.
- *   Precondition  clean word; fli_mail_take_sync_completion() has returned `node`.
- *   Skips         drain and collect.
- *   Repeats       close: fli_mail_take_sync_completion() has closed the yield.
- *   General path  step_slow(). */
+/* Fast path: the only event is the synchronous completion of the only yield. The event is in w->events[0]; `node` is
+ * the node of the yield, already closed. If the result is a value, the inline completion loop takes over.
+ *   Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
+ *   Skips:        drain and collect.
+ *   Repeats:      INVARIANT close: fli_mail_take_sync_completion() has closed the yield.
+ *   General path: step_slow(). */
 static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     if (FLI_LIKELY(w->fast_steps && w->out.pending_room > 0 && fli_data_is_value_form(&w->events[0].data))) {
@@ -410,11 +417,12 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
 
 /* Fast path for a step with at most one event that does not come from another process: the first step (`node` NULL, no event),
  * and the step after the completion of the only yield, which is the only node in the mailbox (`node`, the head of `word`; the
- * event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns as step_single().
- *   Precondition  clean word, no pending list or flag, no other node.
- *   Skips         drain, collect, and the conclusion if the process ends or goes idle.
- *   Repeats       settle: one CAS from `word`. head: the node is freed after that CAS.
- *   General path  step_slow(). */
+ * event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns false if the process
+ * has settled or ended; true if it may be in w->rerun.
+ *   Precondition: a clean word (see the head of this file), no pending list or flag, no other node.
+ *   Skips:        drain, collect, and the conclusion if the process ends or goes idle.
+ *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
+ *   General path: step_slow(). */
 static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     filch_out *out = &w->out;
@@ -436,7 +444,8 @@ static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_p
     return true;
 }
 
-/* step_lone() twice, compiled apart: one body for both costs 11 instructions for each spawned process. */
+/* step_first() and step_async_done() each contain a compiled copy of step_lone(), because one copy shared by both would
+ * cost 11 instructions more for each spawned process. */
 static __attribute__((noinline)) bool step_first(fli_worker *w, fli_proc *p, uint64_t word)
 {
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
@@ -463,14 +472,15 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
         return;
     }
     fli_mail_drain(rt, worker, p, fli_word_head(word));
-    bool cancel = take_cancel(w, p, word); /* in a stop, drains once more */
+    bool cancel = take_cancel(w, p, word); /* during a stop this drains the mailbox once more */
     if (FLI_UNLIKELY((p->flags & FLI_PROC_LINK_FAILED) != 0)) {
         go_down(w, p);
         return;
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
-        /* Woken without an event to deliver: room in a mailbox with waiting senders, or a message while the process waits. */
+        /* The process was woken without an event to deliver: senders wait for room in its mailbox, or a message has
+         * arrived while the process waits for a completion. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }
@@ -486,7 +496,8 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
 /* Flags of the state word that only the general path handles. */
 #define SLOW_FLAGS (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
-/* Chooses the path of a step that is neither a single message nor a first step. Returns as step_single(). */
+/* Chooses the path of a step that is neither a single message nor a first step. Returns true if the process may be in
+ * w->rerun, false if it has settled or ended. */
 static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime    *rt = &w->sched->rt;
@@ -535,7 +546,7 @@ static inline uint64_t enter_stepping(fli_worker *w)
     return w->fast_steps ? SLOW_FLAGS : UINT64_MAX;
 }
 
-/* Ends a row of steps: this worker steps no process. */
+/* Ends a row of steps: from now on this worker steps no process. */
 static inline void leave_stepping(fli_worker *w)
 {
     w->local.fast_rt = FLI_NO_FAST_RT;
