@@ -8,7 +8,7 @@
 static int64_t live;
 static size_t  shift_from; /* blocks of at least this size are misaligned by 8 */
 
-/* Blocks have 16 bytes in front, or 8 to misalign them. */
+/* Allocator that keeps 16 bytes in front of each block, or 8 bytes to misalign the block. */
 static void *crooked(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;

@@ -1,5 +1,5 @@
-/* assert_test.c - a broken invariant is reported with file, line and condition before the program stops. A child
- * process runs into it, and its output is read. */
+/* assert_test.c - a broken invariant is reported with file, line and condition before the program stops. The assertion
+ * fails in a child process, and the test reads the child's output. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "support/check.h"
 #include "support/counted.h"
 
-static int words; /* the descriptor to which the child writes */
+static int words; /* descriptor to which the child writes its report */
 
 static void tell(const char *file, int line, const char *text)
 {
@@ -40,8 +40,8 @@ static void fail_by_name(void)
     filch_assert_failed("part.c", 12, "a < b");
 }
 
-/* Runs `how`, which breaks an assertion, in a child with this handler. Gives what the child writes and its exit
- * status. */
+/* Runs `how`, which breaks an assertion, in a child process with this handler. Returns the child's output in `text`,
+ * and its exit status. */
 static void die_of(void (*how)(void), filch_assert_fn handler, char *text, size_t room, int *status)
 {
     int ends[2];
@@ -80,7 +80,7 @@ TEST(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program)
     assert_true(WIFSIGNALED(status));
     assert_non_null(strstr(text, "assert_test.c:"));
     assert_non_null(strstr(text, "told != 0 && \"told\""));
-    assert_null(strchr(text, '/')); /* no path of the build machine */
+    assert_null(strchr(text, '/')); /* the report contains no path of the build machine */
 }
 
 TEST(filch_assert_failed_passes_on_what_it_is_given_and_does_not_return)

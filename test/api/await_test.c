@@ -16,7 +16,7 @@ static void *test_realloc(void *old, size_t size)
 
 enum { CMD_DOUBLE = FILCH_CMD_USER, CMD_LATER };
 
-/* The state of an actor. It is part of the test, so that the test can read it. */
+/* The state of one actor. The test owns it and can read it. */
 typedef struct script {
     filch_await    at;
     int64_t        got[16];
@@ -32,7 +32,7 @@ static void note(script *s, int64_t number)
     if (s->count < 16) s->got[s->count++] = number;
 }
 
-/* The arguments of a play, as FILCH_BEGIN expects them. */
+/* FILCH_BEGIN with the arguments that every play passes. */
 #define BEGIN(me)                 \
     script      *s = (me)->user;  \
     filch_await *at = &s->at;     \
@@ -70,7 +70,7 @@ static void begin(world *w, script *s)
 
 static void end(world *w, script *s)
 {
-    filch_await_drop(&s->at); /* the `close` of a type would do this */
+    filch_await_drop(&s->at); /* in a program, the `close` of a type would call this */
     world_end(w);
 }
 
@@ -156,7 +156,7 @@ TEST(answers_to_several_yields_are_found_in_any_order)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
-        for (int together = 0; together < 2; together++) { /* in one batch, or one at a time */
+        for (int together = 0; together < 2; together++) { /* all completions in one batch, or one at a time */
             world  w;
             script s = { .count = 0 };
             actor  a = { .user = &s };
@@ -220,7 +220,7 @@ TEST(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited)
     (void)world_tick(&w);
     for (int i = 1; i <= 6; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     actor_ends(&w, &a, FILCH_OK);
-    same(a.count_max, 6); /* they arrived in one batch */
+    same(a.count_max, 6); /* the messages arrived in one batch */
     SAW(&s, 1, 2, 2, 4, 3, 6, 4, 8, 5, 10, 6, 12);
     end(&w, &s);
 }
@@ -231,7 +231,7 @@ static filch_err play_pass_on(actor *me, const filch_event *events, size_t count
     FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
     FILCH_AWAIT_MESSAGE(at);
     FILCH_AWAIT_MESSAGE(at);
-    /* Data lent by the last await can be passed to the call of the next. */
+    /* Data that the last await lent can be passed to the call of the next await. */
     FILCH_AWAIT(at, filch_yield_send(out, at->tag, s->to, *at->data));
     s->errors[0] = at->error;
     FILCH_END(at);
@@ -408,7 +408,7 @@ TEST(finally_runs_once_when_the_body_arrives_there_by_itself)
     actor_start(&w, &a, play_tidy);
     ok(filch_send(w.sched, a.pid, filch_int(9)));
     (void)world_tick(&w);
-    ok(filch_cancel(w.sched, a.pid)); /* too late to change anything */
+    ok(filch_cancel(w.sched, a.pid)); /* too late: this cancel changes nothing */
     (void)world_tick(&w);
     answer(&s, 0);
     actor_ends(&w, &a, FILCH_OK);

@@ -1,5 +1,5 @@
-/* bad_input_test.c - every public function with arguments it cannot use: it reports an error, changes nothing, leaks
- * nothing. */
+/* bad_input_test.c - calls every public function with arguments that it cannot use: the function reports an error,
+ * changes nothing and leaks nothing. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -154,7 +154,7 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
         REFUSED(filch_terminate(w.sched, dead[i]), FILCH_EDEAD);
         REFUSED(filch_inspect(w.sched, dead[i], &info), FILCH_EDEAD);
         same(filch_send(w.sched, dead[i], filch_int(1)), FILCH_EDEAD);
-        before.undelivered++; /* only this counter changes */
+        before.undelivered++; /* only `undelivered` changes */
         nothing_changed();
     }
     before = world_stats(&w);
@@ -324,7 +324,7 @@ TEST(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go)
     stats.known.size = sizeof stats;
     ok(filch_sched_stats(w.sched, &stats.known));
     same(stats.known.alive, 1);
-    same(stats.known.size, sizeof(filch_stats)); /* filled up to here */
+    same(stats.known.size, sizeof(filch_stats)); /* the library fills in the fields up to the size that it knows */
     for (size_t i = 0; i < sizeof stats.later; i++) same(stats.later[i], 0xee);
 
     memset(&stats.known, 0xee, sizeof stats.known);
@@ -365,7 +365,7 @@ TEST(a_report_that_is_too_small_stops_nothing)
     REFUSED(filch_sched_stop(w.sched, 0, &report), FILCH_EINVAL);
     report.size = offsetof(filch_report, terminated) - 1; /* smaller than the first version of the struct */
     REFUSED(filch_sched_close(w.sched, 0, &report), FILCH_EINVAL);
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* still open */
+    ok(filch_send(w.sched, a.pid, filch_int(1))); /* the scheduler is still open */
 
     struct {
         filch_report  known;
@@ -403,7 +403,7 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
     same(filch_registry_add(registry, FILCH_CMD_USER + 500, never_called, NULL), FILCH_EEXISTS);
     same(filch_registry_add(registry, UINT32_MAX, never_called, NULL), FILCH_EEXISTS);
 
-    /* Two schedulers share the registry; neither lets it change; the last one to stop frees it. */
+    /* Two schedulers share the registry. It cannot change while either exists; the last scheduler to stop frees it. */
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     world other;
@@ -491,7 +491,7 @@ TEST(malformed_payloads_are_refused_everywhere)
     world_end(&w);
 }
 
-/* ---- too large ---- */
+/* ---- payloads that are too large ---- */
 
 #define PAYLOAD_MAX 100
 
@@ -534,7 +534,8 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     same(before.yields, 1);
 
     REFUSED(filch_send(w.sched, a.pid, filch_bytes(big, sizeof big)), FILCH_ETOOBIG);
-    REFUSED(filch_send(w.sched, a.pid, filch_move(big, sizeof big, NULL)), FILCH_ETOOBIG); /* still ours */
+    REFUSED(filch_send(w.sched, a.pid, filch_move(big, sizeof big, NULL)), FILCH_ETOOBIG); /* the caller still owns
+                                                                                            * `big` */
     filch_data shared;
     char      *heap = malloc(sizeof big);
     ok(filch_share(heap, sizeof big, NULL, NULL, &shared));
@@ -556,7 +557,7 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     world_end(&w);
 }
 
-/* ---- the wrong thread, the wrong moment ---- */
+/* ---- calls from a wrong thread, or at a wrong time ---- */
 
 static filch_out *kept_out;
 
@@ -715,7 +716,7 @@ TEST(without_memory_every_call_says_so_and_nothing_is_lost)
     opt.alloc_user = &w;
     filch_sched *none = NULL;
     REFUSED(filch_sched_create(&none, &opt), FILCH_ENOMEM);
-    ok(filch_cancel(w.sched, a.pid)); /* needs none */
+    ok(filch_cancel(w.sched, a.pid)); /* filch_cancel() needs no memory */
     fli_store_rlx(&w.deny, false);
     actor_ends(&w, &a, FILCH_OK);
     world_end(&w);

@@ -1,5 +1,6 @@
-/* balance_test.c - counters add up, and references are returned once: every figure of filch_stats is compared with a
- * count of the test's own over a random run of many processes; and references held by spawns by yield are returned. */
+/* balance_test.c - counters add up, and references are returned exactly once. After a random run of many processes
+ * every figure of filch_stats is compared with the test's own count. Another test checks the references that spawns by
+ * yield hold. */
 #include "api/world.h"
 
 enum { CMD_AT_ONCE = FILCH_CMD_USER, CMD_LATER, CMD_NEVER, CMD_TWICE, CMD_FAILS, CMD_UNKNOWN, CROWD = 200 };
@@ -9,7 +10,7 @@ static world w;
 /* ---- a random run and its counts ---- */
 
 static struct {
-    uint64_t       draws; /* the state of a small random generator */
+    uint64_t       draws; /* state of a small random generator */
     uint64_t       spawned, ended, failed, sent, undelivered, yields, late, steps;
     filch_receiver later[4096], never[4096];
     size_t         later_count, never_count;
@@ -56,7 +57,7 @@ static filch_err fails(void *user, const filch_command *command, uint64_t tag, f
     return FILCH_EUSER + 1;
 }
 
-/* Yields up to three commands of any kind and continues, waits, idles, ends or fails. */
+/* Yields up to three commands of any kind, then continues, waits, idles, ends or fails. */
 static filch_err live_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -102,7 +103,7 @@ static void begin(int32_t workers)
     filch_registry_destroy(registry);
 }
 
-/* Checks the figures while nothing runs. Each yield is completed, given up by the end of its process, or
+/* Checks the figures while no process runs. Each yield is completed, given up because its process ended, or
  * outstanding. */
 static void adds_up(void)
 {
@@ -136,7 +137,8 @@ static void live_on(filch_pid *pids)
     }
     if (mine.later_count > 0 && draw(2) == 0) {
         filch_receiver receiver = mine.later[--mine.later_count];
-        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK); /* also yields of ended processes */
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK); /* `receiver` may belong to a yield of an
+                                                                                * ended process */
     }
 }
 
@@ -193,7 +195,7 @@ typedef struct errand {
     filch_values *values;
     bool          exec, twice, fails;
     int           answers;
-    int64_t       seen; /* counted by the child */
+    int64_t       seen; /* value that the child has counted */
     actor         child;
 } errand;
 
@@ -248,7 +250,7 @@ TEST(a_spawn_by_yield_gives_its_values_back_once)
         UNTIL(&w, world_stats(&w).alive == 0);
         same(job.answers, job.twice ? 2 : 1);
         same(job.seen, job.fails ? 0 : job.answers);
-        same(freed, 0); /* the caller still owns it */
+        same(freed, 0); /* the caller still owns the payload */
         filch_values_drop(job.values);
         same(freed, 1);
         world_end(&w);

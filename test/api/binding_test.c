@@ -17,12 +17,13 @@ static void find(const char *name, void *function)
     memcpy(function, &at, sizeof at);
 }
 
-/* Declares `loaded`, the exported function of that name. */
+/* Declares `loaded`, the exported function `name` of the loaded library. */
 #define LOAD(name)                 \
     __typeof__(&name) loaded;      \
     find(#name, &loaded)
 
-/* Both versions must make identical payloads; the payload made by the library is read by the inline functions. */
+/* The inline and the exported version must make identical payloads. The inline functions read the payload made by the
+ * library. */
 #define MAKES_THE_SAME(name, ...)                                              \
     do {                                                                       \
         LOAD(name);                                                            \
@@ -44,7 +45,8 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
     MAKES_THE_SAME(filch_of_stream, (filch_stream){ UINT64_MAX - 1 });
 }
 
-/* Results are compared as bytes: numbers, pointers and structs of words. */
+/* The inline and the exported version must return identical results, compared as bytes: numbers, pointers, structs of
+ * words. */
 #define READS_THE_SAME(name, data)                                             \
     do {                                                                       \
         LOAD(name);                                                            \
@@ -103,7 +105,7 @@ static filch_err hear(void *self, const filch_event *events, size_t count, filch
     return loaded(out);
 }
 
-/* Functions that send a payload are inlined too, and end in one of two calls. */
+/* Functions that send a payload are inlined too; each of them calls one of two exported functions. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
     static const filch_type hearer = { .name = "hearer", .step = hear };
@@ -140,7 +142,7 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* Those calls also refuse NULL as the scheduler or as `out`. */
+/* The two functions that inlined sends call refuse NULL as the scheduler or as `out`. */
 TEST(the_calls_behind_what_is_inline_refuse_what_is_not_there)
 {
     __typeof__(&filch_send_any)       send_any;

@@ -14,7 +14,7 @@ typedef struct shelf {
     FLI_ATOMIC(uint32_t) count;
     filch_pid pid;
     filch_err error;
-    uint8_t  *bytes; /* of the last recording */
+    uint8_t  *bytes; /* bytes of the last recording */
     size_t    size;
 } shelf;
 
@@ -42,7 +42,7 @@ static filch_options options_for(shelf *s)
 /* ---- a clerk: a process that obeys messages, keeps a little state, and fails on request ---- */
 
 typedef struct clerk {
-    uint64_t  sum; /* sum over all events: a wrong event long ago changes what it sends */
+    uint64_t  sum; /* sum over all events: one different event changes what the clerk sends later */
     filch_pid friend, child;
     int64_t   speed;
     filch_err last; /* result of the last call */
@@ -73,7 +73,7 @@ static void free_block(void *user, void *bytes, size_t size)
 }
 
 static const filch_type retired_type;
-static int              many = 5000; /* more than a recording holds */
+static int              many = 5000; /* number of actions, more than a recording holds */
 
 static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
 {
@@ -108,7 +108,7 @@ static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
     }
     if (strcmp(what, "retire") == 0) return filch_upgrade(out, &retired_type, NULL, filch_int((int64_t)me->sum));
     if (strcmp(what, "break") == 0) return BROKEN;
-    if (strcmp(what, "forget") == 0) return FILCH_OK; /* no status */
+    if (strcmp(what, "forget") == 0) return FILCH_OK; /* returns without choosing a status */
     return filch_idle(out);
 }
 
@@ -152,7 +152,7 @@ static const filch_type retired_type = { .name = "retired", .size = sizeof(int64
 
 /* ---- helpers ---- */
 
-/* Sends the orders to the clerk one after the other; each is a step of its own. */
+/* Sends the orders to the clerk one by one, so that each order is read in a step of its own. */
 static void tell(world *w, filch_pid pid, const char *const *what)
 {
     for (; *what != NULL; what++) {
@@ -170,7 +170,7 @@ static filch_blackbox_report replay(const shelf *s, const filch_type *type, filc
     return report;
 }
 
-/* Replays: it must fail in the same way, without other differences. */
+/* Replays the recording. The replay must fail in the recorded way and find no other difference. */
 static filch_blackbox_report fails_again(const shelf *s, const filch_type *type, filch_err error)
 {
     filch_blackbox_report report = replay(s, type, FILCH_OK);
@@ -184,7 +184,7 @@ static filch_blackbox_report fails_again(const shelf *s, const filch_type *type,
     return report;
 }
 
-/* A scheduler with a clerk and a friend for it. */
+/* A scheduler with a clerk, and a friend to which the clerk sends. */
 typedef struct office {
     world     w;
     shelf     shelf;
@@ -197,7 +197,7 @@ static void office_open_with(office *o, filch_options opt, filch_spawn_options h
     ok(filch_spawn(o->w.sched, &child_type, NULL, &o->friend));
     if (how.args.kind == FILCH_KIND_NONE) how.args = filch_of_pid(o->friend);
     ok(filch_spawn(o->w.sched, &clerk_type, &how, &o->clerk));
-    (void)world_tick(&o->w); /* its first step, without events */
+    (void)world_tick(&o->w); /* runs the first step of the clerk, which has no events */
 }
 
 static void office_open(office *o)
@@ -224,7 +224,7 @@ TEST(a_process_that_failed_fails_again_when_played_alone)
     same(o.shelf.error, BROKEN);
     assert_true(same_pid(o.shelf.pid, o.clerk));
     filch_blackbox_report report = fails_again(&o.shelf, &clerk_type, BROKEN);
-    same(report.steps, 13); /* the first without events, and one for the end of the sleep */
+    same(report.steps, 13); /* the first step has no events, and one step is for the end of the sleep */
     same(report.partial, 0);
     same(report.cut, 0);
     same(report.pointers, 0);
@@ -237,7 +237,8 @@ TEST(a_replay_answers_as_the_world_did)
     office_open(&o);
     ok(filch_terminate(o.w.sched, o.friend));
     (void)world_tick(&o.w);
-    /* The friend has ended and the child will end: each result goes into the sum, and so into what is sent. */
+    /* The friend has ended and the child will end. Each result becomes part of the sum, and so of what the clerk
+     * sends. */
     TELL(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
@@ -248,7 +249,7 @@ TEST(who_was_found_by_name_is_found_in_the_replay)
     office    o;
     filch_pid archive;
     office_open(&o);
-    TELL(&o.w, o.clerk, "find", "send"); /* no such name yet: the friend is unchanged */
+    TELL(&o.w, o.clerk, "find", "send"); /* the name does not exist yet: the clerk keeps its friend */
     ok(filch_spawn(o.w.sched, &child_type, NULL, &archive));
     ok(filch_register(o.w.sched, "archive", archive));
     TELL(&o.w, o.clerk, "find", "send", "break");
@@ -261,7 +262,8 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* no result of that call was recorded */
+    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* "attic": no result of this call was
+                                                                          * recorded */
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
 
@@ -285,7 +287,7 @@ TEST(who_looks_for_another_name_than_then_differs)
     assert_non_null(strstr(report.text, "recorded whereis archive, now whereis cellar"));
     same(report.again, 1);
     other = clerk_type;
-    other.init = looking_init; /* its result was not recorded: EDEAD */
+    other.init = looking_init; /* the result of its whereis was not recorded, so the replay returns FILCH_EDEAD */
     same(replay(&o.shelf, &other, FILCH_OK).differs, 0);
     office_close(&o);
 }
@@ -303,7 +305,8 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
 {
     (void)self;
     if (count == 0) (void)!filch_yield_sleep(out, 1, 1);
-    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) return filch_wait(out); /* for nothing */
+    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) return filch_wait(out); /* no yield is outstanding:
+                                                                                   * FILCH_ENOYIELD */
     return filch_wait(out);
 }
 
@@ -357,7 +360,7 @@ static const filch_type brittle = { .name = "brittle", .step = brittle_step };
 
 enum { CHILDREN = 10 };
 
-/* Spawns children one after the other: later ones get the remains of earlier ones. */
+/* Spawns children one after the other; later children reuse the memory of earlier ones. */
 static filch_err play_bears(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) || me->stage == CHILDREN) return filch_done(out, filch_none());
@@ -384,7 +387,7 @@ TEST(children_of_one_who_is_not_recorded_are_recorded)
     free(s.bytes);
 }
 
-/* A play: sends something to the clerk that `user` points to, at every event. */
+/* Sends "hello" to the clerk that `user` points to, at every event. */
 static filch_err play_chat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -402,7 +405,7 @@ TEST(what_others_do_on_the_same_worker_is_not_in_the_recording)
     how.blackbox = FILCH_BLACKBOX_OFF;
     actor_start_with(&o.w, &chatter, play_chat, how);
     for (int i = 0; i < 3; i++) {
-        TELL(&o.w, o.clerk, "hello"); /* and no other recorded process runs after it */
+        TELL(&o.w, o.clerk, "hello"); /* the clerk runs, and no other recorded process runs after the clerk */
         ok(filch_send(o.w.sched, chatter.pid, filch_none()));
         (void)world_tick(&o.w);
         same(chatter.note, FILCH_OK);
@@ -418,7 +421,7 @@ TEST(method_args_and_inherited_values_come_back)
     office        o = { .clerk = { 0, 0 } };
     filch_values *first = NULL, *values = NULL;
     ok(filch_values_create(NULL, "speed", filch_int(1), &first));
-    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer value counts */
+    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer value hides the older one */
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.values = values;
     how.method = "careful";
@@ -489,7 +492,7 @@ TEST(the_first_difference_is_named)
     other.step = clumsy_step;
     filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
     same(report.differs, 3);
-    same(report.again, 1); /* and yet */
+    same(report.again, 1); /* the replay ends with the recorded error in spite of the difference */
     assert_non_null(strstr(report.text, "step 3: recorded send to"));
 
     other.step = brave_step;
@@ -526,7 +529,7 @@ TEST(a_ring_that_was_too_short_says_so)
     same(report.steps, 3);
     same(report.fed, 3);
     same(report.again, 1);
-    same(report.differs, 2); /* the sum differs: its beginning is missing */
+    same(report.differs, 2); /* the sum differs because its first messages are missing from the recording */
     office_close(&o);
 }
 
@@ -535,13 +538,13 @@ TEST(only_failures_are_recorded)
     office o;
     office_open(&o);
     TELL(&o.w, o.clerk, "spawn");
-    ok(filch_cancel(o.w.sched, o.clerk)); /* done */
+    ok(filch_cancel(o.w.sched, o.clerk)); /* the clerk ends without an error */
     ok(filch_terminate(o.w.sched, o.friend));
     (void)world_tick(&o.w);
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Killed by stop. */
+    /* A process that stop kills is not recorded. */
     shelf s = { .size = 0 };
     world w;
     actor deaf = { .play = NULL };
@@ -567,14 +570,14 @@ TEST(one_that_overflowed_is_recorded_too)
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.differs, 0);
     same(report.recorded, FILCH_EOVERFLOW);
-    same(report.error, FILCH_OK); /* no step of it failed */
+    same(report.error, FILCH_OK); /* no step of the process failed */
     same(report.again, 0);
     office_close(&o);
 }
 
 TEST(nothing_is_recorded_unless_asked_for)
 {
-    /* Without on_blackbox. */
+    /* Case: recording is on, but there is no on_blackbox. */
     office        o = { .clerk = { 0, 0 } };
     filch_options opt = options_for(&o.shelf);
     opt.on_blackbox = NULL;
@@ -583,7 +586,7 @@ TEST(nothing_is_recorded_unless_asked_for)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Without recording, the default. */
+    /* Case: recording is off, the default. */
     o = (office){ .clerk = { 0, 0 } };
     opt = options_for(&o.shelf);
     opt.blackbox = 0;
@@ -592,7 +595,7 @@ TEST(nothing_is_recorded_unless_asked_for)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* With recording, but not of this type. */
+    /* Case: recording is on, but not for this type. */
     o = (office){ .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = FILCH_BLACKBOX_OFF;
@@ -642,7 +645,7 @@ TEST(what_is_kept_has_a_bound)
     int64_t before = fli_load_rlx(&o.w.bytes), most = 0;
     for (uint32_t i = 0; i < 2000; i++) {
         ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-        if (i % 100 != 0) (void)world_tick(&o.w); /* usually one by one, sometimes many at once */
+        if (i % 100 != 0) (void)world_tick(&o.w); /* messages usually arrive one by one, sometimes a hundred at once */
         int64_t now = fli_load_rlx(&o.w.bytes);
         if (now > most) most = now;
     }
@@ -663,7 +666,7 @@ TEST(a_step_that_does_very_much_is_replayed_all_the_same)
     office o;
     office_open(&o);
     TELL(&o.w, o.clerk, "many", "break");
-    assert_true(o.shelf.size < 4500 * 56); /* 56 bytes each */
+    assert_true(o.shelf.size < 4500 * 56); /* at most 4500 actions of 56 bytes are recorded */
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     many -= 500;
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
@@ -715,7 +718,7 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 
     report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
     ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
-    same(report.fed, 2); /* the wrong number is met one step earlier */
+    same(report.fed, 2); /* the process gets the wrong number one step earlier */
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);
@@ -824,7 +827,7 @@ TEST(init_is_part_of_a_replay)
     same(report.fed, 0);
     same(report.again, 0);
     assert_non_null(strstr(report.text, "init failed"));
-    other.init = busy_init; /* what it does is not recorded, and has no effect on others */
+    other.init = busy_init; /* the calls of busy_init are not recorded, and have no effect on other processes */
     report = replay(&o.shelf, &other, FILCH_OK);
     same(report.again, 1);
     same(report.differs, 0);
@@ -851,7 +854,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     same(report.again, 1);
     office_close(&o);
 
-    /* No memory even for the last one: it is reported without bytes. */
+    /* Case: there is no memory even for the last recording. The failure is reported without bytes. */
     office_open(&o);
     TELL(&o.w, o.clerk, "one");
     fli_store_rlx(&o.w.deny, true);
@@ -864,7 +867,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     office_close(&o);
 }
 
-/* Makes one allocation after the other fail. The clerk behaves as without a recording, or is not spawned. */
+/* Lets each allocation fail in turn. The clerk behaves as it does without a recording, or is not spawned. */
 TEST(any_refused_allocation_costs_at_most_the_recording)
 {
     bool refused = true;
@@ -879,7 +882,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
         opt.alloc = test_alloc_fn;
         opt.alloc_user = &alloc;
         ok(filch_sched_create(&sched, &opt));
-        /* So that messages and processes need no more memory. */
+        /* A first process, so that later messages and processes need no more memory. */
         ok(filch_spawn(sched, &child_type, NULL, &pid));
         for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
         ok(filch_tick(sched, 0, &ran));
@@ -911,7 +914,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
 
 /* ---- each kind of difference ---- */
 
-static int odd; /* what the step does differently in the replay; 0 while it is recorded */
+static int odd; /* difference that the step makes in the replay; 0 while the process is recorded */
 
 enum {
     ODD_TAG = 1, ODD_COMMAND, ODD_AWAY_SLEEP, ODD_KIND, ODD_SIZE, ODD_TO, ODD_NODE, ODD_SPAWN_TYPE, ODD_SPAWN_ARGS,
@@ -969,7 +972,7 @@ static filch_err odd_step(void *self, const filch_event *events, size_t count, f
     }
     if (strcmp(what, "work") == 0)
         return filch_yield_work(out, 3, no_work, NULL) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
-    /* Refused while recording and in the replay; it cannot be told apart. */
+    /* The malformed payload is refused both while recording and in the replay, so the replay sees no difference. */
     if (strcmp(what, "unsound") == 0)
         (void)!filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_bytes(NULL, 3));
     if (strcmp(what, "send") == 0) (void)!odd_sends(filch_ctx_sched(ctx), filch_ctx_self(ctx));
@@ -1009,7 +1012,7 @@ TEST(each_kind_of_difference_is_told_in_words)
     world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &odd_type, NULL, &pid));
     (void)world_tick(&w);
-    TELL(&w, pid, "yield"); /* two steps each */
+    TELL(&w, pid, "yield"); /* "yield" and "work" take two steps each */
     ok(filch_send(w.sched, pid, filch_str("work")));
     UNTIL(&w, world_inspect(&w, pid).state == FILCH_STATE_IDLE);
     TELL(&w, pid, "unsound", "send", "spawn", "rest", "grow", "break");
@@ -1064,7 +1067,7 @@ TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
     for (uint32_t i = 0; i < opt.batch_max; i++) ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
     (void)world_tick(&o.w);
     TELL(&o.w, o.clerk, "break");
-    assert_true(o.shelf.size < 512 << 10); /* and not 500 times 4096 */
+    assert_true(o.shelf.size < 512 << 10); /* the recording is far smaller than 500 messages of 4096 bytes */
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.cut, opt.batch_max);
     same(report.fed, 3);
@@ -1073,8 +1076,8 @@ TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
     office_close(&o);
 }
 
-/* An allocation fails during the change of type: the change happens or fails; if it is missing from the recording, a
- * recording of the new type begins. */
+/* An allocation fails during the change of type. The change either happens or fails. If the recording lacks the change,
+ * a new recording of the new type begins. */
 TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
 {
     bool refused = true, begun_anew = false;
@@ -1119,13 +1122,13 @@ TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
     assert_true(begun_anew);
 }
 
-/* ---- many at once, and in a simulation ---- */
+/* ---- many processes at once, and in a simulation ---- */
 
 typedef struct archive {
     FLI_ATOMIC(uint32_t) good, bad;
 } archive;
 
-/* Replays on the worker, directly when the process has ended. */
+/* Replays the recording on the worker, as soon as the process has ended. */
 static void replay_at_once(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
 {
     archive              *a = user;

@@ -11,8 +11,8 @@ enum { HOSTS = 3 };
 typedef struct city {
     filch_node *node;
     world       hosts[HOSTS];
-    uint64_t    allowed; /* one bit per command; 200 and above: all or none */
-    uint64_t    closed;  /* the policy refuses everything for this host; 0: for none */
+    uint64_t    allowed; /* allowed commands, one bit per command; for commands from 200 on: all or none */
+    uint64_t    closed;  /* host for which the policy refuses everything; 0: none */
     FLI_ATOMIC(uint32_t) asked;
     filch_access last;
 } city;
@@ -21,7 +21,7 @@ static inline int decide(void *user, const filch_access *access)
 {
     city *c = user;
     fli_add_rlx(&c->asked, 1);
-    if (c->hosts[0].ticks) c->last = *access; /* one thread: no lock is needed */
+    if (c->hosts[0].ticks) c->last = *access; /* all hosts run on one thread, so no lock is needed */
     if (c->closed != 0 && access->to == c->hosts[c->closed - 100].sched) return 0;
     return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
 }
@@ -55,7 +55,7 @@ static inline void city_tick(city *c)
     }
 }
 
-/* Payloads of one host may be held by processes of another: memory is checked when all have stopped. */
+/* Stops all hosts, then checks the memory: processes of one host may hold payloads of another host. */
 static inline void city_end(city *c)
 {
     filch_node_destroy(c->node);

@@ -1,4 +1,5 @@
-/* clock_test.c - sleeps, timers and tickers: never early, never lost, removed at the end of their process. */
+/* clock_test.c - sleeps, timers and tickers: they never fire early, are never lost, and are removed when their process
+ * ends. */
 #include "api/world.h"
 
 static world w;
@@ -105,12 +106,12 @@ TEST(a_multitude_of_sleepers_all_wake)
 
 enum { TAG_TIMER = 11, TAG_TICKER, TAG_CANCEL };
 
-/* Obeys messages: starts and cancels timers. */
+/* Orders to the process: start or cancel a timer. */
 enum { DO_TIMER = 1, DO_TICKER, DO_CANCEL };
 
 typedef struct desk {
-    int64_t  id;        /* of the last timer or ticker */
-    int64_t  cancelled; /* the last result of a cancel; -1: none yet */
+    int64_t  id;        /* id of the last timer or ticker */
+    int64_t  cancelled; /* result of the last cancel; -1: none yet */
     uint32_t timers, ticks_events;
     int64_t  ticks;
     uint64_t armed_ns, last_ns;
@@ -192,7 +193,7 @@ TEST(a_timer_gives_its_id_at_once_and_its_message_in_time)
         UNTIL(&w, d.timers == i + 1);
         assert_true(d.id != 0);
         assert_true(d.last_ns - d.armed_ns >= delays[i]);
-        same(cancel(&a, d.id), 0); /* it has fired already */
+        same(cancel(&a, d.id), 0); /* the timer has fired already */
         same(world_stats(&w).timers, 0);
     }
     same(d.wrong, 0);
@@ -210,9 +211,9 @@ TEST(a_timer_stopped_in_time_never_fires)
     same(world_stats(&w).timers, 1);
     int64_t id = d.id;
     same(cancel(&a, id), 1);
-    same(cancel(&a, id), 0); /* twice */
+    same(cancel(&a, id), 0); /* a second cancel finds no timer */
     same(world_stats(&w).timers, 0);
-    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* may reuse the memory */
+    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* the new timer may reuse the memory of the old one */
     assert_true(d.id != id);
     same(cancel(&a, id), 0); /* the old id does not cancel the new timer */
     same(world_stats(&w).timers, 1);
@@ -238,13 +239,13 @@ TEST(nobody_stops_the_timer_or_the_sleep_of_another)
     same(world_stats(&w).timers, 3);
     same(cancel(&b, timer), 0);
     same(cancel(&b, d.id), 0);
-    /* Ids are numbers and can be guessed. */
+    /* Timer ids are numbers that another process can guess. */
     for (int64_t k = -3; k < 20; k++) {
         for (int64_t generation = 0; generation < 4; generation++) same(cancel(&b, (generation << 32) + k), 0);
     }
     static const int64_t wild[] = { INT64_MAX, INT64_MIN, -1, UINT32_MAX, INT64_C(0x7fffffff00000001) };
     for (size_t i = 0; i < COUNT_OF(wild); i++) same(cancel(&b, wild[i]), 0);
-    actor_ends(&w, &c, FILCH_OK); /* it still sleeps and wakes */
+    actor_ends(&w, &c, FILCH_OK); /* process c still sleeps and wakes */
     UNTIL(&w, d.timers == 1);
     same(cancel(&a, d.id), 1);
     actor_stop(&a);
@@ -263,7 +264,7 @@ TEST(a_ticker_ticks_on_time_until_it_is_stopped)
     uint64_t armed_ns = d.armed_ns;
     int64_t  id = d.id;
     UNTIL(&w, d.ticks >= 20);
-    /* Never more ticks than have come due; and none is missing, so it does not drift. */
+    /* There are never more ticks than have come due, and none is missing: the ticker does not drift. */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(world_stats(&w).timers, 1);
     same(cancel(&a, id), 1);
@@ -291,10 +292,10 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     uint32_t events = d.ticks_events;
     uint64_t before_ns = fli_clock_ns();
     (void)world_tick(&w);
-    assert_true(d.ticks_events - events <= 2); /* one event for all, and possibly one for a tick that has just come
-                                                * due */
+    assert_true(d.ticks_events - events <= 2); /* one event for all ticks, possibly another for a tick that came due
+                                                * just now */
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
-    assert_true((uint64_t)d.ticks + 1 >= due); /* it was started a little after the order */
+    assert_true((uint64_t)d.ticks + 1 >= due); /* the ticker was started a little after the order */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(d.wrong, 0);
     actor_stop(&a);
@@ -310,7 +311,7 @@ static filch_err handle_keep(void *user, const filch_command *command, uint64_t 
     return FILCH_OK;
 }
 
-/* A ticker runs while the process waits for something else. */
+/* Starts a ticker, then waits for the completion of another yield. */
 static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     desk *d = me->user;
@@ -340,13 +341,13 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     actor a = { .user = &d };
     actor_start(&w, &a, play_busy);
     (void)world_tick(&w);
-    uint64_t armed_ns = fli_clock_ns(); /* the latest possible start */
-    UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* calls filch_tick all the time */
-    (void)world_tick(&w); /* what came due while this thread did not run is delivered now, before the completion */
+    uint64_t armed_ns = fli_clock_ns(); /* the ticker starts at this time at the latest */
+    UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* UNTIL calls filch_tick all the time */
+    (void)world_tick(&w); /* delivers the ticks that came due while this thread did not run, before the completion */
     same(d.ticks_events, 0);
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     UNTIL(&w, d.ticks_events > 0);
-    assert_true(d.ticks >= 40); /* 50 have come due */
+    assert_true(d.ticks >= 40); /* 50 ticks have come due */
     assert_true(d.ticks_events <= 3);
     same(a.note, 0);
     actor_stop(&a);
@@ -354,7 +355,7 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     world_end(&w);
 }
 
-/* ---- the end of their process ---- */
+/* ---- timers of a process that ends ---- */
 
 static filch_err play_arm_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -384,7 +385,7 @@ TEST(timers_tickers_and_sleeps_die_with_their_process)
     world_end(&w);
 }
 
-/* Starts a ticker of the shortest period and ends at once, again and again, while others fire. */
+/* Starts a ticker of the shortest period and ends at once. Many such processes run while other timers fire. */
 static filch_err play_fleeting(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;

@@ -26,11 +26,11 @@ static view look(const filch_ctx *ctx)
     return v;
 }
 
-/* What one process saw in each place. Its children have diaries of their own. */
+/* What one process saw in init, step and handler. Each of its children has another diary. */
 typedef struct diary {
     view          init, step, handler;
     struct diary *child;    /* spawned in its first step; NULL: none */
-    filch_values *override; /* values for the child; NULL: it inherits */
+    filch_values *override; /* values for the child; NULL: the child inherits */
     bool          upgrades;
     filch_pid     pid;
 } diary;
@@ -130,7 +130,7 @@ TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
     start(&parent, text);
     start(&stranger, NULL); /* a spawn from a foreign thread inherits nothing */
     start(&short_chain, a);
-    filch_values_drop(text); /* the processes hold references of their own */
+    filch_values_drop(text); /* the processes hold references to `text` */
     filch_values_drop(b);
     filch_values_drop(a);
     finish(5);
@@ -147,7 +147,7 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
 {
     filch_values *outer, *inner, *other;
     ok(filch_values_create(NULL, "a", filch_int(1), &outer));
-    ok(filch_values_create(outer, "a", filch_int(10), &inner)); /* hides the value behind it */
+    ok(filch_values_create(outer, "a", filch_int(10), &inner)); /* the new "a" hides the "a" of `outer` */
     ok(filch_values_create(NULL, "b", filch_int(20), &other));
     diary child = { .child = NULL }, parent = { .child = &child, .override = other };
     diary before = { .child = NULL };
@@ -156,7 +156,7 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
     start(&before, outer); /* the shorter chain is unchanged */
     finish(3);
     saw(&parent, 10, 0, "");
-    saw(&child, 0, 20, ""); /* its own chain, not the parent's */
+    saw(&child, 0, 20, ""); /* the child's own chain, not the parent's */
     saw(&before, 1, 0, "");
     filch_values_drop(inner);
     filch_values_drop(outer);
@@ -204,7 +204,7 @@ TEST(a_chain_is_freed_with_its_last_holder)
     filch_values_drop(first);
     same(fli_load_acq(&freed), 0);
     filch_values_drop(second);
-    same(fli_load_acq(&freed), 1); /* only values without another holder */
+    same(fli_load_acq(&freed), 1); /* values that no other chain holds are freed */
     diary d = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&d, third);
@@ -217,7 +217,7 @@ TEST(a_chain_is_freed_with_its_last_holder)
     filch_values *none = NULL;
     filch_data    moved = filch_move(malloc(5), 5, count_free);
     same(filch_values_create(NULL, NULL, moved, &none), FILCH_EINVAL);
-    same(fli_load_acq(&freed), 3); /* refused: the caller still owns it */
+    same(fli_load_acq(&freed), 3); /* the create was refused: the caller still owns the payload */
     free((void *)filch_raw(&moved));
 }
 
@@ -241,7 +241,7 @@ static filch_err heir_step(void *self, const filch_event *events, size_t count, 
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth - 1);
     for (int i = 0; depth > 0 && i < 2; i++) {
-        /* One child inherits; the other one gets a chain of its own. */
+        /* The first child inherits; the second child gets other values. */
         if (i == 1) {
             filch_err err = filch_values_create(NULL, "deep", filch_int(99), &opt.values);
             if (err != FILCH_OK) return err;

@@ -1,5 +1,5 @@
-/* crowd_test.c - one process sends to thousands in a row, while two others send to each other: these two must not wait
- * until it has finished. Measured in turns of the only worker, which is this thread. */
+/* crowd_test.c - one process sends to thousands of processes in one step, while two others send to each other: these
+ * two must not wait until the thousands have run. Measured in turns of the only worker, which is this thread. */
 #include "api/world.h"
 
 enum { SINKS = 3000, FAN = 3 };
@@ -10,8 +10,8 @@ static struct {
     bool      measures;
 } scene;
 
-/* Each sink starts a short chain of work, as a crashed process, its supervisor and its replacement do, and its step
- * takes a while. */
+/* Each sink starts a short chain of work, as a crashed process, its supervisor and its replacement do. The step of a
+ * sink takes a while. */
 static filch_err sink_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -39,7 +39,7 @@ static filch_err flood_step(void *self, const filch_event *events, size_t count,
     return scene.sent < SINKS ? filch_continue(out) : filch_idle(out);
 }
 
-/* Sends back what it receives; counts the turns between two of its steps. */
+/* Sends each message back. Counts the turns of the worker between two of its own steps. */
 static filch_err talk_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -69,7 +69,7 @@ TEST(a_crowd_that_one_sends_to_does_not_bury_those_who_talk)
     ok(filch_spawn(w.sched, &talk_type, NULL, &scene.talker));
     ok(filch_spawn(w.sched, &talk_type, NULL, &scene.echo));
     world_tick(&w);
-    /* Lets the worker measure how long steps take. */
+    /* A first round, in which the worker measures how long steps take. */
     for (uint32_t i = 0; i < SINKS / 4; i++) ok(filch_send(w.sched, scene.sinks[i], filch_int(0)));
     world_tick(&w);
     scene.sent = 0;

@@ -15,10 +15,10 @@ enum { DIARY_MAX = 4096, KIDS = 16 };
 static struct {
     char         entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
     size_t       count;
-    filch_pid    pids[KIDS]; /* the last pid of each */
+    filch_pid    pids[KIDS]; /* last pid of each child */
     uint64_t     times_ns[DIARY_MAX];
     int          alive;
-    int          refuse[KIDS]; /* number of inits that fail */
+    int          refuse[KIDS]; /* number of inits of each child that will fail */
     filch_err    gone;         /* the error with which the supervisor ended */
     char         last_words[200];
     int          goings;
@@ -47,7 +47,7 @@ static inline const char *diary_from(size_t n)
 struct child {
     filch_sched *sched;
     char         who;
-    bool         stubborn; /* ignores a cancel */
+    bool         stubborn; /* the child ignores a cancel */
 };
 
 static inline filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -68,7 +68,7 @@ static inline filch_err child_init(void *self, const filch_ctx *ctx, const char 
     return FILCH_OK;
 }
 
-/* A message ends the child: 0 without an error, other numbers with that error. */
+/* A message ends the child: 0 without an error, any other number with that number as the error. */
 static inline filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const struct child *c = self;

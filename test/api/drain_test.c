@@ -1,5 +1,6 @@
-/* drain_test.c - what a stop finishes before it ends: messages in mailboxes, the order of supervised processes; and
- * what it counts when it cannot. Files and sockets are in io_drain_test.c. */
+/* drain_test.c - what a stop completes before it ends: it lets processes read the messages in their mailboxes, and ends
+ * supervised processes in order. Also: what the report counts if there is no time for that. Files and sockets are in
+ * io_drain_test.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum { HOLD = FILCH_CMD_USER, MESSAGES = 1000 };
 
 static struct {
     FLI_ATOMIC(uint64_t) read, before_cancel, cancels, steps, spawned;
-    FLI_ATOMIC(uint32_t) order; /* the next position in the order of ends */
+    FLI_ATOMIC(uint32_t) order; /* position of the next process that ends, counted from 0 */
     FLI_ATOMIC(bool) held, inside, release, late;
     FLI_ATOMIC(int) code;
     filch_receiver receiver;
@@ -69,7 +70,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* A stop with these options and defaults for the others. */
+/* Stops the scheduler with these options, and defaults for the others. */
 static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t flags, filch_report *report)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
@@ -80,7 +81,7 @@ static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t fl
 
 /* ---- messages before the cancel ---- */
 
-/* Follows the header: ends on a cancel, whatever other events there are. */
+/* Ends on a cancel, whatever other events there are, as filch.h requires. */
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     bool asked = false;
@@ -119,7 +120,8 @@ TEST(a_thousand_queued_messages_are_read_before_the_cancel)
     }
 }
 
-/* Reports that its step has begun, and reads nothing before it is released: messages sent meanwhile stay queued. */
+/* Reports that its step has begun, then stays in the step until the test releases it. Messages sent in that time stay
+ * queued. */
 static filch_err held_reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.steps) == 0) {
@@ -160,7 +162,7 @@ static void stop_in_background(void *arg)
     s->err = filch_sched_stop_with(s->sched, &options, &s->report);
 }
 
-/* Begins a stop that keeps the handle, and returns when the scheduler is closed to foreign threads. */
+/* Begins a stop on another thread. Returns when the scheduler refuses calls of foreign threads. */
 static void stop_begin(stopping *s)
 {
     s->flags |= FILCH_STOP_KEEP;
@@ -211,7 +213,7 @@ TEST(filch_cancel_overtakes_messages_also_during_a_stop)
     stop_over(&s);
 }
 
-/* Requests that its cancel is delivered before the messages queued in front of it. */
+/* Requests that its cancel is delivered before the messages queued in front of the cancel. */
 static filch_err impatient_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.read) == 1) ok(filch_cancel(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out))));
@@ -241,7 +243,7 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        /* Three messages for each one read: the queue only grows. */
+        /* Sends three messages for each one read, so that the queue only grows. */
         for (int k = 0; k < 3 && fli_load_rlx(&seen.read) < 3000; k++) {
             filch_err err = filch_send(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out)), filch_int(k));
             if (err != FILCH_OK) return err;
@@ -267,9 +269,9 @@ TEST(messages_that_come_after_the_question_do_not_put_it_off)
     }
 }
 
-/* ---- a process that waits ---- */
+/* ---- a process that waits for a yield ---- */
 
-/* Waits for HOLD, then reads; ends on a cancel. */
+/* Waits for its HOLD yield, then reads messages. Ends on a cancel. */
 static filch_err waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *began = self;
@@ -379,7 +381,7 @@ TEST(options_that_mean_nothing_are_refused_and_change_nothing)
     test_alloc_balanced(&seen.alloc);
 }
 
-/* The struct as it was before messages and jobs were counted. */
+/* The caller passes the first version of filch_report, which has no counts of messages and jobs. */
 TEST(a_caller_with_the_first_version_of_the_report_gets_that)
 {
     union {
@@ -409,7 +411,8 @@ TEST(a_caller_with_the_first_version_of_the_report_gets_that)
 
 static uint32_t ends_of[8];
 
-/* args: its number. Ends one step after the cancel, so that a sibling cancelled at the same time would end first. */
+/* A supervised child; its args are its number. The child ends one step after its cancel: if a sibling were cancelled at
+ * the same time, the sibling would end first. */
 typedef struct child {
     int64_t number, stage;
 } child;
@@ -437,7 +440,7 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
             filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(2));
             if (err != FILCH_OK) return err;
         }
-        /* By then it has read all messages sent before the cancel. */
+        /* A message -1 that arrives before the cancel makes the child fail. */
         if (me->stage == 0 && filch_as_int(&events[i].data) == -1) return FILCH_EUSER;
     }
     return filch_idle(out);
@@ -495,7 +498,7 @@ TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblin
     filch_sched *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
-    until(fli_load_acq(&seen.inside)); /* the last child is inside a step: its siblings are not cancelled yet */
+    until(fli_load_acq(&seen.inside)); /* the last child is inside a step, so its siblings are not cancelled yet */
     stopping s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
     filch_pid first;
     ok(filch_whereis(sched, "c1", &first));
@@ -511,7 +514,7 @@ TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblin
     stop_over(&s);
 }
 
-/* A supervisor written by the user that ends without cancelling its child, which is not linked with it. */
+/* A supervisor written by a user: ends without cancelling its child. The child is not linked with the supervisor. */
 static filch_err careless_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *begun = self;
@@ -545,8 +548,7 @@ TEST(a_child_whose_supervisor_has_gone_is_asked_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        options.patience_ns = FILCH_FOREVER; /* the child is cancelled by a later pass of the stop, not because
-                                              * `patience_ns` is over */
+        options.patience_ns = FILCH_FOREVER; /* no timeout: the child must be cancelled by a later pass of the stop */
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
         same(fli_load_rlx(&seen.code), FILCH_ECLOSED);

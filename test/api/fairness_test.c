@@ -1,11 +1,11 @@
 /* fairness_test.c - no process starves: tests the bound of sched/find.c on real schedulers.
  *
  * Every worker gets a hog: a process that always continues. The hogs wait for each other in their first step, so there
- * is one on each worker; from then on no worker runs out of work, so none steals and a process stays with its worker.
- * Then OTHERS processes become ready in each queue: spawned by a hog inside its step (the deque of its worker), and by
- * a foreign thread (the global queue). Meanwhile the hogs stay in their step, so that no clock advances: the clock is
- * the worker's count of steps. Each process records all clocks when it becomes ready, and reads the clock of its worker
- * when it is stepped.
+ * is one hog on each worker. From then on no worker runs out of work, so no worker steals and every process stays on
+ * its worker. Then OTHERS processes become ready in each queue: spawned by a hog inside its step (the deque of its
+ * worker), and by a foreign thread (the global queue). Meanwhile the hogs stay in their step, so that no clock
+ * advances: the clock is the worker's count of steps. Each process records all clocks when it becomes ready, and reads
+ * the clock of its worker when it is stepped.
  *
  * If a process is never stepped, the hogs end when every worker has made more steps than the bound for all processes,
  * and the test fails.
@@ -18,11 +18,11 @@ enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 
 #define LIMIT FILCH_SECONDS(30)
 
-/* The queue of a process of the crowd, and what it measured. Plain: written by the process that spawns it, then only by
- * its own steps; the runtime orders these, and the test reads after all have ended. */
+/* A process of the crowd: its queue, and what it measured. Not atomic: written by the spawning process, then by the
+ * process's own steps, which the runtime orders. The test reads it after all processes have ended. */
 typedef struct seat {
-    uint64_t ready_at[WORKERS_MOST]; /* the clocks when it became ready */
-    uint64_t waited;                 /* the longest wait, in steps */
+    uint64_t ready_at[WORKERS_MOST]; /* clocks of all workers when the process became ready */
+    uint64_t waited;                 /* longest wait of the process, in steps */
     uint32_t steps;
 } seat;
 
@@ -32,12 +32,12 @@ typedef struct arena {
     uint32_t     rounds;                          /* steps that each process of the crowd makes, continuing between
                                                    * them */
     seat         seats[WORKERS_MOST + 1][OTHERS]; /* by queue: the workers' deques, then the global queue */
-    /* All relaxed: only counts. */
+    /* Relaxed, because these are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool) begin, go, over;
 } arena;
 
-static arena *the; /* plain: changes only between schedulers */
+static arena *the; /* not atomic: changes only while there is no scheduler */
 
 static uint64_t clock_of(uint32_t worker)
 {
@@ -127,7 +127,7 @@ static void wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
     while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
 }
 
-/* Waits until all have ended, or a process has exceeded the bound. */
+/* Waits until all processes of the crowd have ended, or one has exceeded the bound. */
 static void wait_for_the_crowd(uint64_t bound)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), enough = 0;
@@ -167,7 +167,7 @@ static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
     ok(filch_sched_create(&the->sched, &opt));
 
     /* A process that never changes its queue waits only for processes of that queue. A process that continues moves to
-     * the deque of its worker, where all may be by then. */
+     * the deque of its worker; in the worst case all processes are in that deque. */
     uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
     uint64_t bound = FLI_FAIR_BOUND(the->sched, ready);
     for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));

@@ -1,5 +1,5 @@
-/* fork_test.c - a program that forks while schedulers run: what the comment of filch_sched_create() promises about the
- * child. */
+/* fork_test.c - a program that forks while schedulers run. Checks what the comment of filch_sched_create() in filch.h
+ * promises for the child. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +56,8 @@ static int has_its_own(filch_sched *parents)
         options.workers = workers == 0 ? FILCH_NO_WORKERS : workers;
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
-        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 12; /* besides the child's own scheduler */
+        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 12; /* while the child has a scheduler of its
+                                                                             * own */
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;
     }
@@ -81,13 +82,13 @@ TEST(in_a_child_the_parents_scheduler_is_not_stopped_and_its_own_works)
         filch_sched *sched = begin(workers == 0 ? FILCH_NO_WORKERS : workers);
         uint64_t     before = fli_load_rlx(&steps);
         if (workers > 0) until(fli_load_rlx(&steps) > before + 100);
-        for (uint64_t i = 0; i < scaled(20); i++) in_a_child(sched, parts[i % 2]); /* at some of these forks locks
-                                                                                    * are held */
+        for (uint64_t i = 0; i < scaled(20); i++) in_a_child(sched, parts[i % 2]); /* at some of these forks other
+                                                                                    * threads hold locks */
         ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the parent's scheduler is unchanged */
     }
 }
 
-/* A step that forks: the child leaves from inside it. */
+/* A step that forks. The child process exits from inside the step. */
 static filch_err forks_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;

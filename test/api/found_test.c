@@ -1,4 +1,5 @@
-/* found_test.c - bugs that the fuzzers found (test/fuzz), each as a user would have seen it. */
+/* found_test.c - regression tests for bugs that the fuzzers found (test/fuzz), each as a user would have seen the
+ * bug. */
 #include <stdlib.h>
 
 #include <filch.h>
@@ -96,7 +97,7 @@ static filch_err inherit(void *self, const filch_event *events, size_t count, fi
     return filch_idle(out);
 }
 
-/* An allocator of which one call waits until a time has come. */
+/* An allocator whose call number `nth` waits until the clock shows `until_ns`. */
 static struct {
     uint64_t nth, asked, until_ns;
 } slow;
@@ -114,7 +115,7 @@ static void *slow_alloc(void *user, void *old, size_t old_size, size_t size)
     return realloc(old, size);
 }
 
-/* Spawns and ends one process with these values, and drops them. */
+/* Spawns one process with these values, lets the process end, and drops the values. */
 static void live_with(filch_values *values)
 {
     static const filch_type type = { .name = "heir", .step = inherit };
@@ -153,7 +154,7 @@ TEST(a_value_that_is_called_like_the_deadline_does_no_harm)
 {
     filch_values *values;
     ok(filch_values_create(NULL, "filch.deadline", filch_str("soon"), &values));
-    live_with(values); /* its end crashed here */
+    live_with(values); /* before the fix, the end of the process crashed here */
     same(heir.deadline_ns, FILCH_FOREVER);
 }
 
@@ -166,8 +167,8 @@ TEST(whoever_is_born_after_its_deadline_is_asked_once)
     same(heir.cancels, 1);
 }
 
-/* The deadline passes at each allocation of the spawn: before the process has a timer, when it has one but is not open
- * yet, and after. */
+/* The deadline passes during each allocation of the spawn in turn: before the process has a timer, when it has a timer
+ * but is not open yet, and after that. */
 TEST(whoever_is_being_born_when_its_deadline_comes_is_asked_once)
 {
     slow.asked = UINT64_MAX;

@@ -3,7 +3,7 @@
 
 #define FAILURE (FILCH_EUSER + 9)
 
-/* Ends with the error in the message; 0: without one. */
+/* Ends with the number in the message as its error; 0: ends without an error. */
 static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -44,7 +44,7 @@ TEST(members_are_there_as_often_as_they_joined_and_in_that_order)
     same(count, 3);
     ok(filch_leave(w.sched, "g", a.pid));
     ok(filch_members(w.sched, "g", pids, 4, &count));
-    same(count, 2); /* the last one leaves first */
+    same(count, 2); /* of the two entries of `a`, the newer one is removed */
     assert_true(same_pid(pids[0], a.pid) && same_pid(pids[1], b.pid));
     ok(filch_leave(w.sched, "g", a.pid));
     same(filch_leave(w.sched, "g", a.pid), FILCH_ESTALE);
@@ -116,7 +116,7 @@ TEST(watchers_hear_of_joins_and_leaves_in_order)
     ok(filch_join(w.sched, g, late.pid));
     world_tick(&w);
     same(watcher.seen_count, 4);
-    same(late.seen_count, 4); /* it receives its own notice */
+    same(late.seen_count, 4); /* `late` receives the notice about itself */
     world_end(&w);
 }
 
@@ -249,7 +249,7 @@ TEST(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see
     ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
     world_tick(&w);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
-    actor_ends(&w, &me, FAILURE); /* closed once */
+    actor_ends(&w, &me, FAILURE); /* also checks that close was called once */
     world_tick(&w);
     same(second.inits, 1);
     same(second.closes, 0); /* close is not called after a failed init */

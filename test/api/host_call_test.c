@@ -1,5 +1,5 @@
-/* host_call_test.c - a thread that is not a worker calls processes and waits: replies, exits, room in a mailbox;
- * deadlines, a stop in the middle, wrong threads, and no memory. */
+/* host_call_test.c - a thread that is not a worker calls processes and waits for replies, for exits, or for space in a
+ * mailbox. Covers deadlines, a stop in the middle, wrong threads, and missing memory. */
 #include <string.h>
 
 #include "api/world.h"
@@ -8,7 +8,7 @@
 
 /* ---- processes ---- */
 
-/* Replies to each number with the next one, to a text with the text; does not reply to 0. */
+/* Replies to each number with the next number, to a text with that text. Does not reply to 0. */
 static filch_err play_echo(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -21,7 +21,7 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* Ends at the first message: with a reply to 1, without one to 2, with an error to 3, with FILCH_EDEAD to 4. */
+/* Ends at the first message. Message 1: with a reply; 2: without a reply; 3: with an error; 4: with FILCH_EDEAD. */
 static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -32,7 +32,7 @@ static filch_err play_once(actor *me, const filch_event *events, size_t count, f
     return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed")) : filch_done(out, filch_str("the result"));
 }
 
-/* Forwards `from` to the process in `user`. */
+/* Forwards the message's `from` to the process in `user`. */
 static filch_err play_passes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -127,8 +127,8 @@ TEST(bytes_of_any_size_go_there_and_back)
     ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, &reply));
     assert_string_equal(filch_text(&reply), large);
     filch_drop(&reply);
-    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* a reply that the caller does not want
-                                                                            * is freed */
+    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* the caller does not want the reply: the
+                                                                            * runtime frees it */
     world_end(&w);
 }
 
@@ -145,7 +145,7 @@ TEST(a_receiver_may_hand_the_request_on)
     world_end(&w);
 }
 
-/* The exit notice overtakes messages. */
+/* The exit notice is delivered before queued messages; the reply must be found nevertheless. */
 TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -197,7 +197,7 @@ TEST(a_pid_of_another_scheduler_needs_a_route)
     opt.route = filch_deliver;
     opt.route_user = other.sched;
     world_begin_with(&w, 1, opt);
-    /* The other process has no `from`: the reply cannot come. */
+    /* The other process does not know `from`, so no reply can come. */
     waiting x;
     begin_waiting(&x, &w, a.pid, call_one);
     actor_ends(&other, &a, FILCH_OK);
@@ -222,12 +222,12 @@ TEST(a_call_without_a_reply_ends_at_its_deadline)
     same(filch_call(w.sched, a.pid, filch_int(0), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, 0, NULL, NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(2), NULL, NULL), FILCH_EDEADLINE);
-    UNTIL(&w, world_stats(&w).alive == 1); /* the processes that waited for the thread have ended by themselves */
+    UNTIL(&w, world_stats(&w).alive == 1); /* the helper processes of the waiting threads have ended by themselves */
     ok(filch_call(w.sched, a.pid, filch_int(1), UINT64_MAX - 1, NULL));
     world_end(&w);
 }
 
-/* Stays in its step while the gate is closed. */
+/* Stays in its step while the test's gate is closed. */
 static filch_err play_at_gate(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -253,7 +253,7 @@ TEST(a_deadline_holds_while_every_worker_is_inside_a_step)
     world_end(&w);
 }
 
-/* Gets the request, and replies after the thread has given up. */
+/* Gets the request, but replies only after the thread has given up. */
 static filch_err play_late(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -293,7 +293,7 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
     UNTIL(&w, world_stats(&w).steps >= 4 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     UNTIL(&w, world_stats(&w).alive == 4);
-    /* Both monitors exist once the waiting processes are idle: no other process is stepped. */
+    /* No other process is stepped, so both monitors exist once the two waiting processes are idle. */
     UNTIL(&w, world_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -363,13 +363,13 @@ TEST(a_process_is_started_and_waited_for_in_one_call)
     filch_drop(&result);
     opt.args = filch_ptr(&c);
     same(filch_spawn_wait(w.sched, &actor_type, &opt, 0, &pid, NULL, NULL), FILCH_EDEADLINE);
-    assert_true(same_pid(pid, c.pid)); /* it continues */
+    assert_true(same_pid(pid, c.pid)); /* process c continues after the deadline of the caller */
     same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     world_end(&w);
 }
 
-/* ---- room ---- */
+/* ---- space in a mailbox ---- */
 
 TEST(a_thread_waits_for_room_in_a_mailbox)
 {
@@ -383,7 +383,8 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     opt.overflow = FILCH_OVERFLOW_WAIT;
     actor_start_with(&w, &a, play_at_gate, opt);
     until(gate_is_waiting(&g));
-    ok(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER)); /* there is room */
+    ok(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER)); /* the mailbox has space, so the call returns at
+                                                                       * once */
     same(filch_send_wait(w.sched, a.pid, filch_int(2), 0), FILCH_EFULL);
     same(filch_send_wait(w.sched, a.pid, filch_int(2), FILCH_MILLISECONDS(1)), FILCH_EDEADLINE);
     opt.overflow = FILCH_OVERFLOW_FAIL;
@@ -397,7 +398,8 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     actor_start_with(&w, &full, play_at_gate, opt);
     until(gate_is_waiting(&g));
     ok(filch_send_wait(w.sched, full.pid, filch_int(1), FILCH_FOREVER));
-    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* no waiting */
+    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* this policy refuses at once,
+                                                                                         * so the call does not wait */
     gate_open(&g);
     world_end(&w);
 }
@@ -432,7 +434,7 @@ TEST(stop_ends_every_wait_with_closed)
         (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
         for (size_t n = 0; n < 4; n++) {
             fli_thread_join(&all[n].thread);
-            /* The process that wait_for_end waits for ends at that time: either result is right. */
+            /* The process that wait_for_end waits for may end at the same time: either result is right. */
             bool ended = n == 1 && all[n].err == FILCH_OK;
             if (all[n].err != FILCH_ECLOSED && !ended) fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
             filch_drop(&all[n].reply);
@@ -445,7 +447,7 @@ TEST(stop_ends_every_wait_with_closed)
     }
 }
 
-/* The receiver is older than the processes that wait: its exit arrives before the cancel. */
+/* The receiver is older than the processes that wait for it, so its exit notice arrives before their cancel. */
 TEST(stop_is_not_told_as_the_death_of_the_receiver)
 {
     for (uint32_t i = 0; i < world_scale(20, 3); i++) {
@@ -496,7 +498,7 @@ TEST(orders_to_a_supervisor_are_answered_to_a_thread)
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
     ok(filch_child_await_wait(w.sched, pid, FILCH_FOREVER));
     ok(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child));
-    (void)world_inspect(&w, child); /* it lives */
+    (void)world_inspect(&w, child); /* checks that the child lives */
     same(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child), FILCH_EEXISTS);
     same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
     assert_string_equal(filch_err_detail(), "the id of a child is NULL or not 1 to 63 bytes");
@@ -512,10 +514,10 @@ TEST(orders_to_a_supervisor_are_answered_to_a_thread)
     same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EDEAD);
     same(filch_child_list_wait(w.sched, (filch_pid){ 0, 0 }, FILCH_FOREVER, NULL), FILCH_EDEAD);
     world_end(&w);
-    same(fli_load_rlx(&released), 2); /* also of the child that was refused */
+    same(fli_load_rlx(&released), 2); /* `release` was also called for the child that was refused */
 }
 
-/* Fails to start with the error in its args. */
+/* Init that fails with the error in its args. */
 static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self;
@@ -526,8 +528,8 @@ static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, co
 
 static const filch_type refusing = { .name = "refusing", .init = refuse, .step = kid_step };
 
-/* The codes occur as failures of the calling thread and as answers of a supervisor: `release` must not depend on
- * them. */
+/* A calling thread may fail with the error codes that a supervisor may answer with: `release` must not depend on the
+ * code. */
 TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
 {
     static const filch_supervisor tree = { 0 };
@@ -559,7 +561,7 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     same(fli_load_rlx(&released), calls);
 }
 
-/* What `ask` finds in its argument, which is invalid when the call has returned. */
+/* What `ask` finds in its argument. The argument is invalid when the call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
     bool gone;
@@ -658,7 +660,7 @@ TEST(a_worker_that_would_wait_is_refused)
     ok(filch_spawn(w.sched, &actor_type, &spawn, NULL));
     actor_ends(&w, &asks, FILCH_OK);
     for (size_t i = 0; i < 3; i++) all_refused(&xs[i]);
-    stranger.user = &elsewhere; /* a worker of another scheduler */
+    stranger.user = &elsewhere; /* `stranger` runs on a worker of another scheduler */
     actor_start(&other, &stranger, play_asks);
     actor_ends(&other, &stranger, FILCH_OK);
     all_refused(&elsewhere);
@@ -699,7 +701,7 @@ TEST(a_simulation_names_the_wait_that_it_refuses)
 
 /* ---- bad input ---- */
 
-/* Ends the process that waits for the thread, in the way that `stage` says. */
+/* Ends the helper process that waits for the calling thread, in the way that `stage` selects. */
 static filch_err play_ends_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -723,8 +725,8 @@ TEST(whoever_ends_the_process_that_waits_ends_the_wait)
     world_end(&w);
 }
 
-/* Returns the pid of the process that waits for a thread, searched in slots near that of `other`: filch_sched_wait does
- * not publish it. */
+/* Returns the pid of the helper process that waits for a thread. filch_sched_wait does not publish it, so the pid is
+ * searched in slots near that of `other`. */
 static filch_pid find_caller(filch_sched *sched, filch_pid other)
 {
     filch_info info = { .size = sizeof info };
@@ -748,8 +750,8 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     until(gate_is_waiting(&g));
     begin_waiting(&x, &w, first.pid, wait_for_end);
     until(find_caller(w.sched, first.pid).serial != 0);
-    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before its first step, which begins
-                                                                             * the wait */
+    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before the first step of the helper
+                                                                             * process, which begins the wait */
     gate_open(&g);
     ok(filch_send(w.sched, first.pid, filch_int(2)));
     fli_thread_join(&x.thread);
@@ -779,7 +781,7 @@ TEST(a_call_with_bad_arguments_changes_nothing)
     same(filch_call(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER, NULL), FILCH_ETOOBIG);
     same(filch_send_wait(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER), FILCH_ETOOBIG);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ELIMIT);
-    free(bytes); /* the caller still owns it */
+    free(bytes); /* the caller still owns `bytes` */
     world_end(&w);
 }
 
@@ -818,7 +820,7 @@ TEST(a_call_without_memory_says_so_and_leaks_nothing)
     }
 }
 
-/* ---- many ---- */
+/* ---- many callers ---- */
 
 static void call_often(void *arg)
 {

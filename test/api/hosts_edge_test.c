@@ -4,7 +4,7 @@
 
 /* ---- spawns on other hosts ---- */
 
-/* What its init found. */
+/* What the init of the settler found. */
 static struct {
     filch_pid   pid;
     int64_t     inherited;
@@ -39,16 +39,16 @@ TEST(from_outside_a_process_is_spawned_on_any_host_with_or_without_a_name)
     filch_sched *home = c.hosts[0].sched;
     ok(filch_spawn_on(home, 101, &settler_type, NULL, &pid));
     same(pid.node, 101);
-    ok(filch_spawn_on(home, 100, &settler_type, NULL, &pid)); /* its own host: the policy is not called */
+    ok(filch_spawn_on(home, 100, &settler_type, NULL, &pid)); /* for the process's own host the policy is not called */
     same(pid.node, 100);
     same(fli_load_rlx(&c.asked), 1);
     opt.name = "settler";
     ok(filch_spawn_on(home, 102, &settler_type, &opt, &pid));
     same(filch_spawn_on(home, 102, &settler_type, &opt, NULL), FILCH_EEXISTS);
-    same(filch_whereis(home, "settler", &found), FILCH_EDEAD); /* the name belongs to that host */
+    same(filch_whereis(home, "settler", &found), FILCH_EDEAD); /* the name is registered at host 102 only */
     ok(filch_whereis(c.hosts[2].sched, "settler", &found));
     assert_true(same_pid(found, pid));
-    /* Only a process can monitor. */
+    /* A spawn from a foreign thread cannot monitor: only a process can. */
     opt.name = NULL;
     opt.relations = FILCH_SPAWN_MONITOR;
     same(filch_spawn_on(home, 101, &settler_type, &opt, NULL), FILCH_ESTATE);
@@ -94,7 +94,7 @@ TEST(a_child_elsewhere_inherits_the_values_of_its_parent)
     city_end(&c);
 }
 
-/* A handler is not a process: what it spawns has no relations. */
+/* A handler is not a process, so processes that it spawns cannot have relations with it. */
 static filch_err spawning_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -116,7 +116,7 @@ static filch_err play_asks(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* A call in an exit function counts as made by the ended process, which has no relations any more. */
+/* A call in on_exit counts as made by the ended process, which has no relations any more. */
 static void on_exit_spawns(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     city               *c = user;
@@ -157,7 +157,7 @@ TEST(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with)
     ok(a.note | founder.err[0]);
     assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the process */
     same(founder.err[1], FILCH_ESTATE);
-    same(founder.err[2], FILCH_EDEAD); /* that host has stopped */
+    same(founder.err[2], FILCH_EDEAD); /* the target host has stopped */
     memset(&founder, 0, sizeof founder);
     actor_start(&c.hosts[0], &listener, play_idle);
     ok(filch_join(c.hosts[0].sched, "listeners", listener.pid));
@@ -213,7 +213,7 @@ TEST(a_process_that_is_recorded_spawns_only_at_home)
     filch_node_destroy(node);
 }
 
-/* ---- what ends at a host, and what crosses hosts ---- */
+/* ---- relations that end with a host, and relations between hosts ---- */
 
 TEST(groups_are_of_one_host)
 {
@@ -254,7 +254,7 @@ TEST(one_elsewhere_that_is_about_to_run_can_be_ended_twice)
     actor a = { 0 };
     city_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[1], &a, play_idle);
-    ok(filch_terminate(c.hosts[0].sched, a.pid)); /* before its first step */
+    ok(filch_terminate(c.hosts[0].sched, a.pid)); /* before the first step of the process */
     ok(filch_terminate(c.hosts[0].sched, a.pid));
     city_tick(&c);
     actor_ends(&c.hosts[1], &a, FILCH_EKILLED);
@@ -296,17 +296,17 @@ TEST(a_number_of_a_monitor_is_of_no_use_to_others)
     actor_start(&c.hosts[0], &a, play_idle);
     actor_start(&c.hosts[1], &twin, play_idle);
     actor_start(&c.hosts[0], &target, play_idle);
-    same(a.pid.serial, twin.pid.serial); /* equal except for the host */
+    same(a.pid.serial, twin.pid.serial); /* the two pids are equal except for the host */
     ok(filch_monitor(c.hosts[0].sched, a.pid, target.pid, 1, &ref));
     ok(filch_link(c.hosts[0].sched, a.pid, target.pid));
     same(filch_unmonitor(c.hosts[1].sched, twin.pid, ref), FILCH_ESTALE);
     same(filch_unmonitor(c.hosts[0].sched, target.pid, ref), FILCH_ESTALE);
-    /* Guessed ids include that of a link of its own, which is not a monitor. */
+    /* The guessed refs include the number of a link of process a. A link is not a monitor. */
     for (uint64_t i = 1; i < 70; i++) {
         same(filch_unmonitor(c.hosts[0].sched, a.pid, ref + i), FILCH_ESTALE);
         if (ref > i) same(filch_unmonitor(c.hosts[0].sched, a.pid, ref - i), FILCH_ESTALE);
     }
-    ok(filch_unlink(c.hosts[0].sched, a.pid, target.pid)); /* still there */
+    ok(filch_unlink(c.hosts[0].sched, a.pid, target.pid)); /* the link still exists */
     ok(filch_unmonitor(c.hosts[0].sched, a.pid, ref));
     city_end(&c);
 }
@@ -355,7 +355,7 @@ TEST(options_of_a_node_may_be_of_another_version)
     filch_node_destroy(node);
     newer.later = 1;
     same(filch_node_create(&node, &newer.known), FILCH_EINVAL);
-    ok(filch_node_create(&node, &older)); /* `policy` is beyond the size that the struct states */
+    ok(filch_node_create(&node, &older)); /* the struct states a size that does not include `policy` */
     filch_node_destroy(node);
 }
 

@@ -1,4 +1,5 @@
-/* hosts_test.c - several schedulers of one node: what passes between them, and what the policy refuses. */
+/* hosts_test.c - several schedulers of one node: which calls and messages pass between them, and which the policy
+ * refuses. */
 #include <stdio.h>
 
 #include "api/city.h"
@@ -36,7 +37,7 @@ TEST(sends_monitors_and_links_reach_other_hosts)
     ok(filch_monitor(home, watcher.pid, target.pid, 3, NULL));
     ok(filch_monitor(home, watcher.pid, good.pid, 4, NULL));
     ok(filch_link(home, trapper.pid, target.pid));
-    ok(filch_link(home, linked.pid, target.pid)); /* both of other hosts */
+    ok(filch_link(home, linked.pid, target.pid)); /* both processes belong to other hosts */
     ok(filch_send(home, good.pid, filch_int(0)));
     ok(filch_send(home, target.pid, filch_int(FAILURE)));
     city_tick(&c);
@@ -165,7 +166,7 @@ TEST(names_of_processes_elsewhere_are_released_by_either_end)
     same(filch_whereis(c.hosts[1].sched, "there", &found), FILCH_EDEAD);
     ok(filch_whereis(c.hosts[0].sched, "there", &found));
     assert_true(same_pid(found, there.pid));
-    /* The host of the name stops: the process is not affected. */
+    /* The host with the registered name stops: the process, on another host, is not affected. */
     ok(filch_sched_stop(c.hosts[2].sched, FILCH_SECONDS(10), NULL));
     c.hosts[2].sched = NULL;
     ok(filch_send_name(c.hosts[0].sched, "there", filch_int(FAILURE)));
@@ -191,7 +192,7 @@ TEST(a_host_that_stops_tells_those_who_watch_its_processes)
     assert_true(same_pid(watcher.seen[0].from, target.pid));
     same(filch_send(c.hosts[0].sched, target.pid, filch_int(0)), FILCH_EDEAD);
     same(filch_monitor(c.hosts[0].sched, watcher.pid, target.pid, 2, NULL), FILCH_EDEAD);
-    /* The number of a stopped host is not used again. */
+    /* The number of a stopped host is never used again. */
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_sched  *again;
     opt.node = 101;
@@ -266,7 +267,7 @@ TEST(a_host_holds_no_more_memory_than_it_may)
     assert_true(sent < 30);
     assert_true(fli_load_rlx(&w.bytes) <= 3000000 + 4096);
     world_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large))); /* there is room again */
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large))); /* the mailbox has space again */
     world_tick(&w);
     world_end(&w);
     opt.memory_max = 1000;
