@@ -1,5 +1,5 @@
-/* spawn.c - the part of the library `process` that starts processes, and reads the arguments of a spawn. See spawn.h.
- * */
+/* spawn.c - the part of the library `process` that starts processes, and reads the arguments of a spawn. See
+ * spawn.h. */
 #include "lua/process/spawn.h"
 
 #include <lauxlib.h>
