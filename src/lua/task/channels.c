@@ -1,15 +1,16 @@
 /* channels.c - the library `channel`: passes values between the tasks of one process; and channel.select.
  *
- * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`. The second is
- * the task of the timer, for a channel made by time.after or time.every. A value that a waiting sender offers, or that
- * a served receiver gets, is in one table of the process, with the address of the entry (waits.h) as its key.
+ * A channel is a userdata. Its first user value is a table with the buffer, a ring at 1 to `capacity`. Its second user
+ * value is the task of the timer, for a channel made by time.after or time.every. A value that a waiting sender offers,
+ * or that a served receiver gets, is in one table of the process, with the address of the entry (waits.h) as its key.
  *
- * INVARIANT  a receiver waits only while the buffer is empty and no other task waits to send; a sender waits only while
- *            the buffer is full.
+ * INVARIANT  a receiver waits only while the buffer is empty and no sender waits; a sender waits only while the buffer
+ *            is full and no receiver waits.
  * INVARIANT  no task waits at a closed channel.
  *
- * No operation calls a function of the program or a metamethod, so no other code runs between its beginning and its
- * end. Besides errors about its arguments, it can raise only a memory error, which ends the process.
+ * No operation on a channel calls a function of the program or a metamethod, so no other code runs between the
+ * beginning and the end of an operation. Besides errors about its arguments, an operation can raise only a memory
+ * error, which ends the process.
  */
 #include "lua/task/channels.h"
 
@@ -22,7 +23,7 @@
 
 typedef struct channel {
     lua_Integer   capacity;
-    lua_Integer   first, count; /* of the buffer: position of the oldest value, from 0, and number of values */
+    lua_Integer   first, count; /* of the buffer: index of its oldest value, from 0, and number of its values */
     bool          closed;
     fli_lua_queue senders, receivers;
 } channel;
@@ -30,9 +31,9 @@ typedef struct channel {
 enum { BUFFER = 1, TIMER = 2 };                       /* user values of a channel */
 enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* user values of the result of ch:sending */
 enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: what the call returns */
-enum { CASES = 1, WAIT = 2 }; /* stack of a call that waits; CASES is the list of cases, or the channel */
+enum { CASES = 1, WAIT = 2 }; /* stack of a call that waits; CASES is the list of cases, or one channel */
 
-static const char channel_key, offer_key, values_key; /* their addresses are keys of the registry */
+static const char channel_key, offer_key, values_key; /* their addresses are registry keys */
 
 /* ---- userdata ------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +53,7 @@ static channel *check_channel(lua_State *L, int index)
     return ch;
 }
 
-/* Pushes the table of the registry under `key`. Returns true if it is new. */
+/* Pushes the registry table under `key`, which is created if needed. Returns true if it was created. */
 static bool push_table(lua_State *L, const char *key)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return false;
@@ -112,7 +113,7 @@ static void push_channel(lua_State *L, lua_Integer capacity)
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
-/* Stores the value at `value` for the entry. */
+/* Stores the value at index `value` for `entry`. */
 static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
 {
     value = lua_absindex(L, value);
@@ -122,7 +123,7 @@ static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
     lua_pop(L, 1);
 }
 
-/* Pushes the value stored for the entry, and removes it. */
+/* Pushes the value stored for `entry`, and removes it from the table. */
 static void entry_value_take(lua_State *L, const fli_lua_entry *entry)
 {
     (void)push_table(L, &values_key);
@@ -157,8 +158,8 @@ static void buffer_take(lua_State *L, channel *ch, int channel_at)
 
 /* ---- attempts, which never wait --------------------------------------------------------------------------------- */
 
-/* Returns true if the value was given to a receiver or put into the buffer. Raises an error if the channel is
- * closed. */
+/* Gives the value to a waiting receiver or puts it into the buffer. Returns false if neither is possible. Raises an
+ * error if the channel is closed. */
 static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at, int value)
 {
     if (ch->closed) luaL_error(L, "send on a closed channel");
@@ -174,9 +175,9 @@ static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at,
     return true;
 }
 
-/* Returns true with the value and `true` pushed, or with nil and `false` if the channel is closed and empty. Returns
- * false with nothing pushed if there is no value yet. If a place in the buffer becomes free, the sender that has
- * waited longest gets it. */
+/* Returns true with a value and `true` pushed, or with nil and `false` pushed if the channel is closed and empty.
+ * Returns false with nothing pushed if there is no value yet. If a place in the buffer becomes free, the sender that
+ * has waited longest gets it. */
 static bool try_receive(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at)
 {
     fli_lua_entry *sender = ch->senders.first;
@@ -203,7 +204,7 @@ static void close_channel(fli_lua_proc *p, channel *ch)
 
 /* ---- waiting -------------------------------------------------------------------------------------------------- */
 
-/* Ends a wait in any case: leaves all queues, and removes values that were offered and not taken. */
+/* Ends a wait, whatever its outcome: leaves all queues, and removes the values that were offered and not taken. */
 static void withdraw(lua_State *L, fli_lua_wait *wait)
 {
     fli_lua_wait_leave(wait);
@@ -214,7 +215,8 @@ static void withdraw(lua_State *L, fli_lua_wait *wait)
     }
 }
 
-/* Pushes the results of the call, and returns their number. */
+/* Pushes the results of a call whose wait was served, and returns their number. Raises an error if the call was a send
+ * and the channel was closed. */
 static int push_served(lua_State *L, fli_lua_wait *wait)
 {
     const fli_lua_entry *entry = wait->served;
@@ -227,7 +229,8 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
     return wait->style == AS_SELECT ? 3 : wait->style == AS_RECEIVE ? 2 : 1;
 }
 
-/* A value is returned before a cancel (which the next wait raises) and before a timeout; so is a message. */
+/* Continues a call that waited. A value that was received is returned before a cancel and before a timeout count; the
+ * next wait then raises the cancel. A message is returned before a timeout counts. */
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
@@ -252,7 +255,7 @@ static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
     return fli_lua_park(L, (uint64_t)until_ns, until_ns, resume_wait);
 }
 
-/* Waits at one channel, which is at CASES; the value to send is at `value`. */
+/* Waits at one channel, which is at stack index CASES. For a send, the value to send is at index `value`. */
 static int wait_for_one(lua_State *L, fli_lua_proc *p, fli_lua_queue *queue, uint64_t until_ns, int style, int value)
 {
     fli_lua_wait_begin(L, p);
@@ -290,7 +293,7 @@ static int channel_receive(lua_State *L)
     return try_receive(L, p, ch, 1) ? 2 : wait_for_one(L, p, &ch->receivers, until, AS_RECEIVE, 0);
 }
 
-/* for value in ch do ... end */
+/* The iterator of: for value in ch do ... end */
 static int channel_next(lua_State *L)
 {
     channel      *ch = check_channel(L, 1);
@@ -301,7 +304,7 @@ static int channel_next(lua_State *L)
     return 1;
 }
 
-/* ch:close() -> true if it was open */
+/* ch:close() -> true if the channel was open */
 static int channel_close(lua_State *L)
 {
     channel *ch = check_channel(L, 1);
@@ -340,7 +343,7 @@ static int channel_waiting(lua_State *L)
     return 2;
 }
 
-/* ch:sending(value): a case for channel.select that sends. */
+/* ch:sending(value) -> a case for channel.select that sends `value`. */
 static int channel_sending(lua_State *L)
 {
     (void)check_channel(L, 1);
@@ -366,7 +369,7 @@ static int channel_new(lua_State *L)
     return 1;
 }
 
-/* channel.inbox: stands for the messages of the process in channel.select. */
+/* channel.inbox: a marker for the messages of the process, as a case of channel.select. */
 static int channel_inbox(lua_State *L)
 {
     return luaL_error(L, "channel.inbox is a case of channel.select; messages are taken by process.receive");
@@ -374,10 +377,10 @@ static int channel_inbox(lua_State *L)
 
 /* ---- select --------------------------------------------------------------------------------------------------- */
 
-/* One case, and the stack indexes of its parts. */
+/* One case of a select, and the stack indexes of its parts. */
 typedef struct offer {
     channel *ch;
-    int      channel_at, value_at; /* value_at 0: it receives */
+    int      channel_at, value_at; /* value_at 0: the case receives */
     bool     inbox;
 } offer;
 
@@ -398,7 +401,7 @@ static offer push_case(lua_State *L, lua_Integer i)
     return c;
 }
 
-/* Replaces the list at CASES by a copy: the program may change its own list while the call waits. */
+/* Replaces the list at CASES by a copy, because the program may change its own list while the call waits. */
 static void copy_cases(lua_State *L, lua_Integer count)
 {
     if (count == 0) luaL_error(L, "channel.select: the first argument must be a list of cases");
@@ -447,8 +450,8 @@ static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
     lua_settop(L, top);
 }
 
-/* Tries the cases from first to last. Returns the number of results pushed; 0: all have to wait. *inbox: the inbox
- * is one of the cases that were tried. */
+/* Tries the cases from first to last. Returns the number of results pushed; 0: all cases have to wait. Sets *inbox if
+ * the inbox is one of the cases that were tried. */
 static int try_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, bool *inbox)
 {
     int results = 0;
@@ -470,8 +473,8 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     return resume_wait(L, LUA_OK, until_ns);
 }
 
-/* While a process waits for something else, its messages stay in the mailbox. If the inbox is a case, they are let
- * in, and all cases are tried again. */
+/* Tries all cases. Messages stay in the mailbox while a process waits for something else. So if the inbox is a case,
+ * the call pauses to let messages arrive, and tries all cases again. */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -483,8 +486,8 @@ static int select_now(lua_State *L, int status, lua_KContext until_ns)
     return wait_for_cases(L, p, count, until_ns);
 }
 
-/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order;
- * then waits for the first that can proceed. */
+/* channel.select(cases [, timeout]) -> number of the case, value, ok | nil, "timeout". Tries the cases in order; if all
+ * have to wait, waits until one can proceed. */
 static int channel_select(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

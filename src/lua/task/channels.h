@@ -1,4 +1,4 @@
-/* channels.h - channels, for the timers that send into them. See channels.c. */
+/* channels.h - functions on channels for the timers that send into them. See channels.c. */
 #ifndef FLI_LUA_CHANNELS_H
 #define FLI_LUA_CHANNELS_H
 
@@ -11,13 +11,13 @@ void fli_lua_channel_push(lua_State *L);
 bool fli_lua_is_channel(lua_State *L, int index);
 /* Returns true if the channel at `index` has been closed. */
 bool fli_lua_channel_is_closed(lua_State *L, int index);
-/* Gives the value at `value` to a receiver or to the buffer of the channel at `index`, if it is open and has room;
- * otherwise does nothing. Never waits. */
+/* Gives the value at `value` to a receiver or to the buffer of the channel at `index`. Does nothing if the channel is
+ * closed or full. Never waits. */
 void fli_lua_channel_offer(lua_State *L, int index, int value);
 /* Closes the channel at `index`. */
 void fli_lua_channel_close(lua_State *L, int index);
-/* Pops the value on top of the stack and stores it as the timer of the channel at `index`;
- * fli_lua_channel_push_timer() pushes that timer. */
+/* fli_lua_channel_set_timer() pops the value on top of the stack and stores it as the timer of the channel at `index`.
+ * fli_lua_channel_push_timer() pushes the stored timer. */
 void fli_lua_channel_set_timer(lua_State *L, int index);
 void fli_lua_channel_push_timer(lua_State *L, int index);
 

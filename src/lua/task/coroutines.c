@@ -1,8 +1,9 @@
-/* coroutines.c - coroutine.resume, wrap, yield and status, for a state with tasks that wait and are preempted.
+/* coroutines.c - coroutine.resume, wrap, yield and status, for states in which a task can wait or be preempted inside a
+ * coroutine.
  *
- * When a task waits inside a coroutine, the yield has to pass through the code that resumed the coroutine, out to the
- * step, and later back in. resume and wrap distinguish such a yield from a yield of the program (fli_lua_proc.why), and
- * pass it on.
+ * When a task waits inside a coroutine, the yield has to pass through the code that resumed the coroutine out to the
+ * step. When the task continues, each coroutine on this way is resumed again. resume and wrap distinguish such a yield
+ * from a yield of the program (fli_lua_proc.why), and pass it on.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -14,9 +15,9 @@
 
 #define TOO_DEEP "C stack overflow: too many coroutines that close each other"
 
-/* Resumes `co` with `nargs` values on its stack. Returns the number of results, which are on its stack, or -1 with
- * an error there. A yield that is not one of the program is passed outward: then this does not return, and `k` is
- * called later. */
+/* Resumes `co` with `nargs` values on the stack of `co`. Returns the number of results, or -1 if an error was raised;
+ * results and error are on the stack of `co`. If a task waits inside `co` or is preempted there, this function yields
+ * too and does not return; `k` is called later. */
 static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_KFunction k)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -52,8 +53,8 @@ static bool can_resume(lua_State *L, lua_State *co, int nargs, const char **why)
     return *why == NULL;
 }
 
-/* Makes room on L's stack for `results` values of `co` and one more. Returns false if that is impossible: the
- * results are popped, and *why says why. */
+/* Makes space on L's stack for the `results` values of `co` and one more value. Returns false if that is impossible:
+ * the results are popped, and *why is set to the reason. */
 static bool has_room(lua_State *L, lua_State *co, int results, const char **why)
 {
     if (lua_checkstack(L, results + 1)) return true;
@@ -78,7 +79,7 @@ static int run_resume(lua_State *L, lua_State *co, int nargs)
     const char *why;
     int         results = resume(L, co, nargs, 0, go_on_resume);
     bool        fine = results >= 0;
-    if (!fine) results = 1; /* the error */
+    if (!fine) results = 1; /* the only result is the error */
     if (!has_room(L, co, results, &why)) return refuse(L, why);
     lua_pushboolean(L, fine);
     lua_xmove(co, L, results);
@@ -126,7 +127,7 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
     }
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    (void)fli_lua_close_thread(p, co); /* leaves the error, or the error of a __close handler */
+    (void)fli_lua_close_thread(p, co); /* leaves the error of the coroutine, or of a __close handler */
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {
@@ -191,8 +192,8 @@ static int coroutine_status(lua_State *L)
     return 1;
 }
 
-/* Works like stock Lua's. A coroutine inside which a task waits does not count as suspended, although Lua considers
- * it so. */
+/* Works like stock Lua's coroutine.close. A coroutine inside which a task waits is refused, although Lua considers it
+ * suspended. */
 static int coroutine_close(lua_State *L)
 {
     lua_State *co = check_thread(L);

@@ -1,10 +1,11 @@
-/* task.c - the library `task`: functions of one process that run alternately and switch where they wait.
+/* task.c - the library `task`: tasks, which are functions that run alternately in one process; another task runs
+ * whenever one waits.
  *
- * A task is a userdata with an fli_lua_task in it (proc.h). Its user values are the coroutine while it runs, its
- * results afterwards, and the traceback of its error. The registry refers to it while it runs.
+ * A task is a userdata with an fli_lua_task in it (proc.h). The user values of a task are its coroutine (while the task
+ * runs), its results (afterwards), and the traceback of its error. The registry refers to a task while the task runs.
  *
- * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. Starting,
- * ending and waiting for an end are done in C: see waits.h.
+ * The program's function runs in the coroutine under xpcall, where it can be interrupted like any other code. Starting
+ * a task, ending it, and waiting for its end are done in C: see waits.h.
  */
 #include "lua/task/task.h"
 
@@ -15,12 +16,12 @@
 #include "lua/stdlib/checks.h"
 #include "lua/task/waits.h"
 
-enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values */
+enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values of a task */
 enum { SUBJECT = 1, WAIT = 2 }; /* stack of a call that waits; SUBJECT is a task, or a list of tasks */
 
-static const char anchors_key, task_key; /* their addresses are keys of the registry */
+static const char anchors_key, task_key; /* their addresses are registry keys */
 
-/* Pushes the table of the registry under `key`. Returns true if it is new. */
+/* Pushes the registry table under `key`, which is created if needed. Returns true if it was created. */
 static bool push_table(lua_State *L, const char *key)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return false;
@@ -51,7 +52,7 @@ static int note_trace(lua_State *L)
     return 1;
 }
 
-/* Moves the results, above `true` or `false`, from the stack into the user value RESULTS. */
+/* Moves the results of the task from the stack, where they are above `true` or `false`, into the user value RESULTS. */
 static void keep_results(lua_State *L, fli_lua_task *task)
 {
     int count = lua_gettop(L) - 1;
@@ -65,7 +66,7 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* Called when the function has returned or failed. An error that no task waits for ends the process. */
+/* Called when the function of the task has returned or failed. An error that no task waits for ends the process. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -87,7 +88,7 @@ static int end_body(lua_State *L, int status, lua_KContext ctx)
     return lua_error(L);
 }
 
-/* The first function of the coroutine. Arguments: the program's function, and its arguments. */
+/* The first function of a task's coroutine. Arguments: the program's function, and the arguments of that function. */
 static int body(lua_State *L)
 {
     lua_pushcfunction(L, fli_lua_xpcall);
@@ -153,7 +154,7 @@ void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
     fli_lua_set_away(L, false);
-    (void)push_table(L, &anchors_key); /* exists since the first task */
+    (void)push_table(L, &anchors_key); /* the table exists since the first task was started */
     lua_pushnil(L);
     lua_rawsetp(L, -2, task);
     lua_pop(L, 1);
@@ -230,7 +231,7 @@ static int go_on_await(lua_State *L, int status, lua_KContext until_ns)
     return push_timeout(L);
 }
 
-/* task:await([timeout]) -> what the task returned, or its error is raised here | nil, "timeout" */
+/* task:await([timeout]) -> the results of the task | nil, "timeout". Raises the error of the task if it failed. */
 static int task_await(lua_State *L)
 {
     fli_lua_task *task = check_task(L);
@@ -262,14 +263,14 @@ static int task_status(lua_State *L)
 
 /* ---- several -------------------------------------------------------------------------------------------------- */
 
-/* Pushes task `i` of the list at SUBJECT. */
+/* Pushes the i-th task of the list at SUBJECT. */
 static fli_lua_task *push_nth(lua_State *L, uint32_t i)
 {
     lua_rawgeti(L, SUBJECT, (lua_Integer)i);
     return lua_touserdata(L, -1);
 }
 
-/* Ends the wait of task.all or task.any in any case: cancels all tasks of the list. */
+/* Ends the wait of task.all or task.any, whatever its outcome: cancels all tasks of the list. */
 static void cancel_all(lua_State *L, fli_lua_proc *p)
 {
     fli_lua_wait *wait = lua_touserdata(L, WAIT);
@@ -280,7 +281,8 @@ static void cancel_all(lua_State *L, fli_lua_proc *p)
     }
 }
 
-/* Continues to wait, or ends the call of task.all or task.any without a result. */
+/* Parks the task again. If the call was cancelled or has timed out, ends the call of task.all or task.any without a
+ * result. */
 static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFunction k)
 {
     if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, k);
@@ -289,8 +291,8 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
     return push_timeout(L);
 }
 
-/* Turns the list of functions and tasks at index 1 into a list of tasks, and pushes their wait. Starts nothing if
- * one of the elements is neither. */
+/* Turns the list of functions and tasks at index 1 into a list of tasks, and pushes the wait for them. Raises an error,
+ * and starts no task, if an element is neither a function nor a task. */
 static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
@@ -317,7 +319,7 @@ static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
     }
 }
 
-/* Pushes the list of first results. */
+/* Pushes a list with the first result of each task. */
 static int push_firsts(lua_State *L, uint32_t count)
 {
     lua_createtable(L, (int)count, 0);
@@ -346,8 +348,8 @@ static int go_on_all(lua_State *L, int status, lua_KContext until_ns)
     return open == 0 ? push_firsts(L, count) : wait_on(L, p, until_ns, go_on_all);
 }
 
-/* task.all(functions [, timeout]) -> the first result of each, in order | nil, "timeout". If one fails, the others
- * are cancelled, and its error is raised. */
+/* task.all(functions [, timeout]) -> a list with the first result of each function, in order | nil, "timeout". If one
+ * function fails, the others are cancelled, and the error is raised. */
 static int task_all(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -371,7 +373,7 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
             lua_pushinteger(L, (lua_Integer)i);
             lua_insert(L, at);
             int results = push_results(L, at + 1, task);
-            lua_remove(L, at + 2); /* the list of results, and the task: the number stays below its results */
+            lua_remove(L, at + 2); /* removes the list of results; the next line removes the task */
             lua_remove(L, at + 1);
             return results + 1;
         }
@@ -382,8 +384,8 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
     return raise_error(L, lua_gettop(L));
 }
 
-/* task.any(functions [, timeout]) -> the number of the first that returned, and its results | nil, "timeout". The
- * others are cancelled. If all fail, the error of the last one is raised. */
+/* task.any(functions [, timeout]) -> the number of the first function that returned, and its results | nil, "timeout".
+ * The other functions are cancelled. If all fail, the error of the last one is raised. */
 static int task_any(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -1,7 +1,8 @@
 /* tasks.c - parks and wakes the tasks of a process, and handles their deadlines. See proc.h.
  *
- * Deadlines are a small heap in the process. Only the nearest few of them are outstanding sleeps of the scheduler: a
- * process that calls receive with a timeout of five seconds a million times a second has one sleep, not five million.
+ * The deadlines of a process are in a binary heap. Only the nearest few of them are outstanding sleeps of the
+ * scheduler: a process that calls receive with a timeout of five seconds a million times a second has one sleep, not
+ * five million.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p)
     filch_err err = filch_yield_sleep(p->out, FLI_LUA_ALARM_TAG, at_ns > now ? at_ns - now : 0);
     if (err != FILCH_OK) return err;
     p->yields++;
-    /* A sleep that drops out of the array still fires; it then wakes no task. */
+    /* The latest sleep is dropped from the array. It still fires, and then wakes no task. */
     memmove(&p->sleeps[1], &p->sleeps[0], (FLI_LUA_SLEEPS - 1) * sizeof p->sleeps[0]);
     p->sleeps[0] = at_ns;
     return FILCH_OK;
@@ -224,7 +225,7 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     fli_lua_task *task = who_awaits(p, tag);
     if (task == NULL) return false;
     task->awaits = 0;
-    filch_drop(&task->answer); /* the answer of a wait that was cancelled at the last moment */
+    filch_drop(&task->answer); /* left from a wait that was cancelled after its answer had arrived */
     task->error = filch_keep(data, &task->answer);
     if (error != FILCH_OK) task->error = error;
     task->answered = true;
@@ -233,8 +234,8 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     return true;
 }
 
-/* An exit event overtakes messages, and the reply may be among these. So the process sends a refusal to itself,
- * which arrives behind the reply: the first of the two counts. */
+/* An exit event overtakes messages, so the reply may still be in the mailbox. Therefore the process sends a refusal to
+ * itself, which arrives after the reply: the first of the two messages counts. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
 {
     static const char words[] = "the process ended without a reply";
@@ -245,7 +246,7 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     filch_data    data;
     uint8_t       head = (uint8_t)(0x80 + sizeof words - 1);
     fli_lua_bytes_init(&bytes, sizeof bytes.first);
-    /* So few bytes fit into the struct: none of these calls can fail. */
+    /* The message is so short that it fits into the struct, so these calls cannot fail. */
     (void)fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag);
     (void)fli_lua_bytes_add(&bytes, &head, 1);
     (void)fli_lua_bytes_add(&bytes, words, sizeof words - 1);

@@ -1,7 +1,7 @@
-/* timers.c - time.after, time.every and time.cancel: channels that get the time.
+/* timers.c - time.after, time.every and time.cancel: channels into which a timer sends the time.
  *
- * A timer is a task with a function in C: it sleeps, and offers the time to its channel. If the task is cancelled, it
- * ends in its sleep.
+ * A timer is a task that runs a C function: it sleeps, and offers the time to its channel. A cancel ends the task while
+ * it sleeps.
  */
 #include <lauxlib.h>
 
@@ -11,17 +11,17 @@
 #include "lua/task/channels.h"
 #include "lua/task/task.h"
 
-enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of a timer's function; a period of 0: once */
+enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of a timer's function; PERIOD 0: the timer fires once */
 
-/* Returns the time of the tick after `due`, given the present time `now`: missed ticks are skipped, and the others
- * keep their times. */
+/* Returns the time of the first tick after both `due` and `now`. Missed ticks are skipped; the other ticks keep their
+ * times. */
 static uint64_t next_tick(uint64_t due, uint64_t period, uint64_t now)
 {
     due += period;
     return due > now ? due : due + ((now - due) / period + 1) * period;
 }
 
-/* Sleeps until `due_ns`, offers the time, and sleeps again. */
+/* Sleeps until `due_ns`, offers the time to the channel, and sleeps again if the timer is periodic. */
 static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
 {
     (void)status;
@@ -40,7 +40,7 @@ static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
     return fli_lua_park(L, due, (lua_KContext)due, go_on_timer);
 }
 
-/* Arguments: the channel, the period, and the time of the first tick. */
+/* Function of a timer's task. Arguments: the channel, the period, and the time of the first tick. */
 static int run_timer(lua_State *L)
 {
     uint64_t due = (uint64_t)lua_tointeger(L, 3);
@@ -62,14 +62,15 @@ static int start_timer(lua_State *L, fli_lua_proc *p, uint64_t span, uint64_t pe
     return 1;
 }
 
-/* time.after(span): a channel that gets the time once. */
+/* time.after(span) -> a channel that gets the time once, after `span`. */
 static int time_after(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     return start_timer(L, p, fli_lua_check_span(L, 1), 0);
 }
 
-/* time.every(period): a channel that gets the time repeatedly; ticks that were not read do not accumulate. */
+/* time.every(period) -> a channel that gets the time every `period`. While a tick has not been received, further ticks
+ * are dropped. */
 static int time_every(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -78,7 +79,7 @@ static int time_every(lua_State *L)
     return start_timer(L, p, period, period);
 }
 
-/* time.cancel(channel): stops a timer, and closes its channel. */
+/* time.cancel(channel): stops the timer of a channel, and closes the channel. */
 static int time_cancel(lua_State *L)
 {
     if (!fli_lua_is_channel(L, 1)) lua_settop(L, 0), lua_pushnil(L);

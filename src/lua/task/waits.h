@@ -1,15 +1,15 @@
 /* waits.h - what a task waits for inside its process: queues of waiting tasks, at channels and at other tasks.
  *
- * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). It has an entry for each
- * thing that can end it, and each entry is in the queue of that thing. The wait is a userdata on the stack of the call,
- * so it lives as long as the call.
+ * A *wait* belongs to one call that waits (channel.select, ch:send, task:await and so on). A wait has one entry for
+ * each channel or task that can end it, and each entry is in the queue of that channel or task. The wait is a userdata
+ * on the stack of the call, so it lives as long as the call.
  *
  * Preemption cannot interfere: the watchdog's hook runs between two instructions of a Lua function, and all code that
  * reads or changes a queue is C code that does not call Lua. A call checks its condition, enters the queues and parks
  * without an interruption in between. See docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
- * INVARIANT  a wait that has been served (`served`) is in no queue: it is served at most once.
+ * INVARIANT  a wait that has been served (`served` is set) is in no queue, so it is served at most once.
  */
 #ifndef FLI_LUA_WAITS_H
 #define FLI_LUA_WAITS_H
@@ -18,9 +18,9 @@
 
 typedef struct fli_lua_entry {
     struct fli_lua_entry *next, *prev;
-    fli_lua_queue        *queue; /* NULL: in no queue */
+    fli_lua_queue        *queue; /* the queue that the entry is in; NULL: none */
     struct fli_lua_wait  *wait;
-    bool                  sends; /* at a channel: it offers a value */
+    bool                  sends; /* the entry offers a value to a channel */
 } fli_lua_entry;
 
 typedef enum fli_lua_outcome { FLI_LUA_PASSED, FLI_LUA_CLOSED } fli_lua_outcome;
@@ -29,28 +29,28 @@ typedef struct fli_lua_wait {
     fli_lua_task  *task;
     fli_lua_entry *served;  /* the entry that has ended the wait; NULL: none yet */
     uint8_t        outcome; /* fli_lua_outcome, valid if `served` is set */
-    uint8_t        style;   /* for the caller's use */
-    uint32_t       inbox;   /* number of the case that is the inbox, from 1; 0: none */
+    uint8_t        style;   /* used only by the code that made the wait */
+    uint32_t       inbox;   /* number of the case channel.inbox, from 1; 0: none */
     uint32_t       count;
     fli_lua_entry  entries[];
 } fli_lua_wait;
 
-/* Limit for the cases of channel.select and the functions of task.all and task.any: each wake-up walks over all of
- * them. */
+/* Limit for the cases of channel.select and the functions of task.all and task.any, because each wake-up walks over all
+ * of them. */
 enum { FLI_LUA_CASES_MAX = 10000 };
 
-/* Pushes a wait of the running task with `count` entries, which are in no queue. */
+/* Pushes a new wait of the running task with `count` entries, which are in no queue yet. */
 fli_lua_wait *fli_lua_wait_push(lua_State *L, const fli_lua_proc *p, size_t count);
 
-/* Appends the entry to a queue. */
+/* Appends the entry with index `entry` to `queue`. */
 void fli_lua_wait_enter(fli_lua_wait *wait, size_t entry, fli_lua_queue *queue);
-/* Removes all entries from their queues. */
+/* Removes all entries of the wait from their queues. */
 void fli_lua_wait_leave(fli_lua_wait *wait);
 
 /* Removes one entry from its queue; the other entries of the wait stay. */
 void fli_lua_entry_leave(fli_lua_entry *entry);
 
-/* Ends the wait of `entry`: removes it from all queues and makes its task ready. */
+/* Ends the wait that `entry` belongs to: removes its entries from all queues and makes its task ready. */
 void fli_lua_wait_serve(fli_lua_proc *p, fli_lua_entry *entry, fli_lua_outcome outcome);
 
 #endif
