@@ -6,17 +6,17 @@
 #include "lua/host/host.h"
 #include "port/clock.h"
 
-/* In a simulation: UNYIELDING_MAX is how often the hook may find a step where it cannot yield, before the budget is
- * spent; COUNT is the average number of instructions between two of these checks. */
+/* Both are for simulations. UNYIELDING_MAX: number of hooks at places where Lua cannot yield, after which the budget is
+ * spent. COUNT: average number of instructions between two hooks. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
-/* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed.
- * Above them Lua may nest 200 C calls of up to 5 KiB each (log.info inside __tostring). A worker's stack has at
+/* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed. On
+ * top of these bytes Lua may nest 200 C calls of up to 5 KiB each (log.info inside __tostring). A worker's stack has at
  * least 2 MiB (port/thread.c). */
 enum { CLOSE_STACK_MAX = 128 << 10 };
 
-/* How many times `runaway_ns` a walk may take: a legitimate walk is as long as the memory limit allows, also on a
- * slow processor. */
+/* A walk (see fli_lua_budget_over) may take WALK_TIMES times `runaway_ns` for each WALK_MEMORY bytes of the memory
+ * limit, so that a walk over all memory of a process succeeds on a slow processor too. */
 enum { WALK_TIMES = 4 };
 #define WALK_MEMORY (UINT64_C(16) << 20)
 
@@ -24,14 +24,14 @@ enum { WALK_TIMES = 4 };
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway) fli_lua_preempt_arm(L); /* ends a __close handler at its first instruction */
+    if (p->runaway) fli_lua_preempt_arm(L); /* the hook ends a __close handler at its first instruction */
     return lua_error(L);
 }
 
 static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
 {
     if (p->spent == NULL) p->spent = words;
-    p->runaway = true; /* set first: everything below may fail for lack of memory */
+    p->runaway = true; /* set first, because the code below may fail for lack of memory */
     fli_lua_preempt_arm(L);
 }
 
@@ -46,7 +46,8 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
 }
 
 /* Returns true if the process has used `times` times `runaway_ns` of its thread's processor time since it was first
- * late where it cannot yield; the first call in a step starts that time. In a simulation it counts calls instead. */
+ * late where Lua cannot yield. The first call in a step starts this measurement. In a simulation the calls are counted
+ * instead. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {
@@ -76,8 +77,8 @@ bool fli_lua_budget_due(lua_State *L)
     return false;
 }
 
-/* Returns true if `p` has run for longer than a slice. Before its first step (when the values given to a spawn are
- * read) the watchdog does not see the process. */
+/* Returns true if `p` has run for longer than a slice. Before the first step, while the values given to a spawn are
+ * read, the watchdog does not see the process, so every walk counts as late then. */
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;

@@ -1,11 +1,11 @@
-/* budget.h - the time that a Lua process may take of its worker: when a step is late, when it has taken too much, and
- * what ends it.
+/* budget.h - limits the time for which a Lua process may occupy its worker: a step that is late yields, and a process
+ * that cannot yield for too long is ended.
  *
- * A step has a *slice*. When the slice is over, the process yields where Lua can yield: in its own code, and in those
- * loops of our C functions that keep their state in the Lua state. Where Lua cannot yield (in a metamethod or callback
- * that C calls, in a __close handler after an error, while the text of an error is made), the process may go on for
- * `runaway_ns` of its thread's processor time, counted from the moment when it was first late at such a place. Then its
- * *budget* is spent, and the process ends.
+ * A step has a *slice*. When the slice is over, the process yields where Lua can yield: in its Lua code, and in those
+ * loops of Filch's C functions that keep their state in the Lua state. Where Lua cannot yield (in a metamethod or
+ * callback that C calls, in a __close handler after an error, while the text of an error is made), the process may go
+ * on for `runaway_ns` of its thread's processor time, counted from the moment when it was first late at such a place.
+ * Then its *budget* is spent, and the process ends.
  *
  * INVARIANT  a spent budget is final: fli_lua_proc.runaway is never cleared, no protected call catches the error, no
  *            error handler and no __close runs Lua code after it. A hook stays set that raises the error again at the
@@ -31,42 +31,43 @@ static inline bool fli_lua_is_final(const fli_lua_proc *p)
     return p->out_of_memory || p->exiting || p->runaway;
 }
 
-/* Called after a protected call that returned `status`. Records it if memory has run out. Returns true if the error
- * must not be caught: see fli_lua_is_final(). */
+/* Called after a protected call that returned `status`. If `status` is LUA_ERRMEM, records that memory has run out.
+ * Returns true if the error must not be caught: see fli_lua_is_final(). */
 static inline bool fli_lua_ends_with(fli_lua_proc *p, int status)
 {
     if (status == LUA_ERRMEM) p->out_of_memory = true;
     return fli_lua_is_final(p);
 }
 
-/* Raises the value on top of the stack again as the final error. */
+/* Raises the value on top of the stack again, as an error that no protected call catches. */
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p);
 
-/* Called when the step is late where Lua cannot yield. Raises the final error if the budget is spent; otherwise
- * notes the time and returns. */
+/* Called when the step is late where Lua cannot yield. Raises the final error if the budget is spent. Otherwise
+ * returns; the first call in a step records the time. */
 void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
 
 /* Ends the process: raises the final error with the text `words`. */
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
 
-/* For loops in C with a length that a program determines; to be called every few microseconds. Returns true if the step
- * is late and Lua can yield here: the caller then saves its state and calls fli_lua_pause(). Raises the final error if
- * the budget is spent. */
+/* For loops in C whose length a program determines; to be called every few microseconds. Returns true if the step is
+ * late and Lua can yield here: the caller then saves its state and calls fli_lua_pause(). Raises the final error if the
+ * budget is spent. */
 bool fli_lua_budget_due(lua_State *L);
 
-/* For walks in C that cannot be suspended (writing or reading a message, comparing a pattern, writing a log line);
- * to be called every few microseconds. Returns true if the walk has taken too long: WALK_TIMES `runaway_ns` of
+/* For walks in C that cannot be suspended (writing or reading a message, comparing a pattern, writing a log line); to
+ * be called every few microseconds. Returns true if the walk has taken too long: WALK_TIMES times `runaway_ns` of
  * processor time since the step was late, for each 16 MiB of memory that the process may hold. Then the budget is
- * spent, and the caller must fail with an error, which is final. Raises nothing. */
+ * spent, and the caller must raise an error, which is final. Raises no error itself. */
 bool fli_lua_budget_over(lua_State *L);
 /* Calls fli_lua_budget_over() and raises the final error if it returns true. */
 void fli_lua_budget_walk(lua_State *L);
 
-/* Raises an error unless the value at `index` is a table or has metamethods to be read like one. (tables.c) */
+/* Raises an error unless the value at `index` is a table or has metamethods by which it can be read like a table.
+ * Defined in tables.c. */
 void fli_lua_check_table(lua_State *L, int index);
 
-/* Returns true if closing a coroutine here might overflow the C stack: stock Lua counts nested C calls for each
- * coroutine separately when it closes one, so a __close that closes the next coroutine could nest without end. */
+/* Returns true if closing a coroutine here might overflow the C stack. Stock Lua counts nested C calls separately for
+ * each coroutine that it closes, so __close handlers that close further coroutines could nest without end. */
 bool fli_lua_close_too_deep(const fli_lua_proc *p);
 
 /* Runs the pending __close handlers of `co`, like lua_resetthread. The handlers cannot yield, and run under the

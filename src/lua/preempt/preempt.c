@@ -2,19 +2,19 @@
  *
  * Why the watchdog may call lua_sethook while the owner runs the state. lua_sethook does three things (Lua 5.4,
  * ldebug.c):
- *   1. It writes the hook, two counts and the mask. Each is one word that is read whole. At worst the hook is called
- * once more or once less; the next check of the watchdog repairs that.
- *   2. It walks over the records of active calls, from the newest to the oldest. Only our allocator frees these
- * records, and it passes the safepoint before (heap.c). So no record is freed during the walk; neither is a coroutine
- * or the state, because the end of a step passes the safepoint too.
+ *   1. It writes the hook, two counts and the mask. Each is one word, so a reader never sees half of it. At worst the
+ *      hook is called once more or once less; the next check of the watchdog sets it again.
+ *   2. It walks over the records of active calls, from the newest to the oldest. Only Filch's allocator frees these
+ *      records, and it passes the safepoint before it does (heap.c). So no record is freed during the walk; neither is
+ *      a coroutine or the state, because the end of a step passes the safepoint too.
  *   3. It writes a flag, `trap`, into the records of Lua functions. Between the test and the write the function may
- * have returned, and its record may have been reused for a C function. In such a record the bytes of `trap` are used by
- *      lua_pcallk only, which keeps the previous error handler there while its call is active. All our calls of
- *      lua_pcallk with a continuation pass the safepoint first (fli_lua_preempt_settle); functions of the embedder are
- *      required to do that too (filch_lua_settle).
- * An owner that passed before the safepoint was held had turned its record into that of a C function before, and the
- * barrier of the holder makes this visible to the watchdog. Without lua_pcallk the flag is harmless: Lua clears a trap
- * for which there is no hook.
+ *      have returned, and its record may have been reused for a C function. In such a record the bytes of `trap` are
+ *      used by lua_pcallk only, which keeps the previous error handler there while its call is active. All of Filch's
+ *      calls of lua_pcallk with a continuation pass the safepoint first (fli_lua_preempt_settle); functions of the
+ *      embedder are required to do that too (filch_lua_settle).
+ * If the owner passed before the watchdog held the safepoint, its record already was the record of a C function, and
+ * the barrier of the holder makes this visible to the watchdog. Without lua_pcallk the flag is harmless: Lua clears a
+ * trap for which there is no hook.
  */
 #include "lua/preempt/preempt.h"
 
@@ -32,13 +32,14 @@
 #include "port/random.h"
 #include "port/thread.h"
 
-/* LONGEST and JOB_MAX are for simulations: a step is interrupted after up to 2^LONGEST instructions (2,048 on
- * average), and a job ends after the hook has run JOB_MAX times in it. TIMED: instructions between two readings of
- * the clock, about 0.1 ms (FILCH_LUA_WATCH_COUNT). AGAIN_COUNT: instructions after which the hook runs again in a
- * step that could not yield, some microseconds. */
+/* LONGEST and JOB_MAX are for simulations: a step is interrupted after up to 2^LONGEST instructions (2,048 on average),
+ * and a job ends after the hook has run JOB_MAX times in it. TIMED (FILCH_LUA_WATCH_COUNT): instructions between two
+ * readings of the clock, about 0.1 ms. AGAIN: see set_hook(). AGAIN_COUNT: instructions, some microseconds, after which
+ * the hook runs again in a step that could not yield. */
 enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
-/* For the signal handler: what this thread runs. Also the thread's runner, valid while `serial` is that of the host. */
+/* `running`: the process that this thread runs, for the signal handler. `runner`: the thread's runner, valid while
+ * `serial` is the serial of the host. */
 static __thread struct {
     fli_lua_proc *volatile running;
     fli_lua_runner *runner;
@@ -47,8 +48,8 @@ static __thread struct {
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------- */
 
-/* A job does not yield, because no other job needs its thread. It continues unless its result is no longer wanted.
- * In a simulation a job runs on the only thread, so it is ended after JOB_MAX hooks. */
+/* Called by the hook in a job. A job does not yield, because no other job needs its thread. It is ended if its result
+ * is no longer wanted. In a simulation a job runs on the only thread, so it is also ended after JOB_MAX hooks. */
 void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
 {
     bool too_long = p->simulated && ++p->counted.unyielding >= JOB_MAX;
@@ -56,7 +57,7 @@ void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
     (void)fli_lua_budget_stop(L, p, too_long ? "ran for too long in a simulation" : "stopped");
 }
 
-/* Returns how long the step has taken, for states with a counting hook. The time starts at the first call in a step. */
+/* For states with a counting hook: returns how long the step has taken. The time starts at the first call in a step. */
 static uint64_t counted_ns(fli_lua_proc *p)
 {
     uint64_t now = fli_clock_ns();
@@ -70,9 +71,9 @@ bool fli_lua_preempt_late(fli_lua_proc *p)
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 
-/* In a simulation: draws the instructions until the next interruption. Each power of two up to 2^LONGEST is equally
- * likely as the upper bound: so under some seed each point of a program is interrupted, also several points close
- * together, and long computations still finish. */
+/* In a simulation: draws the number of instructions until the next interruption. Its upper bound is one of the powers
+ * of two up to 2^LONGEST, each equally likely. So each point of a program is interrupted under some seed, also several
+ * points close together, and long computations still finish. */
 static int draw_count(fli_lua_proc *p)
 {
     if (p->lua->opt.count != 0) return (int)p->lua->opt.count;
@@ -100,8 +101,8 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* The hook runs again soon, and not at the same place of a loop each time, so the step yields as soon as Lua can
-     * yield. If it cannot for long, the budget is spent. */
+    /* The hook runs again soon, after a varying number of instructions so that it does not hit the same place of a loop
+     * each time. So the step yields as soon as Lua can yield. If Lua cannot yield for long, the budget is spent. */
     if (p->runner != NULL) {
         p->drawn = fli_prng_mix(p->drawn + 1);
         lua_sethook(L, hook, LUA_MASKCOUNT, AGAIN_COUNT + (int)(p->drawn % AGAIN_COUNT));
@@ -113,9 +114,9 @@ void fli_lua_preempt_arm(lua_State *L)
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Sets the hook in the state of `p`. lua_sethook walks over all active calls, of which there may be a million, so it
- * is not called at each check of a late step; it is called now and then, in case the hook was removing itself at the
- * same time and was left half set. */
+/* Sets the hook in the state of `p`. lua_sethook walks over all active calls, of which there may be a million, so it is
+ * not called at each check of a late step. It is called again now and then, in case the hook removed itself at the same
+ * time and the result is a hook that is half set. */
 static void set_hook(const fli_lua_proc *p)
 {
     lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
@@ -123,7 +124,7 @@ static void set_hook(const fli_lua_proc *p)
     if (lua_gethookmask(L) == 0 || fli_load_rlx(&p->runner->late) % AGAIN == 0) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Signal handler: runs on the thread that runs the state, between two machine instructions of it. */
+/* Signal handler: runs on the thread that runs the state, between two of its machine instructions. */
 static void interrupt(void)
 {
     set_hook(this_thread.running);
@@ -155,8 +156,7 @@ static void interrupt_runner(const struct filch_lua *lua, fli_lua_runner *runner
     fli_lua_safepoint_release(&runner->safepoint);
 }
 
-/* Checks all runners for late steps. Returns true if any of them has run a step since the last check or is in a
- * step. */
+/* Checks all runners for late steps. Returns true if a runner is in a step, or has run one since the last check. */
 static bool look(struct filch_lua *lua)
 {
     bool busy = false;
@@ -177,9 +177,9 @@ static void pause_ns(fli_lua_watchdog *watchdog, uint64_t ns)
     while (!watchdog->stop && fli_cond_wait_until(&watchdog->wake, &watchdog->lock, until)) {}
 }
 
-/* Called when no thread has been in a step for a while. Holds the safepoint `asleep` and checks once more. A step
- * that began without seeing `asleep` held is found by this check, because holding is a barrier for both sides
- * (safepoint.h). A step that begins later sees it held and wakes the watchdog. */
+/* Called when no thread has been in a step for a while. Holds the safepoint `asleep` and checks all runners once more.
+ * This check finds every step that began without seeing `asleep` held, because holding is a barrier for both sides
+ * (safepoint.h). A step that begins later sees `asleep` held and wakes the watchdog. */
 static void fall_asleep(struct filch_lua *lua)
 {
     fli_lua_watchdog *watchdog = &lua->watchdog;
@@ -289,8 +289,8 @@ static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
     fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
 }
 
-/* Records that the thread runs `next`, or nothing if NULL: `p` may then be freed. If the watchdog has read `p`, it
- * holds the safepoint, and this waits for it. A later check does not read `p`. */
+/* Records that the thread runs `next`, or no process if NULL. `p` may be freed afterwards: a watchdog that has read `p`
+ * holds the safepoint, and this function waits until it is released. A later check does not read `p`. */
 static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
@@ -335,8 +335,8 @@ void fli_lua_preempt_return(fli_lua_proc *p, fli_lua_proc *of)
     if (of->runner != NULL) {
         this_thread.running = of;
         run_no_more(of->runner, p, of);
-        /* The watchdog set the hook in the other state only. Without this, a process that lends its step again and
-         * again would never be interrupted. */
+        /* The watchdog has set the hook only in the state that ran inside this step. Without this line, a process that
+         * lends its step again and again would never be interrupted. */
         lua_State *L = fli_load_rlx(&of->running);
         if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_preempt_arm(L);
     }

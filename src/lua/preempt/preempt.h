@@ -1,10 +1,10 @@
 /* preempt.h - interrupts a Lua step that runs too long, so that no Lua process keeps a worker for itself; the step
  * continues later.
  *
- * A hook that counts instructions would do that, but makes all code twice as slow. So no hook is set while a process
- * keeps within its slice. A thread of the host, the watchdog, checks twice per slice whether a worker is still in the
- * same step. When a step has taken a slice, the watchdog sets a hook in the state that runs there. The hook removes
- * itself and yields.
+ * A hook that counts instructions could interrupt every step, but would make all code twice as slow. So no hook is set
+ * while a process keeps within its slice. A thread of the host, the watchdog, checks twice per slice whether a worker
+ * is still in the same step. When a step has taken a slice, the watchdog sets a hook in the state that the worker runs.
+ * The hook removes itself and yields.
  *
  * The watchdog calls lua_sethook on a state that another thread runs. Lua allows this call at any point of the
  * execution, from a signal handler of the same thread; why it is also safe from another thread is shown in preempt.c.
@@ -37,33 +37,33 @@ struct fli_lua_proc;
  * after the beginning of the step. */
 enum { FLI_LUA_LATE = 2 };
 
-/* One for each thread that runs processes or jobs of this host. */
+/* One runner for each thread that runs processes or jobs of this host. */
 typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
-    fli_lua_safepoint      safepoint; /* the owner is that thread, the holder is the watchdog */
-    /* Odd while a step runs; each step has another number.  writes: that thread.  reads: the watchdog. */
+    fli_lua_safepoint      safepoint; /* owner: the thread of this runner; holder: the watchdog */
+    /* Odd while a step runs; each step has another number.  writes: the runner's thread.  reads: the watchdog. */
     FLI_ATOMIC(uint64_t) turn;
-    /* The process that the thread runs; NULL: none.  writes: that thread.  reads: the watchdog, while it holds the
-     * safepoint.  PAIR lua.runs */
+    /* The process that the thread runs; NULL: none.  writes: the runner's thread.  reads: the watchdog, while it holds
+     * the safepoint.  PAIR lua.runs */
     FLI_ATOMIC(struct fli_lua_proc *) proc;
-    /* How many checks have found the current step.  writes: the watchdog; that thread, which sets it to 0.  reads:
-     * both. */
+    /* Number of checks that have found the current step.  writes: the watchdog; the runner's thread, which sets it to
+     * 0.  reads: the watchdog and the runner's thread. */
     FLI_ATOMIC(uint32_t) late;
     uint64_t seen; /* used by the watchdog only: `turn` at its last check */
 } fli_lua_runner;
 
 typedef struct fli_lua_watchdog {
-    fli_mutex       lock; /* of all but what is atomic */
+    fli_mutex       lock; /* protects all fields that are not atomic */
     fli_cond        wake;
     fli_thread      thread;
     bool            running, stop;
-    bool            strict; /* the kind of gates */
+    bool            strict; /* kind of the safepoints: see safepoint.h */
     fli_lua_runner *runners;
-    uint64_t        serial; /* no two hosts have the same, ever */
-    /* Held while the watchdog sleeps until a step wakes it: either the watchdog sees the turn of a step that has
-     * begun, or the step sees that this is held. The watchdog holds it. It is released under the lock, by the
-     * watchdog or by the step that wakes it. */
+    uint64_t        serial; /* number of the host; unique in the program, never reused */
+    /* Held while the watchdog sleeps until a step wakes it. So for each step that begins, either the watchdog sees its
+     * turn, or the step sees that `asleep` is held. The watchdog holds it; the watchdog, or the step that wakes it,
+     * releases it under the lock. */
     alignas(FLI_LINE) fli_lua_safepoint asleep;
 } fli_lua_watchdog;
 
@@ -71,29 +71,29 @@ filch_err fli_lua_watchdog_init(struct filch_lua *lua);
 void      fli_lua_watchdog_fini(struct filch_lua *lua);
 
 /* Called before and after the Lua part of a step. In a simulation a step may run inside the send of another step:
- * *before keeps that other process until the end. */
+ * *before stores that other process until fli_lua_preempt_end(). */
 void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
-/* Called around code in another state, `p`, that runs inside the step of `of` for a while. */
+/* Called before and after code of another state, `p`, that runs inside the step of `of`. */
 void fli_lua_preempt_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
 void fli_lua_preempt_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 
-/* Returns true if this step has taken longer than a slice: for calls that can yield by themselves. */
+/* Returns true if this step has taken longer than a slice. For C functions that can yield. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 {
     return runner != NULL && fli_load_rlx(&runner->late) >= FLI_LUA_LATE;
 }
 
-/* To be called before lua_pcallk with a continuation, which stores a value where a hook that is being set would
- * write. */
+/* To be called before lua_pcallk with a continuation, because lua_pcallk stores a value in the place where lua_sethook
+ * of the watchdog may write at the same time. */
 void fli_lua_preempt_settle(struct fli_lua_proc *p);
 
 /* Returns true if the step that `p` runs has taken its slice. */
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);
-/* Called in a job, which does not yield: raises an error if the job's result is no longer wanted. */
+/* Called in a job, which does not yield. Raises an error if the result of the job is no longer wanted. */
 void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);
 
 /* Sets the counting hook if this state needs one. */
