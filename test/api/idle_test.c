@@ -1,7 +1,7 @@
 /* idle_test.c - a runtime without work uses no CPU, and wakes no more workers than it needs.
  *
- * Silence is measured from outside: the kernel counts how often each thread gave up or lost its CPU, and the counts of
- * a sleeping thread do not change. Threads of the sanitizers are recognised by name.
+ * Silence is measured with counts of the kernel: how often each thread gave up or lost its CPU. The counts of a
+ * sleeping thread do not change. Threads of the sanitizers are recognised by name.
  */
 #include "port/atomic.h"
 #include "port/clock.h"
@@ -29,18 +29,19 @@ static uint64_t scaled(uint64_t count)
     return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
 }
 
-/* The tests measure that nothing happens while time passes, so time must pass: the only waits by the clock. */
+/* Sleeps for `ns`. The tests check that nothing happens in a time span, so they must wait for the real clock; other
+ * tests need no such wait. */
 static void let_time_pass(uint64_t ns)
 {
     struct timespec span = { .tv_sec = (time_t)(ns / FILCH_SECONDS(1)), .tv_nsec = (long)(ns % FILCH_SECONDS(1)) };
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &span, &span) != 0) {}
 }
 
-/* All workers together, as the kernel sees them. */
+/* All workers together, as the kernel counts them. */
 typedef struct census {
-    uint64_t switches; /* so far */
+    uint64_t switches; /* context switches of the workers so far */
     uint32_t workers;
-    uint32_t asleep; /* of them, asleep in the kernel: not waiting for a CPU */
+    uint32_t asleep; /* number of workers asleep in the kernel, not waiting for a CPU */
 } census;
 
 static void add_thread(census *sum, const char *task)
@@ -54,7 +55,7 @@ static void add_thread(census *sum, const char *task)
     while (fgets(line, sizeof line, status) != NULL) {
         if (strcmp(line, "Name:\tfilch\n") == 0) worker = true;
         if (strncmp(line, "State:\tS", 8) == 0) asleep = true;
-        char *at = strstr(line, "voluntary_ctxt_switches:"); /* matches "nonvoluntary" as well */
+        char *at = strstr(line, "voluntary_ctxt_switches:"); /* also matches "nonvoluntary_ctxt_switches:" */
         if (at != NULL) switches += strtoull(strchr(at, ':') + 1, NULL, 10);
     }
     fclose(status);
@@ -84,8 +85,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Waits until all workers are parked and no sentinel timeout is left: it is at most 8 ms away, so nothing may happen
- * for twice that time. */
+/* Waits until all workers are parked and no sentinel timeout is left. A sentinel timeout is at most 8 ms away, so
+ * nothing may happen for 16 ms. */
 static void settle(filch_sched *sched)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
@@ -99,8 +100,9 @@ static void settle(filch_sched *sched)
     }
 }
 
-/* Number of times this program was stopped and continued: then the kernel has switched every thread. Workers block all
- * signals, so the handler runs on the test's thread, before anything else there. */
+/* Number of times this program was stopped and continued (SIGSTOP, SIGCONT). A stop switches every thread, so counts of
+ * switches are not usable then. Workers block all signals, so the handler runs on the test's thread, before anything
+ * else there. */
 static volatile sig_atomic_t stops;
 
 static void on_continue(int number)
@@ -140,7 +142,7 @@ static void check_silence(filch_sched *sched, uint64_t ns)
 
 /* ---- work before the silence ---- */
 
-/* Counts its messages; a negative one makes it sleep first, so that there was a timer. */
+/* A process that counts its messages. A negative message makes it sleep first, so that a timer exists. */
 static FLI_ATOMIC(uint64_t) served; /* relaxed: a count */
 
 static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -194,7 +196,7 @@ TEST(an_idle_runtime_makes_no_context_switches)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* Accepts on a listener, and sleeps for an hour. */
+/* Accepts on a listener and sleeps for an hour: neither is completed during the test. */
 static filch_err lodger_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENS, ACCEPTS, SLEEPS };
@@ -203,7 +205,7 @@ static filch_err lodger_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].tag != LISTENS) return FILCH_EUSER; /* no client connects, and the hour is not over */
-        if (events[i].error == FILCH_ECOMMAND) continue; /* built without I/O */
+        if (events[i].error == FILCH_ECOMMAND) continue; /* the library was built without I/O */
         err = filch_yield_accept(out, ACCEPTS, filch_as_stream(&events[i].data), FILCH_SECONDS(3600));
     }
     if (count == 0) err = filch_yield_listen(out, LISTENS, "127.0.0.1:0", NULL);
@@ -218,7 +220,7 @@ TEST(a_runtime_that_waits_for_descriptors_and_for_a_time_far_away_makes_no_conte
     filch_sched *sched = start(WORKERS, NULL, 0);
     for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &lodger_type, NULL, NULL));
     check_silence(sched, scaled(SILENCE / 5));
-    same(stats_of(sched).alive, 3); /* they wait */
+    same(stats_of(sched).alive, 3); /* the three processes still wait */
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
@@ -234,13 +236,13 @@ TEST(one_submission_wakes_one_worker)
         settle(sched);
         filch_stats after = stats_of(sched);
         same(after.wakes - before.wakes, 1);
-        /* The worker that was unparked has parked again; no other has. */
+        /* The unparked worker has parked again, and no other worker was unparked. */
         same(after.sleeps - before.sleeps, 1);
     }
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* Its step does not return until it is released. */
+/* A process whose step does not return until the test releases it. */
 static FLI_ATOMIC(bool) held, released; /* relaxed: seen eventually */
 
 static filch_err late_clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -271,7 +273,7 @@ TEST(one_submission_wakes_one_worker_while_another_is_held_up_too)
         filch_stats before = stats_of(sched);
         ok(filch_send(sched, pid, filch_int(1)));
         wait_served(round);
-        /* None, if a worker has just woken by its timeout to check the one that is held. */
+        /* At most one wake; none if a worker has just woken by its timeout to check the worker in the long step. */
         uint64_t wakes = stats_of(sched).wakes - before.wakes;
         assert_true(wakes <= 1);
         woken += wakes;
@@ -287,7 +289,7 @@ enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
 #define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
 
-/* Sleeps once: each process a little longer than the one before it, so that one is due every 40 us. */
+/* Processes that sleep once, each a little longer than the one before, so that one timer is due every 40 us. */
 static FLI_ATOMIC(uint64_t) born; /* relaxed: a count */
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -312,12 +314,12 @@ TEST(dense_timers_share_their_wake_ups)
     while (fli_load_rlx(&born) < SLEEPERS) fli_thread_yield();
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
-    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* reading the counts meanwhile would keep the workers from
-                                                     * parking */
+    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* the counts are not read in this time, because reading would keep
+                                                     * the workers from parking */
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;
-    /* One park for each gap, and as many again for the backup and for a worker that is unparked: far fewer than
-     * SLEEPERS. */
+    /* Expected: one park for each gap, and as many again for the backup sentinel and for a worker that is unparked.
+     * This is far fewer than SLEEPERS. */
     uint64_t sleeps = stats_of(sched).sleeps - before.sleeps;
     assert_in_range(sleeps, 0, took_ns / GAP_NS * 3 / 2);
     ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -354,7 +356,7 @@ TEST(default_worker_count_follows_the_affinity_mask)
 static filch_sched *court;
 static FLI_ATOMIC(bool) over; /* relaxed: seen eventually */
 
-/* Sends the ball back until it is over. */
+/* Sends the ball back until `over` is set. */
 static filch_err player_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -378,8 +380,8 @@ TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
     fli_store_rlx(&over, false);
     for (int i = 0; i < 2; i++) ok(filch_spawn(court, &player_type, NULL, &players[i]));
     ok(filch_send(court, players[0], filch_of_pid(players[1])));
-    /* The other worker parks until its timeout, checks, and parks again. It is unparked only now and then, when the
-     * machine suspends a worker. */
+    /* The second worker parks until its timeout, checks the busy worker, and parks again. It is unparked only now and
+     * then, when the machine suspends a worker. */
     uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT), sleeps = 40 + scaled(90);
     filch_stats stats = stats_of(court);
     while (stats.sleeps < sleeps) {
@@ -388,7 +390,8 @@ TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
         stats = stats_of(court);
     }
     printf("%llu sleeps, %llu wakes\n", (unsigned long long)stats.sleeps, (unsigned long long)stats.wakes);
-    assert_true(stats.wakes <= 3 + stats.sleeps / 4); /* otherwise it was unparked for nearly every park */
+    assert_true(stats.wakes <= 3 + stats.sleeps / 4); /* more wakes would mean that the second worker is unparked for
+                                                       * nearly every park */
     fli_store_rlx(&over, true);
     ok(filch_sched_stop(court, LIMIT, NULL));
 }

@@ -1,27 +1,27 @@
-/* inline_yield_test.c - a process with yields that are completed synchronously, again and again: each completion arrives
- * once and in order, and anything else that happens meanwhile has its usual result. */
+/* inline_yield_test.c - a process whose yields are completed synchronously, many times in a row: each completion
+ * arrives once and in order, and any other event in between has its usual result. */
 #include "api/world.h"
 
 enum {
     ECHO = FILCH_CMD_USER, /* completes with the data of the command */
-    OTHER,                 /* like ECHO, with another `user` */
+    OTHER,                 /* like ECHO, registered with another `user` */
     NUMBER,                /* completes with ten times the tag */
     TEXT,
     REFUSE,
-    BOTH,  /* completes, and returns an error */
-    TWICE, /* completes twice, and tries the receivers of all earlier yields */
+    BOTH,  /* completes, and returns an error as well */
+    TWICE, /* completes twice, and tries to complete all earlier yields again */
     KEEP,
-    TELL, /* these three do something to the process, and complete */
+    TELL, /* TELL, CANCEL, KILL: do that to the process, then complete */
     CANCEL,
     KILL,
-    YIELD, /* yields with the `out` of the process */
-    BEATEN, /* completes after another thread has */
+    YIELD, /* makes another yield with the `out` of the process */
+    BEATEN, /* completes after another thread has completed the yield */
     LAST = BEATEN,
     UNKNOWN
 };
 
 #define ROUNDS 20
-#define ODD 9 /* the round in which something else happens */
+#define ODD 9 /* the round in which something unusual happens */
 #define LONG "a text that is longer than what fits into an event"
 
 static world w;
@@ -31,7 +31,7 @@ static struct {
     uint32_t       kept_count;
     filch_out     *out;
     filch_err      said;
-    uint64_t       others; /* calls of OTHER with its own `user` */
+    uint64_t       others; /* number of calls of OTHER with its registered `user` */
 } table;
 
 static filch_err number(filch_receiver receiver, uint64_t tag)
@@ -39,8 +39,8 @@ static filch_err number(filch_receiver receiver, uint64_t tag)
     return filch_complete(receiver, tag, filch_int((int64_t)tag * 10), FILCH_OK);
 }
 
-/* Checks that a late completion was refused. If it was accepted, a node is in two lists and the run may loop for ever:
- * so on the test's own thread this ends the program. */
+/* Checks that a late completion was refused. If it was accepted, a node would be in two lists and the run might loop
+ * for ever; therefore a failure ends the program at once if the test's own thread runs the process. */
 static void is_late(filch_err err)
 {
     if (err != FILCH_ESTALE) table.said = FILCH_EUSER;
@@ -117,12 +117,12 @@ static bool plays(actor *a, int32_t workers, play_fn play, uintptr_t with)
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* Runs the body in every kind of scheduler, once `a` plays there. The one without workers comes first: there it fails
- * soonest. */
+/* Runs the body in every kind of scheduler after `a` was started there. The scheduler without workers comes first,
+ * because a failure shows soonest there. */
 #define EVERYWHERE(a, play, with)                                                                             \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, world_end(&w))
 
-/* Yields ROUNDS times, and waits; then idles. `user` is the command of round ODD; the others are NUMBER. The tag is the
+/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round ODD it is `user`. The tag is the
  * number of the round. */
 static filch_err play_rally(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -135,8 +135,7 @@ static filch_err play_rally(actor *me, const filch_event *events, size_t count, 
     return filch_wait(out);
 }
 
-/* Waits until the process is in this state. Without workers everything happens in one tick of enough steps, without a
- * wait. */
+/* Waits until the process is in this state. Without workers one tick of enough steps must lead to the state. */
 static void comes_to(actor *a, int32_t state)
 {
     if (w.ticks) ok(filch_tick(w.sched, 10 * ROUNDS, NULL));
@@ -156,7 +155,7 @@ static void is_answer(const actor *a, size_t n, uint64_t round)
     assert_true(is_nobody(a->seen[n].from));
 }
 
-/* Checks that all completions but that of round ODD are right, and that the process is idle. */
+/* Checks that all completions except that of round ODD are right, and that the process is idle. */
 static void has_all(actor *a)
 {
     comes_to(a, FILCH_STATE_IDLE);
@@ -263,14 +262,14 @@ TEST(an_answer_from_outside_is_waited_for)
     }
 }
 
-/* Begins with round ODD. */
+/* Play that begins with round ODD. */
 static filch_err play_odd_first(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) me->stage = ODD;
     return play_rally(me, events, count, out);
 }
 
-/* In the first round, and in one in the middle. */
+/* The late completion comes in the first round, or in a round in the middle. */
 TEST(of_two_who_answer_the_first_one_counts)
 {
     for (uint32_t first = 0; first <= ODD; first += ODD) {
@@ -376,7 +375,7 @@ TEST(questions_and_answers_may_be_of_any_kind)
     }
 }
 
-/* In round ODD makes several yields, some of them with LONG texts as in `pattern`: v a value, t a text. */
+/* In round ODD makes several yields, one for each letter of `pattern`: v with a value, t with the text LONG. */
 static filch_err play_several(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const char *pattern = me->user;
@@ -415,7 +414,7 @@ TEST(a_step_may_ask_several_things_in_the_middle)
 
 enum { IDLES = 1, CONTINUES, SAYS_NOTHING, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
 
-/* After ODD rounds it yields once more, unless told not to, and returns the result in `user`. */
+/* After ODD rounds makes one more yield, unless a message forbids it, and returns the result in `user`. */
 static filch_err play_leaves(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     uintptr_t how = (uintptr_t)me->user;
@@ -446,7 +445,7 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
         actor a;
         EVERYWHERE (&a, play_leaves, ways[i].how) {
             int64_t bytes = 0;
-            /* A lost node is detected when the scheduler ends; other lost memory shows only as growth. */
+            /* A lost node is detected when the scheduler ends; any other lost memory shows as growth over many runs. */
             for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
                 actor_ends(&w, &a, ways[i].err);
                 ok(a.note);
@@ -456,8 +455,8 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
                 actor_start(&w, &a, play_leaves);
             }
             actor_ends(&w, &a, ways[i].err);
-            /* Room for the yields of a worker's first step: 704 bytes. While the magazines of two workers fill up,
-             * processes and nodes may each need a second segment as well: 64 KB and 32 KB. */
+            /* Allowed growth: the yield buffer of a worker's first step (704 bytes). With two workers, processes and
+             * nodes may each need a second segment (64 KB and 32 KB) while the magazines fill up. */
             int64_t more = worker_counts[at] == 2 ? 112 * 1024 : 0;
             assert_true(fli_load_rlx(&w.bytes) - bytes < 16384 + more);
         }
@@ -484,7 +483,7 @@ static filch_err blocking(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* In round ODD, a function on a thread of the pool. */
+/* In round ODD, runs a function on a thread of the pool. */
 static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const int64_t odd = ODD * 10;
@@ -500,15 +499,15 @@ TEST(blocking_work_is_done_in_the_middle)
 {
     actor a;
     EVERYWHERE (&a, play_works, 0) {
-        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* the other thread counts after it has completed */
+        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* the pool's thread counts a completion after making it */
         has_all(&a);
         is_answer(&a, ODD, ODD);
         counts(ROUNDS, 0);
     }
 }
 
-/* In round ODD there is no memory: it sends to the pid that `user` points to until no node is left, makes a yield that
- * needs one, and then continues as in other rounds. */
+/* In round ODD there is no memory: the process sends to the pid that `user` points to until no node is left, makes a
+ * yield that needs a node, and then continues as in other rounds. */
 static filch_err play_poor(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -549,7 +548,7 @@ static filch_err play_endless(actor *me, const filch_event *events, size_t count
     return filch_wait(out);
 }
 
-/* Records how far the other process was when it was stepped. */
+/* Records how far the other process had come when this one was stepped. */
 static filch_err play_looks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     me->stage = fli_load_rlx(&endless);

@@ -1,11 +1,12 @@
-/* invalid_test.c - every public function with every bad argument: FILCH_EINVAL, and a text that names the argument. The
- * test invalid_covers fails if a function of filch.h is not in this file. */
+/* invalid_test.c - calls every public function with every bad argument: each call returns FILCH_EINVAL and a text that
+ * names the argument. The test invalid_covers fails if a function of filch.h is not in this file. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/world.h"
 
-static char wrong[400]; /* the first call with an unexpected result; plays run on a worker and cannot assert */
+static char wrong[400]; /* the first call with an unexpected result, reported at the end because code on a worker cannot
+                         * assert */
 
 static void expect(const char *call, filch_err err, const char *word)
 {
@@ -16,7 +17,7 @@ static void expect(const char *call, filch_err err, const char *word)
     (void)filch_invalid("nothing was said");
 }
 
-/* The call is refused, and the text begins with `word`. */
+/* Checks that the call is refused and that the error text begins with `word`. */
 #define refused(call, word) expect(#call, (call), word)
 
 static void none_wrong(void)
@@ -266,7 +267,7 @@ TEST(payloads_contexts_and_registries)
     none_wrong();
 }
 
-/* Sets one option of a scheduler. */
+/* Checks that a scheduler with this value of one option is refused. */
 #define OPTION(field, value, word)                       \
     do {                                                 \
         filch_options opt = FILCH_OPTIONS_INIT;          \

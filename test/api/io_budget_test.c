@@ -1,6 +1,7 @@
 /* io_budget_test.c - a peer that is as fast as the process does not occupy a worker: between two steps of a second
- * process a bounded number of bytes is transferred, whatever the operation. And an event that came before a deadline
- * wins over it. Bytes, steps and reads of the clock are counted; no time is measured. */
+ * process a bounded number of bytes is transferred, whatever the operation. Also: bytes or connections that arrive
+ * before a deadline win over the deadline. The tests count bytes, steps and reads of the clock; they measure no
+ * time. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,10 +15,10 @@ static world w;
 /* ---- a peer that is always ready ---- */
 
 static bool   endless;
-static size_t between, most, total; /* bytes since the last step of the second process: now, the maximum, and the
-                                     * total */
+static size_t between, most, total; /* bytes transferred since the last step of the second process, their maximum, and
+                                     * the total of all bytes */
 static size_t since_clock, most_since_clock;
-static int    aborted;              /* number of connections that are closed before they are accepted */
+static int    aborted;              /* number of connections that will be closed before they are accepted */
 
 static ssize_t move(size_t size)
 {
@@ -75,7 +76,7 @@ static filch_err play_beside(actor *me, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-/* Connects to `server`, a script that serves, and sends a byte: its descriptor stays ready. */
+/* Connects to `server`, a script that serves, and sends one byte, so that the server's descriptor stays ready. */
 static int connect_to(script *server)
 {
     script_start(&w, server);
@@ -90,7 +91,7 @@ static void count_from_here(void)
     between = most = total = since_clock = most_since_clock = 0;
 }
 
-/* Plays the script beside the process that is always ready. The script begins with SERVE and DO_PAUSE. */
+/* Runs the script together with a second process that is always ready. The script begins with SERVE and DO_PAUSE. */
 static void play_beside_it(script *server)
 {
     actor beside = { 0 };
@@ -113,8 +114,8 @@ static void play_beside_it(script *server)
     close(fd);
 }
 
-/* One budget by the command itself, one by the poll that it requests, one by the poll of the next tick, one by a
- * timeout; then the second process runs. */
+/* Before the second process runs, at most four budgets are used: by the command itself, by the poll that the command
+ * requests, by the poll of the next tick, and by a timeout. */
 #define BOUND (4 * FLI_IO_BUDGET_BYTES)
 enum { LOTS = 16 << 20 };
 
@@ -185,7 +186,7 @@ TEST(connections_that_are_gone_before_they_are_accepted_let_others_run)
     close(fd);
 }
 
-/* ---- a process that reads what is there, again and again: few steps, each of them long ---- */
+/* ---- a process that reads all available bytes, again and again: few steps, each of them long ---- */
 
 static filch_stream in_hand;
 
@@ -214,15 +215,15 @@ TEST(a_process_that_goes_on_reading_has_the_clock_looked_at)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* the read that exceeds it, and one that had
-                                                                       * begun */
+    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* plus the read that exceeds the budget, and a
+                                                                       * read that had begun */
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
     world_end(&w);
     close(fd);
 }
 
-/* ---- an event before a deadline wins ---- */
+/* ---- bytes before a deadline ---- */
 
 static void sleep_past(uint64_t span_ns)
 {
@@ -230,7 +231,7 @@ static void sleep_past(uint64_t span_ns)
     while (__real_fli_clock_ns() <= until_ns) fli_thread_yield();
 }
 
-/* The runtime does not run while the bytes arrive and the deadline passes: it finds both when it continues. */
+/* The runtime does not run while the bytes arrive and the deadline passes. When it runs again, it finds both. */
 #define LATE_NS FILCH_MILLISECONDS(2)
 
 TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
@@ -241,14 +242,14 @@ TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
     UNTIL(&w, script_stage(&server) == 4);
     (void)world_tick(&w);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
-    ok(filch_tick(w.sched, 1, NULL)); /* the read waits */
+    ok(filch_tick(w.sched, 1, NULL)); /* the read waits for bytes */
     same(script_stage(&server), 5);
     same(send(fd, "in time", 7, MSG_NOSIGNAL), 7);
     sleep_past(LATE_NS);
     UNTIL(&w, script_stage(&server) == 6);
     ok(server.result[5].error);
     assert_string_equal(server.result[5].bytes, "in time");
-    /* More than the budget of one timeout. */
+    /* 100000 bytes are more than the budget of one timeout. */
     char *lots = calloc(1, 100000);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     ok(filch_tick(w.sched, 1, NULL));
@@ -258,7 +259,7 @@ TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
     script_ends(&w, &server);
     ok(server.result[7].error);
     same(server.result[7].size, 100000);
-    same(server.result[8].error, FILCH_EDEADLINE); /* nothing came */
+    same(server.result[8].error, FILCH_EDEADLINE); /* no byte came in time */
     free(lots);
     world_end(&w);
     close(fd);

@@ -1,5 +1,5 @@
-/* io_cases_test.c - what a server meets after a while: descriptors of connects that timed out while their process lives
- * on, a port with old connections that linger, datagrams from changing senders. */
+/* io_cases_test.c - situations of a server that runs for long: connects that timed out while their process lives on, a
+ * port with old connections that linger, datagrams from changing senders. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* A listener with a full queue: the system drops new connections, like a host that does not answer. */
+/* A listener with a full queue. The system drops new connections to it, as if the host did not answer. */
 typedef struct deaf {
     int  listener, full[8];
     char address[32];
@@ -47,7 +47,7 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE);
         script_start(&w, &client);
         UNTIL(&w, script_stage(&client) == 1);
-        int before = open_descriptors(); /* the poller exists by now */
+        int before = open_descriptors(); /* counted after the poller was created */
         ok(filch_send(w.sched, client.actor.pid, filch_none()));
         UNTIL(&w, script_stage(&client) == 5);
         for (int i = 2; i < 5; i++) same(client.result[i].error, FILCH_EDEADLINE);
@@ -58,7 +58,7 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
     deaf_close(&d);
 }
 
-/* The server closes first, so its side of the connection lingers on its port. */
+/* The server closes first, so the old connection lingers at the server's port. */
 TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger)
 {
     EACH_WORLD({
@@ -68,7 +68,7 @@ TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linge
         int  fd = peer_connect(&first);
         char byte;
         script_ends(&w, &first);
-        same(recv(fd, &byte, 1, 0), 0); /* it has closed */
+        same(recv(fd, &byte, 1, 0), 0); /* the server has closed the connection */
         close(fd);
         script again = SCRIPT(DO_LISTEN(first.local));
         script_start(&w, &again);

@@ -44,13 +44,13 @@ static void start(filch_sched *sched, const filch_type *type)
     ok(filch_spawn(sched, type, NULL, NULL));
 }
 
-/* Runs a scheduler without workers for a while. */
+/* Runs a scheduler that has no workers for a while; does nothing otherwise. */
 static void turn(filch_sched *sched, int32_t workers)
 {
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* ---- saving state, and writes that are cut ---- */
+/* ---- saving state, and writes that a stop interrupts ---- */
 
 #define SNAPSHOT_SIZE 300000
 
@@ -58,7 +58,7 @@ typedef struct saver {
     filch_stream file;
 } saver;
 
-/* On a cancel: opens a file, writes all of its state there, closes it. */
+/* On a cancel opens a file, writes all of its state to the file, and closes the file. */
 static filch_err saver_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     saver *me = self;
@@ -109,7 +109,7 @@ TEST(a_snapshot_is_written_to_a_file_during_a_stop)
 
 #define REPLY_SIZE 8000000
 
-/* Accepts one connection, sends a large reply, ends when it is written; ignores a cancel. */
+/* Accepts one connection, sends a large reply, and ends when the reply is written. Ignores a cancel. */
 typedef struct replier {
     filch_stream listener, peer;
     bool         asked;
@@ -174,8 +174,8 @@ typedef struct client {
     fli_thread   thread;
 } client;
 
-/* Begins to read when the scheduler is closed to foreign threads. Before that it connects again: that connection is not
- * accepted. */
+/* A client that starts reading when the scheduler is closed to foreign threads. Before that it makes a second
+ * connection, which must not be accepted. */
 static void read_late(void *arg)
 {
     client *c = arg;

@@ -1,6 +1,6 @@
-/* io_edges_test.c - edge cases of I/O that need neither a wrong program nor a failing system: limits of reads, reads
- * with a timeout that arrive in pieces, many streams at once, streams without an address or position, stream transfers
- * that are kept, lost, or taken by the wrong process, and results that are too large. */
+/* io_edges_test.c - edge cases of I/O with a correct program and a working system: limits of reads, reads with a
+ * timeout whose bytes arrive in pieces, many streams at once, streams without an address or position, results that are
+ * too large. Also streams that are given to another process: kept in a message, lost, or taken by a wrong process. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -56,7 +56,7 @@ TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come)
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
         script_ends(&w, &server);
         same(server.result[4].error, FILCH_ETOOBIG);
-        assert_string_equal(server.result[5].bytes, "12345678\n"); /* nothing is lost, and the limit includes the
+        assert_string_equal(server.result[5].bytes, "12345678\n"); /* no byte is lost, and the limit includes the
                                                                     * newline */
         assert_string_equal(server.result[6].bytes, "abc\n");
         close(fd);
@@ -77,7 +77,7 @@ TEST(a_read_with_a_timeout_may_come_in_pieces)
         }
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "ababab");
-        same(server.result[7].error, FILCH_EDEADLINE); /* at once: there are no bytes */
+        same(server.result[7].error, FILCH_EDEADLINE); /* the read fails at once: there are no bytes */
         close(fd);
     })
 }
@@ -108,7 +108,7 @@ TEST(a_hundred_streams_with_news_at_once_are_all_heard)
 static const char *const cat[] = { "cat", NULL };
 static char              megabyte[1 << 20];
 
-/* Writes to a program and reads its output, both at once. */
+/* Writes to a child program and reads its output at the same time. */
 static filch_err play_through_cat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
@@ -161,10 +161,11 @@ static filch_err ask_sender(script *s, filch_out *out)
 {
     char      text[128] = "x";
     filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, text, sizeof text);
-    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* no datagram has arrived */
+    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* error: a sender is reported although no datagram
+                                                                    * has arrived */
 }
 
-/* While a receive is outstanding its sender may change at any time. */
+/* Yields a receive, then asks for the sender. While a receive is outstanding the sender may change at any time. */
 static filch_err receive_and_ask(script *s, filch_out *out)
 {
     filch_err err = filch_yield_receive_from(out, TAG_EXTRA, s->stream, 0, FILCH_FOREVER);
@@ -203,7 +204,8 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
         for (size_t i = 0; i < count; i++) {
             if (events[i].tag == TAG_EXTRA) note(&s->result[2], &events[i]);
         }
-        if (me->seen_count < 3) return filch_wait(out); /* the completions of both */
+        if (me->seen_count < 3) return filch_wait(out); /* waits for the completions of both the receive and the
+                                                         * cancel */
         s->result[3].error = ask_sender(s, out);
         return filch_done(out, filch_none());
     }
@@ -217,7 +219,7 @@ TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come)
         actor_start(&w, &s.actor, play_asks_while_it_receives);
         actor_ends(&w, &s.actor, FILCH_OK);
         ok(s.actor.note);
-        ok(s.result[0].error); /* yielded, but not started before the step ends */
+        ok(s.result[0].error); /* the receive was yielded; it starts after the step */
         same(s.result[1].error, FILCH_EBUSY);
         same(s.result[2].error, FILCH_ECANCELLED);
         ok(s.result[3].error);
@@ -330,7 +332,7 @@ TEST(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write)
     ok(unlink(path));
 }
 
-/* The fifo has no writer: the first read stays outstanding. */
+/* The fifo has no writer, so the first read stays outstanding. */
 TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 {
     char path[64];
@@ -350,7 +352,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
         UNTIL(&w, fli_load_acq(&s.extra_seen) == 2);
         ok(s.extra[2].error);
         same(s.extra[2].number, 1);
-        script_ends(&w, &s); /* although the thread is still inside the call */
+        script_ends(&w, &s); /* the process ends although a thread of the pool is still inside the read */
         assert_string_equal(s.result[1].bytes, "one");
         same(s.result[2].error, FILCH_ECANCELLED);
         assert_true(fputs("two", file) >= 0);
@@ -361,7 +363,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 
 /* ---- streams on their way to another process ---- */
 
-/* Keeps the message with the stream, and ends when it is cancelled. */
+/* A process that keeps the message with the stream, and ends when it is cancelled. */
 typedef struct keeper {
     actor      actor;
     filch_data parcel;
@@ -393,7 +395,7 @@ static void keeper_ends(world *in, keeper *k)
     actor_ends(in, &k->actor, FILCH_OK);
 }
 
-/* Takes the stream in the message at `user`, whatever it is. */
+/* Tries to take the stream in the message at `user`, whatever that message contains. */
 static filch_err play_takes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
@@ -425,10 +427,10 @@ TEST(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more)
             script_ends(&w, &server);
             keeper_ends(&w, &keepers[i]);
         }
-        ok(take(&w, &keepers[1].parcel)); /* the other stream is still in its message */
+        ok(take(&w, &keepers[1].parcel)); /* the second stream is still in its message */
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
         for (int i = 0; i < 2; i++) {
-            same(recv(fds[i], &got, 1, 0), 0); /* closed */
+            same(recv(fds[i], &got, 1, 0), 0); /* the stream was closed */
             close(fds[i]);
         }
         same(open_descriptors(), before);
@@ -458,7 +460,7 @@ TEST(only_a_parcel_can_be_taken_and_only_where_it_belongs)
     same(take(&w, &block), FILCH_EINVAL);
     same(take(&other, &k.parcel), FILCH_EFOREIGN);
     ok(take(&w, &k.parcel));
-    same(recv(fd, &got, 1, 0), 0); /* closed with the process that took it */
+    same(recv(fd, &got, 1, 0), 0); /* the stream was closed with the process that took it */
     close(fd);
     same(take(&w, &k.parcel), FILCH_ESTREAM);
     filch_drop(&k.parcel);
@@ -477,7 +479,7 @@ static filch_err give(script *s, filch_out *out)
     return filch_stream_give(out, s->stream, s->lines[0].pid);
 }
 
-/* With a receive outstanding that is never completed, or a write to a program that does not read. */
+/* A stream is busy with a receive that never completes (datagrams), or with a write to a program that does not read. */
 static const char *const sleeps[] = { "sleep", "1000", NULL };
 static char              lots[1 << 20];
 
@@ -505,7 +507,8 @@ static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *event
         me->note |= filch_yield_io_cancel(out, 3, s->stream);
         return filch_wait(out);
     default:
-        if (me->seen_count < 3) return filch_wait(out); /* the completions of both */
+        if (me->seen_count < 3) return filch_wait(out); /* waits for the completions of both the operation and its
+                                                         * cancel */
         s->result[1].error = give(s, out);
         return filch_done(out, filch_none());
     }
@@ -530,7 +533,7 @@ TEST(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards)
     })
 }
 
-/* Waits: messages to it stay in its mailbox. */
+/* A process that waits for a yield: messages to it stay in its mailbox. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -562,10 +565,10 @@ TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
     })
 }
 
-/* ---- writes that are outstanding at the end ---- */
+/* ---- writes that are outstanding when their process ends ---- */
 
 static struct {
-    filch_out *out; /* kept by a program although that is not allowed */
+    filch_out *out; /* `out` of an earlier step, kept although that is not allowed */
     uint32_t   freed;
     filch_err  yielded;
 } unwritten;
@@ -578,7 +581,7 @@ static void free_and_yield(void *user, void *bytes, size_t size)
     unwritten.yielded = filch_yield_sleep(unwritten.out, 9, 0);
 }
 
-/* Listens, connects to itself, and writes more than the socket buffers hold without a reader. */
+/* Listens, connects to itself, and writes more than the socket buffers hold. No process reads. */
 static filch_err play_writes_lots(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const size_t size = (size_t)8 << 20;

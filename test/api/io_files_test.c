@@ -1,5 +1,5 @@
 /* io_files_test.c - durable files: sync, truncate, stat, rename, remove, directories; full devices, a close that fails,
- * paths of any bytes. And a file that is replaced is never half written, wherever the program is killed. */
+ * paths of any bytes. A file that is replaced is never half written, even if the program is killed at any moment. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 static world w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* Only for the descriptor that the test names. */
+/* Makes close() fail, but only for the descriptor that the test chose. */
 static FLI_ATOMIC(bool) close_fails;
 int __real_close(int fd);
 int __wrap_close(int fd);
@@ -32,7 +32,7 @@ int __wrap_close(int fd)
 INSTEAD(int, fsync, (int fd), (fd))
 INSTEAD(int, fdatasync, (int fd), (fd))
 
-/* A folder for the test; the path of a file in it is the folder and `name`. */
+/* A folder for the test, and paths of files in it: the folder and a name. */
 static char folder[64], paths[8][128];
 
 static const char *in_folder(int i, const char *name)
@@ -74,7 +74,7 @@ TEST(a_file_is_synced_and_truncated)
         assert_string_equal(s.result[6].bytes, "0123");
         assert_memory_equal(s.result[9].bytes, "0123\0\0", 6);
         same(s.result[11].error, FILCH_ESTREAM);
-        ok(s.result[13].error); /* a directory */
+        ok(s.result[13].error); /* sync of a directory */
         assert_int_not_equal(s.result[14].error, FILCH_OK);
         same(s.result[15].error, FILCH_EINVAL);
         same(s.result[16].error, FILCH_EINVAL);
@@ -120,7 +120,7 @@ TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
         same(s.result[3].error, FILCH_ENOSPACE);
         same(s.result[4].error, FILCH_ENOSPACE);
         same(s.result[4].number, ENOSPC);
-        same(s.result[5].error, FILCH_ESTREAM); /* closed although it failed */
+        same(s.result[5].error, FILCH_ESTREAM); /* the stream is closed although the close failed */
     })
     same(open_descriptors(), before);
 }
@@ -136,12 +136,12 @@ TEST(a_rename_that_is_to_last_syncs_both_directories)
                           DO_RENAME(moved, moved, FILCH_RENAME_SYNC), DO_RENAME(moved, a, 0), DO_RMDIR(other));
         script_start(&w, &s);
         script_ends(&w, &s);
-        same(s.result[3].error, FILCH_EIO); /* the first of two was synced; */
-        ok(s.result[4].error);              /* it was renamed although the sync failed */
+        same(s.result[3].error, FILCH_EIO); /* the first directory was synced, the sync of the second fails */
+        ok(s.result[4].error);              /* the file was renamed although the sync failed */
         same(s.result[5].error, FILCH_EIO);
         ok(s.result[6].error);
         ok(s.result[7].error);
-        same(refused(fsync), 2); /* one if both are in one directory, none if not requested */
+        same(refused(fsync), 2); /* one sync if both names are in one directory, none if not requested */
         refuse_no_more(fsync);
     })
 }
@@ -209,7 +209,7 @@ TEST(names_are_changed_and_removed)
         same(s.result[11].error, FILCH_EDIRECTORY);
         same(s.result[12].error, FILCH_EDIRECTORY);
         ok(s.result[14].error);
-        assert_string_equal(s.result[15].bytes, "of a"); /* open, and without a name */
+        assert_string_equal(s.result[15].bytes, "of a"); /* the file is open, but has no name any more */
         same(s.result[16].error, FILCH_ENOFILE);
         ok(s.result[17].error);
         same(s.result[18].error, FILCH_EINVAL);
@@ -217,7 +217,7 @@ TEST(names_are_changed_and_removed)
     })
 }
 
-/* Writes the names in the folder to `text`, each after the digit of its kind. */
+/* Writes the names in the folder to `text`, each after a digit for its kind. */
 static void read_list(const filch_data *data, char *text, size_t room)
 {
     const char     *name;
@@ -307,11 +307,12 @@ TEST(what_is_no_list_and_no_info_is_refused)
     same(filch_as_file_info(&good, &none), FILCH_EINVAL);
 }
 
-/* ---- killed at any moment ---- */
+/* ---- the program is killed at any moment ---- */
 
 #define LONG_BYTES 40000
 
-/* Replaces the file again and again, each time with other bytes that are all alike, until it is killed. */
+/* Replaces the file again and again until the program is killed. Each version consists of one repeated byte, which
+ * differs from the version before. */
 static filch_err play_replaces(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static filch_stream stream;
@@ -350,7 +351,7 @@ static void check_whole(const char *path)
     close(fd);
 }
 
-static uint32_t kills = 12; /* can be raised by the first argument */
+static uint32_t kills = 12; /* number of kills; the first argument of the program can raise it */
 
 TEST(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed)
 {
@@ -370,12 +371,12 @@ TEST(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed)
             replace_until_killed();
             _exit(1);
         }
-        struct timespec span = { .tv_nsec = (long)(fli_prng_next(&prng) % 8000000) }; /* a random moment */
+        struct timespec span = { .tv_nsec = (long)(fli_prng_next(&prng) % 8000000) }; /* a random time until the kill */
         (void)nanosleep(&span, NULL);
         ok(kill(child, SIGKILL));
         int status;
         same(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status)); /* it had not ended by itself */
+        assert_true(WIFSIGNALED(status)); /* the program had not ended by itself */
         check_whole(paths[0]);
     }
 }

@@ -1,5 +1,6 @@
 /* io_oom_test.c - memory runs out at every allocation of I/O, one after the other. The caller gets an error or does not
- * notice; nothing leaks, no descriptor stays open, no process waits for ever; and with memory again everything works.
+ * notice; nothing leaks, no descriptor stays open, no process waits for ever. When there is memory again, everything
+ * works.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@
 static const char *const echoes[] = { "sh", "-c", "cat", NULL };
 static const int         numbers[] = { 10 };
 
-/* Runs everything once. Returns the number of allocations. The `nth` allocation fails, with `and_after` also all later
- * ones. */
+/* Runs all operations once and returns the number of allocations. Allocation number `nth` fails; with `and_after` all
+ * later ones fail too. */
 static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 {
     static test_alloc alloc;
@@ -95,14 +96,14 @@ static void sweep(bool and_after)
 {
     bool     refused;
     uint64_t count = run_all(0, false, &refused), every = 25 / world_scale(100, 1);
-    assert_true(count > 20); /* the test reaches the code it is about */
+    assert_true(count > 20); /* enough allocations: the I/O code did run */
     for (uint64_t nth = 1; nth <= count; nth += every > 0 ? every : 1) (void)run_all(nth, and_after, &refused);
 }
 
 /* ---- the first I/O of a scheduler ---- */
 
-/* Runs `first` in a scheduler that has not done any I/O; the n-th allocation fails. Returns true if there was an n-th.
- * Operations that fail must report it. */
+/* Runs `first` in a scheduler that has not done any I/O; allocation number `nth` fails. Operations that fail must
+ * report an error. Returns true if there were that many allocations. */
 static bool run_first(script first, int nth)
 {
     static test_alloc alloc;
@@ -122,13 +123,14 @@ static bool run_first(script first, int nth)
     script_start(&w, &first);
     test_alloc_fail(&alloc, (uint64_t)nth, false);
     UNTIL(&w, script_is_over(&first));
-    (void)world_tick(&w); /* the stream has arrived, or never will */
+    (void)world_tick(&w); /* by now the stream has arrived, or never will */
     bool was_refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; first.lines[i].what != END; i++) {
         filch_err err = first.result[i].error;
         bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
-        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* of no stream */
+        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* FILCH_ESTREAM: the stream was
+                                                                                      * never opened */
         if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
     }
     (void)!filch_cancel(w.sched, taker.actor.pid);
@@ -149,17 +151,17 @@ TEST(whatever_io_comes_first_may_find_no_memory)
         SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE((filch_pid){ 0, 0 })),
         SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)),
         SCRIPT(DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_CLOSE),
-        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* a result that does not fit into an event */
+        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* the result does not fit into an event */
         SCRIPT(DO_SIGNALS(numbers, 1)),
     };
     for (size_t i = 0; i < COUNT_OF(firsts); i++) {
         int nth = 1;
         while (run_first(firsts[i], nth)) nth++;
-        assert_true(nth > 3); /* the sweep reached the code it is about */
+        assert_true(nth > 3); /* enough allocations: the I/O code did run */
     }
 }
 
-/* No process monitors it, so it has no memory besides its control block before its first stream. */
+/* A process that no other process monitors. So it has no memory besides its control block before its first stream. */
 static filch_err play_plain(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;

@@ -1,5 +1,5 @@
-/* io_other_test.c - datagrams, names, files, programs and signals; I/O commands in a simulation; and their errors for
- * invalid arguments. */
+/* io_other_test.c - datagrams, names, files, programs and signals; I/O commands in a simulation; errors of I/O commands
+ * with invalid arguments. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ TEST(datagrams_arrive_whole_and_tell_who_sent_them)
         assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
         ok(server.result[2].error);
         assert_string_equal(server.result[3].bytes, "trun");
-        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of the datagram is lost, and the error reports it */
+        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of the datagram is lost; the error reports that */
         same(server.result[5].error, FILCH_EDEADLINE);
         assert_string_equal(server.sender, client.local);
     })
@@ -46,7 +46,7 @@ TEST(datagrams_arrive_whole_and_tell_who_sent_them)
 
 enum { KEPT = 50 };
 
-/* Receives KEPT datagrams and keeps them all, at `user`. */
+/* Receives KEPT datagrams and keeps all of them in the array at `user`. */
 static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_data *kept = me->user;
@@ -85,7 +85,7 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
         UNTIL(&w, keeper.stage == i + 3);
     }
     int64_t after = fli_load_rlx(&w.bytes);
-    assert_true(after - before < 65536 + KEPT * 1024); /* they were received into one common buffer */
+    assert_true(after - before < 65536 + KEPT * 1024); /* the datagrams were received into one common buffer */
     actor_ends(&w, &keeper, FILCH_OK);
     ok(keeper.note);
     for (int i = 0; i < KEPT; i++) {
@@ -162,7 +162,7 @@ TEST(files_are_written_read_and_sought)
         same(s.result[2].number, 49);
         same(s.result[3].number, 5);
         assert_string_equal(s.result[4].bytes, "one\n");
-        same(s.result[5].number, 9); /* the position of the reader, whatever was read ahead */
+        same(s.result[5].number, 9); /* the position of the reader, although more bytes were read ahead */
         assert_string_equal(s.result[6].bytes, "line two, which is longer than an event\n");
         same(s.result[7].error, FILCH_EEND);
         same(s.result[8].error, FILCH_EEND);
@@ -232,7 +232,7 @@ long __wrap_syscall(long number, ...)
     return __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
 }
 
-/* With every number of workers, on new and old systems. */
+/* Runs the body with every number of workers, with and without pidfds. */
 #define EACH_SYSTEM(...)                 \
     for (int old = 0; old <= 1; old++) { \
         fli_store_rlx(&old_system, old); \
@@ -247,8 +247,8 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const prints[] = { "sh", "-c", "head -c 10485760 /dev/zero", NULL },
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l", NULL };
 
-/* The next timeout fires before the operation that set it waits: as if its worker had been suspended in between, and
- * another worker had read the clock. */
+/* If set, the next timeout fires before the operation that set it waits. That happens if the worker is suspended at
+ * this point and another worker reads the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
 uint64_t __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
@@ -291,8 +291,9 @@ TEST(a_program_reads_writes_complains_and_ends)
         assert_string_equal(s.result[4].bytes, "err\n");
         same(s.result[5].error, FILCH_EEND);
         same(s.result[7].number, 7);
-        same(s.result[8].number, 7); /* may be repeated */
-        if (!is_under_valgrind()) same(s.result[9].error, FILCH_ENOFILE); /* under valgrind it starts, and fails then */
+        same(s.result[8].number, 7); /* asking for the exit a second time has the same result */
+        if (!is_under_valgrind()) same(s.result[9].error, FILCH_ENOFILE); /* under valgrind the program is started, and
+                                                                           * fails then */
         assert_string_equal(s.result[15].bytes, "through a pipe\n");
         same(s.result[16].error, FILCH_EEND);
         same(s.result[18].error, FILCH_OK);
@@ -308,7 +309,7 @@ TEST(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three)
     script_start(&w, &s);
     script_ends(&w, &s);
     assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
-    same(atoi(s.result[3].bytes), 4); /* and the descriptor that ls uses */
+    same(atoi(s.result[3].bytes), 4); /* three standard descriptors, and the one that ls uses */
     assert_string_equal(s.result[6].bytes, "out\nerr\n");
     world_end(&w);
 }
@@ -336,7 +337,7 @@ TEST(a_program_does_not_outlive_the_process_that_started_it)
         ok(kill((pid_t)pid, 0));
         ok(filch_cancel(w.sched, s.actor.pid));
         script_ends(&w, &s);
-        UNTIL(&w, kill((pid_t)pid, 0) != 0); /* ended, and waited for */
+        UNTIL(&w, kill((pid_t)pid, 0) != 0); /* the program has ended and was waited for */
         same(errno, ESRCH);
     });
 }

@@ -1,6 +1,6 @@
-/* io_poll_test.c - descriptors that Filch did not open: processes that wait until one is ready, several for one
- * descriptor, with deadlines and cancels; descriptors that are closed or reused meanwhile; and streams made from open
- * descriptors. */
+/* io_poll_test.c - descriptors that Filch did not open: processes wait until a descriptor is ready, several for one
+ * descriptor, with deadlines and cancels. Also descriptors that are closed or reused while a process waits, and streams
+ * made from open descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ static void close_both(const int ends[2])
     ok(close(ends[1]));
 }
 
-/* Writes until the buffer is full. */
+/* Writes to `fd` until its buffer is full. */
 static void fill(int fd)
 {
     char    bytes[4096] = { 0 };
@@ -55,7 +55,7 @@ static bool waits(script *s, uint32_t stage)
     return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
-/* ---- waiting ---- */
+/* ---- waiting for one descriptor ---- */
 
 TEST(a_process_is_told_when_a_descriptor_becomes_readable)
 {
@@ -70,7 +70,7 @@ TEST(a_process_is_told_when_a_descriptor_becomes_readable)
         script_ends(&w, &s);
         ok(s.result[0].error);
         same(s.result[0].number, FILCH_POLL_IN);
-        ok(s.result[1].error); /* no byte was read: it is still readable */
+        ok(s.result[1].error); /* the first poll read no byte, so the descriptor is still readable */
         same(s.result[1].number, FILCH_POLL_IN);
         close_both(ends);
     })
@@ -119,7 +119,7 @@ TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
         same(s.result[7].error, FILCH_EINVAL);
         same(s.result[8].error, FILCH_EINVAL);
         same(s.result[9].error, FILCH_EINVAL);
-        ok(s.result[10].error); /* nothing waits */
+        ok(s.result[10].error); /* a cancel succeeds although no poll is outstanding */
         same(s.result[10].number, 0);
         close_both(ends);
     })
@@ -157,14 +157,14 @@ TEST(a_poll_that_is_over_holds_no_descriptor)
         script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
                           DO_TIMEOUT(FILCH_FOREVER), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE);
         script_start(&w, &s);
-        UNTIL(&w, waits(&s, 2)); /* now the poller exists */
+        UNTIL(&w, waits(&s, 2)); /* the poller exists from here on */
         int before = open_descriptors();
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         UNTIL(&w, waits(&s, 4));
         same(open_descriptors(), before + 1);
         same(write(ends[1], "x", 1), 1);
         UNTIL(&w, waits(&s, 5));
-        same(open_descriptors(), before); /* although its process lives on */
+        same(open_descriptors(), before); /* the poll's descriptor was closed although its process lives on */
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         script_ends(&w, &s);
         close_both(ends);
@@ -207,7 +207,7 @@ TEST(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_fo
 
 enum { POLLS = 150 };
 
-/* Polls one descriptor POLLS times and another once, cancels the first, and counts the completions. */
+/* Polls one descriptor POLLS times and another one once, cancels the polls of the first, and counts the completions. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const int *ends = me->user;
@@ -252,7 +252,7 @@ TEST(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing)
     int before = open_descriptors();
     int ends[2];
     make_pipe(ends);
-    script stays; /* ends with the scheduler */
+    script stays; /* a process that ends with the scheduler */
     EACH_WORLD({
         script killed = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         stays = (script)SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
@@ -279,14 +279,14 @@ TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again)
         script s = SCRIPT(DO_POLL(number, FILCH_POLL_IN), DO_POLL(number, FILCH_POLL_IN));
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 0));
-        same(dup3(other[0], number, O_CLOEXEC), number); /* closed, and the number reused at once */
+        same(dup3(other[0], number, O_CLOEXEC), number); /* closes the descriptor and reuses its number at once */
         same(write(other[1], "x", 1), 1);
         for (int i = 0; i < 20; i++) world_turn(&w);
         same(script_stage(&s), 0);
         same(write(ends[1], "x", 1), 1);
         script_ends(&w, &s);
-        same(s.result[0].number, FILCH_POLL_IN); /* of the old descriptor; */
-        same(s.result[1].number, FILCH_POLL_IN); /* and this of the new one */
+        same(s.result[0].number, FILCH_POLL_IN); /* completion of the poll of the old descriptor */
+        same(s.result[1].number, FILCH_POLL_IN); /* completion of the poll of the new descriptor */
         close(number);
         close(ends[1]);
         close_both(other);
@@ -333,7 +333,7 @@ TEST(a_connected_socket_becomes_a_stream_and_is_closed_with_it)
         script s = SCRIPT(DO_ADOPT(ends[0], 0), DO_UNTIL("\n", 99), DO_WRITE("an answer"), DO_READ(0), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
-        assert_false(is_open(ends[0])); /* the stream owns it */
+        assert_false(is_open(ends[0])); /* the stream owns the file now: this descriptor is closed */
         assert_true(blocks(ends[1]));
         char bytes[16] = "";
         same(send(ends[1], "a question\n", 11, 0), 11);
@@ -359,7 +359,7 @@ TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
                           DO_WRITE("to ourselves"), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
-        assert_true(blocks(ends[0])); /* because the shell needs standard input unchanged */
+        assert_true(blocks(ends[0])); /* unchanged: if this were standard input, the shell would need it so */
         same(write(ends[1], "a line\n", 7), 7);
         script_ends(&w, &s);
         assert_string_equal(s.result[1].bytes, "a line\n");
@@ -403,12 +403,14 @@ TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so)
         same(s.result[1].bytes[0], 3);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         script_ends(&w, &s);
-        assert_true(is_open(counter) && !blocks(counter)); /* another stream may use it */
+        assert_true(is_open(counter) && !blocks(counter)); /* the descriptor stays non-blocking, because another stream
+                                                            * may use it */
         close(counter);
     })
 }
 
-/* If the flag were reset, the read or the accept would block its worker. */
+/* Closing a stream must not make the shared file blocking again: the read or accept of the other stream would block its
+ * worker. */
 TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking)
 {
     EACH_WORLD({
@@ -454,7 +456,7 @@ TEST(the_master_of_a_terminal_is_adopted_and_no_other)
     })
 }
 
-/* All bytes are there before the first read, and none come later. */
+/* All bytes have arrived before the first read, and none arrive later. */
 TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each)
 {
     EACH_WORLD({
@@ -468,7 +470,8 @@ TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each)
         same(write(master, "one\ntwo\n", 8), 8);
         same(send(ends[1], "one\n", 4, 0), 4);
         same(send(ends[1], "two\n", 4, 0), 4);
-        /* Lets all readiness reports be collected first: the second read gets none. */
+        /* The pause lets all readiness reports be collected before the first read, so the second read gets no
+         * report. */
         script s = SCRIPT(DO_ADOPT(terminal, 0), DO_PAUSE, DO_READ(0), DO_READ(0), DO_ADOPT(ends[0], 0), DO_PAUSE, DO_READ(0),
                           DO_READ(0));
         script_start(&w, &s);

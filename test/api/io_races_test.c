@@ -1,6 +1,6 @@
-/* io_races_test.c - races between threads that may complete an operation, forced: the second thread acts in the middle
- * of the system call of the first, by a hook or behind a gate. It may be a timeout, a cancel, the end of the process,
- * or a second worker that opens the poller. */
+/* io_races_test.c - races between two threads that complete one operation. The test forces each race: the second thread
+ * acts in the middle of a system call of the first, by a hook or behind a gate. The second thread runs a timeout, a
+ * cancel, the end of the process, or is a worker that opens the poller. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +22,7 @@ static fli_io *io_of(void)
     return &w.sched->io;
 }
 
-/* ---- the middle of a call ---- */
+/* ---- hooks in the middle of a system call ---- */
 
 static void (*in_recv)(void);
 static gate receiving, accepting, making;
@@ -46,7 +46,7 @@ INSTEAD_BEGIN(int, epoll_create1, (int flags))
     return fault_strikes(&fault_of_epoll_create1) ? -1 : __real_epoll_create1(flags);
 }
 
-/* Number of threads that have come to one lock. */
+/* Number of threads that have arrived at one lock. */
 static FLI_ATOMIC(fli_mutex *) watched_lock;
 static FLI_ATOMIC(uint32_t) came;
 void __real_fli_mutex_lock(fli_mutex *mutex);
@@ -57,7 +57,7 @@ void __wrap_fli_mutex_lock(fli_mutex *mutex)
     __real_fli_mutex_lock(mutex);
 }
 
-/* ---- timeouts. One thread: the timeout fires inside the call ---- */
+/* ---- timeouts on one thread: the timeout fires inside the call ---- */
 
 static script  *reader;
 static uint32_t alarms;
@@ -77,7 +77,7 @@ static filch_err ring_here(script *s, filch_out *out)
     return FILCH_OK;
 }
 
-/* Fires it between two calls, on the thread of a worker, as the timer wheel does. */
+/* Fires the timeout of the reader's stream between two calls, on the thread of a worker, as the timer wheel does. */
 static void ring_between(void)
 {
     script bell = SCRIPT(DO_CALL(ring_here));
@@ -85,7 +85,7 @@ static void ring_between(void)
     script_ends(&w, &bell);
 }
 
-/* Creates a connection; its next receive calls `hook` in its middle. */
+/* Creates a connection. The next receive of its server calls `hook` in the middle of the system call. */
 static int begin_reading(script *server, void (*hook)(void))
 {
     reader = server;
@@ -94,7 +94,7 @@ static int begin_reading(script *server, void (*hook)(void))
     script_start(&w, server);
     UNTIL(&w, is_ready(server));
     int fd = peer_connect(server);
-    UNTIL(&w, script_stage(server) == 4); /* paused */
+    UNTIL(&w, script_stage(server) == 4); /* the server has paused */
     in_recv = hook;
     ok(filch_send(w.sched, server->actor.pid, filch_none()));
     return fd;
@@ -108,7 +108,7 @@ static void end_reading(script *server, int fd)
     world_end(&w);
 }
 
-/* The timeout fires while a worker tries the operation: it sets a flag that this worker finds. */
+/* Fires the timeout while a worker tries the operation. The timeout sets a flag, which that worker finds. */
 static void ring_late(void)
 {
     uint64_t end_ns = fli_clock_ns() + FILCH_MILLISECONDS(2);
@@ -133,7 +133,7 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying)
     int    fd = begin_reading(&server, ring);
     for (int i = 0; i < 5; i++) (void)world_tick(&w);
     same(alarms, 1);
-    same(script_stage(&server), 5); /* it continues to wait */
+    same(script_stage(&server), 5); /* the read continues to wait */
     same(send(fd, "in time", 7, 0), 7);
     end_reading(&server, fd);
     assert_string_equal(server.result[5].bytes, "in time");
@@ -149,7 +149,7 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits)
         ring_between();
         (void)world_tick(&w);
         same(script_stage(&server), 5);
-        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* and has its own timeout, or none */
+        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* the read has a timeout of its own, or none */
         same(send(fd, "in time", 7, 0), 7);
         end_reading(&server, fd);
         assert_string_equal(server.result[5].bytes, "in time");
@@ -162,13 +162,13 @@ TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
     int    fd = begin_reading(&server, NULL);
     same(send(fd, "x", 1, 0), 1);
     UNTIL(&w, script_stage(&server) == 6);
-    ring_between(); /* no operation is outstanding */
+    ring_between(); /* at this time no operation is outstanding */
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     UNTIL(&w, script_stage(&server) == 8);
-    fli_io_alarm(io_of(), server.stream.id); /* it is closed */
+    fli_io_alarm(io_of(), server.stream.id); /* timeout of a stream that is closed */
     fli_poll_report  old = { .number = server.stream.id, .in = true, .out = true };
     fli_io_batch     batch = { .count = 1, .reports = { old } };
-    fli_io_deliver(io_of(), &batch); /* and a readiness report that comes too late has no effect either */
+    fli_io_deliver(io_of(), &batch); /* a readiness report that comes too late has no effect */
     (void)world_tick(&w);
     same(script_stage(&server), 8);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
@@ -177,8 +177,8 @@ TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
 
 /* ---- a second worker, while the first waits at a gate ---- */
 
-/* A worker that receives a report while it searches is expected to find the rest of the work, too, so no other worker
- * is unparked. But at a gate it does not search. So this process is always ready, and keeps the other worker awake. */
+/* Always ready, to keep the second worker awake. Otherwise no worker would be unparked: the worker with the report is
+ * expected to search for the rest of the work, but here it waits at the gate. */
 static filch_err play_goes_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -201,7 +201,7 @@ static void end_awake(void)
     world_end(&w);
 }
 
-/* Reads; on a message cancels the outstanding read. */
+/* Reads; a message makes the process cancel the outstanding read. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     script *s = me->user;
@@ -238,9 +238,9 @@ TEST(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait)
     UNTIL(&w, script_stage(&s) == 2 && world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
     gate_shut(&receiving);
     same(send(fd, "some", 4, 0), 4);
-    UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is in the call */
+    UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is inside the system call */
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
-    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the other worker has reported that there was an operation to
+    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the second worker has reported that there was an operation to
                                                   * cancel */
     same(s.result[1].number, 1);
     gate_open(&receiving);
@@ -297,7 +297,7 @@ TEST(two_workers_that_need_the_poller_at_once_make_one)
     same(open_descriptors(), before);
 }
 
-/* ---- the last generation ---- */
+/* ---- the last generation of a stream id ---- */
 
 TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
 {
@@ -308,7 +308,8 @@ TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
     uint32_t    slot = (uint32_t)first.stream.id;
     fli_stream *s = fli_slab_at(&io_of()->streams, slot);
     uint64_t    word = fli_load_rlx(&s->state) & UINT32_MAX;
-    fli_store_rlx(&s->state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT | word); /* 2^31 streams later */
+    fli_store_rlx(&s->state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT | word); /* as if the slot had been
+                                                                                             * used for 2^31 streams */
     ok(filch_send(w.sched, first.actor.pid, filch_none()));
     script_ends(&w, &first);
     for (int i = 0; i < 3; i++) {

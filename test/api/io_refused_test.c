@@ -1,4 +1,4 @@
-/* io_refused_test.c - I/O over a system that fails or is slow: no descriptors, no threads, no room in the poller; a
+/* io_refused_test.c - I/O on a system that fails or is slow: no descriptors, no threads, no space in the poller; a
  * process that ends while a thread of the pool opens something for it; child programs that other code has waited for;
  * results that come too late because of a stop. The linker puts the functions below in place of the system's. */
 #include <arpa/inet.h>
@@ -34,19 +34,19 @@ INSTEAD(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))
 INSTEAD_CODE(pthread_create, (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
              (thread, attr, run, arg))
 
-/* Only EPOLL_CTL_ADD can fail. */
+/* Replacement of epoll_ctl: only EPOLL_CTL_ADD can fail. */
 INSTEAD_BEGIN(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event))
 {
     return what == EPOLL_CTL_ADD && fault_strikes(&fault_of_epoll_ctl) ? -1 : __real_epoll_ctl(epoll, what, fd, event);
 }
 
-/* The wake descriptor of the poller is read too, by 8 bytes: that always succeeds. */
+/* Replacement of read: reads of 8 bytes always succeed, because the poller reads its wake descriptor so. */
 INSTEAD_BEGIN(ssize_t, read, (int fd, void *bytes, size_t room))
 {
     return room > 8 && fault_strikes(&fault_of_read) ? -1 : __real_read(fd, bytes, room);
 }
 
-/* Calls that return only when the test opens the gate. */
+/* Gates that block opens and spawns until the test opens the gate. */
 static gate opening, spawning;
 
 INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
@@ -66,7 +66,7 @@ INSTEAD_BEGIN(int, posix_spawnp, (pid_t * pid, const char *file, const posix_spa
     return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
 }
 
-/* Number of checks without waiting that report a program as not yet ended. */
+/* Number of waitid calls with WNOHANG that will report a program as not yet ended. */
 static FLI_ATOMIC(int) still_dying;
 int __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
 int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
@@ -105,12 +105,12 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
     (void)world_tick(&w);
     uint64_t rest_ns = FILCH_MILLISECONDS(10);
-    int      wrong = refused(accept4) != 1; /* reported at once, the first time */
+    int      wrong = refused(accept4) != 1; /* the first failure is reported at once */
     for (int i = 1; i < TIMES; i++) {
         (void)fli_add_rlx(&still_ns, rest_ns - 1);
         (void)world_tick(&w);
-        wrong += refused(accept4) != i; /* it pauses for this long */
-        (void)fli_add_rlx(&still_ns, 1000001); /* a timer is never early, and less than a millisecond late */
+        wrong += refused(accept4) != i; /* the listener does not try again before its pause is over */
+        (void)fli_add_rlx(&still_ns, 1000001); /* timers never fire early, and fire less than a millisecond late */
         (void)world_tick(&w);
         wrong += refused(accept4) != i + 1;
         rest_ns = rest_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : rest_ns * 2;
@@ -120,7 +120,7 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     fli_store_rlx(&still_ns, __real_fli_clock_ns() + FILCH_SECONDS(60));
     (void)world_tick(&w);
     fli_store_rlx(&still_ns, 0);
-    script_ends(&w, &server); /* and then the connection is accepted */
+    script_ends(&w, &server); /* the connection is accepted at last */
     for (int i = 0; i < TIMES; i++) {
         same(server.result[2 + i].error, FILCH_EFILES);
         same(server.result[2 + i].number, EMFILE);
@@ -158,7 +158,7 @@ TEST(a_listener_that_rests_is_still_timed_out_in_time)
 
 static FLI_ATOMIC(uint32_t) accepting; /* number of accepts that the actor below has yielded */
 
-/* Listens, accepts for ever, and takes a while to end when it is cancelled. */
+/* Listens and accepts for ever. Takes a while to end after a cancel. */
 static filch_err play_accepts_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { TO_LISTEN, TO_ACCEPT, TO_SLEEP };
@@ -189,11 +189,11 @@ TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy)
         UNTIL(&w, fli_load_acq(&accepting) == 1);
         refuse(accept4, 1, EMFILE);
         int fd = peer_connect(&server);
-        UNTIL(&w, fli_load_acq(&accepting) == 2); /* and rests */
+        UNTIL(&w, fli_load_acq(&accepting) == 2); /* the first accept has failed: the listener pauses */
         uint64_t before = fli_load_rlx(&clock_reads);
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
-        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read it tens of thousands
-                                                                  * of times */
+        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read the clock tens of
+                                                                  * thousands of times */
         ok(server.actor.note);
         close(fd);
         world_begin(&w, FILCH_NO_WORKERS);
@@ -269,7 +269,7 @@ TEST(signals_without_descriptors_are_refused)
         same(s.result[0].error, FILCH_EFILES);
         same(s.result[0].number, EMFILE);
         ok(s.result[1].error);
-        assert_true(open_descriptors() <= before + 2); /* the poller itself */
+        assert_true(open_descriptors() <= before + 2); /* two descriptors belong to the poller */
         script t = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
         refuse(epoll_ctl, 1, ENOSPC);
         script_start(&w, &t);
@@ -279,7 +279,7 @@ TEST(signals_without_descriptors_are_refused)
     })
 }
 
-/* Commands that filch_yield_signals() would refuse, made by hand: no numbers, and too many. */
+/* Makes commands that filch_yield_signals() would refuse: without signal numbers, and with too many. */
 static filch_err play_odd_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     struct {
@@ -322,7 +322,7 @@ TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
                           DO_UNTIL("\n", 9));
         script_start(&w, &s);
         UNTIL(&w, script_stage(&s) == 3);
-        refuse(read, 1, EAGAIN); /* as some special files do */
+        refuse(read, 1, EAGAIN); /* some special files return EAGAIN */
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         UNTIL(&w, script_stage(&s) == 6);
         refuse(lseek, 1, EIO);
@@ -332,7 +332,8 @@ TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
         assert_string_equal(s.result[5].bytes, "one\n");
         same(s.result[7].error, FILCH_EIO);
         same(s.result[7].number, EIO);
-        assert_string_equal(s.result[8].bytes, "two\n"); /* nothing was written, nothing was lost */
+        assert_string_equal(s.result[8].bytes, "two\n"); /* the failed write wrote nothing, and the failed read lost
+                                                          * nothing */
     })
     ok(unlink(path));
 }
@@ -373,7 +374,7 @@ TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         gate_open(&opening);
-        world_end(&w); /* waits for the thread that opens */
+        world_end(&w); /* waits for the pool's thread that opens the file */
         if (fails) same(refused(open), 1);
     }
     same(open_descriptors(), before);
@@ -433,19 +434,19 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening)); /* the only thread of the pool is busy */
-        refuse(pthread_create, 1000000, EAGAIN); /* and no other can be started */
+        refuse(pthread_create, 1000000, EAGAIN); /* no other thread can be started */
         script_start(&w, &s);
-        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job is queued */
+        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job of the process is queued */
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         refuse(posix_spawnp, 1, EUSERS);
         gate_open(&opening);
         script_ends(&w, &first);
-        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* behind it */
+        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* a job behind the job of the ended process */
         script_start(&w, &after);
         script_ends(&w, &after);
         refuse_no_more(pthread_create);
-        same(refused(posix_spawnp), 0); /* it was not called */
+        same(refused(posix_spawnp), 0); /* posix_spawnp was not called */
         refuse_no_more(posix_spawnp);
         world_end(&w);
     }
@@ -457,12 +458,12 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
 {
     int before = open_descriptors();
     EACH_WORLD({
-        script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* so that the poller exists */
+        script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* creates the poller */
         script_start(&w, &first);
         script_ends(&w, &first);
         int nth = 0;
-        for (bool struck = true; struck; nth++) { /* the program itself, if the system has pidfds, and its three
-                                                   * pipes */
+        for (bool struck = true; struck; nth++) { /* registrations with the poller: the program itself, if the system
+                                                   * has pidfds, and its three pipes */
             script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
             int    without = open_descriptors();
             refuse_after(epoll_ctl, nth, 1, ENOSPC);
@@ -470,7 +471,8 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
             UNTIL(&w, script_stage(&s) == 1);
             struck = refused(epoll_ctl) > 0;
             refuse_no_more(epoll_ctl);
-            if (struck) UNTIL(&w, open_descriptors() <= without); /* while its process lives on */
+            if (struck) UNTIL(&w, open_descriptors() <= without); /* the pipes are closed although the process lives
+                                                                   * on */
             ok(filch_send(w.sched, s.actor.pid, filch_none()));
             script_ends(&w, &s);
             same(s.result[0].error, struck ? FILCH_ESYS : FILCH_OK);
@@ -481,11 +483,11 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
     same(open_descriptors(), before);
 }
 
-/* ---- the end of programs ---- */
+/* ---- programs that end ---- */
 
 static filch_err kill_unborn(script *s, filch_out *out)
 {
-    /* The next stream id of this slot, which is easy to guess. */
+    /* An id that is easy to guess: the next stream id of this slot. */
     return filch_yield_kill(out, TAG_EXTRA, (filch_stream){ s->stream.id + (UINT64_C(1) << 32) }, SIGTERM);
 }
 
@@ -535,7 +537,7 @@ TEST(a_program_that_the_host_has_buried_is_not_waited_for)
         same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         script_ends(&w, &s);
-        bool known = s.result[2].error == FILCH_OK; /* Linux 6.15 */
+        bool known = s.result[2].error == FILCH_OK; /* true from Linux 6.15 on */
         if (!known) same(s.result[2].error, FILCH_ESYS);
         same(s.result[2].number, known ? -SIGKILL : ECHILD);
         same(s.result[3].error, FILCH_ESYS);
@@ -543,7 +545,8 @@ TEST(a_program_that_the_host_has_buried_is_not_waited_for)
     })
 }
 
-/* A program that takes long to end is waited for: by the pool, or here if there is no memory for a job. */
+/* A program that takes long to end is waited for by the pool, or by the calling thread if there is no memory for a
+ * job. */
 TEST(a_program_that_dies_slowly_is_buried_all_the_same)
 {
     EACH_WORLD({
@@ -563,10 +566,10 @@ TEST(a_program_that_dies_slowly_is_buried_all_the_same)
     })
 }
 
-/* ---- a stop ---- */
+/* ---- a stop with calls outstanding ---- */
 
-/* The outstanding calls wait at the gate; on the cancel the process yields more of each kind before it ends, and opens
- * the gate. */
+/* Calls of each kind wait at the gate. On the cancel the process yields one more of each kind, opens the gate, and
+ * ends. */
 static filch_err play_wants_more(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->steps == 1 || has_cancel(events, count)) {
@@ -595,7 +598,7 @@ TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening));
-        refuse(pthread_create, 1000000, EAGAIN); /* the only thread is at the gate */
+        refuse(pthread_create, 1000000, EAGAIN); /* no new thread: the pool's only thread waits at the gate */
         actor_start(&w, &me, play_wants_more);
         UNTIL(&w, world_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, first.actor.pid));

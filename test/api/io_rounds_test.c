@@ -1,5 +1,6 @@
-/* io_rounds_test.c - the order in which connections are served under overload: as they were reported; a connection that
- * asks again comes after those that asked before; and other ready processes neither starve them nor are starved. */
+/* io_rounds_test.c - the order in which connections are served under overload: in the order of their reports. A
+ * connection that asks again comes after those that asked before. Other ready processes neither starve the connections
+ * nor are starved by them. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -28,14 +29,14 @@ static void ask(talker *t)
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
 
-/* Makes a step long enough for its own connection to be reported again after it. */
+/* Lasts long enough for the connection of this step to be reported again afterwards. */
 static void work(void)
 {
     uint64_t end_ns = fli_clock_ns() + 100000;
     while (fli_clock_ns() < end_ns) {}
 }
 
-/* Answers, works, and makes its client ask again at once. */
+/* Answers, works, and makes its client send the next request at once. */
 static filch_err play_talk(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     talker *t = me->user;
@@ -54,7 +55,7 @@ static filch_err play_talk(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* Creates one connection; its process plays `play` and gets the process's end of it. */
+/* Creates one connection. Its process runs `play` and owns one end of the connection. */
 static void connect_one(int index, play_fn play)
 {
     talker *t = &talkers[index];
@@ -73,7 +74,7 @@ static void connect_all(void)
 {
     order_count = 0;
     for (int i = 0; i < MANY; i++) connect_one(i, play_talk);
-    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* their first reports have been collected */
+    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* collects the first report of each connection */
 }
 
 static void close_all(void)
@@ -85,8 +86,8 @@ static void close_all(void)
     }
 }
 
-/* Waits, `steps` turns at a time: the clock is read before each tick. With processes that are always ready a tick must
- * have a limit; a poll interval takes 5 ms. */
+/* Waits for a condition, in ticks of `steps` turns. Each tick reads the clock first. A tick needs a limit because some
+ * processes are always ready; a poll interval takes 5 ms. */
 #define TURNS_UNTIL(steps, condition)                                  \
     for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
         if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
@@ -100,8 +101,8 @@ TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_
     connect_all();
     for (int i = 0; i < MANY; i++) ask(&talkers[i]);
     TURNS_UNTIL(1, order_count == MANY * REQUESTS);
-    /* Every eighth turn goes to the oldest process, so a few are served out of order, but none a round early or
-     * late. */
+    /* Every eighth turn runs the oldest process, so a few connections are served out of order, but none a round early
+     * or late. */
     for (int round = 0; round < REQUESTS; round++) {
         int seen[MANY] = { 0 }, out_of_turn = 0;
         for (int i = 0; i < MANY; i++) {
@@ -135,7 +136,8 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
         else if (t->served++ == 0) {
-            /* In the middle of a poll interval there are many more: the deque does not shrink to its earlier length. */
+            /* In the middle of a poll interval many more processes are spawned: the deque must not have to shrink to
+             * its earlier length before connections are served. */
             for (int k = 0; k < 100; k++) me->note |= filch_spawn(sched, &burner, NULL, NULL);
         }
         if (t->served == 2) return filch_done(out, filch_none());
@@ -160,7 +162,7 @@ TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at
         same(t->actor.exit_error, FILCH_OK);
         close(t->fd);
         world_end(&w);
-        assert_true(burners > 100); /* and they have run */
+        assert_true(burners > 100); /* the spawned processes have run, too */
     }
 }
 

@@ -1,5 +1,5 @@
-/* io_script.h - a process that runs a script of I/O operations, for tests: one after the other, with their results. A
- * script is part of the test; its process ends after the last line, or when it is cancelled. */
+/* io_script.h - for tests: a process that runs a script of I/O operations one after the other and stores their results.
+ * The script object belongs to the test. The process ends after the last line, or when it is cancelled. */
 #ifndef FILCH_TEST_IO_SCRIPT_H
 #define FILCH_TEST_IO_SCRIPT_H
 
@@ -85,8 +85,8 @@ typedef struct line {
 #define DO_MKDIR(path) { .what = MKDIR, .text = (path) }
 #define DO_RMDIR(path) { .what = RMDIR, .text = (path) }
 #define DO_LIST(path) { .what = LIST, .text = (path) }
-#define DO_PAUSE { .what = PAUSE } /* until a message comes */
-#define DO_CALL(function) { .what = CALL, .call = (function) } /* its return value is the result */
+#define DO_PAUSE { .what = PAUSE } /* waits until a message comes */
+#define DO_CALL(function) { .what = CALL, .call = (function) } /* calls `function`; its return value is the result */
 #define DO_USE_INPUT { .what = USE_INPUT }
 #define DO_USE_OUTPUT { .what = USE_OUTPUT }
 #define DO_USE_ERRORS { .what = USE_ERRORS }
@@ -104,15 +104,15 @@ typedef struct script {
     actor         actor;
     line          lines[LINES_MAX + 1];
     result        result[LINES_MAX];
-    result        extra[LINES_MAX]; /* of the second yield of a line */
+    result        extra[LINES_MAX]; /* result of the second yield of a line */
     FLI_ATOMIC(uint32_t) extra_seen;
-    FLI_ATOMIC(uint32_t) stage; /* the line that it waits for */
-    FLI_ATOMIC(bool) is_ready;  /* `local` is known */
+    FLI_ATOMIC(uint32_t) stage; /* the line that the process waits for */
+    FLI_ATOMIC(bool) is_ready;  /* `local` holds the address */
     filch_stream  stream, listener;
     filch_program program;
     uint64_t      timeout_ns;
     char          local[128], sender[128];
-    filch_data    last; /* what was read last, kept */
+    filch_data    last; /* the payload of the last read, kept */
     filch_data    kept[4];
     size_t        kept_count;
 } script;
@@ -131,7 +131,7 @@ static inline void note(result *r, const filch_event *event)
 
 enum { TAG_EXTRA = 1000 };
 
-/* Begins a line. Sets *over if it needs no waiting. */
+/* Begins a line. Sets *over if the line is complete without waiting. */
 static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_out *out, bool *over)
 {
     filch_socket_options opt = FILCH_SOCKET_OPTIONS_INIT;
@@ -177,7 +177,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
         if (l->number == FILCH_CMD_READ) return filch_yield_read(out, TAG_EXTRA + at, s->stream, 0, s->timeout_ns);
         return filch_yield_io_cancel(out, TAG_EXTRA + at, s->stream);
     case PAUSE:
-    case TAKE: return FILCH_OK; /* waits for the message */
+    case TAKE: return FILCH_OK; /* the stream arrives with a message */
     case ADDRESS:
         s->result[at].error = filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
         fli_store_rel(&s->is_ready, true);
@@ -198,7 +198,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     return FILCH_OK;
 }
 
-/* Stores what the next lines need of a finished line. */
+/* Stores the results of a finished line that later lines need. */
 static inline void end_line(script *s, uint32_t at, const filch_event *event, filch_out *out)
 {
     verb what = s->lines[at].what;
@@ -277,7 +277,7 @@ static inline bool script_is_over(script *s)
     return is_over(&s->actor);
 }
 
-/* Waits until the process has ended, by itself or cancelled. */
+/* Waits until the process has ended, by itself or because it was cancelled. */
 static inline void script_ends(world *w, script *s)
 {
     UNTIL(w, is_over(&s->actor));
@@ -287,7 +287,7 @@ static inline void script_ends(world *w, script *s)
 
 /* ---- a peer without Filch ---- */
 
-/* Listens, publishes its address, accepts once; the rest of the script uses that connection. */
+/* Lines that listen, publish the address and accept once. The following lines use that connection. */
 #define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
 
 static inline uint16_t port_of(const script *s)

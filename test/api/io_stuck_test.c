@@ -20,7 +20,7 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 /* ---- a gate that blocking calls wait at ---- */
 
 static FLI_ATOMIC(bool) closed;
-static FLI_ATOMIC(uint32_t) waiting; /* calls that wait at the gate */
+static FLI_ATOMIC(uint32_t) waiting; /* number of calls that wait at the gate */
 
 static void wait_at_gate(void)
 {
@@ -60,7 +60,7 @@ typedef struct asker {
     filch_stream stream;
     result      result;
     FLI_ATOMIC(bool) answered, reading;
-    FLI_ATOMIC(int64_t) cancelled; /* number of operations that filch_yield_io_cancel reported */
+    FLI_ATOMIC(int64_t) cancelled; /* number of operations that filch_yield_io_cancel has reported as cancelled */
 } asker;
 
 static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -129,7 +129,7 @@ static void make_fifo(void)
     ok(mkfifo(fifo, 0600));
 }
 
-/* Opens the writing end, so that all opens of the reading end return, also later ones. */
+/* Opens the writing end, so that all opens of the reading end return, later ones too. */
 static int open_fifo(void)
 {
     int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -206,7 +206,7 @@ TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
         start(&a);
         UNTIL(&w, is_answered(&a));
         same(a.result.error, FILCH_EDEADLINE);
-        int fd = open_fifo(); /* now it returns, with a descriptor */
+        int fd = open_fifo(); /* now the hanging open returns, with a descriptor */
         UNTIL(&w, w.sched != NULL && open_descriptors() <= before + 1);
         finish(&a);
         close(fd);
@@ -224,7 +224,7 @@ TEST(a_deadline_that_does_not_pass_changes_nothing)
         same(a.result.error, FILCH_OK);
         same(b.result.error, FILCH_OK);
         assert_string_equal(b.result.bytes, "127.0.0.1:80");
-        same(world_stats(&w).timers, 0); /* the timer is removed before its time */
+        same(world_stats(&w).timers, 0); /* the timer was removed before it fired */
         finish(&a);
         finish(&b);
     })
@@ -260,15 +260,16 @@ TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
         UNTIL(&w, is_answered(&first));
         finish(&first);
         UNTIL(&w, !has_children());
-        int before = open_descriptors(); /* with those of the poller */
+        int before = open_descriptors(); /* includes the descriptors of the poller */
         gate(true);
         start(&a);
         UNTIL(&w, is_answered(&a));
         same(a.result.error, FILCH_EDEADLINE);
         gate(false);
         UNTIL(&w, fli_load_acq(&waiting) == 0);
-        UNTIL(&w, !has_children() && open_descriptors() <= before); /* although the process lives: it has no id for
-                                                                     * the pipes */
+        UNTIL(&w, !has_children() && open_descriptors() <= before); /* the program is killed and its pipes are closed,
+                                                                     * although the process lives: it has no id for the
+                                                                     * pipes */
         finish(&a);
     })
 }
@@ -363,7 +364,7 @@ TEST(a_process_that_ends_leaves_its_deadline_and_its_call_behind)
     ok(unlink(fifo));
 }
 
-/* Opens the FIFO, which has a writer, reads it with a timeout, and again until it is not busy. */
+/* Opens the FIFO, which has a writer, and reads it with a timeout. Then reads again until the stream is not busy. */
 static filch_err play_read(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     asker *a = me->user;
@@ -395,7 +396,7 @@ static void start_reading(asker *a)
     actor_start(&w, &a->actor, play_read);
 }
 
-/* Reads the bytes that were sent, once the hanging call has returned. */
+/* Reads the bytes that were sent, after the hanging call has returned. */
 static void read_again(asker *a, filch_err first)
 {
     int fd = open_fifo();
@@ -408,8 +409,8 @@ static void read_again(asker *a, filch_err first)
         fli_store_rel(&a->answered, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_answered(a)) {
-            (void)!write(fd, "x", 1); /* the call returns with it, too late; one of the bytes is read by the next
-                                       * call */
+            (void)!write(fd, "x", 1); /* the hanging call returns with this byte, too late; the next call reads one of
+                                       * the bytes */
             world_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);
@@ -446,7 +447,7 @@ TEST(a_file_read_that_hangs_can_be_cancelled)
     ok(unlink(fifo));
 }
 
-/* ---- functions of the program ---- */
+/* ---- functions of the program on the pool ---- */
 
 static FLI_ATOMIC(uint32_t) freed;
 

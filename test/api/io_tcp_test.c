@@ -32,7 +32,7 @@ static int peer_listen(uint16_t *port, int backlog)
     return fd;
 }
 
-/* Closes so that the other side gets a reset. */
+/* Closes the connection so that the other side gets a reset. */
 static void peer_reset(int fd)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -73,7 +73,8 @@ TEST(what_is_written_is_read_and_the_end_is_told)
         script_ends(&w, &server);
         assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
         same(client.result[1].number, 37);
-        same(server.result[5].error, FILCH_EEND); /* the client has closed its half, the other half is open */
+        same(server.result[5].error, FILCH_EEND); /* the client has closed its half of the connection; the other half is
+                                                   * open */
         same(client.result[4].error, FILCH_EEND);
     })
 }
@@ -104,13 +105,13 @@ TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
         UNTIL(&w, is_ready(&server));
         int fd = peer_connect(&server);
         same(send(fd, "a", 1, 0), 1);
-        UNTIL(&w, script_stage(&server) == 4); /* waits for more */
+        UNTIL(&w, script_stage(&server) == 4); /* the server waits for more bytes */
         peer_reset(fd);
         script_ends(&w, &server);
         same(server.result[4].error, FILCH_ERESET);
         same(server.result[4].number, ECONNRESET);
         same(server.result[6].error, FILCH_ERESET);
-        same(server.result[6].number, EPIPE); /* and the program was not killed by SIGPIPE */
+        same(server.result[6].number, EPIPE); /* error EPIPE; SIGPIPE did not kill the program */
     })
 }
 
@@ -148,7 +149,7 @@ TEST(nobody_listening_is_refused_and_a_taken_port_is_in_use)
         same(second.result[0].error, FILCH_EINUSE);
         same(second.result[0].number, EADDRINUSE);
         ok(filch_cancel(w.sched, server.actor.pid));
-        script_ends(&w, &server); /* and its port is free again */
+        script_ends(&w, &server); /* when its process has ended, the port of the server is free again */
         script late = SCRIPT(DO_CONNECT(server.local));
         script_start(&w, &late);
         script_ends(&w, &late);
@@ -213,7 +214,7 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
         same(server.result[3].error, FILCH_EDEADLINE);
         same(server.result[5].error, FILCH_OK);
         for (int i = 7; i <= 10; i++) same(server.result[i].error, FILCH_EDEADLINE);
-        same(server.result[12].error, FILCH_EDEADLINE); /* at once */
+        same(server.result[12].error, FILCH_EDEADLINE); /* a timeout of 0 is over at once */
         close(fd);
     })
     free(lots);
@@ -241,7 +242,7 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
 {
     uint16_t port;
     int      listener = peer_listen(&port, 0), full[8], count = 0;
-    /* A full queue: the system drops new connections, like a host that does not answer. */
+    /* Fills the queue of the listener. The system then drops new connections, as if the host did not answer. */
     for (; count < 8; count++) {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -257,7 +258,7 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
         UNTIL(&w, script_stage(&client) == 1);
         same(client.result[0].error, FILCH_EDEADLINE);
         script_ends(&w, &client);
-        assert_true(open_descriptors() <= before + 2); /* the poller itself, once */
+        assert_true(open_descriptors() <= before + 2); /* two descriptors belong to the poller */
     })
     while (count-- > 0) close(full[count]);
     close(listener);
@@ -290,7 +291,7 @@ TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
         assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
         same(server.result[8].error, FILCH_ETOOBIG);
         assert_string_equal(server.result[9].bytes, "9too long");
-        same(server.result[10].error, FILCH_EEND); /* with the bytes that came before the end */
+        same(server.result[10].error, FILCH_EEND); /* the result has the bytes that came before the end */
         assert_string_equal(server.result[10].bytes, "rest");
     })
 }
@@ -304,12 +305,12 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
         int fd = peer_connect(&server);
         same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
         UNTIL(&w, script_stage(&server) == 4);
-        same(send(fd, "later", 5, 0), 5); /* reported now, while no read is outstanding */
+        same(send(fd, "later", 5, 0), 5); /* reported to the poller now, while no read is outstanding */
         for (int i = 0; i < 20; i++) world_turn(&w);
         UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
         ok(filch_send(w.sched, server.actor.pid, filch_none()));
         for (int i = 0; i < 20; i++) world_turn(&w);
-        if (w.ticks) assert_true(script_is_over(&server)); /* all bytes were there */
+        if (w.ticks) assert_true(script_is_over(&server)); /* no further report was needed: all bytes were there */
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "abcdefghij");
         assert_string_equal(server.result[6].bytes, "XYZ");
@@ -407,7 +408,7 @@ TEST(a_stream_that_is_given_belongs_to_the_other_alone)
         char got[8] = "";
         same(recv(fd, got, 5, MSG_WAITALL), 5);
         assert_string_equal(got, "taken");
-        same(recv(fd, got, 1, 0), 0); /* closed with its owner */
+        same(recv(fd, got, 1, 0), 0); /* the stream was closed with its owner */
         close(fd);
     })
 }
@@ -447,7 +448,7 @@ TEST(what_cannot_be_given_stays)
     })
 }
 
-/* ---- processes that end in the middle ---- */
+/* ---- processes that end during an operation ---- */
 
 TEST(what_waits_is_cancelled_by_cancel_and_by_close)
 {
@@ -519,11 +520,11 @@ TEST(stop_ends_what_waits_for_the_world)
     }
 }
 
-/* ---- no descriptors left, in a child process ---- */
+/* ---- no descriptors left; runs in a child process of the test ---- */
 
 static filch_stream last_client;
 
-/* Connects to itself and waits for bytes; on a cancel sends some first. */
+/* Connects to itself and waits for bytes. On a cancel sends the bytes first. */
 static filch_err play_last_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENING = 1, ACCEPTED, CONNECTED, SENT, BYTES };
@@ -557,7 +558,7 @@ TEST(stop_without_workers_still_hears_of_streams)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_last_bytes);
     UNTIL(&w, a.stage == 2);
-    world_end(&w); /* no process is killed: the bytes have arrived */
+    world_end(&w); /* stop kills no process, because the bytes have arrived */
     ok(a.note);
     same(a.exit_error, FILCH_OK);
 }
@@ -583,13 +584,13 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         uint64_t began = fli_clock_ns();
         if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
-        UNTIL(&w, script_stage(&server) == 8); /* reported twice, with a pause between */
+        UNTIL(&w, script_stage(&server) == 8); /* the failure was reported twice, with a pause between */
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
         if (server.result[4].number != EMFILE) _exit(13);
         if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
         if (world_stats(&w).steps > 100) _exit(15);
         while (count > 0) close(hoard[--count]);
-        UNTIL(&w, script_is_over(&server)); /* and then the connection is accepted */
+        UNTIL(&w, script_is_over(&server)); /* the connection is accepted at last */
         if (server.result[8].error != FILCH_OK) _exit(16);
         _exit(0);
     }
@@ -645,7 +646,7 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     int fd = peer_connect(&server);
     assert_true(is_readable(wake));
     (void)world_tick(&w);
-    (void)world_tick(&w); /* a new stream is writable, which is reported too */
+    (void)world_tick(&w); /* a new stream is writable: that is reported too */
     assert_false(is_readable(wake));
     same(send(fd, "hello", 5, 0), 5);
     assert_true(is_readable(wake));
@@ -653,8 +654,9 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     same(script_stage(&server), 5);
     assert_string_equal(server.result[3].bytes, "hello");
     assert_false(is_readable(wake));
-    uint64_t ns = filch_next_timeout(w.sched); /* the timeout of the outstanding read */
-    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* and a tick of the wheel */
+    uint64_t ns = filch_next_timeout(w.sched); /* timeout of the outstanding read */
+    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* the timeout, plus a tick of the
+                                                                               * wheel */
     close(fd);
     assert_true(is_readable(wake));
     script_ends(&w, &server);
@@ -684,7 +686,7 @@ TEST(waiting_for_a_connection_uses_no_processor)
         silent = after.asleep == 2 && after.sleeps == before.sleeps && now.ru_nvcsw - then.ru_nvcsw <= 1;
     }
     assert_true(silent);
-    int fd = peer_connect(&server); /* and it wakes at once */
+    int fd = peer_connect(&server); /* the connection wakes the idle scheduler at once */
     same(send(fd, "hi", 2, 0), 2);
     script_ends(&w, &server);
     close(fd);
@@ -722,6 +724,7 @@ int main(void)
         cmocka_unit_test(stop_without_workers_still_hears_of_streams),
         cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
     };
-    /* The last test lowers the limit of descriptors, of which valgrind needs some itself: there it is left out. */
+    /* The last test lowers the limit of descriptors. Valgrind needs descriptors itself, so the test is left out
+     * there. */
     return _cmocka_run_group_tests("io_tcp", tests, COUNT_OF(tests) - (is_under_valgrind() ? 1 : 0), NULL, NULL);
 }

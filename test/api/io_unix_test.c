@@ -1,4 +1,5 @@
-/* io_unix_test.c - unix sockets with peers that pass descriptors: a read ends after each of them, and all are closed. */
+/* io_unix_test.c - unix sockets with peers that pass descriptors: a read ends after each passed descriptor, and all of
+ * them are closed. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static bool waits(script *s, uint32_t stage)
     return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
-/* Returns a socket bound to, or connected with, "unix:@NAME". */
+/* Returns a socket that is bound to, or connected with, "unix:@NAME". */
 static int open_unix(const char *text, int (*attach)(int, const struct sockaddr *, socklen_t))
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -30,7 +31,7 @@ static int open_unix(const char *text, int (*attach)(int, const struct sockaddr 
     return fd;
 }
 
-/* Sends `words` and with them the only writing end of a pipe. Returns the reading end. */
+/* Sends `words` together with the only writing end of a pipe. Returns the reading end. */
 static int send_with_pipe(int fd, const char *words)
 {
     union {
@@ -53,7 +54,7 @@ static void send_plain(int fd, const char *words)
     same(send(fd, words, strlen(words), MSG_NOSIGNAL), strlen(words));
 }
 
-/* Fails if the writing end still exists: then the descriptor has leaked. */
+/* Fails if the writing end of the pipe still exists: the passed descriptor would have leaked. */
 static void is_gone(int reading)
 {
     struct pollfd look = { .fd = reading, .events = POLLIN };
@@ -62,7 +63,7 @@ static void is_gone(int reading)
     ok(close(reading));
 }
 
-/* Starts the script; its first two lines open the stream. Returns the other end of it. */
+/* Starts the script; its first two lines open the stream. Returns the other end of the stream. */
 static int start(script *s, enum way way, const char *name)
 {
     int listener = -1, pair[2] = { -1, -1 }, peer = -1;
@@ -102,7 +103,7 @@ TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
             send_plain(peer, "th");
             int third = send_with_pipe(peer, "ree");
             send_plain(peer, "45");
-            /* Lets all readiness reports be collected first: the reads get none. */
+            /* All readiness reports are collected before the reads, so the reads get no report. */
             UNTIL(&w, waits(&s, 2));
             for (int i = 0; i < 20; i++) world_turn(&w);
             ok(filch_send(w.sched, s.actor.pid, filch_none()));

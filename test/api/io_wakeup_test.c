@@ -1,7 +1,8 @@
-/* io_wakeup_test.c - a readiness report gets a worker, even when the worker that waited in the poller is in a step.
+/* io_wakeup_test.c - a readiness report is handled by a worker even while the worker that waited in the poller is
+ * inside a step.
  *
- * Each test begins silent: all workers are parked, none with a timeout. Then one worker is unparked, and stays in a
- * step until another process has received its report, or until the test gives up.
+ * At the beginning of each test all workers are parked, none with a timeout. Then one worker is unparked, and stays in
+ * a step until another process has received its report, or until the test gives up.
  */
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@
 
 static world w;
 
-/* Whether a process is in a long step, and whether that may end. Relaxed: flags. */
+/* is_in_step: a process is in a long step. may_leave: the step may end. Relaxed, because these are only flags. */
 static FLI_ATOMIC(bool) is_in_step, may_leave;
 
 static bool may_go(void *unused)
@@ -28,7 +29,7 @@ static filch_err stay(script *s, filch_out *out)
     return until_or_late(may_go, NULL) ? FILCH_OK : FILCH_EDEADLINE;
 }
 
-/* Starts a process that reads from a connection. Returns the other end. */
+/* Starts a process that reads from a connection. Returns the other end of the connection. */
 static int begin_reading(script *reader)
 {
     script_start(&w, reader);
@@ -38,7 +39,8 @@ static int begin_reading(script *reader)
     return fd;
 }
 
-/* `call` makes a process stay in a step; then the reader's connection is written to. */
+/* Calls `call`, which makes a process stay in a step, then writes to the reader's connection and expects that the
+ * reader gets the bytes. */
 static void is_heard_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
 {
     fli_store_rlx(&is_in_step, false);
@@ -87,8 +89,8 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-/* One worker waits in the poller, and another one has a timeout for a timer that is far away: without a third worker,
- * the one in the poller is unparked. */
+/* One worker waits in the poller. Another has a timeout for a timer that is far away. There is no third worker, so the
+ * worker in the poller is the one that is unparked. */
 TEST(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {

@@ -1,4 +1,5 @@
-/* limits_test.c - mailboxes with a limit: five policies, seen by the sender, by the receiver, and by filch_inspect. */
+/* limits_test.c - mailboxes with a limit: the five overflow policies, as observed by the sender, by the receiver, and
+ * by filch_inspect. */
 #include "api/world.h"
 
 static world w;
@@ -24,7 +25,7 @@ static void send_numbers(actor *to, int from, int n, filch_err expected)
     for (int i = 0; i < n; i++) same(filch_send(w.sched, to->pid, filch_int(from + i)), expected);
 }
 
-/* ---- each policy, seen from both sides ---- */
+/* ---- each policy, for sender and receiver ---- */
 
 TEST(fail_and_wait_answer_full_to_a_plain_send)
 {
@@ -43,8 +44,8 @@ TEST(fail_and_wait_answer_full_to_a_plain_send)
         same(stats.dropped, 0);
         (void)world_tick(&w);
         same(world_inspect(&w, a.pid).messages, 0);
-        same(a.seen_count, 10);             /* nothing dropped, no DROPPED event */
-        send_numbers(&a, 20, 10, FILCH_OK); /* there is room again */
+        same(a.seen_count, 10);             /* no message was dropped: there is no DROPPED event */
+        send_numbers(&a, 20, 10, FILCH_OK); /* the mailbox has space again */
         actor_stop(&a);
         world_end(&w);
     }
@@ -65,18 +66,18 @@ TEST(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many)
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].kind, FILCH_KIND_INT);
     same(a.seen[0].number, 4);
-    for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i); /* the oldest stay */
+    for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i); /* the oldest messages stay */
     filch_stats stats = world_stats(&w);
     same(stats.sent, 3);
     same(stats.dropped, 4);
     same(stats.refused, 0);
-    same(world_inspect(&w, a.pid).dropped, 4); /* unchanged after the DROPPED event */
+    same(world_inspect(&w, a.pid).dropped, 4); /* the count is not reset by the DROPPED event */
 
     send_numbers(&a, 10, 3, FILCH_OK);
     send_numbers(&a, 13, 1, FILCH_EDROPPED);
     (void)world_tick(&w);
     same(a.seen[4].type, FILCH_EVENT_DROPPED);
-    same(a.seen[4].number, 1); /* since the last DROPPED event */
+    same(a.seen[4].number, 1); /* number of drops since the last DROPPED event */
     same(world_inspect(&w, a.pid).dropped, 5);
     actor_stop(&a);
     world_end(&w);
@@ -92,7 +93,7 @@ TEST(drop_oldest_takes_the_new_and_tells_the_receiver_how_many)
     same(a.seen_count, 6);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].number, 4);
-    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the newest stay */
+    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the newest messages stay */
     same(world_stats(&w).dropped, 4);
     same(world_inspect(&w, a.pid).dropped, 4);
     same(world_inspect(&w, a.pid).messages, 0);
@@ -105,7 +106,7 @@ TEST(drop_oldest_turns_the_newest_away_at_twice_the_limit)
     actor a = { .stage = 0 };
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
-    send_numbers(&a, 0, 10, FILCH_OK); /* it has not been trimmed yet */
+    send_numbers(&a, 0, 10, FILCH_OK); /* the mailbox has not been trimmed yet */
     same(world_inspect(&w, a.pid).messages, 10);
     send_numbers(&a, 10, 3, FILCH_EDROPPED);
     (void)world_tick(&w);
@@ -138,9 +139,9 @@ TEST(a_drop_during_its_step_is_told_before_it_rests)
     UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     send_numbers(&a, 0, 1, FILCH_OK);
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
-    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that it reads still uses the room */
+    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step reads still occupies the mailbox */
     fli_store_rel(&inside, 2);
-    UNTIL(&w, world_stats(&w).steps == 3); /* no further message is needed */
+    UNTIL(&w, world_stats(&w).steps == 3); /* the drops are reported without a further message */
     actor_stop(&a);
     same(a.seen[1].type, FILCH_EVENT_DROPPED);
     same(a.seen[1].number, 2);
@@ -156,7 +157,7 @@ TEST(stop_ends_the_receiver_with_overflow)
     send_numbers(&a, 0, 4, FILCH_OK);
     send_numbers(&a, 4, 1, FILCH_EFULL);
     actor_ends(&w, &a, FILCH_EOVERFLOW);
-    same(a.steps, 1); /* not stepped again */
+    same(a.steps, 1); /* the process was not stepped again */
     filch_stats stats = world_stats(&w);
     same(stats.refused, 1);
     same(stats.undelivered, 4);
@@ -227,10 +228,10 @@ TEST(a_payload_that_can_never_fit_is_too_big_under_every_policy)
         actor_start_with(&w, &a, play_idle, limited(policy, 0, 1024));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, sizeof bytes)), FILCH_ETOOBIG);
         actor_start(&w, &b, play_send_big);
-        actor_ends(&w, &b, FILCH_ETOOBIG); /* reported in the event */
+        actor_ends(&w, &b, FILCH_ETOOBIG); /* the completion of the yield reported the error */
         same(world_inspect(&w, a.pid).messages, 0);
         same(world_inspect(&w, a.pid).dropped, 0);
-        ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* just fits */
+        ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* 1024 bytes just fit */
         actor_stop(&a);
         world_end(&w);
     }
@@ -289,7 +290,7 @@ static void begin_with_handler(int32_t workers)
     begin_with_handler_and(workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Waits for its yield; idles afterwards. */
+/* Waits for the completion of its yield; idles afterwards. */
 static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -359,7 +360,7 @@ TEST(cancels_and_completions_pass_a_full_mailbox)
     }
 }
 
-/* Starts a timer, then waits while its mailbox is full. */
+/* Starts a timer, then waits for a yield while its mailbox is full. */
 static filch_err play_timer_then_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) {
@@ -383,7 +384,7 @@ TEST(a_timers_message_passes_a_full_mailbox_and_is_never_dropped)
         actor_start_with(&w, &a, play_timer_then_wait, limited(policies[k], 2, 0));
         (void)world_tick(&w);
         send_numbers(&a, 0, 2, FILCH_OK);
-        UNTIL(&w, world_stats(&w).timers == 0); /* it fired although the mailbox was full */
+        UNTIL(&w, world_stats(&w).timers == 0); /* the timer fired although the mailbox was full */
         if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) {
             for (int i = 0; i < 20; i++) {
                 send_numbers(&a, 10 + i, 1, FILCH_OK);
@@ -429,10 +430,10 @@ TEST(drop_oldest_trims_while_the_receiver_is_blocked)
     world_end(&w);
 }
 
-/* ---- senders that wait for room ---- */
+/* ---- senders that wait for space in a mailbox ---- */
 
-/* Sends its own number to the actor in `user` by filch_yield_send until it has sent `stage` of them; ends with the
- * error of the last completion. */
+/* Sends its number to the actor in `user` by filch_yield_send, `stage` times. Ends with the error of the last
+ * completion. */
 typedef struct pusher {
     actor  *to;
     int64_t number, times, sent;
@@ -463,15 +464,15 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
         pushers[i] = (pusher){ .to = &a, .number = i, .times = 1 };
         senders[i].user = &pushers[i];
         actor_start(&w, &senders[i], play_push);
-        (void)world_tick(&w); /* one after the other, so that the order is known */
+        (void)world_tick(&w); /* senders start one after the other, so that their order is known */
     }
     for (int i = 0; i < SENDERS; i++) {
         assert_true(is_over(&senders[i]) == (i < 3));
         if (i >= 3) same(world_inspect(&w, senders[i].pid).state, FILCH_STATE_BLOCKED);
     }
     same(world_inspect(&w, a.pid).messages, 3);
-    send_numbers(&a, 0, 1, FILCH_EFULL); /* a waiting sender is not overtaken */
-    same(world_stats(&w).refused, 1);    /* senders that wait were not refused */
+    send_numbers(&a, 0, 1, FILCH_EFULL); /* a direct send does not overtake a waiting sender */
+    same(world_stats(&w).refused, 1);    /* waiting senders do not count as refused */
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     (void)world_tick(&w);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
@@ -482,7 +483,7 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
     }
     assert_true(a.count_max <= 3);
     same(world_inspect(&w, a.pid).messages, 0);
-    send_numbers(&a, 0, 3, FILCH_OK); /* open to all again */
+    send_numbers(&a, 0, 3, FILCH_OK); /* the mailbox is open to all senders again */
     actor_stop(&a);
     world_end(&w);
 }
@@ -497,7 +498,7 @@ static filch_err play_send_bytes(actor *me, const filch_event *events, size_t co
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Records the sizes of its messages; waits for a completion first. */
+/* Records the sizes of its messages; otherwise like play_wait. */
 static filch_err play_sizes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     size_t *sizes = me->user;
@@ -513,7 +514,7 @@ TEST(a_small_message_does_not_overtake_a_large_one_that_waits)
     size_t        sizes[8] = { 0 };
     actor         a = { .user = sizes }, large = { .user = &a, .stage = 64 }, small = { .user = &a, .stage = 16 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    opt.batch_max = 1; /* room becomes free a little at a time */
+    opt.batch_max = 1; /* space in the mailbox becomes free one message at a time */
     begin_with_handler_and(FILCH_NO_WORKERS, opt);
     actor_start_with(&w, &a, play_sizes, limited(FILCH_OVERFLOW_WAIT, 0, 64));
     (void)world_tick(&w);
@@ -551,7 +552,8 @@ TEST(senders_that_wait_are_told_when_the_receiver_dies)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
-    same(world_stats(&w).undelivered, SENDERS + 1); /* the waiting messages, and the one in the mailbox */
+    same(world_stats(&w).undelivered, SENDERS + 1); /* the messages of the waiting senders, and the one in the
+                                                     * mailbox */
     world_end(&w);
 }
 
@@ -574,7 +576,7 @@ TEST(a_sender_that_dies_while_it_waits_does_no_harm)
     ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
     (void)world_tick(&w);
-    /* The message of the ended sender was sent while it lived: it may arrive, in its order. */
+    /* The message was sent while its sender lived, so it may arrive after the sender's end, in its order. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
     same(world_inspect(&w, a.pid).messages, 0);
@@ -591,16 +593,16 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
     actor_start(&w, &b, play_push);
     UNTIL(&w, world_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && world_stats(&w).yields >= 3);
-    world_end_as(&w, 0, FILCH_EDEADLINE); /* both ignore a cancel */
+    world_end_as(&w, 0, FILCH_EDEADLINE); /* both processes ignore a cancel */
     same(a.exit_error, FILCH_ECANCELLED);
     assert_true(b.exit_error == FILCH_EDEAD || b.exit_error == FILCH_ECANCELLED);
     same(a.closes, 1);
     same(b.closes, 1);
 }
 
-/* ---- many at once ---- */
+/* ---- many senders at once ---- */
 
-/* Counts its messages by sender, and checks that each sender's order is kept. */
+/* Counts its messages by sender, and checks that the messages of each sender arrive in order. */
 enum { CROWD = 8 };
 
 typedef struct tally {
@@ -655,7 +657,7 @@ TEST(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost)
     world_end(&w);
 }
 
-/* Sends by filch_send, and counts the results. */
+/* Sends by filch_send and counts the results of the sends. */
 typedef struct shouter {
     actor  *to;
     int64_t number, times, sent, accepted, full, dropped, other;
@@ -703,7 +705,8 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
             sum.dropped += shouters[i].dropped;
             sum.other += shouters[i].other;
         }
-        /* One more message, so that it gets the drops after its last message reported. */
+        /* Drops are reported with the next message. So the test sends one more message: messages may have been dropped
+         * after the last one that was read. */
         UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
         ok(filch_send(w.sched, a.pid, filch_int(999999)));
         UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
@@ -716,7 +719,7 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
         same(stats.sent, sum.accepted + 1);
         same(stats.refused, sum.full);
         same(stats.dropped, dropped);
-        same(t.dropped, dropped); /* the DROPPED events add up to the drops */
+        same(t.dropped, dropped); /* the sum of all DROPPED events is the number of drops */
         same(t.out_of_order, 0);
         if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) same(t.received, sum.accepted - (dropped - sum.dropped));
         else same(t.received, sum.accepted);
