@@ -1,10 +1,11 @@
 /* timers.c - see timers.h.
  *
- * An entry is one armed timer, from a slab; its id is generation:31 | sleep:1 | handle:31. The entry of a sleep is one
- * cache line, from a slab of its own. All others are msg_timers of two cache lines, which also contain the receiver and
- * the message. All fields are protected by the lock of the entry's shard; only `generation` and `shard` may be read
- * without it, to find that lock. A thread that holds the lock and finds the generation of its id has the right lock:
- * the shard changes only together with the generation.
+ * An entry is one armed timer, from a slab. Bits of its id: generation:31 | sleep:1 | handle:31, the highest first. The
+ * entry of a sleep is one cache line, from a separate slab. All other entries are msg_timers of two cache lines, which
+ * also contain the receiver and the message. All fields are protected by the lock of the entry's shard; only
+ * `generation` and `shard` may be read without it, to find that lock. A thread that has locked a shard and finds the
+ * generation of its id in the entry has locked the right shard, because the shard changes only together with the
+ * generation.
  *
  *   FREE    in the slab.
  *   ARMED   in the wheel of the shard.            -> FIRING by a worker that polls, FREE by cancel or abandon.
@@ -26,45 +27,48 @@
 
 enum { FREE, ARMED, FIRING, VOID };
 
-/* In entry.command: an alarm of the runtime (fli_timers_alarm). */
+/* Marker value in entry.command: an alarm of the runtime (fli_timers_alarm). */
 #define ALARM 0
-/* In entry.command: completes the yield `key` with FILCH_EDEADLINE. FILCH_CMD_SEND is free for this: it has no
- * timer. */
+/* Marker value in entry.command: the timer completes the yield `key` with FILCH_EDEADLINE. The id of FILCH_CMD_SEND can
+ * be used for this marker because a send never has a timer. */
 #define DEADLINE FILCH_CMD_SEND
 
-/* Entries that are fired between two acquisitions of a lock. */
+/* Number of entries that are fired between two acquisitions of a shard's lock. */
 #define BATCH 64
 
-/* In an id, and in `self`: the entry is a sleep, and the handle is one of the slab of sleeps. Users never get the id
- * of a sleep; stop() refuses a guessed one. */
+/* Bit in a timer id and in entry.self. Set: the entry is a sleep, and the handle belongs to the slab of sleeps. Users
+ * never get the id of a sleep, and stop() refuses a guessed id. */
 #define SLEEP_BIT (UINT32_C(1) << 31)
 
 typedef struct entry {
     fli_timer wheel;
-    /* Counts reuses.  writes: under the lock of the shard.  reads: any, relaxed; valid only under the lock. */
+    /* How often the entry was reused.  writes: under the lock of the shard.  reads: any thread, relaxed; the value is
+     * reliable only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
-    FLI_ATOMIC(uint16_t) shard; /* written and read as generation */
+    FLI_ATOMIC(uint16_t) shard; /* written and read like `generation` */
     uint8_t  command;           /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
     uint8_t  phase;
-    uint32_t self; /* plain: the handle, set when the slot was made */
-    uint32_t slot; /* of a sleep: the slot of its process */
-    uint64_t key;  /* of a sleep or a DEADLINE: the yield that it completes */
+    uint32_t self; /* handle of the entry in its slab, with SLEEP_BIT. Not atomic: set when the slot was made */
+    uint32_t slot; /* sleep: the slot of the sleeping process */
+    uint64_t key;  /* sleep or DEADLINE: key of the yield that the timer completes */
 } entry;
 
-/* Any entry but a sleep. */
+/* An entry of any timer except a sleep. */
 typedef struct msg_timer {
     entry           e;
-    uint64_t        period_ns;   /* of a ticker */
-    bool            message_due; /* of a ticker: there are unread ticks, but their message could not be sent */
-    uint64_t        serial;      /* of the receiver */
-    uint64_t        tag;         /* of the message; of an alarm: the cookie */
-    fli_event_node *node;        /* of a timer or ticker: the node of its first message, taken when it is armed */
-    /* generation:32 | unread ticks:32.  writes: the firing worker, the reading owner.  relaxed: a counter. */
+    uint64_t        period_ns;   /* ticker: time between two ticks */
+    bool            message_due; /* ticker: there are unread ticks, but the message about them could not be sent */
+    uint64_t        serial;      /* serial of the process that receives the message */
+    uint64_t        tag;         /* tag of the message; alarm: the cookie */
+    /* timer or ticker: the node for its first message, allocated when the timer is armed */
+    fli_event_node *node;
+    /* Bits: high 32 = generation, low 32 = unread ticks.  writes: the worker that fires, the owner when it reads.
+     * Relaxed is enough: it is only a counter. */
     FLI_ATOMIC(uint64_t) unread;
 } msg_timer;
 
-/* 100,000 sleeps of two cache lines each would take 1,600 pages more: each costs a page fault when it is first
- * touched, and a TLB miss when the sleep ends. See docs/design/timers.md. */
+/* A sleep has one cache line because 100,000 sleeps of two lines each would take 1,600 pages more. Each page costs a
+ * page fault when it is first accessed, and a TLB miss when a sleep ends. See docs/design/timers.md. */
 static_assert(sizeof(entry) == 64 && sizeof(msg_timer) <= 128, "a sleep is one cache line, all others are two");
 #define MSG_TIMER_SIZE ((sizeof(msg_timer) + 63) / 64 * 64)
 
@@ -155,7 +159,7 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     else fli_slab_give(&timers->msg_timers, &shard->spare_msg_timers, msg_timer_of(e));
 }
 
-/* Returns the entry of the handle in `id`, of any generation, or NULL if no such entry exists. */
+/* Returns the entry of the handle in `id`, whatever generation the entry has, or NULL if no such entry exists. */
 static entry *entry_of(fli_timers *timers, uint64_t id)
 {
     uint32_t handle = (uint32_t)id & ~SLEEP_BIT;
@@ -164,7 +168,8 @@ static entry *entry_of(fli_timers *timers, uint64_t id)
     return t != NULL ? &t->e : NULL;
 }
 
-/* Finds the entry of `id` and locks its shard. Returns NULL, with no lock held, if the timer is over. */
+/* Finds the entry of timer `id` and locks its shard. Returns NULL without a lock if the timer has fired or was
+ * stopped. */
 static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **out)
 {
     entry *e = entry_of(timers, id);
@@ -177,14 +182,14 @@ static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **o
     return NULL;
 }
 
-/* Stops the timer `id`. `serial`: only if it is a timer or ticker of that process; 0: any timer. Returns true if it
- * will not fire (again). */
+/* Stops the timer `id`. `serial` not 0: stops it only if it is a timer or ticker of that process. 0: stops any timer.
+ * Returns true if the timer will not fire (again). */
 static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
 {
     fli_timer_shard *shard;
     entry           *e = find_and_lock(timers, id, &shard);
     if (e == NULL) return false;
-    /* Ids can be guessed: a process may stop only its own timers and tickers, and no sleep. */
+    /* A process can guess ids, so it may stop only its own timers and tickers, and no sleep. */
     bool own = (e->command == FILCH_CMD_TIMER || e->command == FILCH_CMD_TICKER) && msg_timer_of(e)->serial == serial;
     if (serial != 0 && !own) {
         fli_mutex_unlock(&shard->lock);
@@ -221,7 +226,7 @@ uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id)
     return (uint32_t)unread;
 }
 
-/* Adds the timer to the list of its process, so that the end of the process stops it. Returns false if there is no
+/* Adds the timer to the timer list of process `p`, so that the end of `p` stops the timer. Returns false if there is no
  * memory. */
 static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
 {
@@ -229,7 +234,7 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     fli_ext     *ext = fli_ext_get(rt, p);
     if (ext == NULL) return false;
     if (ext->timer_count == ext->timer_cap) {
-        /* Removes the timers that are over before the list grows. */
+        /* Before the list grows, removes the timers that have fired or were stopped. */
         uint32_t kept = 0;
         for (uint32_t i = 0; i < ext->timer_count; i++) {
             fli_timer_shard *shard;
@@ -254,7 +259,7 @@ static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
     fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
-    /* Most timers are due after the first one, and do not change the hint. */
+    /* Most timers are due later than the first timer of the wheel, and need not change the hint. */
     if (due_ns < fli_load_rlx(&shard->next_ns)) hint_locked(shard);
     else fli_store_rlx(&shard->count, shard->wheel.count);
 }
@@ -291,7 +296,7 @@ static void give(fli_timers *timers, entry *e)
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Takes, fills and arms the entry under one hold of the lock: sleeps are the most frequent timers. */
+/* Allocates, fills and arms the entry in one critical section, because sleeps are the most frequent timers. */
 static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_receiver receiver, uint64_t due_ns)
 {
     fli_timer_shard *shard = &timers->shards[worker->index];
@@ -302,8 +307,8 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->command = FILCH_CMD_SLEEP;
         e->key = receiver.key;
         e->slot = fli_serial_slot(worker->serial);
-        /* The yield keeps the id of the timer, so that the end of the process stops it. The yield cannot be
-         * completed before the lock is released. */
+        /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. The timer cannot
+         * complete the yield before the lock is released. */
         fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
@@ -326,7 +331,7 @@ static filch_err handle_timer(fli_timers *timers, fli_local *worker, msg_timer *
     t->tag = receiver.tag;
     fli_store_rlx(&t->unread, (uint64_t)fli_load_rlx(&t->e.generation) << 32);
     arm(timers, &t->e, due_ns);
-    /* Cannot fail: this is inside the handler, so the yield is pending and the worker holds the process. */
+    /* Cannot fail: this code runs inside the handler, so the yield is pending and the worker holds the process. */
     return filch_complete(receiver, receiver.tag, filch_int((int64_t)id), FILCH_OK);
 }
 
@@ -350,7 +355,8 @@ filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, fi
     return err;
 }
 
-/* Arms the timer. Returns its id, read before it is armed: afterwards it may fire and be reused. */
+/* Arms the timer and returns its id. The id is read before the timer is armed, because an armed timer may fire and its
+ * entry may be reused. */
 static uint64_t armed(fli_timers *timers, msg_timer *t, uint64_t due_ns)
 {
     uint64_t id = id_of(&t->e);
@@ -372,8 +378,8 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
     msg_timer *t = take_msg_timer(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
-    /* The yield keeps the id of the timer, so that the end of the process stops it. Written before arming, because
-     * the timer may complete the yield. */
+    /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. Written before the
+     * timer is armed, because an armed timer may complete the yield. */
     fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
     return armed(timers, t, due_ns);
 }
@@ -396,7 +402,8 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
         rt->hooks.ready(rt, worker, p);
 }
 
-/* Sends the message of the timer. Returns false if the receiver has ended, or (a ticker) if there is no memory. */
+/* Sends the message of the timer. Returns false if the receiver has ended, or if there is no memory for the message
+ * (possible only for a ticker). */
 static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, uint8_t what, uint64_t data)
 {
     fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
@@ -414,7 +421,7 @@ static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, ui
     return false;
 }
 
-/* Adds `ticks` to the unread ticks, and sends the message if none is in the mailbox. */
+/* Adds `ticks` to the unread ticks of the ticker. Sends its message if no message of this ticker is in the mailbox. */
 static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t ticks)
 {
     uint64_t id = id_of(&t->e), unread = fli_load_rlx(&t->unread), sum;
@@ -422,20 +429,20 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
         sum = (uint32_t)unread + ticks;
         if (sum > UINT32_MAX) sum = UINT32_MAX;
     } while (!fli_cas_weak_rlx(&t->unread, &unread, (unread & ~(uint64_t)UINT32_MAX) | sum));
-    /* Without memory for the message the ticks stay counted, and the next tick sends it. */
+    /* If there is no memory for the message, the ticks stay counted and the next tick sends the message. */
     if ((uint32_t)unread == 0 || t->message_due) t->message_due = !send_message(timers, worker, t, FLI_NODE_TICK, id);
 }
 
 /* Completes the yield of a sleep, or of an operation after its deadline. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* The tag is in the yield; filch_complete() compares receiver.tag with itself. An error means that the process
-     * has ended: ignored. */
+    /* The tag is in the yield, so the tag check of filch_complete() always succeeds here. An error means that the
+     * process has ended, and is ignored. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Fires the timer, without the lock. Returns when a ticker is due again, or FLI_NEVER. */
+/* Fires the timer. Called without the lock. Returns when a ticker is due again, FLI_NEVER for any other timer. */
 static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
     if (FLI_LIKELY(is_sleep(e))) {
@@ -457,7 +464,7 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
     }
 }
 
-/* After firing: frees the entry, or arms a ticker for its next tick. */
+/* Called after firing, with the lock: frees the entry, or arms a ticker for its next tick. */
 static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t again_ns)
 {
     if (e->phase == VOID || again_ns == FLI_NEVER) {
@@ -468,9 +475,9 @@ static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, u
     fli_wheel_add(&shard->wheel, &e->wheel, again_ns);
 }
 
-/* Prefetches the memory that firing will touch, for the whole batch at once: a process that slept has left the
- * caches, and cache misses one after the other are most of the cost of a timer. A wrong or stale address only wastes
- * a prefetch. */
+/* Prefetches the memory that firing will touch, for all timers of the batch before the first is fired. The data of a
+ * process that slept is no longer in the caches, and sequential cache misses are most of the cost of a timer. A wrong
+ * or stale address only wastes a prefetch. */
 static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
 {
     fli_runtime *rt = timers->rt;
@@ -490,7 +497,7 @@ typedef struct fire_batch {
     uint32_t count;
 } fire_batch;
 
-/* Moves due timers from one wheel to the batch, up to `room` in all. */
+/* Moves due timers from one wheel to the batch, until the batch has `room` timers. */
 static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     fli_mutex_lock(&shard->lock);
@@ -503,13 +510,14 @@ static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Settles the fired timers of one wheel, from index `i` on. Returns the index of the first timer of the next wheel. */
+/* Frees or rearms the fired timers of one wheel, from index `i` of the batch on. Returns the index of the first timer
+ * of the next wheel. */
 static uint32_t settle_fired(fli_timers *timers, const fire_batch *r, uint32_t i)
 {
     uint32_t         index = fli_load_rlx(&r->batch[i]->shard);
     fli_timer_shard *shard = &timers->shards[index];
     fli_mutex_lock(&shard->lock);
-    /* FIRING entries belong to this worker: their shard does not change before they are settled. */
+    /* A FIRING entry belongs to this worker: its shard cannot change before after_locked(). */
     do after_locked(timers, shard, r->batch[i], r->again_ns[i]);
     while (++i < r->count && fli_load_rlx(&r->batch[i]->shard) == index);
     hint_locked(shard);
@@ -522,7 +530,8 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
     fli_local *worker = fli_current_worker(timers->rt);
     uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
     fire_batch r;
-    /* Starts at another wheel each time: if the first wheel always had due timers, the others would be starved. */
+    /* Starts at another wheel in each call. Otherwise a first wheel that always has due timers would starve the
+     * others. */
     if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {
         r.count = 0;

@@ -1,5 +1,5 @@
-/* timers_test.c - sleeps, timers and tickers against a clock that the test moves: never early, never doubled, and gone
- * when they are cancelled or their process is. */
+/* timers_test.c - tests sleeps, timers and tickers with a clock that the test sets. A timer never fires early, never
+ * twice, and not after it was cancelled or its process ended. */
 #include "clock/timers.h"
 
 #include "port/clock.h"
@@ -10,10 +10,10 @@
 #define TICK_NS (UINT64_C(1) << FLI_WHEEL_TICK_BITS)
 #define HOUR_NS FILCH_SECONDS(3600)
 
-/* One set of timers for all tests; the hooks find it here. */
+/* The timers that all tests use. The hooks below access them too. */
 static fli_timers timers;
 
-/* What the `ready` hook does in the middle of firing. */
+/* If not NULL, the `ready` hook calls this function while a timer is firing. */
 static void (*while_firing)(bench *b);
 
 static void on_abandon(fli_runtime *rt, uint64_t cookie)
@@ -69,7 +69,7 @@ static void finish(bench *b, fli_proc *p)
     fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
-/* The worker dispatches a clock command that `p` has yielded. */
+/* Plays the worker: dispatches a clock command that `p` has yielded. */
 static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, id, tag);
@@ -87,7 +87,7 @@ static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint
     return err;
 }
 
-/* Reads one event; false if there is none. */
+/* Reads one event of `p` into *event. Returns false if there is none. */
 static bool read_one(bench *b, fli_proc *p, filch_event *event)
 {
     fli_event_node *node;
@@ -123,7 +123,7 @@ static void expect_nothing(bench *b, fli_proc *p)
     assert_false(read_one(b, p, &event));
 }
 
-/* Arms a timer or ticker and gives its id. */
+/* Arms a timer or ticker. Returns its id. */
 static int64_t arm(bench *b, fli_proc *p, uint32_t id, uint64_t span_ns, uint64_t tag)
 {
     ok(command(b, p, id, (int64_t)span_ns, tag));
@@ -166,12 +166,13 @@ TEST(a_timer_answers_with_its_id_and_sends_one_message)
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 8, 1);
     expect_nothing(&b, p);
-    same(cancel(&b, p, id), 0); /* it has fired */
+    same(cancel(&b, p, id), 0); /* 0: the timer has fired */
     finish(&b, p);
     end(&b);
 }
 
-/* fli_timers_next_ns, which bounds how long a worker parks: the earliest timer, in any order of adding and removing. */
+/* fli_timers_next_ns limits how long a worker parks. It must return the due time of the earliest timer, whatever the
+ * order in which timers are added and removed. */
 TEST(the_earliest_timer_says_when_to_look_again)
 {
     static const uint64_t hours[] = { 5, 7, 3, 4, 2, 9, 2, 1 };
@@ -188,7 +189,7 @@ TEST(the_earliest_timer_says_when_to_look_again)
         assert_true(fli_timers_next_ns(&timers) >= began_ns + least * HOUR_NS);
         assert_true(fli_timers_next_ns(&timers) <= fli_clock_ns() + least * HOUR_NS + TICK_NS);
     }
-    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1); /* the last that was armed */
+    same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1); /* the timer that was armed last */
     expect_message(&b, p, COUNT - 1, 1);
     assert_true(fli_timers_next_ns(&timers) >= began_ns + 2 * HOUR_NS);
     for (size_t i = 0; i < COUNT - 1; i++) same(cancel(&b, p, ids[i]), 1);
@@ -204,7 +205,7 @@ static void look_at_the_next(bench *b)
     next_while_firing_ns = fli_timers_next_ns(&timers);
 }
 
-/* Else other workers would take the lock to find nothing, and would not park. */
+/* Otherwise other workers would take the lock, find no due timer, and not park. */
 TEST(a_timer_that_is_firing_is_not_the_next_one_to_look_for)
 {
     bench b;
@@ -235,7 +236,7 @@ TEST(a_timer_wakes_the_idle)
     end(&b);
 }
 
-/* The times of ticks are multiples of the period after the first, however late the ticker is polled. */
+/* Tick n is due n periods after the ticker was armed, however late the ticker is polled. */
 TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
 {
     bench b;
@@ -245,17 +246,18 @@ TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
     uint64_t  start_ns = fli_clock_ns();
     same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 1);
-    /* Half an hour late for the second: it comes alone, and the third is due half an hour later. */
+    /* The second tick fires half an hour late, in a message of its own. The third tick is due half an hour after
+     * that. */
     same(fli_timers_poll(&timers, start_ns + 2 * HOUR_NS + HOUR_NS / 2), 1);
     expect_message(&b, p, 4, 1);
     same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS - FILCH_SECONDS(60)), 0);
     same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 1);
-    /* Four hours of nothing: one message, which stands for all that came due. */
+    /* No poll for four hours: one message, which stands for all ticks that were due. */
     same(fli_timers_poll(&timers, start_ns + 7 * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 4);
     expect_nothing(&b, p);
-    /* Unread ticks are one message. */
+    /* Ticks that fire while the message is unread are counted in that message. */
     for (uint64_t i = 8; i < 12; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 4);
     expect_nothing(&b, p);
@@ -269,12 +271,12 @@ TEST(more_ticks_than_a_count_holds_are_as_many_as_it_does)
     bench b;
     begin(&b);
     fli_proc *p = spawn(&b);
-    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, 1, 6); /* every nanosecond */
+    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, 1, 6); /* a tick every nanosecond */
     uint64_t  start_ns = fli_clock_ns();
     same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3)), 1);
     same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3600)), 1);
     expect_message(&b, p, 6, UINT32_MAX);
-    same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3600) + TICK_NS), 1); /* and goes on */
+    same(fli_timers_poll(&timers, start_ns + FILCH_SECONDS(3600) + TICK_NS), 1); /* the ticker continues */
     same(cancel(&b, p, id), 1);
     finish(&b, p);
     end(&b);
@@ -286,10 +288,11 @@ TEST(a_message_of_a_ticker_that_is_gone_is_one_tick)
     begin(&b);
     fli_proc *p = spawn(&b);
     int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
-    same(fli_timers_ticks(&timers, (uint64_t)id), 1); /* none has come */
-    same(fli_timers_ticks(&timers, UINT32_MAX), 1);   /* no such ticker */
+    same(fli_timers_ticks(&timers, (uint64_t)id), 1); /* 1: no tick has fired */
+    same(fli_timers_ticks(&timers, UINT32_MAX), 1);   /* 1: there is no such ticker */
     same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
-    same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1); /* another life of its entry */
+    /* 1: the id has another generation of the entry */
+    same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1);
     same(fli_timers_ticks(&timers, (uint64_t)id), 3);
     same(fli_timers_ticks(&timers, (uint64_t)id), 1);
     same(cancel(&b, p, id), 1);
@@ -332,13 +335,13 @@ TEST(a_timer_of_a_process_that_has_just_ended_sends_nothing)
     uint32_t  gen = bench_gen(p);
     (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 6);
     (void)fli_mail_discard(&b.rt, &b.worker, p,
-                           fli_state_finish(&p->state)); /* ended, and its timers not yet stopped */
+                           fli_state_finish(&p->state)); /* the process has ended, but its timers are not stopped yet */
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     same(bench_gen(p), gen);
     fli_ext_free(&b.rt, p);
     assert_true(fli_state_free(&p->state));
     fli_slab_give(&b.rt.procs, &b.worker.procs, p);
-    end(&b); /* and its message has been given back */
+    end(&b); /* checks that the node of the timer's message has been freed */
 }
 
 TEST(what_is_cancelled_never_fires)
@@ -355,7 +358,7 @@ TEST(what_is_cancelled_never_fires)
         same(fli_timers_count(&timers), 0);
         same(fli_timers_poll(&timers, fli_clock_ns() + 5 * HOUR_NS), 0);
         expect_nothing(&b, p);
-        /* Its entry is used again: the old id does not reach the new one. */
+        /* The entry is reused for a new timer: the old id does not stop the new timer. */
         int64_t next = arm(&b, p, kinds[i], HOUR_NS, 2);
         assert_int_not_equal(next, id);
         same(cancel(&b, p, id), 0);
@@ -374,7 +377,7 @@ TEST(nonsense_ids_stop_nothing)
     ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, 2));
     const int64_t ids[] = { 0, 1, -1, INT64_MAX, INT64_MIN, id + 1, id - 1, id + (INT64_C(1) << 32) };
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) same(cancel(&b, p, ids[i]), 0);
-    same(cancel(&b, other, id), 0); /* a timer of another process */
+    same(cancel(&b, other, id), 0); /* 0: the timer belongs to another process */
     same(fli_timers_count(&timers), 2);
     same(command(&b, p, FILCH_CMD_TICKER, 0, 7), FILCH_EINVAL);
     filch_event event;
@@ -396,7 +399,8 @@ static void abandon_it(bench *b)
     fli_timers_abandon(&timers, (uint64_t)firing_id);
 }
 
-/* The hook runs between the two visits to the lock: the entry is FIRING. */
+/* The `ready` hook runs while the timer fires, after the lock was released and before it is taken again: the entry is
+ * FIRING. */
 TEST(a_ticker_cancelled_while_it_fires_is_gone)
 {
     bench b;
@@ -409,7 +413,7 @@ TEST(a_ticker_cancelled_while_it_fires_is_gone)
     same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
     while_firing = NULL;
     same(fli_timers_count(&timers), 0);
-    expect_message(&b, p, 6, 1); /* was under way */
+    expect_message(&b, p, 6, 1); /* the message was already being sent */
     same(fli_timers_poll(&timers, start_ns + 9 * HOUR_NS), 0);
     expect_nothing(&b, p);
     same(cancel(&b, p, firing_id), 0);
@@ -435,7 +439,7 @@ TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
     while_firing = NULL;
     same(fli_timers_count(&timers), 0);
     expect_message(&b, p, 6, 1);
-    /* Its entry is used by another timer now: the old id stops nothing. */
+    /* The entry is used by another timer now: the old id stops nothing. */
     int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
     assert_int_not_equal(next, firing_id);
     same(cancel(&b, p, firing_id), 0);
@@ -480,7 +484,7 @@ TEST(a_process_that_ends_while_its_ticker_fires_takes_it_along)
     end(&b);
 }
 
-/* ---- the end of a process, and of memory ---- */
+/* ---- the end of a process, and failing allocations ---- */
 
 TEST(timers_die_with_their_process)
 {
@@ -517,7 +521,8 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
             bench b;
             begin(&b);
             fli_proc *p = spawn(&b);
-            assert_non_null(fli_yield_open(&b.rt, &b.worker, p, 1, 1)); /* the nodes' first block is not counted */
+            /* allocates the first block of nodes, so that it is not counted below */
+            assert_non_null(fli_yield_open(&b.rt, &b.worker, p, 1, 1));
             fli_yield_abandon(&b.rt, &b.worker, p);
             test_alloc_fail(&b.alloc, nth, false);
             filch_err err = command(&b, p, kinds[kind], (int64_t)HOUR_NS, 5);
@@ -530,7 +535,8 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
     }
 }
 
-/* Takes every node there is, and leaves no memory for more. Each remembers the one before; gives the last. */
+/* Allocates all nodes that exist, and lets further allocations fail. Each node contains the address of the node
+ * allocated before it. Returns the last node. */
 static fli_event_node *use_up_nodes(bench *b, fli_event_node *last)
 {
     test_alloc_fail(&b->alloc, 1, true);
@@ -549,7 +555,7 @@ static void give_nodes_back(bench *b, fli_event_node *last)
     }
 }
 
-/* Only the first message of a ticker has its node put by. */
+/* The node for a ticker's first message is allocated when the ticker is armed; nodes for later messages are not. */
 TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
 {
     bench b;
@@ -560,18 +566,18 @@ TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
     fli_event_node *used_up = use_up_nodes(&b, NULL);
     same(fli_timers_poll(&timers, start_ns + HOUR_NS), 1);
     expect_message(&b, p, 4, 1);
-    used_up = use_up_nodes(&b, used_up); /* and what came free by reading */
+    used_up = use_up_nodes(&b, used_up); /* also the node that was freed when the message was read */
     for (uint64_t i = 2; i <= 3; i++) {
         same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
         expect_nothing(&b, p);
     }
-    same(fli_timers_count(&timers), 1); /* it goes on */
+    same(fli_timers_count(&timers), 1); /* the ticker is still armed */
     give_nodes_back(&b, used_up);
     expect_nothing(&b, p);
     same(fli_timers_poll(&timers, start_ns + 4 * HOUR_NS), 1);
     expect_message(&b, p, 4, 3);
     expect_nothing(&b, p);
-    /* The owed message has been sent: unread ticks are one message again. */
+    /* The delayed message has been sent: from now on unread ticks are one message again. */
     for (uint64_t i = 5; i <= 6; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
     expect_message(&b, p, 4, 2);
     expect_nothing(&b, p);
@@ -605,11 +611,11 @@ TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
     begin(&b);
     fli_proc *p = spawn(&b);
     for (uint64_t i = 0; i < 200; i++) {
-        b.worker.index = (uint32_t)(i % 2); /* both wheels */
+        b.worker.index = (uint32_t)(i % 2); /* alternates between the two wheels */
         ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
     }
     uint64_t              due_ns = fli_clock_ns() + HOUR_NS + TICK_NS;
-    static const uint32_t some[] = { 0, 1, 64, 65, 0, 7 }; /* 64: they are fired in such batches */
+    static const uint32_t some[] = { 0, 1, 64, 65, 0, 7 }; /* limits of one poll; timers are fired in batches of 64 */
     uint32_t              left = 200;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         same(fli_timers_poll_some(&timers, due_ns, some[i]), some[i]);
@@ -640,7 +646,8 @@ TEST(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due)
         assert_in_range(looks, 0, 3);
         same(fli_timers_poll_some(&timers, due_ns, 1), 1);
         assert_true(read_one(&b, p, &event));
-        if (event.tag != mine) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, event.tag)); /* and sleeps again */
+        /* the process sleeps again */
+        if (event.tag != mine) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, event.tag));
     }
     same(fli_timers_poll(&timers, due_ns), 3);
     finish(&b, p);
@@ -653,7 +660,7 @@ TEST(many_due_at_once_all_fire)
     begin(&b);
     fli_proc *p = spawn(&b);
     for (uint64_t i = 0; i < 300; i++) {
-        b.worker.index = (uint32_t)(i % 2); /* both wheels */
+        b.worker.index = (uint32_t)(i % 2); /* alternates between the two wheels */
         ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, i));
     }
     same(fli_timers_count(&timers), 300);
@@ -678,7 +685,7 @@ TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
     end(&b);
 }
 
-/* Their entries come from two slabs, and bear the same numbers there. */
+/* The entries of sleeps and of timers come from two slabs and have equal handles there. */
 TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
 {
     bench b;
@@ -701,7 +708,7 @@ TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
     end(&b);
 }
 
-/* The message went back with the timer. */
+/* When a timer is cancelled its message node is freed. A sleep that reuses the memory must not free it again. */
 TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
 {
     bench b;
@@ -744,7 +751,8 @@ static void poll_on(void *arg)
     fli_current_set(NULL);
 }
 
-/* Reads until the answer comes, which gives an int; counts the timers' messages that come before it. */
+/* Reads events until the completion with an int comes, and returns the int. Counts in *heard the timer messages that
+ * come before it. */
 static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
 {
     filch_event event;
@@ -755,8 +763,8 @@ static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
     }
 }
 
-/* Pollers fire while the owner arms and cancels, and others end: each timer is stopped or heard of, never both and
- * never neither. */
+/* Two threads fire timers while the owner arms and cancels timers, and other processes end. Each timer is either
+ * stopped or its message arrives, never both and never neither. */
 TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
 {
     static bench  b;
@@ -775,7 +783,7 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
         int64_t span_ns = (int64_t)(1000 + i % 7 * 20000);
         b.worker.index = (uint32_t)(i % 2);
         if (i % 5 == 0) {
-            /* A ticker and a sleep that die with their process, perhaps while they fire. */
+            /* A ticker and a sleep that are stopped by the end of their process, perhaps while they fire. */
             fli_proc *q = spawn(&b);
             ok(command(&b, q, FILCH_CMD_TICKER, span_ns, FILCH_CMD_TICKER));
             ok(command(&b, q, FILCH_CMD_SLEEP, span_ns, FILCH_CMD_SLEEP));
@@ -792,7 +800,7 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
         ok(command(&b, p, FILCH_CMD_TIMER_CANCEL, id, FILCH_CMD_TIMER_CANCEL));
         int64_t gone = answer_of(&b, p, &heard);
         if (timer) stopped += (uint64_t)gone;
-        else same(gone, 1); /* a ticker always has another tick to come */
+        else same(gone, 1); /* stopping succeeded: a ticker always has a next tick that can be stopped */
     }
     until(fli_timers_count(&timers) == 0);
     fli_store_rel(&polled_enough, true);

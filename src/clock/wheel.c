@@ -15,22 +15,27 @@
  * timers move to lower levels (a cascade), each timer at most once per level.
  *
  * Only the top level is a ring: its slots are the next 63 values of tick >> 34, so a change of higher digits needs no
- * special case. A timer beyond that reach waits in the farthest slot and is placed again from there.
+ * special case. A timer that is due later than the wheel covers waits in the farthest slot and is placed
+ * again when that slot comes due.
  *
  * INVARIANT  the tick of a timer is its due time rounded up, or now_tick at its fli_wheel_add() if that was later.
  * INVARIANT  no armed timer has a tick before now_tick, and now_tick is never after the latest time given to expire.
- * INVARIANT  an armed timer is in the slot given by its tick and now_tick; beyond the reach, in a slot due earlier.
- * INVARIANT  a bit in `used` is set exactly if the list of its slot is not empty; a bit in `words`, if its word is not
- * 0. INVARIANT  above level 0, the slot of now_tick itself is empty. INVARIANT  `due_ns` of a head is not after the
- * earliest due time in its list. (Removing that timer does not change it.) INVARIANT  `ahead` of a head is a timer of
- * its list, if there is one. (`ahead` of a timer may be any address.)
+ * INVARIANT  an armed timer is in the slot given by its tick and now_tick; a timer due later than the wheel covers
+ *            is in a slot due earlier.
+ * INVARIANT  a bit in `used` is set exactly if the list of its slot is not empty; a bit in `words` is set exactly if
+ *            its word of `used` is not 0.
+ * INVARIANT  above level 0, the slot of now_tick itself is empty.
+ * INVARIANT  `due_ns` of a list head is not after the earliest due time in the list. (Removing the earliest timer does
+ *            not change `due_ns` of the head.)
+ * INVARIANT  `ahead` of a list head is a timer of the list, unless the list is empty. (`ahead` of a timer may be any
+ *            address.)
  *
- * The third one holds while now_tick advances, because now_tick never passes the start of a used slot without emptying
- * that slot: between now_tick and that start, no digit that decides the level or slot of a timer changes.
+ * The third invariant holds while now_tick advances, because now_tick never passes the start of a used slot without
+ * emptying that slot: between now_tick and that start, no digit that decides the level or slot of a timer changes.
  *
  * A cascade moves a whole slot in one call: with 200,000 timers in one slot, a single fli_wheel_expire() takes
  * milliseconds. Most of this is cache misses on timers that were not touched since they were armed. So each timer keeps
- * the address of a timer FETCH_AHEAD places further on in its list, and the walk prefetches that one.
+ * the address of a timer FETCH_AHEAD places further on in its list, and the walk prefetches that address.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/design/timers.md.
  */
 #include "clock/wheel.h"
@@ -40,22 +45,23 @@
 
 #define TOP (FLI_WHEEL_LEVELS - 1u)
 #define TOP_MASK 63u
-#define LOW_MASK 255u /* mask of the lowest digit */
+#define LOW_MASK 255u /* bit mask of the lowest digit */
 
 /* Distance of the prefetch during a walk along a list. 4, 8 and 16 gave equal times: 160 to 190 ns for a cold timer,
  * 560 ns without (docs/design/timers.md). */
 #define FETCH_AHEAD 8
 
-/* The end of time: UINT64_MAX rounded up. The only tick with a start that does not fit into a uint64_t. */
+/* The tick of the last representable time, UINT64_MAX rounded up. It is the only tick whose start in ns does not fit
+ * into a uint64_t. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
-/* Returns the lowest bit of the digit of a level: 0, 8, 16, then every 6 bits. */
+/* Returns the number of the lowest bit of a level's digit: 0, 8, 16, then 6 more per level. */
 static inline unsigned shift_of(unsigned level)
 {
     return level < FLI_WHEEL_WIDE ? 8 * level : 6 * level + 4;
 }
 
-/* Returns the index of the first slot of a level. */
+/* Returns the index in `slots` of the first slot of a level. */
 static inline unsigned base_of(unsigned level)
 {
     return level < FLI_WHEEL_WIDE ? 256 * level : 64 * level + 384;
@@ -81,15 +87,15 @@ static inline unsigned level_of_word(unsigned word)
 _Static_assert(FLI_WHEEL_WIDE == 2 && FLI_WHEEL_PLACES <= UINT16_MAX && FLI_WHEEL_WORDS < 64,
                "as the numbers above have it");
 
-/* Returns the first tick that is not before `ns`. Shifts before it adds: adding first would overflow near the end of
- * time. */
+/* Returns the first tick that does not start before `ns`. Shifts before it adds, because adding first would overflow
+ * near UINT64_MAX. */
 static uint64_t tick_up(uint64_t ns)
 {
     uint64_t rest = ns & ((1ull << FLI_WHEEL_TICK_BITS) - 1);
     return (ns >> FLI_WHEEL_TICK_BITS) + (rest != 0);
 }
 
-/* Returns the last tick that has begun at `ns`. At the end of time all ticks have begun. */
+/* Returns the last tick that has started at `ns`. At UINT64_MAX all ticks count as started. */
 static uint64_t tick_down(uint64_t ns)
 {
     return ns == FLI_NEVER ? LAST_TICK : ns >> FLI_WHEEL_TICK_BITS;
@@ -146,7 +152,7 @@ static void mark_empty(fli_wheel *wheel, unsigned place)
 /* Appends the timer to the slot of `tick`, which is not before now_tick. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
-    /* The highest differing bit gives the digit. The bits of the lowest digit are set, so that equal ticks give
+    /* The highest differing bit tells the digit. The bits of the lowest digit are set first, so that equal ticks give
      * level 0. */
     unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | LOW_MASK);
     unsigned level = level_of_bit(highest), slot;
@@ -189,7 +195,7 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer)
     return true;
 }
 
-/* The slot that is due first. */
+/* The slot that is due before all other used slots. */
 typedef struct due_slot {
     unsigned level, place;
     uint64_t tick; /* first tick of the slot */
@@ -203,11 +209,12 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
     uint64_t column = wheel->now_tick >> shift, used = wheel->used[word];
     unsigned place;
     if (FLI_LIKELY(level < TOP)) {
-        /* No used slot is before the slot of now_tick: the lowest bit is the nearest slot. */
+        /* No used slot of this level is before the slot of now_tick, so the lowest set bit is the slot due first. */
         place = word * 64 + (unsigned)__builtin_ctzll(used);
         column = (column & ~(uint64_t)mask_of(level)) + (place - base_of(level));
     } else {
-        /* The ring, rotated so that the slot of now_tick is bit 0: then the lowest bit is the nearest slot. */
+        /* Rotates the bits of the top level so that bit 0 is the slot of now_tick: then the lowest set bit is the slot
+         * due first. */
         unsigned now_slot = (unsigned)column & TOP_MASK;
         column += (unsigned)__builtin_ctzll(used >> now_slot | used << ((64 - now_slot) & TOP_MASK));
         place = base_of(TOP) + ((unsigned)column & TOP_MASK);
@@ -216,14 +223,14 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
     return true;
 }
 
-/* Moves the timers of a slot that has come due to lower levels, in their order; those from beyond the reach to the
- * slot of their tick. */
+/* Moves the timers of a slot that has come due to lower levels, in list order. A timer that was added farther in the
+ * future than the wheel reaches goes to the slot of its tick. */
 static void cascade(fli_wheel *wheel, const due_slot *due)
 {
     fli_timer *head = &wheel->slots[due->place];
     fli_timer *timer = head->next;
-    /* The list is emptied before the first timer is placed. No timer is placed back into this slot: it is the slot
-     * of now_tick now, which stays empty above level 0. */
+    /* The list is emptied before the first timer is placed. No timer is placed back into this slot, because it is now
+     * the slot of now_tick, which stays empty above level 0. */
     head->next = head->prev = head;
     mark_empty(wheel, due->place);
     while (timer != head) {
@@ -270,9 +277,10 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     due_slot first;
     if (!first_due_slot(wheel, &first)) return FLI_NEVER;
-    /* A worker need not wake only to cascade: the slot is emptied when the first of its timers is due. But if all
-     * its timers are from beyond the reach, timers of the next slot may be due earlier, so the start of the slot is
-     * returned. */
+    /* A worker need not wake only to cascade, so this returns the first due time in the slot, not the start of the
+     * slot: the slot is cascaded when its first timer is due. Exception: if all timers of the slot are due after the
+     * slot's end (they were added farther in the future than the wheel reaches), timers of a later slot may be due
+     * earlier. Then the start of the slot is returned. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
     if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;

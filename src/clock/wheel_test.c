@@ -1,4 +1,5 @@
-/* wheel_test.c - the wheel against a list that is simply searched for its smallest entry, and its edges one by one. */
+/* wheel_test.c - compares the wheel with a simple model, a list that is searched for its earliest entry; and tests edge
+ * cases one by one. */
 #include "clock/wheel.h"
 
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 
 #define TICK (1ull << FLI_WHEEL_TICK_BITS)
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
-/* The levels, written down once more: where each begins in a tick, its first slot, how many it has. */
+/* The layout of the levels, written down independently of wheel.c: lowest bit in a tick, index of the first slot,
+ * number of slots. */
 static const struct {
     unsigned shift, first, slots;
 } levels[FLI_WHEEL_LEVELS] = {
@@ -32,7 +34,8 @@ static uint64_t down(uint64_t ns)
     return ns == UINT64_MAX ? LAST_TICK : ns / TICK;
 }
 
-/* Walks the whole wheel: bits and lists agree, every timer is where it says, none is in the past or overdue. */
+/* Checks the whole wheel: bits and lists agree, every timer is in the slot it names, and no timer is in the past or
+ * overdue. */
 static void check_wheel(const fli_wheel *wheel)
 {
     size_t count = 0;
@@ -46,7 +49,8 @@ static void check_wheel(const fli_wheel *wheel)
             const fli_timer *head = &wheel->slots[place];
             assert_int_equal(head->next != head, wheel->used[place / 64] >> place % 64 & 1);
             const fli_timer *prev = head;
-            bool             open = head->next == head; /* the head knows a member to write to, if there is one */
+            /* true once the list contains the timer that head->ahead names (an empty list names none) */
+            bool             open = head->next == head;
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
                 if (timer == head->ahead) open = true;
@@ -70,7 +74,8 @@ static void check_wheel(const fli_wheel *wheel)
 typedef struct item {
     fli_timer timer;
     bool      armed;
-    bool      from_afar; /* added from beyond the wheel's reach: its order within a tick is not promised */
+    /* added farther in the future than the wheel reaches: then its order within a tick is not defined */
+    bool      from_afar;
     uint64_t  due_ns, tick, serial;
 } item;
 
@@ -78,7 +83,7 @@ typedef struct model {
     fli_wheel wheel;
     fli_prng  prng;
     uint64_t  now_ns; /* the latest time given to expire */
-    uint64_t  tick;   /* of the last thing handed out, or of now_ns after a NULL */
+    uint64_t  tick;   /* tick of the timer returned last, or of now_ns after expire returned NULL */
     uint64_t  serial;
     item      items[ITEMS];
 } model;
@@ -102,7 +107,7 @@ static size_t armed_count(const model *m)
     return count;
 }
 
-/* From nothing to hours, every size of span as likely as the next. */
+/* Returns a random time span from 0 to hours. All orders of magnitude are equally likely. */
 static uint64_t random_span(model *m)
 {
     unsigned bits = fli_prng_below(&m->prng, 45);
@@ -116,7 +121,7 @@ static uint64_t random_due(model *m)
     case 1: return m->now_ns;
     case 2: return UINT64_MAX - random_span(m);
     case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* up to two years */
-    case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;         /* many in one tick */
+    case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;         /* many timers in one tick */
     default: return fli_clock_after(m->now_ns, random_span(m));
     }
 }
@@ -139,7 +144,7 @@ static void model_remove(model *m, item *it)
     it->armed = false;
 }
 
-/* One call of expire. False when it gave NULL. */
+/* Calls expire once and compares with the model. Returns false if expire returned NULL. */
 static bool model_expire(model *m, uint64_t now_ns)
 {
     const item *want = earliest(m);
@@ -150,14 +155,14 @@ static bool model_expire(model *m, uint64_t now_ns)
         return false;
     }
     if (timer == NULL) {
-        assert_true(want == NULL || want->tick > down(now_ns)); /* not lost, not late */
+        assert_true(want == NULL || want->tick > down(now_ns)); /* no timer was lost or is late */
         m->tick = down(now_ns);
         return false;
     }
     item *it = FLI_OUTER(item, timer, timer);
-    assert_true(it->armed); /* not twice */
+    assert_true(it->armed); /* no timer is returned twice */
     assert_null(timer->next);
-    assert_true(it->due_ns <= now_ns); /* not early */
+    assert_true(it->due_ns <= now_ns); /* no timer is early */
     assert_true(timer->due_ns == it->due_ns);
     assert_non_null(want);
     assert_true(it->tick == want->tick);
@@ -167,7 +172,8 @@ static bool model_expire(model *m, uint64_t now_ns)
     return true;
 }
 
-/* Not too late for any timer; exact for those in this block of 256 ticks. */
+/* Checks fli_wheel_next_ns: not after the due time of any timer, and exact for timers in the current block of 256
+ * ticks. */
 static void model_check_next(const model *m)
 {
     uint64_t    next_ns = fli_wheel_next_ns(&m->wheel);
@@ -183,7 +189,8 @@ static void model_check_next(const model *m)
 
 static void model_sweep(model *m)
 {
-    /* Now and then the handler of an expiry adds or removes others, or itself, or the sweep is cut short. */
+    /* Sometimes the handler of an expired timer adds or removes other timers or the timer itself, or the loop ends
+     * early. */
     for (unsigned calls = 0; model_expire(m, m->now_ns); calls++) {
         if (calls > 4 * ITEMS || fli_prng_below(&m->prng, 64) == 0) return;
         item *it = &m->items[fli_prng_below(&m->prng, ITEMS)];
@@ -218,13 +225,13 @@ static void run_model(uint64_t seed, uint64_t start_ns, unsigned operations)
             m->now_ns = fli_clock_after(m->now_ns, random_span(m));
             model_sweep(m);
             break;
-        case 6: /* exactly when the wheel asks for it */
+        case 6: /* at exactly the time that fli_wheel_next_ns returned */
             if (fli_wheel_next_ns(&m->wheel) != FLI_NEVER && fli_wheel_next_ns(&m->wheel) > m->now_ns) {
                 m->now_ns = fli_wheel_next_ns(&m->wheel);
             }
             model_sweep(m);
             break;
-        case 7: /* the clock goes back */
+        case 7: /* the clock is set back */
             if (m->now_ns > HOUR) (void)model_expire(m, m->now_ns - random_span(m) % HOUR);
             break;
         }
@@ -268,7 +275,7 @@ TEST(an_empty_wheel_never_wants_to_be_called)
 
 TEST(never_early_and_at_most_one_tick_late)
 {
-    /* Around the edges of ticks, slots and levels, from starts that are themselves at and off the edges. */
+    /* Due times around the boundaries of ticks, slots and levels, from start times at and off these boundaries. */
     for (unsigned bits = FLI_WHEEL_TICK_BITS; bits < 60; bits++) {
         for (int64_t off = -2; off <= 2; off++) {
             for (uint64_t start_ns = TICK - 1; start_ns <= TICK + 1; start_ns++) {
@@ -358,7 +365,7 @@ TEST(times_at_the_end_of_time_do_not_overflow)
         fli_timer *first = fli_wheel_expire(&wheel, UINT64_MAX - 1);
         assert_ptr_equal(first, &last);
         assert_null(fli_wheel_expire(&wheel, UINT64_MAX - 1));
-        /* What remains is due in the last tick, which begins after the last time there is. */
+        /* The remaining timer is due in the last tick, which starts after the last representable time. */
         assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
@@ -383,7 +390,7 @@ TEST(timers_beyond_the_reach_come_at_their_time)
 
 TEST(removal_works_from_every_place)
 {
-    /* A timer for every slot of every level, and three in some: the first, middle and last of a list. */
+    /* A timer for every slot of every level, and three timers in some slots: the first, middle and last of a list. */
     enum { COUNT = FLI_WHEEL_PLACES * 3 };
     static fli_timer timers[COUNT];
     fli_wheel        wheel;
@@ -397,7 +404,7 @@ TEST(removal_works_from_every_place)
             while (i / 3 < levels[level].first) level--;
             fli_wheel_add(&wheel, &timers[i], ((uint64_t)(i / 3 - levels[level].first) << levels[level].shift) * TICK);
         }
-        /* All but the slot of now_tick itself, above level 0. */
+        /* All slots are used, except the slot of now_tick itself above level 0. */
         for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
             unsigned word = levels[level].first / 64;
             assert_true(wheel.used[word] == (level == 0 ? UINT64_MAX : UINT64_MAX - 1));
@@ -428,12 +435,12 @@ TEST(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out)
     fli_wheel_init(&wheel, 0);
     for (unsigned i = 0; i < 6; i++) fli_wheel_add(&wheel, &timers[i], (i / 3) * 100 * TICK + TICK);
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[0]);
-    assert_false(fli_wheel_remove(&wheel, &timers[0])); /* handed out already */
-    assert_true(fli_wheel_remove(&wheel, &timers[1]));  /* of the same tick */
-    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* due, not yet cascaded */
+    assert_false(fli_wheel_remove(&wheel, &timers[0])); /* expire has returned this timer already */
+    assert_true(fli_wheel_remove(&wheel, &timers[1]));  /* due in the same tick as timers[0] */
+    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* due, but not cascaded yet */
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[2]);
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[3]);
-    assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last of its slot, cascaded */
+    assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last timer of its slot, after a cascade */
     assert_null(fli_wheel_expire(&wheel, SECOND));
     assert_int_equal(wheel.count, 0);
 }
@@ -446,7 +453,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
     fli_wheel_init(&wheel, 0);
     fli_wheel_add(&wheel, &ticker, period_ns);
     fli_wheel_add(&wheel, &end, SECOND);
-    /* One sweep a whole second late: it catches up, each beat once, and `end` comes in its place. */
+    /* One loop of expire, a whole second late: each beat is returned once, and `end` in its order. */
     for (fli_timer *timer; (timer = fli_wheel_expire(&wheel, 2 * SECOND + TICK)) != NULL;) {
         if (timer == &end) {
             assert_int_equal(seen, 999);
@@ -463,7 +470,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
 
 TEST(a_jump_over_five_hundred_years_ends)
 {
-    /* Tick by tick this would be 2^47 steps. */
+    /* Advancing tick by tick would take 2^47 steps. */
     fli_wheel wheel;
     fli_timer first = { 0 }, second = { 0 };
     fli_wheel_init(&wheel, 0);
@@ -486,7 +493,7 @@ TEST(sleeping_until_next_ns_wakes_once_for_each_timer)
         uint64_t  now_ns = fli_prng_next(&prng) >> 8;
         uint64_t  span_ns = fli_prng_next(&prng) >> (16 + fli_prng_below(&prng, 40));
         uint64_t  due_ns = now_ns + span_ns, wakes = 1;
-        /* One more for each time the whole top level goes round before. */
+        /* One more call for each full turn of the top level before the due time. */
         uint64_t columns = (up(due_ns) >> TOP_SHIFT) - (down(now_ns) >> TOP_SHIFT);
         uint64_t allowed = 1 + (columns > 0 ? (columns - 1) / 63 : 0);
         fli_wheel_init(&wheel, now_ns);
