@@ -16,10 +16,11 @@ typedef struct task {
     fli_runtime   *rt;
     filch_receiver receiver;
     call           call;
-    uint64_t       timer; /* of its deadline; 0: none */
+    uint64_t       timer; /* id of the timer for the deadline; 0: no deadline */
 } task;
 
-/* Marks a packed call, to distinguish it from any other pointer that a process may yield. */
+/* Marker value in filch_data.small of a packed call. Distinguishes it from any other pointer that a process may
+ * yield. */
 #define PACKED 0xc5
 
 filch_data fli_work_pack(filch_work_fn fn, void *arg)
@@ -31,12 +32,13 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg)
     return data;
 }
 
-/* Completes with what the function left in `result`, and gives that back: completing took what it needed. */
+/* Completes the yield with the payload that the function left in `result`, then frees what remains of the payload. */
 static void finish(task *t, filch_data *result, filch_err error)
 {
     if (t->timer != 0) t->rt->hooks.abandon(t->rt, t->timer);
     filch_err err = filch_complete(t->receiver, t->receiver.tag, *result, error);
-    /* A payload that cannot travel must not keep the process waiting: it gets the reason instead. */
+    /* If the payload cannot be delivered, completes the yield with that error instead, so that the process does not
+     * wait for ever. */
     if (err == FILCH_EINVAL || err == FILCH_ENOMEM || err == FILCH_ETOOBIG) {
         (void)!filch_complete(t->receiver, t->receiver.tag, filch_none(), err);
     }

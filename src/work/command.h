@@ -10,8 +10,8 @@
 /* Packs a function and its argument as the payload of the work command. */
 filch_data fli_work_pack(filch_work_fn fn, void *arg);
 
-/* The handler of FILCH_CMD_WORK. `timer`: the timer of its deadline, abandoned when the function has returned; 0:
- * none. On an error the caller keeps the timer. */
+/* Handles FILCH_CMD_WORK. `timer`: id of the timer for the deadline, which is stopped when the function has returned;
+ * 0: no deadline. On an error the caller must stop the timer. */
 filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver,
                           uint64_t timer);
 

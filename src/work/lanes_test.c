@@ -1,12 +1,14 @@
-/* lanes_test.c - the lanes of the work pool. Includes pool.c itself, so that when a job counts as stuck can be set. */
+/* lanes_test.c - tests the lanes of the work pool. Includes pool.c itself, so that a test can set the time after which
+ * a job counts as stuck. */
 #include "base/assert.h"
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
 
-static FLI_ATOMIC(uint64_t) stuck_ns;    /* instead of the constant: FLI_NEVER, no job is stuck; 0, all are */
-static FLI_ATOMIC(unsigned) start_fails; /* so many more attempts to start a thread fail */
+/* replaces FLI_STUCK_NS. FLI_NEVER: no job counts as stuck; 0: all running jobs do */
+static FLI_ATOMIC(uint64_t) stuck_ns;
+static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
 
 static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
@@ -22,7 +24,7 @@ static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)
 
 /* ---- helpers ---- */
 
-/* Jobs stay inside until the gate opens. */
+/* A gate: jobs block in it until it is opened. */
 typedef struct gate {
     fli_mutex lock;
     fli_cond  changed;
@@ -114,7 +116,7 @@ static uint32_t count_threads(fli_workpool *pool)
     return count;
 }
 
-/* ---- */
+/* ---- the tests ---- */
 
 TEST(stuck_jobs_of_one_lane_hold_up_no_other_lane)
 {
@@ -131,7 +133,7 @@ TEST(stuck_jobs_of_one_lane_hold_up_no_other_lane)
         if (lane != FLI_LANE_OPEN) submit(&pool, &others[count++], &free_gate, (fli_lane)lane);
     }
     gate_wait(&free_gate, &free_gate.ran, count);
-    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE); /* and none of them counts as stuck yet */
+    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE); /* none of these jobs counts as stuck yet */
     gate_open(&stuck);
     gate_wait(&stuck, &stuck.ran, FLI_LANE_MOST + 3);
     pool_end(&pool);
@@ -148,7 +150,7 @@ TEST(a_job_behind_stuck_ones_of_its_lane_begins_by_itself)
     gate_init(&stuck, false);
     gate_init(&free_gate, true);
     for (unsigned i = 0; i < FLI_LANE_WIDE; i++) submit(&pool, &held[i], &stuck, FLI_LANE_NAME);
-    submit(&pool, &late, &free_gate, FLI_LANE_NAME); /* and nothing else is submitted */
+    submit(&pool, &late, &free_gate, FLI_LANE_NAME); /* no other job is submitted after this one */
     gate_wait(&free_gate, &free_gate.ran, 1);
     assert_int_equal(stuck.ran, 0);
     gate_open(&stuck);
@@ -206,7 +208,7 @@ TEST(a_lane_of_the_runtime_queues_what_the_programs_lane_refuses)
     gate_init(&g, false);
     for (unsigned i = 0; i < JOBS; i++) submit(&pool, &tasks[i], &g, FLI_LANE_FILE);
     task own[7];
-    for (unsigned i = 0; i < 6; i++) submit(&pool, &own[i], &g, FLI_LANE_WORK); /* 2 threads and 4 that wait */
+    for (unsigned i = 0; i < 6; i++) submit(&pool, &own[i], &g, FLI_LANE_WORK); /* 2 jobs run and 4 wait */
     own[6] = own[5];
     same(fli_workpool_submit(&pool, &own[6].job), FILCH_EFULL);
     gate_open(&g);
@@ -246,7 +248,7 @@ TEST(close_cancels_what_waits_in_every_lane)
     gate_init(&g, true);
     fli_store_rlx(&start_fails, 100000);
     fli_mutex_lock(&pool.lock);
-    pool.by_hand = true; /* nothing begins */
+    pool.by_hand = true; /* no job starts by itself */
     fli_mutex_unlock(&pool.lock);
     for (unsigned i = 0; i < 2; i++) submit(&pool, &first[i], &g, FLI_LANE_WORK);
     for (unsigned i = 0; i < JOBS; i++) submit(&pool, &tasks[i], &g, (fli_lane)(i % (FLI_LANE_COUNT - 1) + 1));

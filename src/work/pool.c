@@ -1,30 +1,33 @@
 /* pool.c - threads for functions that block, in lanes. One lock, one queue per lane, any thread serves any lane.
  *
  * A lane runs `wide` jobs at once. A job that has run for FLI_STUCK_NS counts as stuck and no longer takes a place, so
- * that calls that do not return (a FIFO that is opened, a dead name server) delay the next job of their lane by
- * FLI_STUCK_NS and other lanes not at all. `most` bounds the running jobs of a lane with the stuck ones; for the lane
- * of the program's functions `most` is `wide`.
+ * that calls that do not return (opening a FIFO, a dead name server) delay the next job of their lane by FLI_STUCK_NS
+ * and jobs of other lanes not at all. `most` limits the running jobs of a lane including the stuck ones. For
+ * FLI_LANE_WORK, the functions of the program, `most` equals `wide`.
  *
- * A thread is *free* when it is started and not in a job: it waits for work, or is on its way to look for some.
- * free = thread_count - busy_count; no variable holds it, so it cannot be wrong. A job *can begin* when its lane has
- * room.
+ * A thread is *free* if it is started and not in a job: it waits for a job, or is about to check the queues.
+ * free = thread_count - busy_count; there is no separate counter that could get out of step. A job *can begin* if its
+ * lane may run one more job.
  *
  * INVARIANT  while the pool is open, there is a free thread for each job that can begin, and one more if some queued
- *            job cannot begin now but could when a running one counts as stuck; or the system refused a thread. submit
- *            restores this after it adds a job, and a thread after it takes one.
+ *            job cannot begin now but could when a running job counts as stuck. Exception: the system refused to start
+ *            a thread. submit restores this after it adds a job, and a pool thread after it takes a job.
  * INVARIANT  whenever a job is queued, at least one thread is started and has not left.
  * INVARIANT  once closed, the queues are empty.
  *
  * No wake-up is lost:
- *   - A thread waits only when, holding the lock, it saw no job that can begin, and waiting releases the lock in one
- *     step with falling asleep. So a job is queued either before that look, which sees it, or when the thread can be
- *     woken. If a queued job could begin when another one counts as stuck, the thread waits no longer than until then.
- *   - Every queued job signals once, under the lock. If that finds a sleeper, one more free thread is awake; if not,
- *     all free threads were awake already. Each of them looks at all lanes before it sleeps. So when a job can begin,
- *     some free thread is awake and will look, or no thread is free, and the next to finish will look.
- *   - A job that ends makes room for one job of its lane, and its thread looks at all lanes before it sleeps.
- *   - One signal may find the job already taken by a thread that just finished its own. The woken one sleeps again.
- *   - `closed` is set under the lock and tested in the same look as the queues; close then wakes all threads.
+ *   - A thread waits only when, holding the lock, it saw no job that can begin, and waiting releases the lock
+ *     atomically with falling asleep. So a job is queued either before that check, which sees it, or when the thread
+ *     can be woken. If a queued job could begin when another job counts as stuck, the thread waits no longer than until
+ *     then.
+ *   - Every queued job signals once, under the lock. If a thread sleeps, the signal wakes it; if none sleeps, all free
+ *     threads were awake already. Each of them checks all lanes before it sleeps. So when a job can begin, some free
+ *     thread is awake and will check the lanes, or no thread is free and the next thread that finishes a job will check
+ *     them.
+ *   - When a job ends, one more job of its lane may start, and the thread checks all lanes before it sleeps.
+ *   - A woken thread may find that its job was already taken by a thread that just finished another job. The woken
+ *     thread then sleeps again.
+ *   - `closed` is set under the lock and tested under the lock together with the queues; close then wakes all threads.
  *
  * Rejected: see docs/design/blocking-work.md.
  */
@@ -67,7 +70,8 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
     for (int i = FLI_LANE_WORK + 1; i < FLI_LANE_COUNT; i++) {
         lane_init(&pool->lanes[i], FLI_LANE_WIDE, FLI_LANE_MOST, FLI_NEVER);
     }
-    size_t bytes = pool->thread_max * sizeof *pool->threads; /* 64 bits: CMakeLists.txt */
+    /* cannot overflow: CMakeLists.txt requires a 64-bit machine */
+    size_t bytes = pool->thread_max * sizeof *pool->threads;
     pool->threads = fli_zalloc(mem, bytes);
     if (pool->threads == NULL) return FILCH_ENOMEM;
     filch_err err = make_locks(pool);
@@ -97,7 +101,7 @@ static void push_locked(fli_workpool *pool, fli_job_lane *lane, fli_job *job)
     pool->queue_count++;
 }
 
-/* Takes the nth job out of the lane's queue. */
+/* Removes the nth job from the lane's queue and returns it. */
 static fli_job *pop_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
 {
     fli_job *before = NULL, *job = lane->oldest;
@@ -114,16 +118,17 @@ static fli_job *pop_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     return job;
 }
 
-/* How many more jobs may begin. If there is no room, *again_ns is when a running job counts as stuck and makes room;
- * FLI_NEVER if that makes none. */
+/* Returns how many more jobs of the lane may start. If it returns 0, *again_ns is the time at which a running job will
+ * count as stuck so that another may start, or FLI_NEVER if stuck jobs would not help. */
 static uint32_t room_locked(const fli_job_lane *lane, uint64_t *again_ns)
 {
     *again_ns = FLI_NEVER;
-    if (lane->busy_count < lane->wide) return lane->wide - lane->busy_count; /* at least; exact where most is wide */
+    /* a lower bound; exact if `most` equals `wide` */
+    if (lane->busy_count < lane->wide) return lane->wide - lane->busy_count;
     if (lane->busy_count >= lane->most) return 0;
     uint64_t           now_ns = fli_clock_ns();
     uint32_t           fresh = 0;
-    const fli_job_run *run = lane->running.prev; /* began last */
+    const fli_job_run *run = lane->running.prev; /* the job that started last */
     for (; run != &lane->running && fli_clock_after(run->since_ns, FLI_STUCK_NS) > now_ns; run = run->prev) {
         *again_ns = fli_clock_after(run->since_ns, FLI_STUCK_NS);
         if (++fresh == lane->wide) return 0;
@@ -133,7 +138,8 @@ static uint32_t room_locked(const fli_job_lane *lane, uint64_t *again_ns)
     return room < left ? room : left;
 }
 
-/* The lane with the oldest job that can begin. NULL: none can; *until_ns is when to look again. */
+/* Returns the lane with the oldest job that can begin. Returns NULL if no job can begin; then *until_ns is when to
+ * check again. */
 static fli_job_lane *pick_locked(fli_workpool *pool, uint64_t *until_ns)
 {
     fli_job_lane *best = NULL;
@@ -152,7 +158,7 @@ static fli_job_lane *pick_locked(fli_workpool *pool, uint64_t *until_ns)
     return best;
 }
 
-/* How many free threads there should be: see the first INVARIANT. */
+/* Returns how many free threads there should be, according to the first INVARIANT. */
 static uint32_t wanted_locked(const fli_workpool *pool)
 {
     uint64_t count = 0;
@@ -171,14 +177,15 @@ static uint32_t wanted_locked(const fli_workpool *pool)
 
 static void serve(void *arg);
 
-/* Starts one more thread. The new thread waits for our lock before it looks at the queues. */
+/* Starts one more thread. The new thread needs the lock, which the caller holds, before it checks the queues. */
 static filch_err start_locked(fli_workpool *pool)
 {
     fli_pool_thread *t = pool->threads;
     while (t->phase == STARTED) {
         if (++t == pool->threads + pool->thread_max) return FILCH_ELIMIT;
     }
-    if (t->phase == LEFT) fli_thread_join(&t->thread); /* has released the lock and never takes it again: this ends */
+    /* does not block: a thread with phase LEFT has released the lock and never takes it again */
+    if (t->phase == LEFT) fli_thread_join(&t->thread);
     t->pool = pool;
     t->phase = UNUSED;
     filch_err err = fli_thread_start(&t->thread, "filch-work", serve, t);
@@ -188,14 +195,16 @@ static filch_err start_locked(fli_workpool *pool)
     return FILCH_OK;
 }
 
-/* Restores the first INVARIANT. Starting under the lock holds others up for some 40 us a thread. */
+/* Restores the first INVARIANT. Threads are started under the lock, which other threads may wait for, about 40 us per
+ * started thread. */
 static filch_err provide_threads_locked(fli_workpool *pool)
 {
     if (pool->by_hand) return FILCH_OK;
     filch_err err = FILCH_OK;
     uint32_t  wanted = wanted_locked(pool);
     while (err == FILCH_OK && pool->thread_count - pool->busy_count < wanted) err = start_locked(pool);
-    /* If there is a thread, it looks at this job too when it is free. The next job tries again to start another. */
+    /* If the pool has a thread, that thread will take this job when it is free. The next submit tries again to start
+     * another thread. */
     return pool->thread_count > 0 ? FILCH_OK : err;
 }
 
@@ -222,10 +231,11 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     fli_job_run run = { .owner = job->owner, .since_ns = fli_clock_ns() };
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
-    /* This thread may be the one that watched another lane: a free one takes its place, whichever was woken first. */
+    /* This thread may have been waiting until a job of another lane counts as stuck. The signal makes a free thread
+     * wait for that instead, whichever thread was woken first. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
-    job->run(job); /* may free it */
+    job->run(job); /* run may free the job */
     fli_mutex_lock(&pool->lock);
     end_locked(pool, lane, &run);
 }
@@ -241,7 +251,7 @@ bool fli_workpool_run(fli_workpool *pool, uint64_t nth)
     return there;
 }
 
-/* The life of a pool thread. */
+/* Main function of a pool thread. */
 static void serve(void *arg)
 {
     fli_pool_thread *self = arg;
@@ -262,13 +272,13 @@ static void serve(void *arg)
     fli_mutex_unlock(&pool->lock);
 }
 
-/* ---- from outside ---- */
+/* ---- functions called by threads outside the pool ---- */
 
 static filch_err submit_locked(fli_workpool *pool, fli_job_lane *lane, fli_job *job)
 {
     if (pool->closed) return FILCH_ECLOSED;
-    /* Jobs that a free thread is about to take do not count as waiting; so the answer does not depend on how quickly
-     * the threads wake up. */
+    /* Jobs that a free thread is about to take do not count as waiting, so that the result does not depend on how
+     * quickly threads wake up. */
     if (lane->busy_count + lane->queue_count >= fli_clock_after(lane->most, lane->queue_max)) return FILCH_EFULL;
     push_locked(pool, lane, job);
     filch_err err = provide_threads_locked(pool);
@@ -286,7 +296,7 @@ filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job)
     return err;
 }
 
-/* Takes all jobs out of the queues, as one list. */
+/* Removes all jobs from the queues. Returns them as one list. */
 static fli_job *empty_locked(fli_workpool *pool)
 {
     fli_job *list = NULL;
@@ -309,7 +319,8 @@ void fli_workpool_close(fli_workpool *pool)
     pool->closed = true;
     fli_cond_broadcast(&pool->work);
     fli_mutex_unlock(&pool->lock);
-    /* The jobs are ours alone now. Cancelled without the lock, so that they may call the pool. */
+    /* Only this thread can access the jobs now. Cancels them without the lock, so that their cancel functions may call
+     * the pool. */
     while (job != NULL) {
         fli_job *next = job->next;
         job->next = NULL;
@@ -327,8 +338,9 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
         in_time = fli_cond_wait_until(&pool->quiet, &pool->lock, until_ns);
     }
     bool all_left = pool->thread_count == 0;
-    /* Joined under the lock, so that two callers do not join the same thread. A thread that has counted itself as left
-     * has released the lock, or we would not hold it, and never takes it again: this ends. */
+    /* Joins under the lock, so that two callers do not join the same thread. Joining does not block long: a thread that
+     * has counted itself as left has released the lock (otherwise this thread would not hold it) and never takes it
+     * again. */
     for (uint32_t i = 0; all_left && i < pool->thread_max; i++) {
         if (pool->threads[i].phase == LEFT) fli_thread_join(&pool->threads[i].thread);
         pool->threads[i].phase = UNUSED;

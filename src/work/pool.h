@@ -1,6 +1,6 @@
-/* pool.h - threads for functions that block. Starts no thread until the first job. Each job belongs to a lane: a kind
- * of work with a queue and a bound of its own, so that calls of one kind that do not return hold up no other kind.
- * Knows nothing of processes. The design: docs/design/blocking-work.md. */
+/* pool.h - threads for functions that block. The pool starts no thread before the first job. Each job belongs to a
+ * lane: a kind of work with its own queue and its own limit, so that calls of one kind that do not return do not delay
+ * other kinds. The pool does not use processes. Design: docs/design/blocking-work.md. */
 #ifndef FLI_WORK_POOL_H
 #define FLI_WORK_POOL_H
 
@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
-/* Jobs of a lane of the runtime that run at once while none of them is stuck, and with the stuck ones. A job is stuck
- * when it has run for FLI_STUCK_NS. */
+/* Limits of a lane of the runtime: how many of its jobs may run at once, not counting stuck jobs and counting them. A
+ * job is stuck if it has run for FLI_STUCK_NS. */
 #ifdef FLI_SMALL
 #define FLI_LANE_WIDE 2
 #define FLI_LANE_MOST 4
@@ -26,32 +26,35 @@
 #endif
 
 typedef enum fli_lane {
-    FLI_LANE_WORK,    /* functions of the program: bounded by the options work_threads and work_queue alone */
-    FLI_LANE_OPEN,    /* opening files, and what is done with paths: a FIFO blocks until its other side comes */
-    FLI_LANE_FILE,    /* what is done with open files */
-    FLI_LANE_NAME,    /* looking up hosts */
-    FLI_LANE_PROGRAM, /* starting programs, and waiting for killed ones */
+    FLI_LANE_WORK,    /* functions of the program: limited only by the options work_threads and work_queue */
+    FLI_LANE_OPEN,    /* opening files, and commands on paths. Opening a FIFO blocks until its other side is opened */
+    FLI_LANE_FILE,    /* operations on open files */
+    FLI_LANE_NAME,    /* name resolution */
+    FLI_LANE_PROGRAM, /* starting programs, and waiting for the end of killed programs */
     FLI_LANE_COUNT
 } fli_lane;
 
-/* The yield that a job works for, as numbers: the pool knows no processes. */
+/* The yield that a job works for, as plain numbers, because the pool does not use processes. */
 typedef struct fli_job_owner {
-    uint64_t serial;  /* of the process; 0: none waits for it */
-    uint64_t tag;     /* of its yield */
+    uint64_t serial;  /* serial of the process; 0: no process waits for the job */
+    uint64_t tag;     /* tag of the yield */
     uint32_t command; /* FILCH_CMD_* */
 } fli_job_owner;
 
-/* Embedded in each object that is run. The pool never frees it, and does not touch it once run or cancel has begun. */
+/* A job; embedded in the object that it works on. The pool never frees a job, and does not access it after run or
+ * cancel has been called. */
 typedef struct fli_job {
     struct fli_job *next;
-    void (*run)(struct fli_job *job);    /* on a pool thread; may block, may submit; the job may be freed inside */
-    void (*cancel)(struct fli_job *job); /* instead of run, on the thread that closes the pool; not under its lock */
+    void (*run)(struct fli_job *job);    /* called on a pool thread; may block, may submit jobs, may free the job */
+    /* called instead of run, on the thread that closes the pool, without the pool's lock */
+    void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
-    uint32_t      lane;   /* fli_lane */
-    uint64_t      ticket; /* set by the pool: numbers the jobs of all lanes in order of arrival */
+    uint32_t      lane;   /* a fli_lane */
+    uint64_t      ticket; /* set by the pool: sequence number of submission, over all lanes */
 } fli_job;
 
-/* A job that runs now: on the stack of its thread, because the job may be freed while it runs. */
+/* Describes a job that runs now. It is on the stack of the pool thread, because the job itself may be freed while it
+ * runs. */
 typedef struct fli_job_run {
     struct fli_job_run *next, *prev;
     fli_job_owner       owner;
@@ -63,63 +66,65 @@ typedef struct fli_job_lane {
     uint64_t    queue_count;
     uint64_t    queue_max; /* jobs that may wait while `most` run; FLI_NEVER: no limit */
     uint32_t    busy_count;
-    uint32_t    wide, most; /* jobs that run at once, without and with stuck ones */
-    fli_job_run running;    /* the ring of the running jobs, the one that began first in front, begins and ends here */
+    uint32_t    wide, most; /* how many jobs may run at once: `wide` without stuck jobs, `most` with them */
+    fli_job_run running;    /* head of the circular list of running jobs, the job that started first in front */
 } fli_job_lane;
 
 typedef struct fli_pool_thread {
     struct fli_workpool *pool;
     fli_thread           thread;
-    uint32_t             phase; /* pool.c */
+    uint32_t             phase; /* a value of the enum in pool.c */
 } fli_pool_thread;
 
-/* Everything below the conditions belongs to `lock`, and is plain because of it. */
+/* The work pool. All fields below `quiet` are protected by `lock`, so they need not be atomic. */
 typedef struct fli_workpool {
     fli_mutex        lock;
-    fli_cond         work;  /* a job was queued, or the pool closes */
-    fli_cond         quiet; /* a thread has left */
+    fli_cond         work;  /* signalled when a job was queued or the pool closes */
+    fli_cond         quiet; /* signalled when a thread has left */
     fli_mem          mem;
-    fli_pool_thread *threads;      /* thread_max of them */
-    uint32_t         thread_max;   /* of all lanes together */
-    uint32_t         thread_count; /* started, and not left */
-    uint32_t         busy_count;   /* of them, in a job */
-    uint32_t         keep_count;   /* free threads that stay; others leave when nothing is queued */
-    uint64_t         queue_count;  /* jobs in all lanes */
+    fli_pool_thread *threads;      /* array of thread_max elements */
+    uint32_t         thread_max;   /* limit for all lanes together */
+    uint32_t         thread_count; /* threads that were started and have not left */
+    uint32_t         busy_count;   /* threads that are in a job */
+    /* number of free threads that stay; other free threads leave when nothing is queued */
+    uint32_t         keep_count;
+    uint64_t         queue_count;  /* queued jobs of all lanes */
     uint64_t         tickets;
     fli_job_lane     lanes[FLI_LANE_COUNT];
     bool             closed;
-    bool by_hand; /* set right after init: there are no threads, the caller runs jobs by fli_workpool_run() */
+    bool by_hand; /* set right after init: the pool has no threads, and the caller runs jobs by fli_workpool_run() */
 } fli_workpool;
 
-/* `thread_max`, `queue_max`: of FLI_LANE_WORK: how many jobs run at once, and how many more may wait. Errors:
- * FILCH_EINVAL if thread_max is 0, FILCH_ENOMEM, FILCH_ESYS; after an error there is nothing to undo. */
+/* Initialises the pool. `thread_max` and `queue_max` are the limits of FLI_LANE_WORK: how many jobs may run at once,
+ * and how many more may wait. Errors: FILCH_EINVAL if thread_max is 0, FILCH_ENOMEM, FILCH_ESYS; after an error the
+ * pool must not be used or freed. */
 filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max);
 
-/* Takes `job` when it returns FILCH_OK: one of run and cancel will be called once.
- * FILCH_EFULL (FLI_LANE_WORK only), FILCH_ECLOSED, FILCH_ESYS (no thread could be started and none is running).
- * Any thread, also inside run and cancel. */
+/* Queues `job`. If it returns FILCH_OK, either job->run or job->cancel will be called, once. Errors: FILCH_EFULL
+ * (FLI_LANE_WORK only), FILCH_ECLOSED, FILCH_ESYS (no thread could be started and none is running). Thread: any, also inside run and
+ * cancel. */
 filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 
-/* Refuses new jobs and cancels those that have not begun, the oldest of each lane first. Idle threads leave. May be
- * called twice. */
+/* Refuses new jobs and cancels the jobs that have not started, the oldest of each lane first. Idle threads leave.
+ * Calling it again has no effect. */
 void fli_workpool_close(fli_workpool *pool);
 
-/* After close: waits until all threads have left, at most until `until_ns`, and joins them. Returns false if a job
- * still runs: call again later. */
+/* Called after close: waits until all threads have left, but at most until `until_ns`, and joins them. Returns false if
+ * a job still runs; then call it again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
-/* Of a pool with `by_hand`: runs the nth queued job (0: the oldest of the first lane that has one) on this thread.
- * Returns false if fewer are queued. */
+/* For a pool with `by_hand`: runs the nth queued job on this thread (0: the oldest job of the first lane that has one).
+ * Returns false if fewer jobs are queued. */
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
 
-/* Copies the owners of up to `room` running jobs, lane by lane, the one that began first in front. Returns how many
- * jobs run. */
+/* Copies the owners of up to `room` running jobs, lane by lane, in each lane in the order in which the jobs started.
+ * Returns how many jobs run. */
 uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room);
 
 /* Returns the number of running jobs. */
 uint32_t fli_workpool_busy(fli_workpool *pool);
 
-/* Frees the pool, after a join that returned true, or if there never was a job. */
+/* Frees the pool. Call it after a join that returned true, or if no job was ever submitted. */
 void fli_workpool_fini(fli_workpool *pool);
 
 #endif

@@ -1,5 +1,5 @@
-/* pool_test.c - the work pool. Includes pool.c itself, so that starting a thread can be counted and made to fail, and
- * wake-ups can be counted. */
+/* pool_test.c - tests the work pool. Includes pool.c itself, so that a test can count started threads and wake-ups, and
+ * can make starting a thread fail. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "support/check.h"
 
 static FLI_ATOMIC(unsigned) start_count; /* threads that the pool has started */
-static FLI_ATOMIC(unsigned) start_fails; /* so many more attempts fail */
-static FLI_ATOMIC(unsigned) wake_count;  /* pool threads that woke up */
+static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
+static FLI_ATOMIC(unsigned) wake_count;  /* how often a pool thread woke up */
 static char start_name[16];
 
 static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
@@ -39,7 +39,8 @@ static void wait_and_count(fli_cond *cond, fli_mutex *mutex)
 
 /* ---- helpers ------------------------------------------------------------------------------------------------ */
 
-/* A job that counts what happens to it, and may have to wait: first until `meet` jobs are inside, then for the gate. */
+/* A gate blocks jobs in their run function: first until `meet` jobs are in the gate, then until the gate is opened.
+ * Each job, a `task`, counts its calls of run and cancel. */
 typedef struct gate {
     fli_mutex lock;
     fli_cond  changed;
@@ -51,10 +52,10 @@ typedef struct task {
     fli_job       job;
     gate         *gate;
     fli_workpool *pool;
-    struct task  *then; /* submitted from inside run */
+    struct task  *then; /* NULL, or a task that `run` submits */
     filch_err     then_err;
     unsigned      ran, cancelled;
-    unsigned      turn; /* when, among all of this gate */
+    unsigned      turn; /* position among the jobs of this gate, in the order in which they ran */
 } task;
 
 static void gate_init(gate *g, unsigned meet, bool open)
@@ -116,7 +117,7 @@ static void task_cancel(fli_job *job)
     t->turn = t->gate->cancelled++;
     t->cancelled++;
     fli_mutex_unlock(&t->gate->lock);
-    /* Deadlocks if the pool still holds its lock. */
+    /* Deadlocks if the pool calls cancel with its lock held. */
     if (t->pool != NULL) same(fli_workpool_submit(t->pool, job), FILCH_ECLOSED);
 }
 
@@ -168,7 +169,7 @@ TEST(starts_no_thread_before_the_first_job_and_one_for_it)
         wait_not_busy(&pool);
         assert_int_equal(t.ran, 1);
     }
-    assert_int_equal(fli_load_rlx(&start_count), 1); /* one at a time needs no second */
+    assert_int_equal(fli_load_rlx(&start_count), 1); /* jobs that run one after the other need only one thread */
     assert_string_equal(start_name, "filch-work");
     pool_end(&pool);
     gate_fini(&g);
@@ -193,17 +194,19 @@ TEST(a_pool_needs_a_thread)
     fli_workpool pool;
     fli_mem      mem = plain_mem();
     same(fli_workpool_init(&pool, &mem, 0, 16), FILCH_EINVAL);
-    same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM); /* with those of the other lanes */
+    /* thread_max plus the threads of the other lanes is too many */
+    same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM);
 }
 
-/* As many threads as may stay are started once: none leaves between two rounds. */
+/* Up to keep_count threads are started only once: no thread leaves between two rounds. */
 static void run_rounds(unsigned limit)
 {
     enum { JOBS = 60 };
     fli_workpool pool;
     pool_init(&pool, limit, JOBS);
-    /* Round 1 finds no thread, the later ones find them asleep, or on their way there. Each needs limit jobs inside at
-     * once before any of them can end: it hangs if a job waits behind another although a thread is free for it. */
+    /* Round 1 starts with no thread; later rounds start with threads that sleep or are about to. Each round needs
+     * `limit` jobs in the gate at once before any of them can end. So a round hangs if a job waits although a thread is
+     * free for it. */
     for (unsigned round = 0; round < 200; round++) {
         gate g;
         task tasks[JOBS];
@@ -213,7 +216,7 @@ static void run_rounds(unsigned limit)
             ok(fli_workpool_submit(&pool, &tasks[i].job));
         }
         gate_wait_ran(&g, JOBS);
-        wait_not_busy(&pool); /* the last job's gate is in use until it returns */
+        wait_not_busy(&pool); /* waits until the last job has returned, because it uses the gate until then */
         assert_int_equal(g.inside_max, limit);
         for (unsigned i = 0; i < JOBS; i++) assert_int_equal(tasks[i].ran, 1);
         gate_fini(&g);
@@ -266,7 +269,8 @@ TEST(one_job_wakes_one_thread)
         gate_wait_ran(&g, THREADS + i + 1);
         wait_not_busy(&pool);
     }
-    /* Waking all would be THREADS times as many; POSIX allows a few for no reason. */
+    /* Waking all threads for each job would give THREADS times as many wake-ups. POSIX allows a few spurious
+     * wake-ups. */
     assert_true(fli_load_rlx(&wake_count) < JOBS + JOBS / 4);
     pool_end(&pool);
     gate_fini(&g);
@@ -282,7 +286,7 @@ TEST(without_any_thread_the_job_stays_the_callers)
     fli_store_rlx(&start_fails, 2);
     same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
     same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
-    ok(fli_workpool_submit(&pool, &t.job)); /* the system has recovered */
+    ok(fli_workpool_submit(&pool, &t.job)); /* from now on the system can start threads again */
     gate_wait_ran(&g, 1);
     pool_end(&pool);
     assert_int_equal(t.ran, 1);
@@ -300,10 +304,10 @@ TEST(a_thread_that_cannot_be_started_is_fine_while_another_runs)
     ok(fli_workpool_submit(&pool, &a.job));
     gate_wait_inside(&g, 1);
     fli_store_rlx(&start_fails, 1);
-    ok(fli_workpool_submit(&pool, &b.job)); /* refused a thread of its own: it waits */
+    ok(fli_workpool_submit(&pool, &b.job)); /* no thread could be started for this job: it waits */
     assert_int_equal(fli_load_rlx(&start_fails), 0);
     assert_int_equal(fli_workpool_busy(&pool), 1);
-    ok(fli_workpool_submit(&pool, &c.job)); /* tries again */
+    ok(fli_workpool_submit(&pool, &c.job)); /* tries again to start a thread */
     gate_wait_inside(&g, 2);
     gate_open(&g);
     gate_wait_ran(&g, 3);
@@ -328,9 +332,9 @@ TEST(running_jobs_are_named_with_process_tag_and_command)
     gate_wait_inside(&g, 1);
     ok(fli_workpool_submit(&pool, &b.job));
     gate_wait_inside(&g, 2);
-    ok(fli_workpool_submit(&pool, &c.job)); /* waits, and is not named */
+    ok(fli_workpool_submit(&pool, &c.job)); /* this job waits, so it is not in the list of running jobs */
     assert_int_equal(fli_workpool_running(&pool, owners, 1), 2);
-    assert_int_equal(owners[1].serial, 0); /* there was no room for it */
+    assert_int_equal(owners[1].serial, 0); /* `owners` had space for one owner only */
     assert_int_equal(fli_workpool_running(&pool, owners, 2), 2);
     assert_true(owners[0].serial == 11 && owners[0].tag == 12 && owners[0].command == 13);
     assert_true(owners[1].serial == 21 && owners[1].tag == 22 && owners[1].command == 23);
@@ -372,7 +376,7 @@ TEST(a_full_queue_refuses_and_changes_nothing)
     gate_init(&g, 0, false);
     for (unsigned i = 0; i < THREADS + QUEUE; i++) {
         tasks[i] = task_for(&g);
-        ok(fli_workpool_submit(&pool, &tasks[i].job)); /* whether or not the threads have woken up */
+        ok(fli_workpool_submit(&pool, &tasks[i].job)); /* accepted, whether or not the pool threads have woken up yet */
     }
     fli_job marker;
     task    extra = task_for(&g);
@@ -386,7 +390,7 @@ TEST(a_full_queue_refuses_and_changes_nothing)
     gate_open(&g);
     gate_wait_ran(&g, THREADS + QUEUE);
     wait_not_busy(&pool);
-    ok(fli_workpool_submit(&pool, &extra.job)); /* there is room again */
+    ok(fli_workpool_submit(&pool, &extra.job)); /* the queue is no longer full */
     gate_wait_ran(&g, THREADS + QUEUE + 1);
     pool_end(&pool);
     for (unsigned i = 0; i < THREADS + QUEUE; i++) assert_int_equal(tasks[i].ran, 1);
@@ -400,7 +404,7 @@ TEST(a_job_may_submit_another_from_inside)
     fli_workpool pool;
     gate         g;
     task         tasks[JOBS];
-    pool_init(&pool, 1, 1); /* one thread: it is the one that submits and the one that will run it */
+    pool_init(&pool, 1, 1); /* one thread, which submits the second job and then runs it */
     gate_init(&g, 0, true);
     for (unsigned i = 0; i < JOBS; i++) {
         tasks[i] = task_for(&g);
@@ -460,7 +464,7 @@ TEST(close_cancels_what_has_not_begun_in_order_and_outside_the_lock)
     gate_wait_inside(&g, 1);
     for (unsigned i = 0; i < JOBS; i++) {
         tasks[i] = task_for(&g);
-        tasks[i].pool = &pool; /* its cancel submits, and is refused */
+        tasks[i].pool = &pool; /* its cancel function submits a job and is refused */
         ok(fli_workpool_submit(&pool, &tasks[i].job));
     }
     fli_workpool_close(&pool);
@@ -545,11 +549,11 @@ TEST(two_threads_may_join_at_once)
     }
 }
 
-/* Four threads submit while a fifth closes. */
+/* Four threads submit jobs while a fifth thread closes the pool. */
 typedef struct rush_job {
     fli_job job;
     FLI_ATOMIC(unsigned) ran, cancelled;
-    bool taken; /* by the pool; plain: its submitter is joined before anyone reads it */
+    bool taken; /* the pool accepted the job. Not atomic: the submitting thread is joined before `taken` is read */
 } rush_job;
 
 enum { RUSH_THREADS = 4, RUSH_JOBS = 25000 };
@@ -586,7 +590,7 @@ static void rush_submit(void *arg)
     }
 }
 
-/* Closes when so many were submitted, and of those so many have run. */
+/* Closes the pool when `submitted` jobs were submitted and `ran` of them have run. */
 static void rush_once(uint32_t thread_max, uint32_t queue_max, unsigned submitted, unsigned ran)
 {
     fli_workpool pool;
@@ -634,7 +638,7 @@ TEST(every_job_runs_when_nobody_closes)
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
 typedef struct stingy {
-    unsigned calls, fail_at; /* the fail_at-th allocation fails; 0: none */
+    unsigned calls, fail_at; /* the allocation with number fail_at fails; 0: none fails */
     size_t   held;
 } stingy;
 
@@ -642,7 +646,7 @@ static void *stingy_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     stingy *s = user;
     if (size > 0 && ++s->calls == s->fail_at) return NULL;
-    s->held += size - old_size; /* wraps round and back */
+    s->held += size - old_size; /* unsigned: wraps below 0 and back */
     if (size > 0) return realloc(old, size);
     free(old);
     return NULL;
@@ -661,7 +665,7 @@ TEST(init_leaves_nothing_behind_when_any_allocation_fails)
         if (failed) {
             same(err, FILCH_ENOMEM);
         } else {
-            /* From here on it asks for no memory. */
+            /* After init the pool allocates no memory. */
             unsigned calls = s.calls;
             gate     g;
             gate_init(&g, 0, true);
@@ -671,7 +675,7 @@ TEST(init_leaves_nothing_behind_when_any_allocation_fails)
             pool_end(&pool);
             gate_fini(&g);
             assert_int_equal(s.calls, calls);
-            assert_true(fail_at > 1); /* it did fail before */
+            assert_true(fail_at > 1); /* the loop ran with a failed allocation before */
         }
         assert_int_equal(s.held, 0);
     }
