@@ -1,5 +1,6 @@
-/* assert.c - reports a broken invariant: calls the handler of the host with file, line and condition, which are also in
- * the frame of filch_assert_failed in a core dump. Why the program has one handler: docs/design/diagnostics.md. */
+/* assert.c - reports a broken invariant: calls the handler of the host with file, line and condition. The frame of
+ * filch_assert_failed in a core dump contains them too. Why a program has only one handler:
+ * docs/design/diagnostics.md. */
 #include "base/assert.h"
 
 #include <stdbool.h>
@@ -8,12 +9,14 @@
 
 /* writes: filch_assert_handler.  reads: a thread that fails an assertion.  PAIR assert.handler */
 static FLI_ATOMIC(filch_assert_fn) handler;
-static __thread bool failing; /* this thread is inside the handler, which may itself fail an assertion */
+/* true while this thread is inside the handler: the handler itself may fail an assertion */
+static __thread bool failing;
 
 filch_assert_fn filch_assert_handler(filch_assert_fn fn)
 {
+    /* PAIR assert.handler, release half: the handler sees what the host wrote before this call */
     return fli_swap_acqrel(&handler,
-                           fn); /* PAIR assert.handler, release half: the handler sees what the host prepared before */
+                           fn);
 }
 
 void filch_assert_failed(const char *file, int line, const char *text)

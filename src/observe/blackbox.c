@@ -6,15 +6,16 @@
 
 #define MAGIC "FILCHBOX"
 #define MAGIC_SIZE 8
-#define SIZE_AT (MAGIC_SIZE + 8) /* offset of the total size */
+#define SIZE_AT (MAGIC_SIZE + 8) /* offset of the field with the total size */
 #define HEAD_MIN (SIZE_AT + 8)
 #define CHECKSUM_SIZE 8
-#define ROOM_FIRST 256 /* enough for a step with one or two small messages */
+#define ROOM_FIRST 256 /* initial size of the buffer: enough for a step with one or two small messages */
 #define HASHED_MAX \
-    4096 /* bytes of a payload that a digest covers, so that a long payload does not slow the step down */
+    4096 /* how many bytes of a payload a digest covers, so that a long payload does not slow the step down */
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
-/* Writes the lowest byte first. The loop works on every machine; on little-endian ones a copy is one instruction. */
+/* Writes the lowest byte first. The loop is correct on every machine; on little-endian machines the copy is faster, one
+ * instruction. */
 static inline void write_number(uint8_t *at, uint64_t value, size_t size)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -151,7 +152,7 @@ static void put_text(fli_box_writer *w, const char *text)
     fli_box_put(w, text, size + 1);
 }
 
-/* kind:u8, then by kind. For bytes: size, kept size, the kept bytes, a NUL. */
+/* Format: kind:u8, then fields by kind. For bytes: size, number of stored bytes, the stored bytes, a NUL. */
 static void put_data(fli_box_writer *w, const filch_data *data, size_t bytes_max)
 {
     uint8_t kind = (uint8_t)filch_kind_of(data);
@@ -238,7 +239,7 @@ void fli_box_put_head(fli_box_writer *w, const fli_box_head *head)
     fli_box_put(w, MAGIC, MAGIC_SIZE);
     put_u32(w, FLI_BOX_FORMAT);
     put_u32(w, LIBRARY);
-    put_u64(w, 0); /* the size: written by fli_box_put_end() */
+    put_u64(w, 0); /* space for the total size, which fli_box_put_end() writes */
     put_text(w, head->type_name);
     put_u64(w, head->state_size);
     put_pid(w, head->pid);
@@ -306,7 +307,7 @@ static filch_pid take_pid(fli_box_reader *r)
     return pid;
 }
 
-/* Returns `size` bytes that are followed by a NUL, or NULL. */
+/* Returns the next `size` bytes if a NUL follows them, otherwise NULL. */
 static const char *take_terminated(fli_box_reader *r, uint64_t size)
 {
     const uint8_t *at = take(r, size);
@@ -434,7 +435,7 @@ static void take_head(fli_box_reader *r)
     r->args = take_data(r, &r->args_cut);
 }
 
-/* Returns true if a part of kind `next` may follow one of kind `last`. */
+/* Returns true if an item of kind `next` may follow an item of kind `last`. */
 static bool may_follow(fli_box_kind last, fli_box_kind next)
 {
     switch (next) {
@@ -449,7 +450,7 @@ static bool may_follow(fli_box_kind last, fli_box_kind next)
     }
 }
 
-/* Returns true if everything can be read. Does not change `r`. */
+/* Returns true if all items can be read and are in a valid order. Does not change `r`. */
 static bool makes_sense(fli_box_reader *r)
 {
     fli_box_reader walk = *r;

@@ -1,13 +1,13 @@
 /* blackbox.h - the byte format of a recording of one process: the input of its steps, and their effects. Written
  * piecewise while the process lives (sched/record.c), read when the steps are replayed one by one (sched/replay.c).
  *
- *   recording  "FILCHBOX", format:u32, library:u32, size of all:u64, head, birth, step..., END, checksum:u64
+ *   recording  "FILCHBOX", format:u32, library:u32, total size:u64, head, birth, step..., END, checksum:u64
  *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, options of the
  *              scheduler that a step can observe
  *   birth      method, args, inherited values: the newest first
  *   step       STEP with the number of pending yields, EVENT..., ACT..., OUTCOME
  * Numbers are little-endian; a text is a u32 length, the bytes and a NUL. The checksum detects every change of a single
- * byte. Reading cannot fail after fli_box_open() has succeeded: it reads everything once.
+ * byte. Reading cannot fail after fli_box_open() has succeeded, because fli_box_open() checks everything.
  */
 #ifndef FLI_OBSERVE_BLACKBOX_H
 #define FLI_OBSERVE_BLACKBOX_H
@@ -28,15 +28,16 @@ typedef struct fli_box_head {
     const char *type_name;
     uint64_t    state_size;
     filch_pid   pid;
-    filch_err   error; /* how the process ended */
-    bool lost; /* memory ran out while recording: the steps before the first one in here are missing for that reason */
+    filch_err   error; /* reason of the process's end */
+    bool lost; /* memory ran out during recording: this is why the steps before the first recorded step are missing */
     uint64_t missing; /* number of steps that are missing at the front */
     uint64_t steps;
     uint64_t payload_max; /* options of the scheduler that a step can observe */
     uint32_t send_budget;
 } fli_box_head;
 
-/* The digest of a payload that is only compared. For pointers, and for data with pointers, only kind and size. */
+/* The digest of a payload that a replay only compares. For pointers, and for data that contains pointers, it covers
+ * only kind and size. */
 typedef struct fli_box_digest {
     uint8_t  kind;
     uint64_t size, hash;
@@ -53,31 +54,32 @@ typedef enum fli_box_act_kind {
     FLI_ACT_WHEREIS
 } fli_box_act_kind;
 
-/* A call of the runtime by a step, and its result. */
+/* A call of a runtime function by a step, and its result. */
 typedef struct fli_box_act {
     uint8_t   kind;    /* fli_box_act_kind */
-    uint32_t  command; /* of a yield, with its tag; of a relation: which operation */
+    uint32_t  command; /* yield: the command id; relation: which operation */
     uint64_t  tag;
-    filch_pid pid; /* the process that the call names; of a spawn the child, of whereis the process found: part of the
-                      result */
+    /* The process that the call names. For a spawn the child, for whereis the process found: then it is part of the
+     * result. */
+    filch_pid pid;
     fli_box_digest data;
-    const char    *name; /* of a spawn: the name of the type; otherwise the name or group that the call names, or "" */
-    filch_err      answer; /* what the call returned */
-    uint64_t       given;  /* of a relation: the number that was returned with the result */
+    const char    *name; /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
+    filch_err      answer; /* error code that the call returned */
+    uint64_t       given;  /* relation: the number that was returned with the result */
 } fli_box_act;
 
 /* How a step ended. */
 typedef struct fli_box_outcome {
     filch_err      error;
     uint8_t        status; /* fli_status, if there was no error */
-    uint64_t       acts;   /* number of calls, with those that were not recorded */
-    fli_box_digest result; /* result of a process that is done */
+    uint64_t       acts;   /* number of calls in the step, including calls that were not recorded */
+    fli_box_digest result; /* digest of the result of a process that is done */
     const char    *name;   /* name of the new type after an upgrade; otherwise "" */
 } fli_box_outcome;
 
 /* ---- writing ---- */
 
-/* A growing buffer. When memory runs out `failed` is set, and later writes are dropped. */
+/* A growing buffer. When memory runs out, `failed` is set and later writes are ignored. */
 typedef struct fli_box_writer {
     const fli_mem *mem;
     uint8_t       *bytes;
@@ -88,18 +90,19 @@ typedef struct fli_box_writer {
 void fli_box_writer_init(fli_box_writer *w, const fli_mem *mem);
 void fli_box_writer_fini(fli_box_writer *w);
 
-/* Appends `size` bytes; NULL: zeros. */
+/* Appends `size` bytes from `bytes`. If `bytes` is NULL, appends zeros. */
 void fli_box_put(fli_box_writer *w, const void *bytes, size_t size);
-/* The parts of a birth: method (NULL: none) and args, then each value, then the end of the values. */
+/* Write the birth: fli_box_put_birth the method (NULL: none) and args, then fli_box_put_value each inherited value,
+ * then fli_box_put_born the end of the values. */
 void fli_box_put_birth(fli_box_writer *w, const char *method, const filch_data *args, size_t bytes_max);
 void fli_box_put_value(fli_box_writer *w, const char *key, const filch_data *data, size_t bytes_max);
 void fli_box_put_born(fli_box_writer *w);
-/* The parts of a step. At most `bytes_max` bytes of a payload are kept. */
+/* Write the parts of a step. At most `bytes_max` bytes of a payload are stored. */
 void fli_box_put_step(fli_box_writer *w, uint32_t waiting);
 void fli_box_put_event(fli_box_writer *w, const filch_event *event, size_t bytes_max);
 void fli_box_put_act(fli_box_writer *w, const fli_box_act *act);
 void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome);
-/* The first and the last part of a recording. Between them are a birth and the steps. */
+/* Write the first and the last part of a recording. Between them are a birth and the steps. */
 void fli_box_put_head(fli_box_writer *w, const fli_box_head *head);
 void fli_box_put_end(fli_box_writer *w);
 
@@ -109,31 +112,31 @@ fli_box_digest fli_box_digest_of(const filch_data *data);
 
 typedef enum fli_box_kind {
     FLI_BOX_VALUE = 1, /* an inherited value: `name`, `event.data` */
-    FLI_BOX_BORN,      /* no more values */
-    FLI_BOX_STEP,      /* `waiting` */
-    FLI_BOX_EVENT,     /* `event` */
-    FLI_BOX_ACT,       /* `act` */
-    FLI_BOX_OUTCOME,   /* `outcome`: the step is complete */
+    FLI_BOX_BORN,      /* marks the end of the inherited values */
+    FLI_BOX_STEP,      /* a step starts: `waiting` */
+    FLI_BOX_EVENT,     /* an event of the step: `event` */
+    FLI_BOX_ACT,       /* a call of the step: `act` */
+    FLI_BOX_OUTCOME,   /* the step has ended: `outcome` */
     FLI_BOX_END
 } fli_box_kind;
 
-/* The next part. Texts and bytes are lent by the recording. A payload that was a pointer has kind PTR and the
+/* An item of a recording. Texts and bytes point into the recording. A payload that was a pointer has kind PTR and the
  * recorded address. */
 typedef struct fli_box_item {
     fli_box_kind    kind;
     uint32_t        waiting;
     const char     *name;
     filch_event     event;
-    uint64_t        cut; /* bytes of the payload that were not kept */
+    uint64_t        cut; /* number of payload bytes that were not stored */
     fli_box_act     act;
     fli_box_outcome outcome;
 } fli_box_item;
 
 typedef struct fli_box_reader {
     const uint8_t *at, *end;
-    bool           bad; /* the bytes are not valid */
+    bool           bad; /* the recording is not valid */
     fli_box_head   head;
-    const char    *method; /* NULL: the default */
+    const char    *method; /* NULL: the default method */
     filch_data     args;
     uint64_t       args_cut;
 } fli_box_reader;
@@ -142,7 +145,7 @@ typedef struct fli_box_reader {
  * valid recording. */
 FILCH_MUST_USE filch_err fli_box_open(fli_box_reader *r, const void *bytes, size_t size, char *text, size_t text_size);
 
-/* Reads the next part. Returns its kind; FLI_BOX_END after the last part, at every call. */
+/* Reads the next item. Returns its kind, and FLI_BOX_END at every call after the last item. */
 fli_box_kind fli_box_next(fli_box_reader *r, fli_box_item *item);
 
 #endif

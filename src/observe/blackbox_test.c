@@ -1,4 +1,4 @@
-/* blackbox_test.c - a recording says what was put in, and nothing else passes for one. */
+/* blackbox_test.c - tests that reading a recording returns what was written, and that invalid bytes are refused. */
 #include "observe/blackbox.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static fli_box_head some_head(void)
                            .send_budget = 256 };
 }
 
-/* A recording with a piece of every kind. Give it back with fli_box_writer_fini. */
+/* Writes a recording with an item of every kind. The caller frees it with fli_box_writer_fini. */
 static void write_all(fli_box_writer *w, const fli_mem *mem)
 {
     fli_box_head head = some_head();
@@ -61,11 +61,12 @@ static filch_err open_box(fli_box_reader *r, const void *bytes, size_t size)
 {
     char      text[160] = "";
     filch_err err = fli_box_open(r, bytes, size, text, sizeof text);
-    same(text[0] == '\0', err == FILCH_OK); /* an error never comes without words */
+    same(text[0] == '\0', err == FILCH_OK); /* there is an error text exactly if there is an error */
     return err;
 }
 
-/* Makes the checksum fit again. The hash is the format's own, spelled out once more: a promise to files on disk. */
+/* Corrects the checksum after a change of the bytes. The hash is repeated here independently, because files on disk
+ * depend on it. */
 static void seal(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -140,7 +141,8 @@ TEST(every_truncation_is_refused)
     fli_mem_init(&mem, NULL, NULL);
     write_all(&w, &mem);
     for (size_t size = 0; size < w.size; size++) {
-        uint8_t *part = malloc(size + 1); /* its own block, so that a read beyond the end is seen */
+        /* a separate block of exact size, so that a sanitizer finds a read beyond its end */
+        uint8_t *part = malloc(size + 1);
         memcpy(part, w.bytes, size);
         same(open_box(&r, part, size), FILCH_EINVAL);
         free(part);
@@ -168,7 +170,7 @@ TEST(every_flipped_bit_is_noticed)
     fli_box_writer_fini(&w);
 }
 
-/* An attacker can compute the checksum and write any bytes: they are read to the end, or refused. */
+/* An attacker can compute the checksum and write any bytes. Such bytes must be refused, or be readable to their end. */
 TEST(a_forged_recording_is_never_read_beyond_its_end)
 {
     fli_mem        mem;
@@ -213,7 +215,7 @@ TEST(another_format_is_named)
     fli_box_writer_fini(&w);
 }
 
-/* Each piece may stand only where it makes sense, whatever the checksum says. */
+/* Items in a wrong order are refused even if the checksum is correct. */
 TEST(pieces_in_the_wrong_order_are_refused)
 {
     fli_mem         mem;
@@ -222,7 +224,8 @@ TEST(pieces_in_the_wrong_order_are_refused)
     filch_event     event = { .type = FILCH_EVENT_MESSAGE, .data = filch_none() };
     fli_box_act     act = { .kind = FLI_ACT_SEND };
     fli_box_outcome outcome = { .status = 1 };
-    /* s: a step begins, e: event, a: act, o: outcome, b: the end of the values, v: a value, x: the end of all */
+    /* Letters: s = start of a step, e = event, a = act, o = outcome, b = end of the values, v = a value, x = end of the
+     * recording */
     static const struct {
         const char *order;
         uint64_t    steps;
@@ -252,7 +255,7 @@ TEST(pieces_in_the_wrong_order_are_refused)
             if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
             if (*piece == 'x') fli_box_put(&w, &end, 1);
         }
-        fli_box_put_end(&w); /* one END too many: the checksum goes there */
+        fli_box_put_end(&w); /* one END too many: it is at the place of the checksum */
         w.size--;
         memset(w.bytes + 16, 0, 8);
         w.bytes[16] = (uint8_t)w.size;
@@ -306,7 +309,7 @@ TEST(digests_tell_payloads_apart_but_not_pointers)
     assert_true(fli_box_digest_of(&worker).hash == fli_box_digest_of(&there).hash);
 }
 
-/* Magic, format, version, size of all, and the checksum behind them. */
+/* A recording shorter than magic, format, version, total size and checksum is reported as too short. */
 TEST(what_is_too_short_for_a_head_is_told_from_what_is_no_recording)
 {
     enum { SHORTEST = sizeof "FILCHBOX" - 1 + 4 + 4 + 8 + CHECKSUM_SIZE };

@@ -1,8 +1,8 @@
 /* chart.c - see chart.h. Events are kept as small records in a ring and formatted only when they are drawn
- * (chart_draw.c), so a run over many seeds pays for one record per event.
+ * (chart_draw.c), so in a run over many seeds each event costs only one record.
  *
- * The hash covers all events, also those that have left the ring. It omits addresses, and the bytes of binary payloads,
- * which may contain addresses: these differ from run to run.
+ * The hash covers all events, also those that have left the ring. It does not cover addresses, nor the bytes of binary
+ * payloads, which may contain addresses, because addresses differ from run to run.
  */
 #include "observe/chart.h"
 
@@ -43,7 +43,8 @@ void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t si
     const char *name = number < chart->name_room && chart->names[number] != NULL ? chart->names[number] : "?";
     if (number == FLI_CHART_OUTSIDE) snprintf(out, size, "outside");
     else if (number == FLI_CHART_UNKNOWN) snprintf(out, size, "an unknown process");
-    /* Both ends of a long name are kept: names of Lua processes end with their line ("basket_test.lua:15"). */
+    /* Keeps the start and the end of a long name, because names of Lua processes end with their line
+     * ("basket_test.lua:15"). */
     else if (strlen(name) > FLI_CHART_NAME_MAX)
         snprintf(out, size, "%.7s..%s#%u", name, name + strlen(name) - 7, number);
     else snprintf(out, size, "%s#%u", name, number);

@@ -1,4 +1,4 @@
-/* chart_draw.c - draws the events of a simulated run as text: one line each, with an arrow or a mark in the columns
+/* chart_draw.c - draws the events of a simulated run as text. Each event is one line: an arrow or a mark in the columns
  * of its processes, and a sentence. See chart.h. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 typedef struct sheet {
     fli_mem mem;
     char   *text;
-    size_t  size, room; /* size without the NUL */
+    size_t  size, room; /* `size` is without the NUL; `room` is the size of the buffer */
     bool    failed;
 } sheet;
 
@@ -37,10 +37,10 @@ __attribute__((format(printf, 2, 3))) static void put(sheet *page, const char *f
     page->size += n;
 }
 
-/* The processes that have a column: those named in the last lines, by number. */
+/* The processes that have a column: those that the last lines name, ordered by number. */
 typedef struct columns {
     uint32_t number[COLUMNS_MAX];
-    bool     there[COLUMNS_MAX]; /* alive at the current line of the drawing */
+    bool     there[COLUMNS_MAX]; /* true if the process is alive at the current line of the drawing */
     uint32_t count, width;
 } columns;
 
@@ -96,7 +96,7 @@ static void choose_columns(const fli_chart *chart, columns *cols)
         if (strlen(who) + 2 > cols->width) cols->width = (uint32_t)strlen(who) + 2;
         cols->there[i] = true;
     }
-    /* A process that is spawned in a later line is not alive yet. */
+    /* A process that is spawned by a later line is not alive yet. */
     for (uint64_t i = first_index(chart); i < chart->count; i++) {
         const fli_chart_line *line = line_at(chart, i);
         int                   to = line->kind == FLI_CHART_SPAWN ? column_of(cols, line->to) : -1;

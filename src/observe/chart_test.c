@@ -1,5 +1,5 @@
-/* chart_test.c - a chart says what happened, to the letter; the hash of a run depends on every field of every event;
- * nothing is written beyond what was kept. */
+/* chart_test.c - tests that the drawing of a chart is exactly as expected, that the hash of a run depends on every
+ * field of every event, and that no write goes beyond the kept bytes. */
 #include "observe/chart.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void add(fli_chart *chart, fli_chart_event event)
     fli_chart_add(chart, &event);
 }
 
-/* What is drawn, in a buffer of ours. */
+/* Copies the drawing into a static buffer and returns it. */
 static const char *drawn(const fli_chart *chart)
 {
     static char text[65536];
@@ -43,7 +43,7 @@ static const char *drawn(const fli_chart *chart)
     return text;
 }
 
-/* Line by line, so that a failure names the line. */
+/* Compares line by line, so that a failure names the line. */
 static void is_drawn(const fli_chart *chart, const char *expected)
 {
     const char *got = drawn(chart);
@@ -159,7 +159,7 @@ TEST(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended)
     end(&chart);
 }
 
-/* The hash of one event. */
+/* Returns the hash of a chart with one event. */
 static uint64_t hash_of(fli_chart_event event)
 {
     fli_chart chart;
@@ -206,7 +206,7 @@ TEST(the_hash_depends_on_every_field_of_an_event)
     uint64_t hashes[COUNT];
     for (size_t i = 0; i < COUNT; i++) hashes[i] = hash_of(all[i]);
     for (size_t i = 0; i < COUNT; i++) {
-        assert_true(hash_of(all[i]) == hashes[i]); /* and on nothing else */
+        assert_true(hash_of(all[i]) == hashes[i]); /* the hash depends on nothing else */
         for (size_t k = 0; k < i; k++) {
             if (hashes[i] == hashes[k]) fail_msg("events %zu and %zu have one hash", i, k);
         }
@@ -327,7 +327,7 @@ TEST(the_last_ten_to_be_spoken_of_have_a_column)
     end(&chart);
 }
 
-/* A page is made of pieces; each may be the one for which there is no memory. */
+/* Drawing allocates several times. If any of these allocations fails, fli_chart_draw returns NULL. */
 TEST(a_page_without_memory_is_none)
 {
     fli_chart chart;

@@ -13,15 +13,17 @@
     X(failed) X(steps) X(sent) X(undelivered) X(refused) X(dropped) X(yields) X(completions) X(late_completions) \
         X(abandoned) X(steals) X(stolen) X(sleeps) X(wakes) X(long_steps)
 
-/* Statistics without any order between them: relaxed. `ended` and `spawned` also tell the stop when no process is
- * left; sched/stop.c says how it reads them. */
+/* Statistics without any order between the counters, so all accesses are relaxed. sched/stop.c also uses `ended` and
+ * `spawned` to find out whether a process is left; it explains there how it reads them. */
 typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)
 #undef X
-    FLI_ATOMIC(uint64_t) leaving; /* ended processes with an on_exit that has not returned */
+    FLI_ATOMIC(uint64_t) leaving; /* number of ended processes whose on_exit has not returned yet */
+    /* Number of inline steps. Each is also one step, one yield and one completion, which the counters above do not
+     * include. */
     FLI_ATOMIC(uint64_t)
-    inline_steps; /* inline steps: each is one step, one yield and one completion, in addition to the counters above */
+    inline_steps;
 } fli_counters;
 
 static inline uint64_t fli_counters_steps(const fli_counters *counters)
