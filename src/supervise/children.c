@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Bit mixer (the finalizer of splitmix64): neighbouring inputs give unrelated outputs. */
+/* Bit mixer (the finalizer of splitmix64): consecutive inputs give unrelated outputs. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -34,8 +34,8 @@ void fli_children_init(fli_children *children, filch_memory memory)
 
 static void list_insert(fli_children *children, fli_child_list list, fli_child *c)
 {
-    /* Searches from the end. The usual place is one of the two ends: children start from first to last and stop from
-     * last to first. */
+    /* Searches the place from the end of the list. Usually it is one of the two ends, because children start from first
+     * to last and stop from last to first. */
     fli_child *after = children->last[list], *first = children->first[list];
     if (first != NULL && c->id < first->id) after = NULL;
     while (after != NULL && after->id > c->id) after = after->prev[list];
@@ -96,7 +96,7 @@ static void index_insert(fli_children *children, fli_child_index index, fli_chil
 static void index_remove(fli_children *children, fli_child_index index, fli_child *c)
 {
     fli_child **at = head_of(children, index, c->hash[index]);
-    while (*at != c) at = &(*at)->chain[index]; /* terminates: `c` is in this chain */
+    while (*at != c) at = &(*at)->chain[index]; /* the loop ends because `c` is in this chain */
     *at = c->chain[index];
 }
 
@@ -107,7 +107,8 @@ static void free_heads(fli_children *children)
     (void)children->memory.alloc(children->memory.user, children->heads[0], FLI_CHILDREN_INDEXES * size, 0);
 }
 
-/* Doubles the tables, to about one chain per child. Without memory the chains stay longer; nothing else changes. */
+/* Doubles the hash tables, so that there is about one chain per child. If there is no memory, the chains get longer and
+ * everything else works as before. */
 static void grow(fli_children *children)
 {
     size_t      room = children->room * 2;

@@ -1,4 +1,4 @@
-/* children_test.c - the lists and indexes of a supervisor's children, against looking at all of them. */
+/* children_test.c - tests the lists and indexes of a supervisor's children against a search of all children. */
 #include "supervise/children.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 enum { NAMES = 200 };
 
 static int    blocks;
-static size_t most = SIZE_MAX; /* larger ones are refused */
+static size_t most = SIZE_MAX; /* larger allocations fail */
 
 static void *count_alloc(void *user, void *old, size_t old_size, size_t size)
 {
@@ -43,7 +43,7 @@ static bool belongs(const fli_child *c, int list)
     }
 }
 
-/* Each list holds exactly those that belong there, in order, both ways. */
+/* Checks that each list contains exactly the children that belong there, in order, in both directions. */
 static void check_lists(const fli_children *children)
 {
     size_t missing = 0;
@@ -122,7 +122,7 @@ TEST(lists_and_indexes_say_what_the_children_say)
     same(blocks, 0);
 }
 
-/* The indexes stay short, and still find every child. */
+/* If the hash tables cannot grow, they still find every child. */
 TEST(without_memory_to_grow_everybody_is_still_found)
 {
     static char  names[64][8];
@@ -132,7 +132,7 @@ TEST(without_memory_to_grow_everybody_is_still_found)
     filch_child first = { .id = "first" };
     same(fli_children_add(&children, &first, NULL), FILCH_ENOMEM);
     same(children.count, 0);
-    most = sizeof(fli_child); /* not for many heads */
+    most = sizeof(fli_child); /* enough memory for a child, but not for larger hash tables */
     for (int i = 0; i < 64; i++) {
         filch_child spec = { .id = names[i] };
         snprintf(names[i], sizeof names[i], "c%d", i);

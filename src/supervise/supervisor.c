@@ -4,13 +4,14 @@
  * The list of children holds the wanted state (each child is wanted or not) and the actual state (down, up, stopping).
  * Each step reads its events, updates both, and then moves the actual state towards the wanted one (reconcile): first
  * it stops the children that must stop, one at a time, from the last to the first; when none is left to stop it starts
- * the children that are wanted and down, from the first to the last. To restart one child is to leave it wanted; to
- * restart all is to mark the others to be stopped too; to end is to mark all to be stopped and none wanted. No other
- * sequence of actions exists.
+ * the children that are wanted and down, from the first to the last. A restart
+ * of one child leaves the child wanted; a restart of all also marks the others to be stopped; the end of the supervisor
+ * marks all children to be stopped and none wanted. No other sequence of actions exists.
  *
  * A child that is itself a supervisor reports when its own children are up; the next sibling is started after that.
  *
- * INVARIANT  at most one child is being stopped. INVARIANT  no child is started while one must stop.
+ * INVARIANT  at most one child is being stopped.
+ * INVARIANT  no child is started while a child must stop.
  *
  * The supervisor links to and monitors each child: the monitor reports every exit; the link ends the children when the
  * supervisor is terminated. The supervisor traps links, so it gets an event when its own parent ends, and then stops
@@ -36,29 +37,33 @@
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
 #define WHY_MAX 160
-#define STARTS_MAX 16 /* children started in one step; the rest in the next step, so that other processes run between \
-                       */
+/* Maximal number of children started in one step. The others start in the next step, so that other processes can run in between */
+#define STARTS_MAX 16
 
-/* The tag of a back-off sleep: the child's number (0: the whole group) and the number of the sleep. */
+/* The tag of a back-off sleep. Bits: high 32 = the child's number (0: all children), low 32 = the number of the
+ * sleep. */
 #define TAG_OF(id, number) ((uint64_t)(id) << 32 | (number))
 
 typedef struct supervisor {
     const filch_supervisor *spec;
     filch_sched            *sched;
-    filch_memory            memory; /* the scheduler's */
+    filch_memory            memory; /* allocator of the scheduler */
     fli_children            children;
-    uint32_t                sleeps;   /* back-off sleeps begun */
-    uint64_t               *restarts; /* times of the last restarts: a ring of `intensity` entries */
+    uint32_t                sleeps;   /* number of back-off sleeps started */
+    uint64_t               *restarts; /* times of the last restarts: a ring buffer of `intensity` entries */
     uint32_t                restart_first, restart_count, intensity;
-    bool                    held; /* one-for-all, rest-for-one: no child is started until the back-off is over */
+    /* strategies one-for-all and rest-for-one: no child is started until the back-off is over */
+    bool                    held;
     bool                    ending;
-    filch_pid               parent;       /* is told once when all children are up; serial 0: told, or no parent */
-    fli_waiter             *waiters;      /* processes in filch_child_await: told like the parent */
+    /* gets one message when all children are up; serial 0: the message was sent, or there is no parent */
+    filch_pid               parent;
+    /* processes in filch_child_await: they get a message when all children are up */
+    fli_waiter             *waiters;
     filch_err               error;        /* exit reason of the supervisor */
-    char                    why[WHY_MAX]; /* text of the exit reason; empty: the text of `error` */
+    char                    why[WHY_MAX]; /* text of the exit reason; empty: the default text of `error` */
 } supervisor;
 
-/* Allocates zeroed memory. Returns NULL if there is none. */
+/* Allocates zeroed memory. Returns NULL if there is no memory. */
 static void *get(filch_memory memory, size_t size)
 {
     void *at = memory.alloc(memory.user, NULL, 0, size);
@@ -74,17 +79,19 @@ static void give(filch_memory memory, void *at, size_t size)
 
 typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_AWAIT } control_kind;
 
-static const char children_up; /* a message that points here means: all my children are up */
+static const char children_up; /* a message with the address of this variable means: all my children are up */
 
-/* A request, sent as a shared payload; its `user` pointer is the request itself. The receiver recognises it by its
- * free function (filch_shared_user), so bytes of another process cannot pass for a request. Text and bytes args follow
- * the struct; a text with NUL. */
+/* A request, sent as a shared payload. Its `user` pointer is the request itself. The receiver recognises a request by
+ * its free function (filch_shared_user), so another process cannot forge a request from bytes. Args of kind text or
+ * bytes follow the struct; a text has a NUL at its end. */
 typedef struct control {
-    filch_memory memory; /* of the scheduler at creation: the request may outlive the scheduler it was sent to */
-    size_t       size;   /* of the struct and the bytes that follow it */
+    /* allocator of the scheduler at creation: the request may outlive the scheduler it was sent to */
+    filch_memory memory;
+    size_t       size;   /* size of the struct and the bytes that follow it */
     control_kind kind;
-    bool         unsent; /* not delivered: the child description still belongs to the caller, do not call `release` */
-    filch_data   reply;  /* the prepared answer; none without a tag */
+    /* the request was not delivered: the child description still belongs to the caller, do not call `release` */
+    bool         unsent;
+    filch_data   reply;  /* the prepared answer; of kind NONE if the request has no tag */
     filch_kind   args_kind;
     union {
         struct {
@@ -115,7 +122,7 @@ static control *control_make(filch_sched *sched, control_kind kind, size_t follo
     return o;
 }
 
-/* Sends the request and takes ownership of it. With a `tag` it also allocates the answer. */
+/* Sends the request and takes ownership of it. If `tag` is not 0, also allocates the answer. */
 static filch_err control_send(filch_sched *sched, filch_pid supervisor_pid, control *o, const uint64_t *tag)
 {
     filch_data data;
@@ -143,7 +150,7 @@ static filch_err read_options(const filch_spawn_options *given, filch_spawn_opti
     return FLI_VERSIONED_READ(out, given, "options", FILCH_SPAWN_OPTIONS_INIT);
 }
 
-/* Records the error text `why`. Returns false. */
+/* Sets `why` as the error text of this thread. Returns false. */
 static bool unsound(const char *why)
 {
     (void)filch_invalid(why);
@@ -156,7 +163,7 @@ static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
     if (child->restart > FILCH_TEMPORARY) return unsound("child.restart is no filch_restart");
     if (child->spare != 0) return unsound("child.spare is not 0");
     if (read_options(child->options, opt) != FILCH_OK) return false;
-    /* A supervisor child needs no type; a given type wraps filch_supervisor_type. */
+    /* A child with spec.supervisor needs no type. If it has a type, that type wraps filch_supervisor_type. */
     bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
     if (!runs) return unsound("child has neither a type with a step nor a supervisor");
     return true;
@@ -247,11 +254,11 @@ static void must_stop(supervisor *s, fli_child *c)
 static uint64_t stop_ns_of(const fli_child *c)
 {
     if (c->spec.stop_ns != 0) return c->spec.stop_ns;
-    /* A supervisor gets as long as its children need. */
+    /* A child that is a supervisor has as much time as its own children need. */
     return c->spec.supervisor != NULL ? FILCH_FOREVER : STOP_NS;
 }
 
-/* The args of a child that was added at run time. */
+/* Returns the args of a child that was added at run time. */
 static filch_data args_of(const fli_child *c)
 {
     const control *o = filch_raw(&c->request);
@@ -271,13 +278,13 @@ static filch_err start(supervisor *s, fli_child *c)
     if (c->spec.supervisor != NULL) {
         if (type == NULL) type = &filch_supervisor_type;
         opt.args = filch_ptr((void *)(uintptr_t)c->spec.supervisor);
-        opt.messages = &report; /* the child reports to the sender of this message */
+        opt.messages = &report; /* the child sends its report to the sender of this message */
         opt.message_count = 1;
         opt.relations |= FILCH_SPAWN_TRAP;
     }
     opt.relations |= FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED;
     opt.tag = c->id;
-    c->started_ns = filch_now(s->sched); /* set before the attempt: a failed start does not count as stable */
+    c->started_ns = filch_now(s->sched); /* set before the attempt, so that a failed start does not count as stable */
     filch_pid pid;
     err = filch_spawn(s->sched, type, &opt, &pid);
     if (err != FILCH_OK) return err;
@@ -290,7 +297,8 @@ static filch_err start(supervisor *s, fli_child *c)
 
 /* ---- restarting ---- */
 
-/* Begins the end: marks all children to be stopped and none wanted. The first `error` is kept. */
+/* Starts to end the supervisor: all children must stop and none is wanted. If called again, the first `error` is
+ * kept. */
 static void end_with(supervisor *s, filch_err error)
 {
     if (s->ending) return;
@@ -302,7 +310,7 @@ static void end_with(supervisor *s, filch_err error)
     }
 }
 
-/* Counts a restart. Returns false if there were more than `intensity` within the period. */
+/* Counts a restart. Returns false if there were more than `intensity` restarts within the period. */
 static bool count_restart(supervisor *s, uint64_t now_ns)
 {
     uint64_t period_ns = s->spec->period_ns != 0 ? s->spec->period_ns : PERIOD_NS;
@@ -315,7 +323,7 @@ static bool count_restart(supervisor *s, uint64_t now_ns)
     return true;
 }
 
-/* Bit mixer (splitmix64): neighbouring inputs give unrelated outputs. */
+/* Bit mixer (splitmix64): consecutive inputs give unrelated outputs. */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -324,8 +332,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Returns the delay before a restart. The jitter is a hash of supervisor, child and restart number: supervisors that
- * fail together restart at different times, and a replayed run draws the same delays. */
+/* Returns the delay before a restart. The random part (jitter) is a hash of supervisor, child and restart number. So
+ * supervisors that fail together restart at different times, and a replayed run has the same delays. */
 static uint64_t backoff_of(const supervisor *s, const fli_child *c, filch_pid me)
 {
     const filch_supervisor *spec = s->spec;
@@ -349,18 +357,18 @@ static void hold(supervisor *s, fli_child *c, filch_err why, filch_out *out)
 {
     bool     alone = s->spec->strategy == FILCH_ONE_FOR_ONE;
     uint64_t wait = backoff_of(s, c, filch_ctx_self(filch_out_ctx(out)));
-    /* Its registered name still belongs to a process that is about to end: for example a child of this supervisor's
-     * predecessor. */
+    /* FILCH_EEXISTS: the registered name of the child still belongs to a process that is about to end, for example a
+     * child of a supervisor that ran before this one. */
     if (why == FILCH_EEXISTS && wait < NAME_NS) wait = NAME_NS;
     uint32_t number = ++s->sleeps;
-    /* Without memory for a sleep the child is restarted at once; `intensity` still bounds the restarts. */
+    /* If there is no memory for a sleep, the child is restarted at once; `intensity` still limits the restarts. */
     bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? c->id : 0, number), wait) == FILCH_OK;
     if (alone) c->held = held;
     else s->held = held;
     fli_children_update(&s->children, c);
 }
 
-/* Writes the exit text: the child that failed last, and the first line of its failure text. */
+/* Writes the exit text of the supervisor: the child that failed last, and the first line of its failure text. */
 static void explain(supervisor *s, const fli_child *c, filch_err why, const filch_data *words)
 {
     filch_kind  kind = filch_kind_of(words);
@@ -371,7 +379,7 @@ static void explain(supervisor *s, const fli_child *c, filch_err why, const filc
     snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", c->spec.id, (int)line, text);
 }
 
-/* Writes a line to the scheduler's log hook: which child, and why. */
+/* Writes a line to the scheduler's log hook: which child failed, and why. */
 static void log_failure(const supervisor *s, filch_log_level level, const char *what, const fli_child *c, filch_err why)
 {
     char text[FILCH_LOG_MAX];
@@ -380,7 +388,7 @@ static void log_failure(const supervisor *s, filch_log_level level, const char *
     (void)filch_log(s->sched, level, why, text);
 }
 
-/* Used while the scheduler stops: the child stays down, and its siblings are not restarted because of it. */
+/* Called if the scheduler is stopping: the child stays down, and its siblings are not restarted because of it. */
 static void give_up(supervisor *s, fli_child *c)
 {
     c->wanted = false;
@@ -398,7 +406,8 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
     if (!count_restart(s, now_ns)) {
         if (c->begun && !s->ending) explain(s, c, why, words);
         if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", c, why);
-        end_with(s, c->begun ? FILCH_ELIMIT : why); /* never started: report why the start failed */
+        /* if the child was never started, the exit reason is why the start failed */
+        end_with(s, c->begun ? FILCH_ELIMIT : why);
         return;
     }
     c->restart_streak = now_ns - c->started_ns >= stable_ns ? 1 : c->restart_streak + 1;
@@ -414,13 +423,13 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
 static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
 {
     if (to.serial == 0) return;
-    /* A receiver that has ended or has a full mailbox gets nothing. If the answer is too large the error code is
-     * sent instead. */
+    /* The error of filch_send is ignored if the receiver has ended or has a full mailbox. If the answer is too large,
+     * the error code is sent instead. */
     filch_err err = filch_send(s->sched, to, answer);
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
-/* Answers a request about a child. `reply` is none if the request has no tag. */
+/* Answers a request about a child. `reply` is of kind NONE if the request has no tag. */
 static void answer(const supervisor *s, filch_pid to, const filch_data *reply, filch_pid pid, filch_err error)
 {
     if (filch_kind_of(reply) == FILCH_KIND_NONE) {
@@ -431,14 +440,15 @@ static void answer(const supervisor *s, filch_pid to, const filch_data *reply, f
     reply_to(s, to, *reply);
 }
 
-/* Stops the last child that must stop. Returns true if a child is still being stopped. */
+/* Starts to stop the last child that must stop. Returns true if a child is still being stopped. */
 static bool stop_one(supervisor *s)
 {
     fli_child *c = s->children.last[FLI_CHILDREN_MUST_STOP];
     if (s->children.stopping != NULL) return true;
     if (c == NULL) return false;
     filch_err err = filch_cancel_with(s->sched, c->pid, FILCH_ECANCELLED, stop_ns_of(c));
-    /* No memory for a cancel with a deadline: terminate. If the child is dead, its EXIT event is on its way. */
+    /* If there is no memory for a cancel with a deadline, terminates the child. If the child is dead, its EXIT event
+     * will arrive. */
     if (err != FILCH_OK) (void)!filch_terminate(s->sched, c->pid);
     c->state = FLI_CHILD_STOPPING;
     fli_children_update(&s->children, c);
@@ -450,8 +460,8 @@ static bool any_must_stop(const supervisor *s)
     return s->children.first[FLI_CHILDREN_MUST_STOP] != NULL;
 }
 
-/* Starts the children that are wanted and down, in order, up to the first supervisor child with own children that
- * are not up. Returns false if some are left for the next step. */
+/* Starts the children that are wanted and down, in order. Stops after the first child that is a supervisor whose own
+ * children are not up yet. Returns false if some children are left for the next step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
     const fli_child *barrier = s->children.first[FLI_CHILDREN_UNREADY];
@@ -462,18 +472,19 @@ static bool start_all(supervisor *s, filch_out *out)
         filch_err err = start(s, c);
         if (err == FILCH_OK && !c->ready) return true;
         if (err == FILCH_OK) continue;
-        /* A start is not retried while the scheduler stops, nor when it is the first start. */
+        /* A start is not repeated if the scheduler is stopping, nor if it is the first start of this child. */
         if (err == FILCH_ECLOSED) give_up(s, c);
         else if (!c->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, c, err, NULL, out);
-        if (s->ending || any_must_stop(s)) return true; /* stopping comes before starting */
+        if (s->ending || any_must_stop(s)) return true; /* children must be stopped before others are started */
         /* Without a back-off the loop tries the same child again, until count_restart() refuses. */
     }
     return true;
 }
 
-/* Reports once to the parent and the waiters that all children are up. Returns false if the message to the parent could
- * not be sent for want of memory or mailbox space: the parent waits for it, so try again. */
+/* When all children are up, reports this once to the parent and the waiters. Returns false if the message to the parent
+ * could not be sent because of missing memory or a full mailbox. The parent waits for the message, so the caller must
+ * try again. */
 static bool report(supervisor *s)
 {
     if (s->children.missing > 0) return true;
@@ -506,7 +517,7 @@ static void do_start(supervisor *s, const filch_data *data, filch_pid from)
     if (err != FILCH_OK && c != NULL) fli_children_drop(&s->children, c);
 }
 
-/* Stops the child and drops it once it is down. */
+/* Stops the child, and removes it once it is down. */
 static void remove_child(supervisor *s, fli_child *c)
 {
     c->wanted = c->held = false;
@@ -514,9 +525,9 @@ static void remove_child(supervisor *s, fli_child *c)
     must_stop(s, c);
 }
 
-/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests and starts the next
- * child with that id. A stop request behind such a start concerns the new child; it and all later requests wait for
- * that one. Takes the list. */
+/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests, and starts the next
+ * child with that id. A stop request after such a start request concerns the new child: this request and all later ones
+ * wait for the new child to leave. Takes ownership of the list. */
 static void answer_waiters(supervisor *s, fli_waiter *waiters)
 {
     fli_child *next = NULL;
@@ -538,12 +549,13 @@ static void answer_waiters(supervisor *s, fli_waiter *waiters)
     }
 }
 
-/* Drops the children that were to leave and are down. */
+/* Removes the children that are leaving and are down. */
 static void drop_left(supervisor *s)
 {
     for (fli_child *c = s->children.last[FLI_CHILDREN_LEAVING], *before; c != NULL; c = before) {
         before = c->prev[FLI_CHILDREN_LEAVING];
-        /* A child that answer_waiters() starts and removes again has a higher id: this loop does not come to it. */
+        /* A child that answer_waiters() starts and removes again has a higher id, so this loop, which goes down, does
+         * not find it. */
         FLI_ASSERT(c->state == FLI_CHILD_DOWN);
         fli_waiter *waiters = c->waiters;
         c->waiters = NULL;
@@ -556,7 +568,7 @@ static filch_err reconcile(supervisor *s, filch_out *out)
 {
     for (;;) {
         if (stop_one(s)) return filch_idle(out);
-        /* Here every child that had to stop is down. */
+        /* At this point every child that had to stop is down. */
         drop_left(s);
         if (s->ending) return finish(s, out);
         if (!start_all(s, out)) return filch_continue(out);
@@ -572,14 +584,15 @@ static void on_exit_event(supervisor *s, const filch_event *event, filch_out *ou
 {
     fli_child *c = fli_children_with(&s->children, event->from);
     if (c == NULL || c->state == FLI_CHILD_DOWN)
-        return; /* an exit of a process that is no child: another program part made us monitor it */
+        return; /* the process is not a child: another part of the program made this supervisor monitor it */
     bool stopped = c->state == FLI_CHILD_STOPPING;
-    bool asked = stopped || c->must_stop; /* ended by itself while it waited to be stopped */
+    bool asked = stopped || c->must_stop; /* must_stop: the child ended by itself before the supervisor stopped it */
     bool well = event->error == FILCH_OK && !stopped;
     c->state = FLI_CHILD_DOWN;
     c->must_stop = false;
     if (c->spec.restart == FILCH_TEMPORARY || (c->spec.restart == FILCH_TRANSIENT && well)) {
-        c->wanted = false; /* also when it was stopped because a sibling failed: it is not restarted with the others */
+        /* also for a child that was stopped because a sibling failed: it is not restarted with the others */
+        c->wanted = false;
         if (c->spec.restart == FILCH_TEMPORARY) c->leaves = true;
     }
     fli_children_update(&s->children, c);
@@ -599,7 +612,7 @@ static void on_sleep_over(supervisor *s, uint64_t tag)
     fli_children_update(&s->children, c);
 }
 
-/* Appends a waiter. Returns it, or NULL without memory after answering FILCH_ENOMEM. */
+/* Appends a waiter and returns it. If there is no memory, answers the request with FILCH_ENOMEM and returns NULL. */
 static fli_waiter *add_waiter(const supervisor *s, fli_waiter **waiters, filch_pid from, const filch_data *reply)
 {
     fli_waiter *a = get(s->memory, sizeof *a);
@@ -608,12 +621,12 @@ static fli_waiter *add_waiter(const supervisor *s, fli_waiter **waiters, filch_p
         return NULL;
     }
     a->pid = from;
-    (void)!filch_keep(reply, &a->reply); /* cannot fail: the payload is shared or none */
+    (void)!filch_keep(reply, &a->reply); /* cannot fail: the payload is shared or of kind NONE */
     while (*waiters != NULL) waiters = &(*waiters)->next;
     return *waiters = a;
 }
 
-/* Starts a child now, or, if its id belongs to a child that is leaving, after that has left. */
+/* Starts a child now. If its id belongs to a child that is leaving, starts it after that child has left. */
 static void on_start(supervisor *s, const filch_event *event)
 {
     const control *o = filch_raw(&event->data);
@@ -656,7 +669,7 @@ static void do_list(supervisor *s, filch_pid from)
     give(s->memory, list, size);
 }
 
-/* The message `children_up`: from the parent it asks for the report, from a child it is the report. */
+/* Handles the message `children_up`. From the parent, the message asks for a report; from a child, it is the report. */
 static void on_up(supervisor *s, filch_pid from)
 {
     fli_child *c = fli_children_with(&s->children, from);
@@ -668,7 +681,8 @@ static void on_up(supervisor *s, filch_pid from)
     fli_children_update(&s->children, c);
 }
 
-/* The mailbox was full and dropped messages. A report of a child may have been among them: ask those children again. */
+/* Called after the full mailbox has dropped messages. The report of a child may have been among them, so the children
+ * without a report are asked again. */
 static void ask_up_again(const supervisor *s)
 {
     for (const fli_child *c = s->children.first[FLI_CHILDREN_UNREADY]; c != NULL; c = c->next[FLI_CHILDREN_UNREADY]) {
@@ -683,11 +697,11 @@ static void on_message(supervisor *s, const filch_event *event)
         return;
     }
     const control *o = filch_shared_user(&event->data, control_free);
-    if (o == NULL) return; /* not a request: ignore it */
+    if (o == NULL) return; /* the message is not a request: ignored */
     switch (o->kind) {
     case CONTROL_START: on_start(s, event); break;
     case CONTROL_STOP: do_stop(s, o, event->from); break;
-    /* Answered when all children are up, possibly at the end of this step. */
+    /* The request is answered when all children are up, possibly at the end of this step. */
     case CONTROL_AWAIT:
         if (event->from.serial != 0) (void)add_waiter(s, &s->waiters, event->from, &o->reply);
         break;
@@ -707,8 +721,8 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
         case FILCH_EVENT_MESSAGE: on_message(s, &events[i]); break;
         case FILCH_EVENT_DROPPED: ask_up_again(s); break;
         case FILCH_EVENT_LINK_DOWN:
-            /* A child's LINK_DOWN comes before its EXIT, so the child is still known. Any other sender is the parent:
-             * end. */
+            /* A child's LINK_DOWN comes before its EXIT, so a child is still found here. Any other sender is the
+             * parent, whose end also ends this supervisor. */
             if (fli_children_with(&s->children, events[i].from) == NULL) end_with(s, FILCH_ELINK);
             break;
         default: break;

@@ -101,8 +101,8 @@ typedef struct fli_workpool {
 filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thread_max, uint32_t queue_max);
 
 /* Queues `job`. If it returns FILCH_OK, either job->run or job->cancel will be called, once. Errors: FILCH_EFULL
- * (FLI_LANE_WORK only), FILCH_ECLOSED, FILCH_ESYS (no thread could be started and none is running). Thread: any, also inside run and
- * cancel. */
+ * (FLI_LANE_WORK only), FILCH_ECLOSED, FILCH_ESYS (no thread runs and none could be started). Thread: any, also
+ * inside run and cancel. */
 filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 
 /* Refuses new jobs and cancels the jobs that have not started, the oldest of each lane first. Idle threads leave.
