@@ -33,7 +33,7 @@ static int unknown(const cli_args *args, const char *word)
     return CLI_BAD;
 }
 
-/* `word` is --name or --name=value. */
+/* Parses one option. `word` is --name or --name=value. */
 static int take_option(cli_args *args, const char *word)
 {
     size_t size = strcspn(word, "=");

@@ -10,21 +10,21 @@
 /* One option. `value` is the name of its value in the help; NULL: the option takes no value. */
 typedef struct cli_option {
     const char *name, *value, *by_default, *text;
-    int         id; /* above 0 */
+    int         id; /* greater than 0 */
 } cli_option;
 
 typedef struct cli_command cli_command;
 struct cli_command {
     const char       *name, *operands, *summary;
     const char       *text;                                     /* description, in lines of at most 88 columns */
-    const cli_option *options;                                  /* ended by a NULL name */
+    const cli_option *options;                                  /* array whose last element has a NULL name */
     bool              operands_last;                            /* all words after the first operand are operands */
     int (*run)(const cli_command *self, int argc, char **argv); /* returns the exit code */
 };
 
 extern const cli_command cli_commands[];
 extern const size_t      cli_command_count;
-/* Returns NULL if there is no command of that name. */
+/* Returns the command with that name, or NULL if there is none. */
 const cli_command *cli_find_command(const char *name);
 
 enum { CLI_END = 0, CLI_OPERAND = -1, CLI_BAD = -2 };
@@ -42,11 +42,11 @@ typedef struct cli_args {
 /* Returns the id of the next option, CLI_OPERAND, CLI_END, or CLI_BAD after it has printed an error message. */
 int cli_next(cli_args *args);
 
-/* Parse the value of the last option. Return false, after an error message, if it is not valid. */
+/* Parse the value of the last option. Return false, after printing an error message, if it is not valid. */
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out);
-bool cli_value_size(const cli_args *args, size_t *out);      /* 4096, 64K, 8M, 1G; MB and so on are fine too */
-bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* 5, 0.5, 200ms, 2s; may be 0 */
-/* Prints the error that the value is not `wanted`. Returns false. */
+bool cli_value_size(const cli_args *args, size_t *out);      /* accepts 4096, 64K, 8M, 1G, also with a B: 64KB */
+bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* accepts 5, 0.5, 200ms, 2s; also 0 */
+/* Prints the error message that the value is not `wanted`. Returns false. */
 bool cli_value_wrong(const cli_args *args, const char *wanted);
 
 #endif

@@ -1,8 +1,8 @@
 /* bench.c - `filch bench`: the costs of Lua processes on this machine, one line of JSON per mark.
  *
- * The marks are Lua programs (bench.lua), each run in a fresh scheduler, `runs` times. The best run is what the machine
- * can do; the distance to the median says how busy the machine was. Memory is the resident memory of this program,
- * before and after.
+ * A mark is a measurement, a Lua program in bench.lua. Each mark is run `runs` times, each time in a new scheduler. The
+ * best run shows what the machine can do; its difference to the median shows how busy the machine was. Memory is the
+ * resident memory of this program, before and after.
  */
 #include "cli/bench.h"
 
@@ -84,7 +84,8 @@ static int start(cli_program *p, const mark *m, uint64_t count, double *took)
     return err == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 
-/* Runs a mark once. *value: the cost of one operation in the unit of the mark. Returns CLI_OK or an exit code. */
+/* Runs a mark once. Sets *value to the cost of one operation in the unit of the mark. Returns CLI_OK or an exit
+ * code. */
 static int run_once(const settings *set, const mark *m, uint64_t count, double *value)
 {
     cli_program p = { .lua_options = FILCH_LUA_OPTIONS_INIT, .workers = set->workers, .stop_ns = FILCH_SECONDS(5) };
@@ -117,7 +118,7 @@ static int run_mark(const settings *set, const mark *m)
 {
     double   values[RUNS_MAX];
     uint64_t count = set->count != 0 ? set->count : m->count, runs = set->runs;
-    /* Memory is measured once: a second run would reuse what the first gave back to malloc. */
+    /* Memory is measured only once: a second run would reuse the memory that the first run freed. */
     if (m->memory) runs = 1;
     for (uint64_t i = 0; i < runs; i++) {
         int result = run_once(set, m, count, &values[i]);
@@ -143,7 +144,7 @@ static const mark *find_mark(const char *name)
     return NULL;
 }
 
-/* Puts the named marks into `chosen`. Returns false after an error message. */
+/* Parses the command line and puts the named marks into `chosen`. Returns false after an error message. */
 static bool read_line(settings *set, const cli_command *self, int argc, char **argv, bool *chosen)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
@@ -178,7 +179,7 @@ int cli_bench(const cli_command *self, int argc, char **argv)
     bool     chosen[MARKS] = { false }, any = false;
     if (!read_line(&set, self, argc, argv, chosen)) return CLI_USAGE;
     for (size_t i = 0; i < MARKS; i++) any |= chosen[i];
-    /* Memory first, while malloc has no free memory of earlier marks. */
+    /* Marks that measure memory run first, while malloc has no free memory of earlier marks. */
     for (size_t i = MARKS; i-- > 0;) {
         int result = any && !chosen[i] ? CLI_OK : run_mark(&set, &marks[i]);
         if (result != CLI_OK) return result;

@@ -1,5 +1,5 @@
-/* help.c - `filch help [COMMAND]`: written from the tables that the command line is parsed with (args.h). With --man
- * it is the manual page filch(1), which the build installs. */
+/* help.c - `filch help [COMMAND]`: prints the help from the tables that also parse the command line (args.h). With
+ * --man it prints the manual page filch(1), which the build installs. */
 #include "cli/help.h"
 
 #include <stdio.h>
@@ -55,8 +55,8 @@ static void print_command(const cli_command *command)
 
 /* ---- filch(1) ---- */
 
-/* Prints `text` for roff. A dot or a quote at the start of a line, a backslash and a minus have another meaning
- * there and are escaped. */
+/* Prints `text` as roff source. Escapes characters that have a meaning in roff: a dot or a quote at the start of a
+ * line, a backslash, and a minus. */
 static void roff(const char *text)
 {
     for (bool begins = true; *text != '\0'; text++) {

@@ -10,7 +10,7 @@ int cli_help(const cli_command *self, int argc, char **argv);
 
 /* Prints the list of commands. */
 void cli_help_all(FILE *file);
-/* Prints the error that there is no command `word`. Returns the exit code. */
+/* Prints an error message that there is no command `word`. Returns the exit code. */
 int cli_no_command(const char *word);
 
 #endif

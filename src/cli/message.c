@@ -16,8 +16,8 @@ const char *cli_ink_on(FILE *file, cli_ink ink)
     return codes[ink];
 }
 
-/* WAIT_MS: how long to wait for a full pipe. CHUNK: bytes that a descriptor takes without blocking when poll() says
- * it is writable. */
+/* WAIT_MS: how long to wait if a pipe is full. CHUNK: number of bytes that can be written without blocking after poll()
+ * reports that the descriptor is writable. */
 enum { WAIT_MS = 100, CHUNK = 4096 };
 
 static void write_some(const char *text, size_t size)
@@ -37,7 +37,7 @@ void cli_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    write_some(text, strlen(text)); /* a longer text was cut by vsnprintf */
+    write_some(text, strlen(text)); /* strlen, because vsnprintf has cut a longer text */
 }
 
 void cli_error(const char *format, ...)
@@ -92,7 +92,7 @@ static size_t distance(const char *a, const char *b)
 const char *cli_nearest(const char *word, const char *const *texts, size_t count, size_t stride)
 {
     const char *nearest = NULL;
-    size_t      best = 3; /* letters: words that differ in more than two are not similar */
+    size_t      best = 3; /* words whose distance is 3 or more are not similar */
     for (size_t i = 0; i < count; i++) {
         const char *text = *(const char *const *)((const char *)texts + i * stride);
         size_t      far = distance(word, text);

@@ -1,5 +1,5 @@
-/* new.c - `filch new NAME`: makes a folder with a small working program and its test. If one file cannot be written,
- * all are removed. */
+/* new.c - `filch new NAME`: makes a folder with a small working program and its test. If one of the files cannot be
+ * written, removes the folder again. */
 #include "cli/new.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static bool is_good_name(const char *name)
     return true;
 }
 
-/* Writes the template with the name in place of each %s. */
+/* Writes the template with `name` in place of each %s. */
 static bool write_text(FILE *out, const char *text, const char *name)
 {
     for (; *text != '\0'; text++) {
@@ -95,7 +95,7 @@ static bool write_file(const char *name, size_t which)
     return fclose(out) == 0 && written;
 }
 
-/* Removes the first `count` files, and the folder. */
+/* Removes the first `count` files of the new folder, and the folder. */
 static void take_back(const char *name, size_t count)
 {
     char path[NAME_MAX_SIZE + 32];

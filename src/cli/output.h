@@ -1,4 +1,4 @@
-/* output.h - a text buffer for what a simulated run printed, which is shown only if the run fails. */
+/* output.h - a buffer for the text that a simulated run prints. The text is shown only if the run fails. */
 #ifndef FILCH_CLI_OUTPUT_H
 #define FILCH_CLI_OUTPUT_H
 
@@ -9,7 +9,7 @@ typedef struct cli_output {
     size_t size, room;
 } cli_output;
 
-/* Appends text. What does not fit, beyond a megabyte or without memory, is dropped. */
+/* Appends text to the buffer. Drops the part that exceeds one megabyte or for which there is no memory. */
 void cli_output_add(cli_output *out, const char *text, size_t size);
 void cli_output_print(cli_output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Empties the buffer and keeps its memory. */

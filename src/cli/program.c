@@ -1,9 +1,9 @@
 /* program.c - see program.h.
  *
- * A signal, and the end of the first process, each write a byte into a pipe that the main thread waits for. No event
- * says that nothing can happen any more: the main thread polls the counters for that, less often the longer the program
- * runs (at last five times a second), so the program ends up to that much later than it could. Design:
- * docs/design/lua/programs.md.
+ * The signal handler, and the end of the first process, each write a byte into a pipe that the main thread waits for.
+ * No event reports that no process can run any more. So the main thread polls the counters of the scheduler for that,
+ * less often the longer the program runs (in the end five times a second). The program may therefore end up to 0.2 s
+ * late. Design: docs/design/lua/programs.md.
  */
 #include "cli/program.h"
 
@@ -18,15 +18,15 @@
 #include "cli/message.h"
 
 enum { FIRST_OVER = 'x', PAUSE_MAX_MS = 200, STRAGGLERS_MAX = 20, PROCESSES_MAX = 1000000 };
-/* How long the end of a program waits until its last lines are written. */
+/* How long the program waits at its end until its last output is written. */
 #define FLUSH_NS FILCH_SECONDS(1)
 
-static volatile sig_atomic_t wake_fd = -1; /* the signal handler writes to it; -1: none */
+static volatile sig_atomic_t wake_fd = -1; /* descriptor that the signal handler writes to; -1: none */
 
 void cli_program_wake(int descriptor, char what)
 {
     int kept = errno;
-    /* A full pipe has enough bytes to wake the main thread. */
+    /* An error because the pipe is full can be ignored: then it has enough bytes to wake the main thread. */
     while (write(descriptor, &what, 1) < 0 && errno == EINTR) {}
     errno = kept;
 }
@@ -45,7 +45,8 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     cli_program_wake(p->wake_pipe[1], FIRST_OVER);
 }
 
-/* A library that the options do not allow is nil, and the error text of Lua names no option: this table does. */
+/* A library that the options do not allow is nil, and Lua's error text does not name the option. This table maps
+ * libraries to options. */
 static void hint_at_rights(uint32_t rights, const char *text, size_t size)
 {
     static const struct {
@@ -55,7 +56,8 @@ static void hint_at_rights(uint32_t rights, const char *text, size_t size)
                     { "nil value (global 'fs')", "--files", FILCH_LUA_MAY_FILES },
                     { "nil value (global 'exec')", "--exec", FILCH_LUA_MAY_EXEC },
                     { "nil value (field 'getenv')", "--env", FILCH_LUA_MAY_ENV } };
-    const char *end = memchr(text, '\n', size); /* only the first line; the traceback may name other libraries */
+    /* searches only the first line, because the traceback may name other libraries */
+    const char *end = memchr(text, '\n', size);
     char        line[512];
     snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - text) : size), text);
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
@@ -74,7 +76,7 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
                              cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end] = '\n';
-    (void)filch_lua_log(p->lua, line, end + 1); /* called on a worker: does not block */
+    (void)filch_lua_log(p->lua, line, end + 1); /* called on a worker; filch_lua_log does not block */
     hint_at_rights(p->lua_options.rights, text, size);
 }
 
@@ -96,7 +98,8 @@ void cli_program_hear(void)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
-/* Returns three quarters of the memory of the machine: with more in use the whole machine gets slow. 0: unknown. */
+/* Returns three quarters of the machine's memory, because the whole machine gets slow if more is in use. Returns 0 if
+ * the size is unknown. */
 static size_t most_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
@@ -174,18 +177,19 @@ bool cli_program_is_quiet(const filch_stats *stats)
 void cli_program_wait(cli_program *p)
 {
     uint64_t steps = UINT64_MAX;
-    /* The poll interval is an eighth of the time so far: a short program ends soon, a long one is not disturbed. */
+    /* The poll interval is an eighth of the time since the start: a short program ends soon, and a long one is not
+     * slowed down. */
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
-        (void)!filch_sched_stats(p->sched, &stats); /* there is a scheduler */
+        (void)!filch_sched_stats(p->sched, &stats); /* cannot fail: the scheduler exists */
         /* With --watch a file may change at any time, so the program does not end here. */
         bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps;
         bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
         cli_program_listen(p, over ? 0 : pause_ms);
-        /* A process does not count as alive while its on_exit runs: the byte for the end of the first process may
-         * not have been written yet. */
+        /* A process does not count as alive while its on_exit runs. So the byte for the end of the first process may
+         * still be missing in the pipe. */
         while (p->first_started && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
         if (over) return;
         if (p->look != NULL) p->look(p);
@@ -222,7 +226,7 @@ static void print_report(const cli_program *p, const filch_report *report)
               report->ended == 1 ? "" : "es", report->ended == 1 ? "itself" : "themselves", rest);
 }
 
-/* From now on the next SIGINT or SIGTERM ends the program at once. */
+/* Resets the signal handlers: from now on the next SIGINT or SIGTERM ends the program at once. */
 static void hear_no_more(void)
 {
     (void)signal(SIGINT, SIG_DFL);
@@ -248,14 +252,14 @@ void cli_program_close(cli_program *p, bool report)
     hear_no_more();
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
-    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* also prints how many lines were dropped, if any */
+    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* this also prints how many lines were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
         print_report(p, &found);
         print_stragglers(&found);
         print_losses(&found);
     }
     filch_report_free(&found);
-    /* Not freed: a step that does not return may still use all of it. */
+    /* After FILCH_EBUSY nothing is freed, because a step that has not returned may still use it. */
     if (err != FILCH_EBUSY) {
         (void)filch_lua_destroy(p->lua);
         cli_program_listen(p, 0);

@@ -13,51 +13,54 @@ typedef struct cli_source {
     char path[CLI_PATH_MAX * 2]; /* search path of `require`: the folder of the file */
 } cli_source;
 
-/* Finds the file that `name` means. Returns CLI_OK, or the exit code after an error message. */
+/* Finds the file for `name`. Returns CLI_OK, or prints an error message and returns the exit code. */
 int cli_source_find(cli_source *source, const char *name);
-/* Compiles the source. Returns CLI_OK, or the exit code after an error message. `lua` must have been created with
- * source->path. */
+/* Compiles the source. Returns CLI_OK, or prints an error message and returns the exit code. `lua` must have been
+ * created with source->path. */
 int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **code);
-/* Prints why `file` cannot be used, with the line and a hint. `hint` is used if there is no better one. */
+/* Prints why `file` cannot be used, with the line and a hint. `hint` is printed if this function knows no better
+ * hint. */
 void cli_source_error(const char *file, filch_err err, const char *text, const char *hint);
 
 typedef struct cli_program cli_program;
 struct cli_program {
     filch_lua_options lua_options; /* filled in by the caller, except on_failure */
-    int32_t           workers;     /* 0: one per CPU */
-    uint32_t          processes;   /* at once; 0: a million */
+    int32_t           workers;     /* number of worker threads; 0: one per CPU */
+    uint32_t          processes;   /* limit of processes at the same time; 0: a million */
     uint64_t          stop_ns;     /* time that processes have to end after a signal */
 
     filch_sched *sched;
     filch_lua   *lua;
     int          wake_pipe[2];  /* a pipe: the signal handler and the end of the first process write a byte into it */
-    filch_err    first;         /* how the first process ended; valid once first_over is set */
-    bool         first_started; /* cli_program_start() has started it: its end will write a byte */
+    filch_err    first;         /* error code of the first process; valid once first_over is set */
+    bool         first_started; /* cli_program_start() has started the first process: its end will write a byte */
     bool         first_over;    /* the first process has ended */
-    int          signal;        /* the number of the signal that has come; 0: none */
-    char         answer;        /* another lower-case letter that was read from the pipe; 0: none */
-    /* Called a few times a second. With it the program ends only when all processes have ended. NULL: not called. */
+    int          signal;        /* number of the signal that was received; 0: none */
+    char         answer;        /* the last lower-case letter read from the pipe that has no other meaning; 0: none */
+    /* Called a few times a second; NULL: not called. If it is set, the program ends only when all processes have
+     * ended. */
     void (*look)(cli_program *p);
 };
 
-/* Starts host and scheduler, and catches SIGINT and SIGTERM. Returns CLI_OK, or the exit code after an error
- * message; then nothing is left to close. One program at a time. */
+/* Starts host and scheduler, and catches SIGINT and SIGTERM. Returns CLI_OK, or prints an error message and returns the
+ * exit code; then there is nothing to close. Only one program may be open at a time. */
 int cli_program_open(cli_program *p);
-/* Writes a byte into the pipe; `descriptor` is p->wake_pipe[1]. */
+/* Writes the byte `what` into the pipe; `descriptor` is p->wake_pipe[1]. */
 void cli_program_wake(int descriptor, char what);
-/* Starts the first process. Returns CLI_OK, or the exit code after an error message. */
+/* Starts the first process. Returns CLI_OK, or prints an error message and returns the exit code. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
 /* Waits until all processes have ended, no process can run any more, or a signal has come (p->signal). */
 void cli_program_wait(cli_program *p);
-/* Catches the next SIGINT and the next SIGTERM once each; a second signal of the same number ends the program at
+/* Catches the next SIGINT and the next SIGTERM once each. A second signal with the same number ends the program at
  * once. */
 void cli_program_hear(void);
-/* Reads the bytes in the pipe and sets the fields above. Waits for a byte at most `pause_ms` (-1: without limit). */
+/* Reads the bytes in the pipe and sets the fields first_over, signal and answer. Waits for a byte at most `pause_ms`
+ * (-1: without limit). */
 void cli_program_listen(cli_program *p, int pause_ms);
 /* Returns true if no process can run any more: all are idle or blocked, and no timer or completion is outstanding. */
 bool cli_program_is_quiet(const filch_stats *stats);
-/* Stops and frees everything. Prints the processes that did not end by themselves; with `report` also what was
- * stopped. */
+/* Stops the scheduler and frees everything. Prints the processes that did not end by themselves; with `report` also how
+ * much was stopped. */
 void cli_program_close(cli_program *p, bool report);
 
 #endif

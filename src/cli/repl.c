@@ -1,9 +1,9 @@
 /* repl.c - `filch repl`: reads lines, runs them in one process that keeps its state, and prints their values.
  *
- * The main thread reads lines and sends them to a process of its own, the terminal, which passes them to the evaluating
- * process (repl.lua): an answer is a message and needs a receiving process. The terminal writes the first letter of
- * each answer into the pipe that the main thread waits for. Ctrl-C cancels the evaluation, or ends the program if there
- * is none.
+ * The main thread reads lines and sends them to a process, the terminal, which passes them to the evaluating process
+ * (repl.lua). The terminal is needed because an answer is a message, which only a process can receive. The terminal
+ * writes the first letter of each answer into the pipe that the main thread waits for. Ctrl-C cancels the evaluation,
+ * or ends the program if no evaluation runs.
  */
 #include "cli/repl.h"
 
@@ -29,11 +29,11 @@ static const char evaluator[] = {
 #include "cli/repl.inc"
 };
 
-/* ---- the terminal's process ---- */
+/* ---- the process `terminal` ---- */
 
 typedef struct terminal {
     filch_pid evaluates;
-    int       answers; /* descriptor: 'd'one, 'f'ailed, 'm'ore */
+    int       answers; /* descriptor to which the first letter of an answer is written: 'd'one, 'f'ailed, 'm'ore */
 } terminal;
 
 static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -74,14 +74,14 @@ static const filch_type terminal_type = {
 typedef struct repl {
     cli_program program;
     filch_pid   terminal, evaluates;
-    char       *text; /* \1 and the lines that belong together */
+    char       *text; /* the byte \1, then the lines of one input */
     size_t      size;
-    char       *read; /* bytes of standard input; `line_size` of them are the previous line */
+    char       *read; /* bytes read from standard input; the first `line_size` are the previous line */
     size_t      read_size, read_room, line_size;
-    bool        talks, failed; /* talks: standard input is a terminal */
+    bool        talks, failed; /* talks: standard input is a terminal, so prompts are printed */
 } repl;
 
-/* Appends a line. Returns false if there is no memory. */
+/* Appends a line to r->text. Returns false if there is no memory. */
 static bool add_line(repl *r, const char *line, size_t size)
 {
     char *more = realloc(r->text, r->size + size + 2);
@@ -93,8 +93,8 @@ static bool add_line(repl *r, const char *line, size_t size)
     return true;
 }
 
-/* Waits for the answer to the lines that were sent; ctrl-C cancels them. Returns the letter of the answer, 'x' if
- * the evaluating process has ended. */
+/* Waits for the answer to the lines that were sent; ctrl-C cancels their evaluation. Returns the letter of the answer,
+ * or 'x' if the evaluating process has ended. */
 static char await(repl *r)
 {
     for (;;) {
@@ -114,7 +114,7 @@ static char await(repl *r)
     }
 }
 
-/* Prints that no more lines can be evaluated. Returns false. */
+/* Prints that no further lines can be evaluated. Returns false. */
 static bool give_up(repl *r, filch_err err)
 {
     cli_error("no more lines can be evaluated: %s", filch_err_text(err));
@@ -131,7 +131,8 @@ static bool evaluate(repl *r)
     if (how == 'm') return add_line(r, "\n", 1) || give_up(r, FILCH_ENOMEM);
     if (how == 'f') r->failed = true;
     if (how == 'x' && r->program.signal == 0)
-        r->program.first_over = true; /* the terminal may get the notice before the main thread */
+        /* set here because the terminal may get the exit notice before the main thread reads the pipe */
+        r->program.first_over = true;
     r->size = 0;
     return how != 'x';
 }
@@ -143,7 +144,7 @@ static void prompt(const repl *r)
     fflush(stdout);
 }
 
-/* Waits for more of standard input, or a signal. Returns false if the input has ended or a signal has come. */
+/* Waits for more bytes of standard input, or for a signal. Returns false at the end of the input or after a signal. */
 static bool read_more(repl *r)
 {
     struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
@@ -152,7 +153,7 @@ static bool read_more(repl *r)
         if (poll(waits, 2, -1) < 0) continue;
         if (waits[1].revents != 0) cli_program_listen(&r->program, 0);
         if (waits[0].revents == 0) continue;
-        if (r->read_size + 1 >= r->read_room) { /* one byte for the end of the last line */
+        if (r->read_size + 1 >= r->read_room) { /* leaves one byte for a NUL after the last line */
             char *more = realloc(r->read, r->read_room * 2 + 4096);
             if (more == NULL) return false;
             r->read = more;
@@ -167,7 +168,8 @@ static bool read_more(repl *r)
     return false;
 }
 
-/* Returns the next line without its end, lent until the next call; NULL at the end of the input or after a signal. */
+/* Returns the next line without its newline; the text is valid until the next call. Returns NULL at the end of the
+ * input or after a signal. */
 static char *next_line(repl *r)
 {
     r->read_size -= r->line_size;
@@ -178,7 +180,8 @@ static char *next_line(repl *r)
         if (r->read_size > 0) end = memchr(r->read, '\n', r->read_size);
     } while (end == NULL && read_more(r));
     if (r->program.signal != 0 || r->read_size == 0) return NULL;
-    if (end == NULL) end = r->read + r->read_size++; /* the last line, without a newline: read_more has left room */
+    /* the last line has no newline; read_more() has left one byte for the NUL */
+    if (end == NULL) end = r->read + r->read_size++;
     r->line_size = (size_t)(end - r->read) + 1;
     *end = '\0';
     if (end > r->read && end[-1] == '\r') end[-1] = '\0';
@@ -256,9 +259,10 @@ int cli_repl(const cli_command *self, int argc, char **argv)
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
         else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
     }
+    /* terminated instead of cancelled: the process would treat a cancel as one for the line that it evaluates */
     (void)!filch_terminate(
         r.program.sched,
-        r.evaluates); /* terminated, not cancelled: the process takes a cancel as one of the line that it evaluates */
+        r.evaluates);
     cli_program_close(&r.program, false);
     free(r.text);
     free(r.read);

@@ -1,9 +1,8 @@
-/* run.c - `filch run FILE|FOLDER [ARGUMENT...]`: runs a Lua program until nothing can happen any more.
- *
- * The file is the first process, called with the arguments. The program ends when all processes have ended, or when the
- * remaining ones only wait for each other: no timer, no outstanding yield, nothing to read. It fails if the first
- * process failed or is one of those that wait for ever. Failures of other processes are printed on standard error.
- */
+/* run.c - `filch run FILE|FOLDER [ARGUMENT...]`: runs a Lua program until no process can run any more. The file is the
+ * first process, called with the arguments. The program ends when all processes have ended, or when the remaining
+ * processes only wait for each other: no timer, no outstanding yield, nothing to read. The program fails if the first
+ * process failed or is one of the processes that wait for ever. Failures of other processes are printed on standard
+ * error. */
 #include "cli/run.h"
 
 #include <stdlib.h>
@@ -56,7 +55,7 @@ const cli_option cli_run_options[] = {
 typedef struct settings {
     cli_program program;
     cli_source  source;
-    const char *name; /* as given on the command line */
+    const char *name; /* file or folder as given on the command line */
     char      **args;
     int         arg_count;
     bool        stats;
@@ -93,7 +92,7 @@ static bool take_level(settings *set, const cli_args *args)
     return cli_value_wrong(args, "debug, info, warn, error or none");
 }
 
-/* 0 would mean the default. */
+/* Parses the slice option. 0 is refused because it would mean the default. */
 static bool take_slice(settings *set, const cli_args *args)
 {
     if (!cli_value_time(args, &set->program.lua_options.slice_ns)) return false;
@@ -117,8 +116,8 @@ static bool take_roots(settings *set, const cli_args *args)
     return true;
 }
 
-/* Only a host knows its functions. It is asked with one name at a time, so that the error can say which name is
- * wrong. */
+/* Checks the names by asking the host, which alone knows its functions. Asks for one name at a time, so that the error
+ * message can say which name is wrong. */
 static bool take_without(settings *set, const cli_args *args)
 {
     for (const char *at = args->value; *at != '\0'; at += strspn(at, " ")) {
@@ -190,7 +189,7 @@ static bool read_line(settings *set, const cli_command *self, int argc, char **a
 static void print_stats(filch_sched *sched)
 {
     filch_stats s = FILCH_STATS_INIT;
-    (void)!filch_sched_stats(sched, &s); /* there is a scheduler */
+    (void)!filch_sched_stats(sched, &s); /* cannot fail: the scheduler exists */
     cli_say(
         "filch: workers %u, processes %llu (%llu failed), steps %llu, messages %llu (%llu undelivered, %llu refused, "
         "%llu dropped), yields %llu, steals %llu (%llu processes), sleeps %llu\n",

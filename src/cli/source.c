@@ -1,4 +1,4 @@
-/* source.c - finds and compiles a program. Errors are printed with their place, the line and a hint. */
+/* source.c - finds and compiles a program. Error messages show file, line number, the text of the line and a hint. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@ static bool is_folder(const char *name)
     return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Bytecode can make the interpreter do anything, so it is not loaded at all. Only regular files are checked: other
- * files cannot be rewound. */
+/* Returns true if the file is Lua bytecode. Bytecode is never loaded, because it can make the interpreter do anything.
+ * Only regular files are checked: other files cannot be rewound. */
 static bool is_bytecode(const char *file, const struct stat *st)
 {
     FILE *in = S_ISREG(st->st_mode) ? fopen(file, "rb") : NULL;
@@ -59,7 +59,7 @@ int cli_source_find(cli_source *source, const char *name)
     return CLI_OK;
 }
 
-/* Prints line `number` of the file, if it has one. */
+/* Prints line `number` of the file, if the file has that line. */
 static void show_line(const char *file, long number)
 {
     char  line[160];
@@ -90,7 +90,8 @@ void cli_source_error(const char *file, filch_err err, const char *text, const c
     if (err == FILCH_LUA_ESYNTAX) cli_error("%s", text);
     else cli_error("%s: %s", file, text[0] != '\0' ? text : filch_err_text(err));
     if (err != FILCH_LUA_ESYNTAX) return;
-    /* The text is "file:12: what". A long file name is cut in front, so the number is searched behind it. */
+    /* The text is "file:12: what". Lua may cut the start of a long file name, so the line number is searched after
+     * ".lua:". */
     const char *colon = strstr(text, ".lua:");
     long        number = colon != NULL ? strtol(colon + 5, NULL, 10) : 0;
     if (number > 0) show_line(file, number);

@@ -1,9 +1,9 @@
 /* test.c - `filch test FILE|FOLDER...`: runs Lua programs in the simulator, each with many seeds.
  *
  * A file that returns a table is a set of tests, one per function; any other file is one test. A test is the first
- * process of a run. It fails if that process fails, if it still waits when nothing can happen any more, or if the run
- * does not end. The output of a run is kept, and printed if the run fails or if there is only one run (--seed). A small
- * program loads the file to get the names of its tests.
+ * process of a run. The test fails if that process fails, if it still waits when no process can run any more, or if the
+ * run does not end. The output of a run is kept, and printed if the run fails or if there is only one run (--seed). The
+ * Lua program `lister` loads the file to get the names of its tests.
  */
 #include "cli/test.h"
 
@@ -32,7 +32,7 @@ const cli_option cli_test_options[] = {
     { NULL, NULL, NULL, NULL, 0 },
 };
 
-/* Returns the names of the tests in a file, one per line; nothing if the file is one test. */
+/* Lua program that returns the names of the tests in a file, one per line; nothing if the whole file is one test. */
 static const char lister[] =
     "local source, name = ...\n"
     "local tests, names = assert(load(source, '@' .. name))(), {}\n"
@@ -58,14 +58,14 @@ typedef struct bench {
     cli_source        source;
     filch_lua        *lua;
     filch_lua_code   *code;
-    const char       *test; /* the function that is the test; NULL: the file */
+    const char       *test; /* name of the function that is the test; NULL: the whole file is the test */
     const filch_data *args;
     size_t            arg_count;
     filch_sched      *sched;
     filch_pid         first;
-    bool              over, waited; /* waited: the first process waits for ever */
+    bool              over, waited; /* over: the first process has ended. waited: the first process waits for ever */
     filch_err         error;
-    cli_output        printed, result; /* the result of the first process, or why it failed */
+    cli_output        printed, result; /* result: the result of the first process, or why it failed */
 } bench;
 
 /* ---- one run ---- */
@@ -80,7 +80,7 @@ static void keep_failure(void *user, filch_pid pid, const char *name, filch_err 
     bench *b = user;
     char   who[64];
     (void)error;
-    if (pid.serial == b->first.serial) return; /* the failure of the test itself, which `result` has */
+    if (pid.serial == b->first.serial) return; /* the failure of the test itself is already in `result` */
     cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
 }
 
@@ -122,7 +122,7 @@ static filch_err begin(filch_sched *sched, void *user)
     return filch_lua_spawn(b->lua, sched, b->code, &how, &b->first);
 }
 
-/* Called when no process can run. */
+/* Called by the simulator when no process can run. */
 static filch_err look(filch_sched *sched, void *user)
 {
     bench *b = user;
@@ -133,7 +133,7 @@ static filch_err look(filch_sched *sched, void *user)
 
 /* ---- one test ---- */
 
-/* Prints `text`, which is not empty, quoted as one word of a shell. */
+/* Prints `word`, which is not empty, quoted for a shell. */
 static void print_word(const char *word)
 {
     if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0') {
@@ -208,7 +208,7 @@ static bool run_test(bench *b)
             cli_error("%s: %s", name, filch_err_text(err));
             return false;
         }
-        /* A finished test may leave other processes that tick for ever. */
+        /* FILCH_SIM_ENDLESS is no failure if the test has finished: it may leave processes that tick for ever. */
         bool left_running = report.verdict == FILCH_SIM_ENDLESS && b->over && b->error == FILCH_OK;
         fine = report.verdict == FILCH_SIM_OK || left_running;
     }
@@ -230,13 +230,14 @@ static bool run_test(bench *b)
 
 /* ---- one file ---- */
 
-/* Returns the text of the file with a NUL at its end; NULL: errno says why. */
+/* Returns the text of the file with a NUL at its end, or NULL with the reason in errno. */
 static char *read_file(const char *file)
 {
     struct stat st;
     FILE       *in = stat(file, &st) == 0 ? fopen(file, "rb") : NULL;
     char       *text = in != NULL ? calloc(1, (size_t)st.st_size + 1) : NULL;
-    if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in); /* it was readable when it was compiled */
+    /* the result is ignored: the file was readable when it was compiled */
+    if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in);
     if (in != NULL) fclose(in);
     return text;
 }
@@ -247,8 +248,8 @@ static bool refused(const bench *b, const char *why)
     return false;
 }
 
-/* Puts the names of the tests into b->result; empty if the file is one test or fails. Returns false, after an error
- * message, if the system refused something. */
+/* Puts the names of the tests into b->result; empty if the whole file is one test or if loading fails. Returns false,
+ * after printing an error message, if a system resource is missing. */
 static bool list_tests(bench *b)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
@@ -274,7 +275,7 @@ static bool list_tests(bench *b)
     return err == FILCH_OK || refused(b, filch_err_text(err));
 }
 
-/* Runs the tests in `names`, one per line, and modifies `names`. Returns false if the system refused something. */
+/* Runs the tests in `names`, one name per line. Modifies `names`. Returns false if a system resource is missing. */
 static bool run_each(bench *b, char *names)
 {
     for (char *rest, *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest)) {
@@ -308,7 +309,7 @@ static int test_file(settings *set, const char *name)
     if (result != CLI_OK) return result;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.path = b.source.path;
-    options.watch = FILCH_LUA_WATCH_NONE; /* in simulations instructions are counted */
+    options.watch = FILCH_LUA_WATCH_NONE; /* no watchdog: in simulations the slice is a number of instructions */
     options.print = options.log = keep_print;
     options.print_user = options.log_user = options.on_failure_user = &b;
     options.on_failure = keep_failure;
@@ -331,7 +332,7 @@ static int is_test_file(const struct dirent *entry)
     return size > length && strcmp(entry->d_name + size - length, ending) == 0;
 }
 
-/* Runs every NAME_test.lua in the folder, in order of names. */
+/* Runs every file NAME_test.lua in the folder, in alphabetical order. */
 static int test_folder(settings *set, const char *folder)
 {
     struct dirent **entries;
@@ -388,7 +389,8 @@ static bool take_option(settings *set, const cli_args *args, int which)
     }
 }
 
-/* Moves the operands to the front of argv. Returns their number, or -1 after an error message. */
+/* Parses the options and moves the operands to the front of argv. Returns the number of operands, or -1 after an error
+ * message. */
 static int read_line(settings *set, const cli_command *self, int argc, char **argv)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
@@ -414,13 +416,14 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.describe = filch_lua_describe;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
-    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual time */
-    setvbuf(stdout, NULL, _IOLBF, 0);                 /* the line of each test is visible when the test ends */
+    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* a limit of virtual time */
+    /* line buffering, so that the line of each test is visible when the test ends */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     int result = CLI_OK, operands = read_line(&set, self, argc, argv);
     if (operands < 0) return CLI_USAGE;
     for (int i = 0; i < operands && result == CLI_OK; i++) result = test_operand(&set, argv[i]);
     if (result != CLI_OK) return result;
-    if (set.tests == 0) { /* each file has a test, so --only has excluded all */
+    if (set.tests == 0) { /* each file has at least one test, so --only has excluded all tests */
         cli_error("test: --only must be the name of a test, and there is no test '%s'", set.only);
         cli_hint("`filch test --list` with the same files lists them");
         return CLI_USAGE;
