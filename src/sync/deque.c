@@ -1,16 +1,17 @@
 /* deque.c - a worker's own run queue: the "tagged top" deque. One owner pushes and pops at the bottom, any number of
- * thieves take from the top, up to half of it in one CAS, and the ring grows.
+ * thieves take from the top, up to half of the items in one CAS. The ring grows when it is full.
  *
  *     word = tag:32 | top:32      bottom:32      items have the indices top, top+1, ... bottom-1
  *
  *     push   slot[bottom] = item;  bottom = bottom+1 (release)
- *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  taken if the top found is not above it,
- *            otherwise bottom back to what it was (release)
+ *     pop    bottom = bottom-1 (release);  word.tag += 1 (acq_rel);  taken if the top found is not above bottom,
+ *            otherwise bottom is restored to its old value (release)
  *     under  bottom = mark (release);  word.tag += 1 (acq_rel);  slots from there, or from the top found if that is
  *            above it, move up by one;  bottom = old bottom+1 (release): a pop of many, and a push of them and one more
  *     steal  load word (acquire), bottom (acquire), ring (acquire);  copy n slots;  CAS word: top -> top+n (acq_rel)
  *
- * INVARIANT  an item is in at most one slot with an index in [top, bottom), and leaves it by one pop or one claim.
+ * INVARIANT  an item is in at most one slot with an index in [top, bottom), and leaves that slot by one pop or one
+ *            claim.
  * INVARIANT  top <= bottom, except inside a pop that has lost its item to a thief: there top == bottom+1; and inside
  *            push_under, which may have lost several items.
  * INVARIANT  bottom - top never exceeds the slots of the current ring.
@@ -60,14 +61,15 @@
  */
 #include "sync/deque.h"
 
-/* Rounded up to whole cache lines, so that no data of another worker shares a line with the slots. */
+/* Returns the size of a ring, rounded up to whole cache lines so that no data of another worker shares a line with
+ * the slots. */
 static size_t ring_size(uint32_t slots)
 {
     size_t size = offsetof(fli_ring, slots) + (size_t)slots * sizeof(((fli_ring *)NULL)->slots[0]);
     return (size + FLI_LINE - 1) & ~(size_t)(FLI_LINE - 1);
 }
 
-/* Zeroed, because a late thief may read any slot before its CAS fails. */
+/* Allocates a ring. Its slots are zeroed, because a late thief may read any slot before its CAS fails. */
 static fli_ring *ring_create(const fli_mem *mem, uint32_t slots, fli_ring *older)
 {
     fli_ring *ring = fli_zalloc_aligned(mem, ring_size(slots), FLI_LINE);
@@ -101,31 +103,32 @@ void fli_deque_fini(fli_deque *deque)
 fli_ring *fli_deque_grow(fli_deque *deque)
 {
     fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: this thread's own store */
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: likewise */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
     uint32_t  slots = old->mask + 1;
     if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
     fli_ring *ring = ring_create(&deque->mem, slots * 2, old);
     if (ring == NULL) return NULL;
-    /* Relaxed: top may advance during the copy, or this value be stale; then a few items too many are copied. */
+    /* Relaxed: top may be stale, or advance during the copy; then a few items that thieves have taken are copied
+     * too, which is harmless. */
     uint32_t top = fli_deque_top(fli_load_rlx(&deque->word));
     FLI_ASSERT(bottom - top <= slots);
     for (uint32_t i = top; i != bottom; i++) {
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&old->slots[i & old->mask]));
     }
-    /* PAIR deque.ring, release half: a thief that finds the ring finds its mask and the items in it. */
+    /* PAIR deque.ring, release half: a thief that loads this ring also sees its mask and its items. */
     fli_store_rel(&deque->ring, ring);
     return ring;
 }
 
-/* What a thief has read; it claims items by a CAS that expects the same word. */
+/* The values that a thief has read. The thief claims items by a CAS that expects the same word. */
 typedef struct sight {
     uint64_t  word;
     fli_ring *ring;
     uint32_t  count;
 } sight;
 
-/* The three loads of a steal, in the order that points 2 and 5 need. Returns FLI_STEAL_GOT if there is something to
- * claim. */
+/* Does the three loads of a steal, in the order that points 2 and 5 of the file comment need. Returns FLI_STEAL_GOT
+ * if there is an item to claim. */
 static fli_steal look(fli_deque *from, sight *seen)
 {
     seen->word = fli_load_acq(&from->word);        /* PAIR deque.word, acquire half */
@@ -135,7 +138,8 @@ static fli_steal look(fli_deque *from, sight *seen)
     /* -1: a pop has lost its item to a thief and has not restored bottom yet. A lower value is a push_under in
      * progress: it is handled below as a retry. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
-    /* More than fits: this thread was stopped between the loads while others went on, and the word is stale. */
+    /* The count exceeds the ring: this thread was stopped between the loads while other threads went on, and the
+     * word is stale. */
     if (seen->count > seen->ring->mask + 1) return FLI_STEAL_RETRY;
     return FLI_STEAL_GOT;
 }
@@ -146,18 +150,20 @@ static void *peek(const sight *seen, uint32_t nth)
     return fli_load_rlx(&seen->ring->slots[(fli_deque_top(seen->word) + nth) & seen->ring->mask]);
 }
 
-/* Takes the `count` oldest items. Returns false if another thread claimed, or the owner popped, since the look. */
+/* Takes the `count` oldest items. Returns false if another thread has claimed, or the owner has popped, since
+ * look(). */
 static bool claim(fli_deque *from, sight *seen, uint32_t count)
 {
     uint64_t tag = seen->word & ~(uint64_t)UINT32_MAX;
     uint64_t wanted = tag | (uint32_t)(fli_deque_top(seen->word) + count);
     /* PAIR deque.word, both halves: this thief's reads of the slots come before the owner's reuse of them, and a thread
-     * that sees the new top sees the bottom that this thief saw (fli_deque_count needs that). On a failure nothing is
-     * used. */
+     * that sees the new top sees the bottom that this thief saw (fli_deque_count needs that). If the CAS fails, the
+     * items that were read are discarded. */
     return fli_cas_acqrel(&from->word, &seen->word, wanted);
 }
 
-/* Returns how many of `wanted` items can be pushed without failing, after growing as far as memory allows. */
+/* Grows the ring of `deque` as far as memory allows. Returns how many of `wanted` items can then be pushed without
+ * failing. */
 static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 {
     for (;;) {
@@ -178,19 +184,19 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
     if (found != FLI_STEAL_GOT) return found;
     uint32_t n = seen.count - seen.count / 2;
     if (n > FLI_DEQUE_STEAL_MAX) n = FLI_DEQUE_STEAL_MAX;
-    /* Before the claim: claimed items must have a slot. */
+    /* Grows `into` before the claim, because every claimed item must have a slot. */
     uint32_t rest = make_room(into, n - 1);
 
     void     *oldest = peek(&seen, 0);
     uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: this thread's own stores, as for the ring */
     fli_ring *ring = fli_load_rlx(&into->ring);
-    /* Copies directly into free slots of `into`, newest item lowest. These slots are above bottom, so no thief takes
-     * from them; if the claim fails, their content stays garbage. */
+    /* Copies directly into free slots of `into`, newest item lowest. These slots are above bottom, so no thief reads
+     * them; if the claim fails, the copies are garbage that is never read. */
     for (uint32_t i = 0; i < rest; i++) {
         fli_store_rlx(&ring->slots[(bottom + i) & ring->mask], peek(&seen, rest - i));
     }
     if (!claim(from, &seen, rest + 1)) return FLI_STEAL_RETRY;
-    /* PAIR deque.bottom, release half: as in push, for all of them at once. */
+    /* PAIR deque.bottom, release half: publishes all moved items at once, as push publishes one. */
     if (rest > 0) fli_store_rel(&into->bottom, bottom + rest);
     *first = oldest;
     *count = rest + 1;
@@ -208,7 +214,7 @@ fli_steal fli_deque_steal_one(fli_deque *from, void **item)
     return FLI_STEAL_GOT;
 }
 
-/* The owner's view of bottom and ring is exact, so a claim fails only because a thief took something: the loop ends
+/* The owner's view of bottom and ring is exact, so a claim fails only if a thief has taken an item: the loop ends
  * after at most as many iterations as there are items. */
 void *fli_deque_take_oldest(fli_deque *deque)
 {
@@ -231,9 +237,9 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
     fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
     /* PAIR deque.word, both halves: as in pop. */
     uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
-    /* Items that thieves have taken are gone: the rest begins at top. */
+    /* Items that thieves have taken are skipped: the remaining items begin at top. */
     uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as are the slots */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring and its slots */
     for (uint32_t i = bottom; i != from; i--) {
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&ring->slots[(i - 1) & ring->mask]));
     }
@@ -244,8 +250,8 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 
 uint32_t fli_deque_count(fli_deque *deque)
 {
-    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: in this order, so that bottom is at least as
-     * new as top and an untouched item is always counted. */
+    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: the word is loaded before bottom, so that
+     * bottom is at least as new as top and an item that no thread has taken is always counted. */
     uint32_t top = fli_deque_top(fli_load_acq(&deque->word));
     int32_t  count = (int32_t)(fli_load_acq(&deque->bottom) - top);
     return count > 0 ? (uint32_t)count : 0;

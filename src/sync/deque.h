@@ -15,7 +15,8 @@
 #include "base/mem.h"
 #include "port/atomic.h"
 
-/* Slots of a new deque; a power of two. The small build (FLI_SMALL) reaches growth and wrap-around sooner. */
+/* Slots of a new deque; a power of two. The small build (FLI_SMALL) has fewer slots, so that tests reach growth and
+ * wrap-around sooner. */
 #ifdef FLI_SMALL
 #define FLI_DEQUE_SLOTS 4
 #else
@@ -30,8 +31,8 @@
 
 typedef struct fli_ring fli_ring;
 struct fli_ring {
-    uint32_t  mask;  /* plain: slots - 1, set before the ring is published by PAIR deque.ring */
-    fli_ring *older; /* plain: only the owner follows it. The ring this one replaced, kept until fini */
+    uint32_t  mask;  /* slots - 1. Not atomic: set before the ring is published by PAIR deque.ring */
+    fli_ring *older; /* the ring that this ring replaced, kept until fini. Not atomic: only the owner follows it */
     /* The item with index i is in slots[i & mask].  writes: the owner.  reads: the owner and thieves, relaxed: the
      * contents are published by PAIR deque.bottom, and a read that lost a race is discarded because the CAS after it
      * fails. */
@@ -39,47 +40,48 @@ struct fli_ring {
 };
 
 typedef struct fli_deque {
-    /* tag:32 | top:32. Counts pops (tag) and holds the index of the oldest item (top).
+    /* Bits: high 32 = tag, the number of pops; low 32 = top, the index of the oldest item.
      * PAIR deque.word  writes: the owner by add (pop), any thread by CAS (steal).  reads: any. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
-    /* One past the newest item.  writes: the owner, always with release.  reads: thieves.  PAIR deque.bottom  On the
-     * cache line of `word`, because every thread that reads one reads the other. */
+    /* Index after that of the newest item.  writes: the owner, always with release.  reads: thieves.  PAIR
+     * deque.bottom  On the cache line of `word`, because every thread that reads `bottom` also reads `word`. */
     FLI_ATOMIC(uint32_t) bottom;
-    /* The current ring.  writes: the owner, when it grows.  reads: thieves.  PAIR deque.ring */
+    /* The current ring.  writes: the owner, when the deque grows.  reads: thieves.  PAIR deque.ring */
     FLI_ATOMIC(fli_ring *) ring;
-    alignas(FLI_LINE) fli_mem mem; /* plain: set once at init */
+    alignas(FLI_LINE) fli_mem mem; /* not atomic: set once at init */
 } fli_deque;
 
 typedef enum fli_steal {
     FLI_STEAL_EMPTY, /* the deque was empty */
-    FLI_STEAL_RETRY, /* another thread was faster; there may be more items. Not a reason to park */
+    FLI_STEAL_RETRY, /* another thread was faster; the deque may have more items, so the thief must not park because
+                        of this result */
     FLI_STEAL_GOT
 } fli_steal;
 
 filch_err fli_deque_init(fli_deque *deque, const fli_mem *mem);
-/* Thread: no other thread uses it any more. Items still inside are forgotten. */
+/* Frees the deque, but not the items that are still in it. Thread: no other thread uses the deque any more. */
 void fli_deque_fini(fli_deque *deque);
 
-/* Pushes `item`, which is not NULL. Returns false and changes nothing if the deque is full and there is no memory to
- * grow. Thread: the owner. */
+/* Pushes `item`, which is not NULL. Returns false and changes nothing if the deque is full and out of memory for a
+ * larger ring. Thread: the owner. */
 FILCH_MUST_USE static inline bool fli_deque_push(fli_deque *deque, void *item);
-/* Returns the newest item, or NULL. Wait-free: one read-modify-write, none if the deque looks empty. Thread: the owner.
- */
+/* Returns the newest item, or NULL if there is none. Wait-free: one read-modify-write, or none if the deque looks
+ * empty. Thread: the owner. */
 FILCH_MUST_USE static inline void *fli_deque_pop(fli_deque *deque);
-/* Returns the position of the next push: for fli_deque_push_under(). Thread: the owner. */
+/* Returns the position of the next push, to be passed to fli_deque_push_under(). Thread: the owner. */
 FILCH_MUST_USE static inline uint32_t fli_deque_mark(fli_deque *deque);
-/* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those pop first.
- * Requires that nothing was popped since. Thread: the owner. */
+/* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those items pop
+ * first. Requires that no item was popped since fli_deque_mark(). Thread: the owner. */
 FILCH_MUST_USE bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark);
 /* Returns the oldest item; NULL if there is none. Thread: the owner. */
 FILCH_MUST_USE void *fli_deque_take_oldest(fli_deque *deque);
 
 /* Moves half of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX) to `into`, another deque, in one CAS: returns the
- * oldest stolen item in *first and pushes the others to `into` so that the next oldest pops first. Takes no more than
- * `into` has room for; `into` grows if there is memory. *count is the number of items moved, *first included. Both are
- * written only with FLI_STEAL_GOT. Thread: the owner of `into`. */
+ * oldest stolen item in *first and pushes the others to `into` so that the next oldest pops first. Takes no more
+ * items than `into` can hold; `into` grows if there is memory. *count is the number of items moved, *first included.
+ * *first and *count are written only if the result is FLI_STEAL_GOT. Thread: the owner of `into`. */
 FILCH_MUST_USE fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **first, uint32_t *count);
-/* Takes the oldest item. Thread: any. */
+/* Takes the oldest item of `from`. Thread: any. */
 FILCH_MUST_USE fli_steal fli_deque_steal_one(fli_deque *from, void **item);
 
 /* Returns the number of items: exact for the owner while no thief is active, otherwise possibly stale. Thread: any. */
@@ -87,7 +89,8 @@ uint32_t fli_deque_count(fli_deque *deque);
 
 /* ---- the owner's fast paths ---------------------------------------------------------------------------------- */
 
-/* Adds one pop to the tag. The tag overflows out of the upper end of the word and never changes top. */
+/* The addend that counts one pop in the tag. The tag overflows out of the upper end of the word and never changes
+ * top. */
 #define FLI_DEQUE_TAG_ONE (UINT64_C(1) << 32)
 
 static inline uint32_t fli_deque_top(uint64_t word)
@@ -95,17 +98,18 @@ static inline uint32_t fli_deque_top(uint64_t word)
     return (uint32_t)word;
 }
 
-/* Doubles the ring and returns the new one; NULL if out of memory, then nothing changed. Thread: the owner. */
+/* Doubles the ring and returns the new ring; NULL if out of memory, then nothing has changed. Thread: the owner. */
 FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 
-/* Pushes if there is room. Returns true, and in *before the number of items before the push (thieves may have taken
- * some since); false if full, then nothing changed. Thread: the owner. */
+/* Pushes `item` if a slot is free. Returns true and stores in *before the number of items before the push (thieves
+ * may have taken some of them since). Returns false and changes nothing if the deque is full. Thread: the owner. */
 static inline bool fli_deque_try_push(fli_deque *deque, void *item, uint32_t *before)
 {
     FLI_ASSERT(item != NULL);
     uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
-    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: likewise */
-    /* PAIR deque.word, acquire half: a thief has read the slot that is about to be reused before it moved top. */
+    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: this thread's own store */
+    /* PAIR deque.word, acquire half: every thief that took an item from this slot read the slot before it advanced
+     * top. So the slot can be reused. */
     uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
     if (FLI_UNLIKELY(used > ring->mask)) return false;
     fli_store_rlx(&ring->slots[bottom & ring->mask], item);
@@ -142,28 +146,29 @@ static inline uint32_t fli_deque_mark(fli_deque *deque)
 static inline const void *fli_deque_guess_oldest(fli_deque *deque)
 {
     uint32_t  top = fli_deque_top(fli_load_rlx(&deque->word));
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as are bottom and the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring, bottom and the slot */
     return top != fli_load_rlx(&deque->bottom) ? fli_load_rlx(&ring->slots[top & ring->mask]) : NULL;
 }
 
 static inline void *fli_deque_pop(fli_deque *deque)
 {
-    if (fli_deque_is_empty(deque)) return NULL; /* if it wrongly looks non-empty, the add below decides */
+    if (fli_deque_is_empty(deque)) return NULL; /* a stale top can make an empty deque look non-empty; then the add
+                                                   below decides */
     uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: this thread's own store */
-    /* PAIR deque.bottom, release half. Not weaker: a thief that reads this value, but still the word from before the
-     * add, would have no ordering with the pushes below. x86 would hide the error. */
+    /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief that reads this bottom, but still the
+     * word from before the add, would not be ordered after the pushes of the items below. x86 would hide the error. */
     fli_store_rel(&deque->bottom, newest);
-    /* PAIR deque.word, both halves: from here on no thief that looked before can claim anything; thieves that look
-     * afterwards see the lower bottom. */
+    /* PAIR deque.word, both halves: after this add, no thief that loaded the word before it can claim an item;
+     * thieves that load the word later see the lowered bottom. */
     uint64_t word = fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE);
     int32_t  above = (int32_t)(newest - fli_deque_top(word));
     if (FLI_UNLIKELY(above < 0)) {
-        FLI_ASSERT(above == -1); /* a thief took the last item; thieves cannot have taken more than there was */
-        /* PAIR deque.bottom, release half: top and bottom are equal again. */
+        FLI_ASSERT(above == -1); /* a thief took the last item; thieves cannot have taken more items than there were */
+        /* PAIR deque.bottom, release half: restores bottom, so that top and bottom are equal again. */
         fli_store_rel(&deque->bottom, bottom);
         return NULL;
     }
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own store, as is the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring and the slot */
     void     *item = fli_load_rlx(&ring->slots[newest & ring->mask]);
     FLI_ASSUME(item != NULL);
     return item;

@@ -1,18 +1,18 @@
-/* deque_test.c - what one thread can say about the deque: orders, sizes, edges, and races staged through the allocator.
- * What only many threads can say is in test/stress/deque_stress.c. */
+/* deque_test.c - the deque on one thread: order, sizes, wrap-around, and races staged through the allocator. Tests
+ * with many threads are in test/stress/deque_stress.c. */
 #include "sync/deque.h"
 
 #include <stdlib.h>
 
 #include "support/check.h"
 
-/* An allocator that can run dry, and that can do something in the middle of a growth. */
+/* An allocator that can refuse memory, and that can call a function in the middle of a growth. */
 typedef void act(void *arg);
 
 typedef struct heap {
-    size_t bytes;     /* held now */
-    bool   dry;       /* nothing more is given */
-    act   *meanwhile; /* called once, at the next allocation */
+    size_t bytes;     /* bytes allocated now */
+    bool   dry;       /* every allocation is refused */
+    act   *meanwhile; /* function that is called once, at the next allocation */
     void  *arg;
 } heap;
 
@@ -21,7 +21,8 @@ static void *heap_alloc(void *user, void *old, size_t old_size, size_t size)
     heap *h = user;
     if (size == 0) {
         h->bytes -= old_size;
-        /* A thread that still reads there gets garbage. Volatile, or the compiler drops stores just before a free. */
+        /* Overwrites freed memory, so that a thread that still reads it gets garbage. Volatile, because the compiler
+         * would drop stores just before a free. */
         for (size_t i = 0; i < old_size; i++) ((volatile unsigned char *)old)[i] = 0xee;
         free(old);
         return NULL;
@@ -51,7 +52,8 @@ static void end(fli_deque *deque, heap *h)
     same(h->bytes, 0);
 }
 
-/* As if it had been in use for long: the next item gets the index `at`, the next pop the number `tag`. */
+/* Sets the deque as if it had been in use for long: the next item gets the index `at`, the next pop the number
+ * `tag`. */
 static void start_at(fli_deque *deque, uint32_t tag, uint32_t at)
 {
     fli_store_rlx(&deque->word, ((uint64_t)tag << 32) | at);
@@ -63,10 +65,10 @@ static uint32_t slots_of(fli_deque *deque)
     return fli_load_rlx(&deque->ring)->mask + 1;
 }
 
-/* Items are numbers. */
+/* Makes an item from a number. */
 static void *item(uintptr_t number)
 {
-    return (void *)number; /* never followed */
+    return (void *)number; /* never dereferenced */
 }
 
 static uintptr_t number(void *it)
@@ -154,7 +156,7 @@ TEST(what_is_pushed_under_comes_after_those_pushed_since_the_mark)
     same(pop(&d), 3);
     same(pop(&d), 2);
     same(pop(&d), 1);
-    /* Nothing since the mark: a push. */
+    /* No item was pushed since the mark: push_under is an ordinary push. */
     assert_true(fli_deque_push_under(&d, item(5), fli_deque_mark(&d)));
     same(pop(&d), 5);
     same(pop(&d), 0);
@@ -225,7 +227,7 @@ TEST(growth_keeps_every_item_and_the_order)
     fli_deque d;
     heap      h;
     begin(&d, &h);
-    /* Begin in the middle of the ring, so that the items to copy go over its end. */
+    /* Starts in the middle of the ring, so that the copied items wrap around its end. */
     push(&d, 1, FLI_DEQUE_SLOTS - 1);
     for (uintptr_t i = 1; i < FLI_DEQUE_SLOTS; i++) same(steal_one(&d), i);
     push(&d, 1, MANY);
@@ -277,7 +279,7 @@ TEST(push_without_memory_fails_and_changes_nothing)
     assert_true(fli_load_rlx(&d.word) == word);
     same(fli_load_rlx(&d.bottom), bottom);
     assert_ptr_equal(fli_load_rlx(&d.ring), ring);
-    /* One out, one in: that needs no memory. */
+    /* One item is taken and one is pushed, which needs no memory. */
     same(steal_one(&d), 1);
     push(&d, FLI_DEQUE_SLOTS + 1, FLI_DEQUE_SLOTS + 1);
     assert_false(fli_deque_push(&d, item(99999)));
@@ -401,7 +403,7 @@ TEST(indices_wrap_around_unnoticed)
         start_at(&d, 7, UINT32_MAX - before);
         start_at(&into, 7, UINT32_MAX - before / 2);
         same(pop(&d), 0);
-        push(&d, 1, 2 * FLI_DEQUE_SLOTS + 3); /* grows across the edge, too */
+        push(&d, 1, 2 * FLI_DEQUE_SLOTS + 3); /* also grows while the indices wrap around */
         same(fli_deque_count(&d), 2 * FLI_DEQUE_SLOTS + 3);
         same(number(fli_deque_take_oldest(&d)), 1);
         same(steal_one(&d), 2);
@@ -428,16 +430,16 @@ TEST(the_tag_wraps_without_touching_the_top)
     start_at(&d, UINT32_MAX, UINT32_MAX);
     push(&d, 1, 3);
     same(pop(&d), 3);
-    assert_true(fli_load_rlx(&d.word) == UINT32_MAX); /* tag 0, top as it was */
+    assert_true(fli_load_rlx(&d.word) == UINT32_MAX); /* the tag wraps to 0, top is unchanged */
     same(steal_one(&d), 1);
-    assert_true(fli_load_rlx(&d.word) == 0); /* top goes round and does not carry into the tag */
+    assert_true(fli_load_rlx(&d.word) == 0); /* top wraps to 0 and does not carry into the tag */
     same(pop(&d), 2);
     same(pop(&d), 0);
     end(&d, &h);
 }
 
-/* Staged races: the thief's deque has to grow between its look at the victim and its claim; the allocator then calls a
- * function that acts on the victim. */
+/* Staged races: the thief's deque has to grow between look() and claim(); the allocator then calls a function that
+ * changes the victim's deque. */
 
 enum { FULL = 2 * FLI_DEQUE_STEAL_MAX };
 
@@ -529,7 +531,7 @@ TEST(a_pop_that_is_about_to_put_bottom_back_looks_empty)
     begin(&d, &h);
     push(&d, 1, 1);
     same(steal_one(&d), 1);
-    /* The moment inside a pop that has lost its item: bottom is one below top. */
+    /* Sets the state inside a pop that has lost its item: bottom is one below top. */
     fli_store_rlx(&d.bottom, 0);
     void *it;
     same(fli_deque_steal_one(&d, &it), FLI_STEAL_EMPTY);
@@ -543,7 +545,8 @@ TEST(a_look_torn_by_a_long_stop_is_a_retry_and_not_empty)
     fli_deque d;
     heap      h;
     begin(&d, &h);
-    /* What a thief sees that was stopped between its two loads: a bottom further away than the ring is long. */
+    /* Sets what a thief sees that was stopped between its loads of word and bottom: bottom is further from top than
+     * the ring has slots. */
     fli_store_rlx(&d.bottom, FLI_DEQUE_SLOTS + 1);
     void *it;
     same(fli_deque_steal_one(&d, &it), FLI_STEAL_RETRY);

@@ -3,11 +3,11 @@
  *
  * INVARIANT  the items in the ring, followed by those from `oldest` along their links, are the queue, in the order they
  *            were put; `newest` is the last of the chain.
- * INVARIANT  outside the lock, `count` is the length of both.
+ * INVARIANT  outside the lock, `count` is the number of items in the ring and in the chain together.
  *
- * It is off the hot path (a worker uses it when its own deque is empty, and at every fairness pick) and moves items in
- * batches, so a lock is good enough: without contention it costs two read-modify-writes for up to a whole batch.
- * Finding the queue empty must cost nothing; for that there is `count`, which is read without the lock.
+ * The global queue is off the hot path (a worker uses it when its own deque is empty, and at every fairness pick)
+ * and moves items in batches, so a lock is good enough: without contention it costs two read-modify-writes for up to
+ * a whole batch. A check of an empty queue must be cheap; for this purpose `count` is read without the lock.
  *
  * Why a ring. An item that another thread has put is not in the cache. Walking a chain of such items means one cache
  * miss for each, under the lock: of 100,000 processes spawned by a foreign thread, 1,600 pushes found the lock held and
@@ -15,9 +15,9 @@
  * RING_MOST, or than there is memory for, it continues as a chain; items that are put while there is a chain go to its
  * end. See docs/design/run-queues.md.
  *
- * Why a worker that is about to park may trust the count: it reads the count after it has declared itself parked, and a
- * put is followed by a look for parked workers. If the putting thread missed the worker, its put happened before the
- * worker's read, and the read sees that count or a newer one. A lock in `take` would not promise more.
+ * Why a worker that is about to park may trust the count: it reads the count after it has declared itself parked,
+ * and a put is followed by a check for parked workers. If the putting thread missed the worker, its put happened
+ * before the worker's read, and the read sees that count or a newer one. A lock in `take` would not promise more.
  *
  * Not done here: unparking workers; limits (putting cannot fail). Rejected: a lock-free list (items are reused at once,
  * so it would need tags or epochs, for a path that is not hot); a second lock for taking (four more read-modify-writes
@@ -61,13 +61,14 @@ static void **next_of(const fli_inject *queue, void *item)
     return (void **)(void *)((char *)item + queue->link);
 }
 
-/* Returns the i-th place of the ring. */
+/* Returns the address of the i-th place of the ring, counted from the oldest item. */
 static void **place(const fli_inject *queue, size_t i)
 {
     return &queue->ring[(queue->first + i) & (queue->room - 1)];
 }
 
-/* Returns true if the ring has room for one more item, after growing it if allowed and possible. */
+/* Returns true if the ring has a free place for one more item, after growing the ring if that is allowed and memory
+ * permits. */
 static bool has_room_locked(fli_inject *queue)
 {
     if (FLI_LIKELY(queue->length < queue->room)) return true;
@@ -83,13 +84,14 @@ static bool has_room_locked(fli_inject *queue)
     return true;
 }
 
-/* Relaxed load: count is written under the lock, which the caller holds. */
+/* Adds `added` to the count and subtracts `taken`. The load is relaxed, because the count is written under the lock,
+ * which the caller holds. */
 static void set_count_locked(fli_inject *queue, size_t added, size_t taken)
 {
     size_t count = fli_load_rlx(&queue->count) + added - taken;
     FLI_ASSERT((count == 0) == (queue->length == 0 && queue->oldest == NULL));
-    /* PAIR inject.count, release half: publishes with the count what happened before the put. The items themselves are
-     * published by the lock. */
+    /* PAIR inject.count, release half: a thread that reads the count sees what happened before the put. The items
+     * themselves are published by the lock. */
     fli_store_rel(&queue->count, count);
 }
 
@@ -104,7 +106,7 @@ static void append_locked(fli_inject *queue, void *item)
     queue->newest = item;
 }
 
-/* Puts `item` at the beginning of the chain. */
+/* Puts `item` at the front of the chain. */
 static void prepend_locked(fli_inject *queue, void *item)
 {
     *next_of(queue, item) = queue->oldest;
@@ -128,7 +130,8 @@ void fli_inject_put_first(fli_inject *queue, void *item)
     fli_mutex_lock(&queue->lock);
     bool ring = has_room_locked(queue);
     if (!ring && queue->room > 0) {
-        /* The newest item of the ring makes room: it is older than the chain. */
+        /* Moves the newest item of the ring to the front of the chain, to free a place: that item is older than all
+         * items of the chain. */
         prepend_locked(queue, *place(queue, --queue->length));
         ring = true;
     }

@@ -1,4 +1,4 @@
-/* inject_test.c - the global queue keeps order, hands out batches, and loses nothing between threads. */
+/* inject_test.c - the global queue keeps the order, takes items in batches, and loses no item between threads. */
 #include "sync/inject.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 typedef struct thing {
     int   number;
-    void *link; /* not first, so that the offset matters */
+    void *link; /* not the first field, so that the offset matters */
     int   taken;
 } thing;
 
@@ -43,7 +43,7 @@ static void expect(fli_inject *queue, size_t max, int from, int to)
     size_t n = fli_inject_take(queue, got, max);
     same(n, to - from + 1);
     for (size_t i = 0; i < n; i++) same(((thing *)got[i])->number, from + (int)i);
-    assert_null(got[n]); /* nothing written behind them */
+    assert_null(got[n]); /* no element after the taken items is written */
 }
 
 TEST(first_in_is_first_out)
@@ -58,7 +58,7 @@ TEST(first_in_is_first_out)
     expect(&queue, 1, 2, 2);
     expect(&queue, 1, 3, 3);
     expect(&queue, 1, 0, -1);
-    /* Empty and in use again, with the same items. */
+    /* The queue was emptied and is used again, with the same items. */
     put(&queue, things, 0, 1);
     expect(&queue, 1, 0, 0);
     expect(&queue, 1, 1, 1);
@@ -87,11 +87,11 @@ static void put_first(fli_inject *queue, thing *things, int number)
     fli_inject_put_first(queue, &things[number]);
 }
 
-/* In front of what waits, and into an empty queue: a new one, and one that once was not empty. */
+/* Puts items at the front of a non-empty queue, of a new empty queue, and of a queue that has become empty. */
 static void put_first_and_take(fli_inject *queue)
 {
     thing things[8];
-    put_first(queue, things, 1); /* it is the newest, too */
+    put_first(queue, things, 1); /* the only item is both the oldest and the newest */
     put(queue, things, 2, 3);
     put_first(queue, things, 0);
     same(fli_inject_count(queue), 4);
@@ -127,20 +127,20 @@ TEST(count_is_exact_without_concurrent_calls)
     end(&queue);
 }
 
-/* ---- against a list, with memory and without ---- */
+/* ---- the queue against an array as a model, with memory and without ---- */
 
-enum { MANY = 70000 }; /* more than the largest ring holds */
+enum { MANY = 70000 }; /* more items than the largest ring holds */
 
 typedef struct model {
     fli_inject queue;
     thing      things[MANY];
-    int        order[3 * MANY]; /* the numbers that are queued: from `first` on, up to `last` */
+    int        order[3 * MANY]; /* the numbers that are queued, in order: from index `first` up to `last` */
     size_t     first, last;
 } model;
 
 static void model_put(model *m, bool to_front)
 {
-    /* Numbers name things; one that is queued is not put again. */
+    /* Numbers name things; a thing that is queued is not put again. */
     static int next;
     thing     *t = &m->things[next];
     t->number = next;
@@ -163,7 +163,8 @@ static void model_take(model *m, size_t max)
     for (size_t i = 0; i < n; i++) same(((thing *)got[i])->number, m->order[m->first++]);
 }
 
-/* Memory is refused from the asking `nth` on (0: never), for the first two thirds of the time. */
+/* Runs random operations. Memory is refused from allocation number `nth` on (0: never), for the first two thirds of
+ * the rounds. */
 static void play(model *m, uint64_t nth, uint64_t seed)
 {
     fli_prng prng;
@@ -174,7 +175,7 @@ static void play(model *m, uint64_t nth, uint64_t seed)
         if (round == 0 && nth > 0) test_alloc_fail(&memory, nth, true);
         if (round == 4000) test_alloc_fail(&memory, 0, false);
         uint32_t what = fli_prng_below(&prng, 100);
-        bool     rises = round / 500 % 2 == 0; /* it fills, and runs dry, and fills */
+        bool     rises = round / 500 % 2 == 0; /* the queue alternately fills and empties */
         if (what < (rises ? 60u : 30u)) model_put(m, fli_prng_below(&prng, 8) == 0);
         else model_take(m, fli_prng_below(&prng, rises ? 2 : 6));
         if (m->last == m->first) m->first = m->last = MANY;
@@ -202,8 +203,8 @@ TEST(without_any_memory_everything_is_queued_in_order)
     end(&queue);
 }
 
-/* Full to the last place of a ring that may not grow, once in every way it can lie: the newest makes room for the
- * first. */
+/* A ring that cannot grow is full, with every possible position of its first item: put_first moves the newest item
+ * of the ring to the chain and no other. */
 TEST(a_put_first_into_a_full_ring_without_memory_moves_no_other)
 {
     fli_inject   queue;
@@ -220,7 +221,7 @@ TEST(a_put_first_into_a_full_ring_without_memory_moves_no_other)
         put_first(&queue, things, 0);
         put(&queue, things, last + 1, last + 1);
         for (int i = 0; i <= last + 1; i++) expect(&queue, 1, i, i);
-        put(&queue, things, 0, 0); /* one place further next time */
+        put(&queue, things, 0, 0); /* shifts the first item of the next turn by one place */
         expect(&queue, 1, 0, 0);
     }
     end(&queue);
@@ -237,7 +238,7 @@ TEST(a_long_queue_gives_its_memory_back_when_it_is_empty)
     assert_true(atomic_load(&memory.bytes) < most);
     same(atomic_load(&memory.bytes), 0);
     m->first = m->last = MANY;
-    for (int i = 0; i < 2; i++) model_put(m, false); /* a short one keeps it */
+    for (int i = 0; i < 2; i++) model_put(m, false); /* a short queue keeps its ring */
     size_t few = atomic_load(&memory.asked);
     while (m->last > m->first) model_take(m, 16);
     model_put(m, false);
@@ -257,7 +258,7 @@ typedef struct crowd {
 typedef struct member {
     crowd *crowd;
     int    who;
-    int    wrong; /* plain: the member's until it is joined */
+    int    wrong; /* not atomic: used by the thread alone until it is joined */
 } member;
 
 static void putter(void *arg)
@@ -291,7 +292,7 @@ static void taker(void *arg)
 
 TEST(many_threads_lose_nothing_and_keep_each_putters_order)
 {
-    static crowd c; /* zeroed, and too large for the stack */
+    static crowd c; /* static: zeroed, and too large for the stack */
     member       members[PUTTERS + TAKERS];
     fli_thread   threads[PUTTERS + TAKERS];
     begin(&c.queue);

@@ -23,7 +23,7 @@
 #include "port/atomic.h"
 
 typedef struct fli_lifo_slot {
-    FLI_ATOMIC(void *) item; /* writes: see above.  reads: any.  PAIR lifo_slot.item */
+    FLI_ATOMIC(void *) item; /* writes: as in the file comment.  reads: any.  PAIR lifo_slot.item */
 } fli_lifo_slot;
 
 static inline void fli_lifo_slot_init(fli_lifo_slot *slot)
@@ -42,8 +42,8 @@ static inline bool fli_lifo_slot_is_full(fli_lifo_slot *slot)
 static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 {
     FLI_ASSUME(item != NULL);
-    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: own store, or NULL */
-    fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: what the item holds */
+    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: NULL or this thread's own store */
+    fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: publishes the content of the item */
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* lifo_slot_test.c - one item: put, take, and that it is not taken twice. Interleavings are explored
- * in test/parts. */
+/* lifo_slot_test.c - the LIFO slot: put, take, and that an item is not taken twice. test/parts explores the
+ * interleavings. */
 #include "sync/lifo_slot.h"
 
 #include "port/thread.h"
@@ -33,7 +33,7 @@ TEST(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first)
 #define ITEMS 4096
 
 typedef struct item {
-    uint32_t value, taken; /* plain: a take that nothing orders after the put is a race */
+    uint32_t value, taken; /* not atomic: TSan reports a take that is not ordered after the put */
 } item;
 
 static struct {

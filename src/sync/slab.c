@@ -1,11 +1,11 @@
 /* slab.c - type-stable objects behind 32-bit handles. See slab.h.
  *
- * Memory is allocated in segments, each as large as all before it together, so 23 of them reach 2^31 handles. A map,
- * indexed by the upper bits of a handle, gives its segment: two loads and a shift. Memory that no handle has reached
- * yet is never touched.
+ * Memory is allocated in segments, each as large as all earlier segments together, so 23 segments hold 2^31 handles.
+ * A map, indexed by the upper bits of a handle, gives its segment: two loads and a shift. Memory behind handles that
+ * were not made yet is never touched.
  *
  * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot.
- * INVARIANT  `spare` has room for every object there is: giving back needs no memory.
+ * INVARIANT  `spare` has space for all existing objects: giving an object back needs no memory.
  *
  * Rejected: a free list through the objects. Walking it under the lock touches one cold cache line per object; an array
  * of pointers moves 64 of them with one copy. An array of handles would be half as large, and every take would begin
@@ -32,7 +32,7 @@ filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_
     return fli_mutex_init(&slab->lock);
 }
 
-/* first_of() returns the first handle of segment i. */
+/* Returns the first handle of segment i. */
 static uint32_t first_of(unsigned i)
 {
     return i == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + i - 1);
@@ -62,7 +62,7 @@ void fli_slab_fini(fli_slab *slab)
     fli_mutex_fini(&slab->lock);
 }
 
-/* Returns a map with room for `entries` entries: the current one, or a larger copy that is not published yet. NULL if
+/* Returns a map for `entries` entries: the current map, or a larger copy that is not published yet. Returns NULL if
  * out of memory. */
 static fli_slab_map *map_for_locked(fli_slab *slab, uint32_t entries)
 {
@@ -79,7 +79,7 @@ static fli_slab_map *map_for_locked(fli_slab *slab, uint32_t entries)
     return larger;
 }
 
-/* Adds the next segment, and room for its handles in the map and in `spare`. Returns false if out of memory. */
+/* Adds the next segment, and space for its handles in the map and in `spare`. Returns false if out of memory. */
 static bool extend_locked(fli_slab *slab)
 {
     unsigned i = slab->reach == 0 ? 0 : fli_slab_segment(slab->reach);
@@ -89,7 +89,7 @@ static bool extend_locked(fli_slab *slab)
     fli_slab_map *map = map_for_locked(slab, reach >> FLI_SLAB_FIRST_BITS);
     if (map == NULL) return false;
     void *memory = fli_alloc_aligned(&slab->mem, bytes, FLI_LINE);
-    /* Last, because a resize cannot be undone without memory; the other allocations can be freed. */
+    /* Resizes `spare` last, because a resize cannot be undone without memory; the other allocations can be freed. */
     void **spare = memory == NULL ? NULL
                                   : fli_resize(&slab->mem, slab->spare, (size_t)slab->reach * sizeof *spare,
                                                (size_t)reach * sizeof *spare);
@@ -100,16 +100,16 @@ static bool extend_locked(fli_slab *slab)
     }
     slab->spare = spare;
     slab->segments[i] = memory;
-    if (i == 0) memset(memory, 0, slab->size); /* object 0, for fli_slab_reaches */
+    if (i == 0) memset(memory, 0, slab->size); /* zeroes object 0, which fli_slab_reaches() lets callers read */
     for (uint32_t entry = first_of(i) >> FLI_SLAB_FIRST_BITS; entry < reach >> FLI_SLAB_FIRST_BITS; entry++) {
         fli_store_rlx(&map->base[entry], (uintptr_t)memory - (uintptr_t)first_of(i) * slab->size);
     }
-    fli_store_rel(&slab->map, map); /* PAIR slab.map, release half: a thread that finds the map finds its entries */
+    fli_store_rel(&slab->map, map); /* PAIR slab.map, release half: a thread that loads this map sees its entries */
     slab->reach = reach;
     return true;
 }
 
-/* Makes up to `want` new objects. Returns how many. */
+/* Makes up to `want` new objects. Returns the number of objects made. */
 static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
 {
     uint32_t fresh = fli_load_rlx(&slab->fresh), made = 0;
@@ -121,7 +121,7 @@ static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
         objects[made++] = object;
         fresh++;
     }
-    /* PAIR slab.fresh, release half: segment and contents come before the permission to read them. */
+    /* PAIR slab.fresh, release half: the segment and the objects are written before `fresh` permits reading them. */
     fli_store_rel(&slab->fresh, fresh);
     return made;
 }

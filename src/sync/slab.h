@@ -1,9 +1,9 @@
 /* slab.h - objects of one size, named by 32-bit handles. Their memory is not freed while the slab lives. An object
  * knows its handle from the time it is made.
  *
- * Because the memory stays, any thread may read an object through a stale handle: the object may have been reused, but
- * it is an object, and the generation stored in it tells. Stale pids and late completions are recognised in this way,
- * without locks.
+ * Because the memory stays, any thread may read an object through a stale handle: the object may have been reused,
+ * but its memory still holds an object, whose stored generation shows the reuse. Stale pids and late completions are
+ * recognised in this way, without locks.
  *
  * Each worker keeps a *magazine* of free objects and exchanges batches with the shared *depot*, so that taking and
  * giving cost no atomic operation. An object may be given by another worker than the one that took it. Threads without
@@ -39,22 +39,24 @@
 #define FLI_MAGAZINE 256
 #define FLI_SLAB_BATCH 64
 #define FLI_SLAB_FIRST_BITS 9
-#define FLI_SLAB_MAP_MORE 8 /* a new map has room for this many times what is needed */
+#define FLI_SLAB_MAP_MORE 8 /* a new map has space for this many times the needed entries */
 #endif
 #define FLI_SLAB_SEGMENTS (33 - FLI_SLAB_FIRST_BITS)
 
-/* Plain: belongs to one worker. */
+/* Free objects of one worker. Not atomic: only that worker uses its magazine. */
 typedef struct fli_magazine {
     uint32_t count;
     void    *objects[FLI_MAGAZINE];
 } fli_magazine;
 
-/* Maps handles to memory: one entry for every 2^FIRST_BITS handles, the memory of their segment minus the offset of its
- * first handle. A full map is replaced by a larger one; the old one stays for threads that still read it. */
+/* Maps handles to memory. An entry stands for 2^FIRST_BITS handles and holds the address of their segment minus the
+ * offset of the segment's first handle. A full map is replaced by a larger map; the old map is kept for threads that
+ * still read it. */
 typedef struct fli_slab_map {
-    struct fli_slab_map *older; /* plain, under lock */
-    uint32_t             room;  /* entries; plain, under lock */
-    /* writes: under lock, once.  reads: any, with a handle that was obtained by an acquire.  PAIR slab.fresh */
+    struct fli_slab_map *older; /* the map that this one replaced; not atomic, under lock */
+    uint32_t             room;  /* number of entries; not atomic, under lock */
+    /* writes: under lock, once for each entry.  reads: any, with a handle that was obtained by an acquire.  PAIR
+     * slab.fresh */
     FLI_ATOMIC(uintptr_t) base[];
 } fli_slab_map;
 
@@ -62,30 +64,33 @@ typedef struct fli_slab {
     FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
     /* Handles below this value have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
-    size_t size;                                 /* plain: set at init. Bytes per object */
-    void (*make)(void *object, uint32_t handle); /* plain: set at init */
-    fli_mem mem;                                 /* plain: set at init */
+    size_t size;                                 /* bytes per object. Not atomic: set at init */
+    void (*make)(void *object, uint32_t handle); /* initialises a new object. Not atomic: set at init */
+    fli_mem mem;                                 /* not atomic: set at init */
     alignas(FLI_LINE) fli_mutex lock;
-    /* Plain, under lock from here on; the first two are on the lock's cache line, for threads without a magazine. */
-    void   **spare; /* free objects; has room for `reach` of them, so giving cannot fail */
+    /* The fields from here on are not atomic: used under lock. The first two are on the lock's cache line, for
+     * threads without a magazine. */
+    void   **spare; /* free objects; has space for `reach` objects, so giving back cannot fail */
     uint32_t spare_count;
     uint32_t max;                         /* number of handles that may be made, those of retired objects included */
-    uint32_t reach;                       /* number of handles that the segments have room for */
-    void    *segments[FLI_SLAB_SEGMENTS]; /* their memory */
+    uint32_t reach;                       /* number of handles for which the segments have memory */
+    void    *segments[FLI_SLAB_SEGMENTS]; /* memory of each segment */
 } fli_slab;
 
-/* `make` initialises a new object once, before its handle is known to any thread; NULL leaves it zeroed. `max` is the
- * number of objects that may exist besides retired ones. `size` is a multiple of 64: objects begin on a cache line. */
+/* Initialises a slab. `make` initialises a new object once, before any thread knows its handle; NULL leaves the
+ * object zeroed. `max` is the number of objects that may exist, not counting retired objects. `size` is a multiple
+ * of 64: objects begin on a cache line. */
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle));
-/* Thread: no other thread uses it any more. */
+/* Frees the slab and all its objects. Thread: no other thread uses the slab any more. */
 void fli_slab_fini(fli_slab *slab);
 
-/* Refills the magazine and returns an object as it was given; NULL if out of memory or `max` is reached. Thread: the
- * owner of `magazine`; any if it is NULL. */
+/* Refills the magazine and returns an object with the content it had when it was given back; NULL if out of memory
+ * or `max` is reached. Thread: the owner of `magazine`; any thread if `magazine` is NULL. */
 FILCH_MUST_USE void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
 void                 fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object);
-/* Says that a taken object will never be given back: another one may be made in its place. Thread: any. */
+/* Records that a taken object will never be given back, so that another object may be made in its place. Thread:
+ * any. */
 void fli_slab_retire(fli_slab *slab);
 /* Gives every object of the magazine back to the depot. */
 void fli_slab_empty(fli_slab *slab, fli_magazine *magazine);
@@ -105,7 +110,7 @@ static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, void *o
     fli_slab_spill(slab, magazine, object);
 }
 
-/* fli_slab_give() for several objects. */
+/* Gives several objects back, as fli_slab_give() does for one. */
 static inline void fli_slab_give_many(fli_slab *slab, fli_magazine *magazine, void *const *objects, uint32_t count)
 {
     if (FLI_LIKELY(magazine->count + count <= FLI_MAGAZINE)) {
@@ -116,16 +121,16 @@ static inline void fli_slab_give_many(fli_slab *slab, fli_magazine *magazine, vo
     for (uint32_t i = 0; i < count; i++) fli_slab_give(slab, magazine, objects[i]);
 }
 
-/* Returns the segment of a handle: segment 0 holds the handles below 2^FIRST_BITS, segment i those from
- * 2^(FIRST_BITS+i-1) to twice that. */
+/* Returns the segment of a handle: segment 0 holds the handles below 2^FIRST_BITS, segment i the handles from
+ * 2^(FIRST_BITS+i-1) to 2^(FIRST_BITS+i) - 1. */
 static inline unsigned fli_slab_segment(uint32_t handle)
 {
     unsigned top = 31u - (unsigned)__builtin_clz(handle | ((1u << FLI_SLAB_FIRST_BITS) - 1));
     return top + 1 - FLI_SLAB_FIRST_BITS;
 }
 
-/* Returns the object of a handle that has been made. `size` is the slab's; as a constant it turns a multiplication into
- * a shift. */
+/* Returns the object of a handle that has been made. `size` is the object size of the slab; if it is a constant, the
+ * compiler turns the multiplication into a shift. */
 static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t size)
 {
     fli_slab_map *map = fli_load_acq(&slab->map); /* PAIR slab.map, acquire half; the map may be newer than the
@@ -135,9 +140,9 @@ static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t siz
     return (void *)(base + (uintptr_t)handle * size);
 }
 
-/* Position for fli_slab_next(), which follows a chain of objects: neighbours in a chain are mostly in the same block,
- * and then the address does not depend on a load from the map. Start with { 0, 0 } and the handle of an object that has
- * been made. */
+/* Position for fli_slab_next(), which follows a chain of objects. Neighbours in a chain are mostly in the same
+ * block; then the address is computed without a load from the map. Start with { 0, 0 } and the handle of an object
+ * that has been made. */
 typedef struct fli_slab_block {
     uint32_t  number; /* index of the map's entry plus one */
     uintptr_t base;

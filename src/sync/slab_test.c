@@ -1,4 +1,4 @@
-/* slab_test.c - handles are unique, come back from any thread, and a slab that cannot grow is as it was. */
+/* slab_test.c - handles are unique and may be given back by any thread; a slab that cannot grow stays unchanged. */
 #include "sync/slab.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 typedef struct thing {
     uint32_t self;
-    uint32_t made; /* how often it was made */
+    uint32_t made; /* number of times the object was initialised by `make` */
     uint32_t mark;
     uint32_t fill[13];
 } thing;
@@ -41,7 +41,7 @@ static void end(fli_slab *slab, test_alloc *alloc)
     test_alloc_balanced(alloc);
 }
 
-/* An object, by its handle. */
+/* Takes an object and returns its handle. */
 static uint32_t take(fli_slab *slab, fli_magazine *magazine)
 {
     thing *t = fli_slab_take(slab, magazine);
@@ -60,7 +60,7 @@ TEST(a_handle_names_its_own_object_which_was_made_once)
     test_alloc alloc = { 0 };
     fli_slab   slab;
     begin(&slab, &alloc, UINT32_MAX - 1);
-    /* Far enough for several segments, each as large as all before. */
+    /* Takes enough objects for several segments, each as large as all earlier segments together. */
     for (uint32_t i = 1; i <= 5000; i++) {
         uint32_t handle = take(&slab, NULL);
         thing   *t = fli_slab_at(&slab, handle);
@@ -88,7 +88,7 @@ TEST(no_handle_is_out_twice)
     for (int i = 0; i < 100000; i++) {
         seed = seed * 1664525u + 1013904223u;
         fli_magazine *with = seed >> 31 != 0 ? &magazine : NULL;
-        /* Long runs of one kind, so that the magazine fills and empties. */
+        /* Long runs of takes and of gives, so that the magazine fills and empties. */
         bool taking = count == 0 || (count < MANY && (i / 700) % 2 == 0);
         if (taking) {
             uint32_t handle = take(&slab, with);
@@ -129,7 +129,7 @@ TEST(a_full_magazine_trades_its_oldest_for_room)
     for (int i = 0; i <= FLI_MAGAZINE; i++) handles[i] = take(&slab, NULL);
     for (int i = 0; i <= FLI_MAGAZINE; i++) give(&slab, &ours, handles[i]);
     same(ours.count, FLI_MAGAZINE - FLI_SLAB_BATCH + 1);
-    /* The newest is the next; the oldest are there for others. */
+    /* The object that was given last is taken first; the objects that were given first are in the depot. */
     same(take(&slab, &ours), handles[FLI_MAGAZINE]);
     for (int i = 0; i < FLI_SLAB_BATCH; i++) {
         uint32_t handle = take(&slab, &theirs);
@@ -149,7 +149,7 @@ TEST(an_emptied_magazine_leaves_its_handles_to_others)
     begin(&slab, &alloc, FLI_SLAB_BATCH);
     uint32_t handle = take(&slab, &magazine);
     give(&slab, &magazine, handle);
-    assert_null(fli_slab_take(&slab, NULL)); /* all are in the magazine */
+    assert_null(fli_slab_take(&slab, NULL)); /* all objects are in the magazine */
     fli_slab_empty(&slab, &magazine);
     same(magazine.count, 0);
     for (int i = 0; i < FLI_SLAB_BATCH; i++) (void)take(&slab, NULL);
@@ -180,7 +180,7 @@ TEST(a_retired_object_makes_room_for_another)
         void *all[3];
         for (int n = 0; n < 3; n++) assert_non_null(all[n] = fli_slab_take(&slab, NULL));
         assert_null(fli_slab_take(&slab, NULL));
-        fli_slab_retire(&slab); /* all[0] */
+        fli_slab_retire(&slab); /* retires all[0] */
         for (int n = 1; n < 3; n++) fli_slab_give(&slab, NULL, all[n]);
         same(fli_load_rlx(&slab.fresh), 3 + i);
     }
@@ -199,7 +199,7 @@ TEST(nonsense_handles_name_nothing)
     assert_non_null(fli_slab_find(&slab, handle));
     assert_null(fli_slab_find(&slab, handle + 1));
     for (unsigned bit = 8; bit < 32; bit++) assert_null(fli_slab_find(&slab, 1u << bit));
-    /* Given back, it can still be looked at. */
+    /* An object that was given back can still be read. */
     give(&slab, NULL, handle);
     assert_non_null(fli_slab_find(&slab, handle));
     end(&slab, &alloc);
@@ -207,7 +207,7 @@ TEST(nonsense_handles_name_nothing)
 
 TEST(growth_that_fails_changes_nothing)
 {
-    /* Each asking for memory fails once, in turn; what is out stays out, and the next attempt goes on. */
+    /* Makes the allocation number `nth` fail once; taken objects stay taken, and the next attempt succeeds. */
     for (uint64_t nth = 1; nth <= 8; nth++) {
         test_alloc alloc = { 0 };
         fli_slab   slab;
@@ -231,7 +231,7 @@ TEST(growth_that_fails_changes_nothing)
 
 TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
 {
-    /* From the first, second or third asking of one growth on, everything is refused. */
+    /* Makes all allocations fail from the first, second or third one of a growth on. */
     for (uint64_t nth = 1; nth <= 3; nth++) {
         test_alloc alloc = { 0 };
         fli_slab   slab;
@@ -255,7 +255,8 @@ TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
 
 enum { HANDS = 3, SHELF = 64 };
 
-/* Threads take handles, put them on a common shelf, and give back what they find there: so a handle travels. */
+/* Threads take handles, put them on a common shelf, and give back handles they find there, so that a handle is given
+ * back by another thread than took it. */
 typedef struct exchange {
     fli_slab slab;
     FLI_ATOMIC(uint32_t) shelf[SHELF];
@@ -268,7 +269,7 @@ typedef struct hand {
     fli_thread   thread;
     fli_magazine magazine;
     uint32_t     number;
-    bool         plain; /* without a magazine */
+    bool         plain; /* the thread has no magazine */
 } hand;
 
 static void trade(void *arg)
@@ -279,7 +280,7 @@ static void trade(void *arg)
     for (uint64_t i = 0; i < shop->rounds; i++) {
         thing   *t = fli_slab_take(&shop->slab, magazine);
         uint32_t handle = t->self;
-        /* Plain fields: two owners at once are a race for the sanitizer and a wrong mark for us. */
+        /* The fields are not atomic: with two owners at once TSan reports a race, and `mark` is wrong. */
         if (fli_slab_at(&shop->slab, handle) != t || t->mark != 0) fli_store_rlx(&shop->clash, true);
         t->mark = h->number;
         uint32_t other = fli_swap_acqrel(&shop->shelf[(i * 7 + h->number) % SHELF], handle);
@@ -305,7 +306,7 @@ TEST(handles_given_back_by_other_threads_are_never_out_twice)
     }
     for (int i = 0; i < HANDS; i++) fli_thread_join(&hands[i].thread);
     assert_false(fli_load_rlx(&shop.clash));
-    /* Nothing got lost: those on the shelf and those in the depot are all there ever were. */
+    /* No object is lost: the objects on the shelf and in the depot are all that were ever made. */
     uint32_t fresh = fli_load_rlx(&shop.slab.fresh), out = 0;
     for (int i = 0; i < SHELF; i++) out += fli_load_rlx(&shop.shelf[i]) != 0;
     same(out + shop.slab.spare_count, fresh - 1);
