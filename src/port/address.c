@@ -1,8 +1,8 @@
 /* address.c - addresses of sockets as text, and back. See net.h.
  *
- * What a peer has chosen is as long as the system allows, not as long as the system's struct: the address of a unix
- * socket bound to a path of 108 bytes is one byte longer than struct sockaddr_un, because Linux counts the NUL behind
- * the path. So nothing here copies by the length that the system returned without comparing it with the room there is.
+ * The address of a peer can be longer than the system's struct: the address of a unix socket bound to a path of 108
+ * bytes is one byte longer than struct sockaddr_un, because Linux counts the NUL behind the path. So this file
+ * compares every length that the system returned with the size of the destination before it copies.
  */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -38,7 +38,7 @@ bool fli_address_is_unix(const fli_address *address)
     return address->size > 0 && family == AF_UNIX;
 }
 
-/* ---- reading ---- */
+/* ---- reading addresses ---- */
 
 static bool read_unix(fli_address *address, const char *path)
 {
@@ -53,7 +53,7 @@ static bool read_unix(fli_address *address, const char *path)
     return true;
 }
 
-/* The whole of `text` as a number of at most `most`: digits and nothing else. */
+/* Reads `text` as a number of at most `most`. Returns false if `text` contains anything but digits. */
 static bool read_number(const char *text, uint64_t most, uint32_t *number)
 {
     char              *end;
@@ -65,8 +65,8 @@ static bool read_number(const char *text, uint64_t most, uint32_t *number)
     return true;
 }
 
-/* What follows the "%": the interface by name, otherwise by number. An address with a number says the same whether or
- * not there is such an interface now, as one without does of its host. */
+/* Reads what follows the "%" of an IPv6 address: the interface by name, otherwise by number. A number is accepted
+ * even if no such interface exists now, as an address is accepted even if no such host exists. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     *scope = if_nametoindex(text);
@@ -111,7 +111,7 @@ bool fli_address_read(fli_address *address, const char *text)
     return six ? read_six(address, host, port) : read_four(address, host, port);
 }
 
-/* ---- writing ---- */
+/* ---- writing addresses ---- */
 
 static int write_four(const fli_address *address, char *text, size_t room)
 {
@@ -137,8 +137,8 @@ static int write_six(const fli_address *address, char *text, size_t room)
     return snprintf(text, room, "[%s%s]:%u", host, scope, ntohs(at.sin6_port));
 }
 
-/* A path ends at its NUL, or where the system's room for it does; an abstract name has its first byte 0, and its length
- * is that of the address. */
+/* Writes the address of a unix socket. A path ends at its NUL, or where the system's array for it ends; an abstract
+ * name begins with a byte 0, and its length is that of the address. */
 static int write_unix(const fli_address *address, char *text, size_t room)
 {
     char        name[PATH_MOST + 1] = "";

@@ -1,5 +1,5 @@
-/* address_test.c - addresses: what is read, what is written, and what is no address; those that the system gives us of
- * peers, the longest ones among them. */
+/* address_test.c - addresses: which texts are read, what is written, which texts are refused; and addresses of peers
+ * as the system returns them, including the longest ones. */
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -22,7 +22,9 @@ TEST(addresses_come_back_as_they_were_read)
         assert_true(fli_address_read(&address, all[i]));
         same(fli_address_write(&address, text, sizeof text), strlen(all[i]));
         assert_string_equal(text, all[i]);
-        same(fli_address_write(&address, shorter, sizeof shorter), strlen(all[i])); /* cut, and it says so */
+        same(fli_address_write(&address, shorter, sizeof shorter), strlen(all[i])); /* the text is cut, and the
+                                                                                       result is the length of the
+                                                                                       whole text */
         same(strlen(shorter), 3);
     }
     fli_address any;
@@ -74,7 +76,7 @@ TEST(what_is_no_address_is_refused)
     fli_address address;
     memset(path + 6, 'a', sizeof path - 7);
     path[sizeof path - 1] = '\0';
-    assert_false(fli_address_read(&address, path)); /* longer than the system takes */
+    assert_false(fli_address_read(&address, path)); /* longer than the system accepts */
 }
 
 TEST(an_address_without_a_name_is_empty)
@@ -83,7 +85,7 @@ TEST(an_address_without_a_name_is_empty)
     char        text[8] = "x";
     same(fli_address_write(&none, text, sizeof text), 0);
     assert_string_equal(text, "");
-    /* The other end of most unix sockets. */
+    /* A socketpair has no name, like the peer of most unix sockets. */
     int         ends[2];
     fli_address peer;
     ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
@@ -104,14 +106,14 @@ TEST(without_any_room_an_address_still_tells_its_length)
     assert_string_equal(text, "abc");
 }
 
-/* ---- what the system gives us ---- */
+/* ---- addresses that the system returns ---- */
 
-/* A unix socket bound to a path of exactly `size` bytes; `path` has room for one more. */
+/* Returns a unix socket bound to a path of exactly `size` bytes. `path` must have space for one byte more. */
 static int bound(char *path, size_t size, bool datagram)
 {
     struct {
         struct sockaddr_un at;
-        char               end; /* valgrind looks for a NUL behind the path */
+        char               end; /* a NUL after the path, which valgrind looks for */
     } full = { .at = { .sun_family = AF_UNIX } };
     int n = snprintf(path, size + 1, "/tmp/filch-address-%d-", (int)getpid());
     memset(path + n, 'a', size - (size_t)n);
@@ -140,7 +142,7 @@ TEST(a_peer_bound_to_the_longest_path_is_named_in_full)
         snprintf(want, sizeof want, "unix:%s", path);
         same(fli_address_write(&peer, text, sizeof text), strlen(want));
         assert_string_equal(text, want);
-        /* And it can be read back, to connect to it. */
+        /* The text can be read back, to connect to the address. */
         assert_true(fli_address_read(&again, text));
         same(fli_address_write(&again, text, sizeof text), strlen(want));
         assert_string_equal(text, want);
@@ -182,7 +184,7 @@ TEST(an_abstract_name_is_shown_as_long_as_it_is)
     assert_true(fli_address_read(&again, text));
     same(again.size, address.size);
     assert_memory_equal(again.bytes, address.bytes, address.size);
-    /* A NUL inside, which no text holds. */
+    /* An abstract name with a NUL byte inside, which no text can contain. */
     memcpy(at.sun_path, "\0a\0b", 4);
     fli_address_put(&address, &at, offsetof(struct sockaddr_un, sun_path) + 4);
     same(fli_address_write(&address, text, sizeof text), 9);

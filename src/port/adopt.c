@@ -1,5 +1,4 @@
-/* adopt.c - descriptors that are open already: what they are ready for, what they are, and copies of them. See desc.h.
- */
+/* adopt.c - descriptors that are already open: what they are ready for, their kinds, and copies of them. See desc.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/major.h>
@@ -45,7 +44,8 @@ static int kind_of_socket(int fd)
     return type == SOCK_STREAM || type == SOCK_SEQPACKET ? FLI_DESC_STREAM : FLI_DESC_DATAGRAM;
 }
 
-/* The system alone knows which devices can be waited for: a poller is asked to take it. */
+/* Returns true if the descriptor can be waited for. Only the system knows which devices can: the function tries to
+ * add the descriptor to an epoll. */
 static bool can_be_waited_for(int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -73,8 +73,8 @@ int fli_desc_copy(int fd)
     return copy >= 0 ? copy : -errno;
 }
 
-/* O_NONBLOCK belongs to the open file, which other programs may share, and is never cleared: other streams may have the
- * same file, and a read that blocks would occupy a worker. */
+/* Duplicates the descriptor and sets O_NONBLOCK. The flag belongs to the open file, which other programs may share.
+ * It is never cleared, because other streams may use the same file, and a read that blocks would occupy a worker. */
 int fli_desc_copy_flagged(int fd)
 {
     int copy = fli_desc_copy(fd), flags = copy >= 0 ? fcntl(copy, F_GETFL) : -1;
@@ -85,9 +85,9 @@ int fli_desc_copy_flagged(int fd)
     return -why;
 }
 
-/* Returns true if opening the descriptor's path gives the same thing. Of devices only terminals are known to do so:
- * /dev/ptmx, with which the master of a terminal is opened, and similar devices make a new one each time; /dev/tty is
- * the terminal of the program that opens it. */
+/* Returns true if opening the descriptor's path gives the same object. Of all devices, this is known for terminals
+ * only: /dev/ptmx, with which the master of a terminal is opened, and similar devices make a new object each time;
+ * /dev/tty is the terminal of the program that opens it. */
 static bool is_one_thing(int fd)
 {
     struct stat  what;
@@ -97,8 +97,8 @@ static bool is_one_thing(int fd)
     return isatty(fd) && major(what.st_rdev) != TTYAUX_MAJOR && ioctl(fd, TIOCGPTN, &number) != 0;
 }
 
-/* Opens the descriptor's file again: the new descriptor has its own flags, where a duplicate would share them. Some
- * files cannot be opened again (ENXIO: a pipe with a closed other end). */
+/* Opens the descriptor's file again: the new descriptor has its own flags, while a duplicate would share the flags.
+ * Some files cannot be opened again (ENXIO: a pipe with a closed other end). */
 static int open_again(int fd, int flags)
 {
     char path[32];

@@ -1,4 +1,5 @@
-/* adopt_test.c - what a descriptor is ready for, whatever the last call has left in errno, and copies that do not block. */
+/* adopt_test.c - fli_desc_poll() is correct whatever value errno has before the call, and copies of descriptors do
+ * not block. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -27,7 +28,7 @@ static int close_pipe(void **state)
 
 TEST(what_a_pipe_is_ready_for_is_told_at_once)
 {
-    errno = EINTR; /* of a call before */
+    errno = EINTR; /* left over from an earlier call */
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), 0);
     same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0);
     same(fli_desc_poll(pair[1], FILCH_POLL_IN), 0);
@@ -35,11 +36,11 @@ TEST(what_a_pipe_is_ready_for_is_told_at_once)
     same(fli_desc_poll(pair[1], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_OUT);
     same(write(pair[1], "x", 1), 1);
     same(fli_desc_poll(pair[0], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_IN);
-    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* is not asked for */
+    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* readable, but only OUT is asked for */
     (void)close(pair[1]);
     pair[1] = -1;
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), FILCH_POLL_IN | FILCH_POLL_HANGUP);
-    same(fli_desc_poll(-1, FILCH_POLL_IN), 0); /* as the system has it: none is asked */
+    same(fli_desc_poll(-1, FILCH_POLL_IN), 0); /* poll() ignores negative descriptors */
     same(fli_desc_poll(1000, FILCH_POLL_IN), -EBADF);
 }
 
@@ -51,7 +52,7 @@ TEST(an_end_without_a_reader_has_an_error)
     pair[1] = -1;
 }
 
-/* The flags of an end that only reads are 0. */
+/* O_RDONLY is 0, so the flags of the reading end are 0 before the call. */
 TEST(a_copy_does_not_block_and_neither_does_the_original)
 {
     for (int i = 0; i < 2; i++) {
@@ -60,7 +61,7 @@ TEST(a_copy_does_not_block_and_neither_does_the_original)
         assert_true((fcntl(copy, F_GETFL) & O_NONBLOCK) != 0 && (fcntl(pair[i], F_GETFL) & O_NONBLOCK) != 0);
         assert_true((fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0);
         (void)close(copy);
-        copy = fli_desc_copy_flagged(pair[i]); /* it is set already */
+        copy = fli_desc_copy_flagged(pair[i]); /* O_NONBLOCK is set already */
         assert_true(copy >= 0);
         (void)close(copy);
     }

@@ -2,12 +2,13 @@
  *
  * The order is part of the name, so that grep lists every ordering the runtime relies on:
  *     rlx  relaxed        acq  acquire        rel  release        acqrel  both
- * There is no sequentially consistent operation and no fence here. Where two parties must not miss each other, both do a
- * read-modify-write of the same word (sched/parking.c). One place needs more: the watchdog of Lua and the threads it watches
- * (lua/memory/safepoint.h), where the frequent side only reads, and the rare one pays for a barrier in all threads (port/barrier.h).
+ * There is no sequentially consistent operation and no fence here. Where two threads must not miss each other's
+ * writes, both do a read-modify-write of the same word (sched/parking.c). One place needs more: the watchdog of Lua
+ * and the threads it watches (lua/memory/safepoint.h). There the frequent side only reads, and the rare side issues
+ * a barrier in all threads (port/barrier.h).
  *
- * The simulator and the explorer bring files of their own with the same names (src/sim), found first by their builds.
- * The macros take the address of an FLI_ATOMIC(T) and work for any T that the machine can handle in one piece.
+ * The simulator and the explorer have their own versions of this file (src/sim), which their builds find first. The
+ * macros take the address of an FLI_ATOMIC(T) and work for any T that the machine can handle in one piece.
  */
 #ifndef FLI_PORT_ATOMIC_H
 #define FLI_PORT_ATOMIC_H
@@ -18,7 +19,8 @@
 
 #define FLI_ATOMIC(T) _Atomic(T)
 
-/* Nothing two workers write shares a line of this size: a cache line, and the neighbour the prefetcher drags along. */
+/* Alignment of data that different workers write: two such objects never share a unit of this size. The unit is a
+ * cache line and its neighbour, which the prefetcher loads with it. */
 #define FLI_LINE 128
 
 #define fli_atomic_init(at, value) atomic_init((at), (value))
@@ -37,8 +39,9 @@
 
 #define fli_swap_acqrel(at, value) atomic_exchange_explicit((at), (value), memory_order_acq_rel)
 
-/* Compare and swap: true if *at was *expected and is now `wanted`; otherwise *expected is what was found (relaxed for
- * cas_rlx and cas_acqrel, acquired for cas_acqrel_acq). The weak ones may fail for no reason: only in loops. */
+/* Compare and swap. Returns true if *at was equal to *expected and is now `wanted`. Otherwise returns false and
+ * stores the value found in *expected (loaded relaxed by cas_rlx and cas_acqrel, with acquire by cas_acqrel_acq).
+ * The weak variants may fail spuriously: use them in loops only. */
 #define fli_cas_acqrel(at, expected, wanted) \
     atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_relaxed)
 #define fli_cas_acqrel_acq(at, expected, wanted) \
@@ -48,8 +51,9 @@
 #define fli_cas_weak_rlx(at, expected, wanted) \
     atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
 
-/* A counter of 64 bits with one writer: no read-modify-write, just a load and a store that readers cannot see torn. Compilers
- * make three instructions of it; where the machine has one, that is taken, but not where a sanitizer has to see it. */
+/* Adds to a 64-bit counter that has one writer: a load and a store instead of a read-modify-write; readers never see
+ * a half-written value. Compilers make three instructions of this. Where the machine has a single instruction, that
+ * is used, except under TSan, which must see the access. */
 #if defined(__SANITIZE_THREAD__)
 #define FLI_COUNT_SEEN 1
 #elif defined(__has_feature)

@@ -1,9 +1,9 @@
-/* barrier.h - a barrier for all threads of the program, paid for by the one that asks.
+/* barrier.h - a barrier in all threads of the program, at the cost of the calling thread.
  *
- * Two threads that must not miss each other both write and then read; each needs a full barrier in between. Where one of
- * them does this all the time and the other hardly ever, the rare one can pay for both: when its call returns, every
- * thread of the program has passed a full barrier since it began. The frequent side then reads and writes plainly.
- */
+ * Two threads that must not miss each other's writes both write and then read; each needs a full barrier in between.
+ * If one side does this often and the other rarely, the rare side can execute the barrier for both: when its call
+ * returns, every thread of the program has passed a full barrier since the call began. The frequent side then needs
+ * no barrier instruction. */
 #ifndef FLI_PORT_BARRIER_H
 #define FLI_PORT_BARRIER_H
 
@@ -12,9 +12,10 @@
 /* Returns true if the barrier is available (Linux 4.14, unless a sandbox forbids it). Call it before the first barrier.
  */
 bool fli_barrier_ready(void);
-/* Only where it is ready. */
+/* Executes a full barrier in every thread of the program. Requires that fli_barrier_ready() returned true. */
 void fli_barrier_everywhere(void);
-/* What the frequent side says between its write and its read: the compiler keeps them in this order. Costs nothing. */
+/* Called by the frequent side between its write and its read. Keeps the compiler from reordering them; needs no
+ * instruction. */
 static inline void fli_barrier_here(void)
 {
     __asm__ volatile("" ::: "memory");

@@ -1,4 +1,5 @@
-/* barrier_test.c - with the barrier for all, one side of a handshake needs none of its own. */
+/* barrier_test.c - if one side of a handshake uses fli_barrier_everywhere(), the other side needs no barrier
+ * instruction. */
 #include "port/barrier.h"
 
 #include "port/atomic.h"
@@ -6,7 +7,8 @@
 #include "support/check.h"
 #include "support/until.h"
 
-/* Each writes its own and reads the other's: at least one of them must see the other. */
+/* Each of two threads writes its own variable and then reads the other's: at least one of them must see the other's
+ * write. */
 static FLI_ATOMIC(uint32_t) mine, yours, round_of_other, saw;
 static uint64_t rounds;
 
@@ -25,7 +27,7 @@ static void other(void *arg)
 TEST(of_two_that_write_and_then_read_one_sees_the_other)
 {
     fli_thread thread;
-    if (!fli_barrier_ready()) return; /* not on this system: callers check, and do without */
+    if (!fli_barrier_ready()) return; /* not available on this system: callers check this and use another way */
     rounds = scaled(10000);
     ok(fli_thread_start(&thread, "other", other, NULL));
     for (uint32_t i = 1; i <= rounds; i++) {

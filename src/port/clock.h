@@ -7,13 +7,14 @@
 #define FLI_NEVER UINT64_MAX
 
 uint64_t fli_clock_ns(void);
-/* The time of day, as nanoseconds since 1970-01-01 00:00 UTC. The system may set it back: for people, not for spans. */
+/* Returns the time of day as nanoseconds since 1970-01-01 00:00 UTC. The system may set this clock back: use it for
+ * display, not for measuring intervals. */
 uint64_t fli_clock_wall_ns(void);
 
-/* The processor time that the calling thread has used. Its beginning means nothing. */
+/* Returns the CPU time that the calling thread has used. Only differences are meaningful. */
 uint64_t fli_clock_cpu_ns(void);
 
-/* `from_ns` + `span_ns`, or FLI_NEVER if that is past the end of time. */
+/* Returns `from_ns` + `span_ns`, or FLI_NEVER if the sum overflows. */
 static inline uint64_t fli_clock_after(uint64_t from_ns, uint64_t span_ns)
 {
     return span_ns > FLI_NEVER - from_ns ? FLI_NEVER : from_ns + span_ns;

@@ -1,4 +1,4 @@
-/* clock_test.c - time goes forward, at the pace of the system's own clock, and sums do not wrap. */
+/* clock_test.c - the clock goes forward at the pace of the system's clock, and sums do not wrap. */
 #include <time.h>
 
 #include "port/clock.h"
@@ -22,7 +22,7 @@ TEST(the_clock_reads_monotonic_nanoseconds)
 TEST(processor_time_grows_while_the_thread_runs)
 {
     uint64_t began = fli_clock_cpu_ns(), now = began;
-    while (now < began + 1000000) { /* a millisecond of work comes to an end, however long it takes */
+    while (now < began + 1000000) { /* ends once a millisecond has passed on the clock */
         uint64_t next = fli_clock_cpu_ns();
         assert_true(next >= now);
         now = next;

@@ -1,13 +1,14 @@
-/* cpu.c - counts CPUs: the affinity mask of the calling thread, cut down to what the cgroup quotas pay for.
+/* cpu.c - counts CPUs: the size of the calling thread's affinity mask, limited by the cgroup quotas.
  *
- * A quota binds a group and everything below it, so the answer is the smallest one between our own group and the top
- * of the tree that we can see. The steps:
- *   1. /proc/self/cgroup says which group we are in, one line per hierarchy ("0::/path" is version 2).
+ * A quota applies to a group and everything below it, so the result is the smallest quota between the program's own
+ * group and the visible top of the tree. The steps:
+ *   1. /proc/self/cgroup says which group the program is in, one line per hierarchy ("0::/path" is version 2).
  *   2. /proc/self/mountinfo says where that hierarchy is mounted, and from which of its groups downwards; the usual
  *      place under /sys/fs/cgroup will do if it does not say.
  *   3. From the group's folder up to the mount point, read each quota and keep the smallest.
  *
- * What cannot be read or makes no sense is no limit: a wrong guess must never be the reason not to start.
+ * A quota that cannot be read or parsed counts as no limit, because a wrong guess must not keep the program from
+ * starting.
  */
 #include "port/cpu.h"
 
@@ -22,10 +23,10 @@
 
 #define NO_LIMIT UINT32_MAX
 
-/* One of the hierarchies we are in. */
+/* A cgroup hierarchy that the program is in. */
 typedef struct hierarchy {
     bool        v2;
-    const char *group; /* our place in it, "/a/b" */
+    const char *group; /* path of the program's group in the hierarchy, "/a/b" */
 } hierarchy;
 
 static uint32_t smaller(uint32_t a, uint32_t b)
@@ -35,7 +36,8 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 
 /* ---- quotas -------------------------------------------------------------------------------------------------- */
 
-/* Reads a number at *at and moves *at behind it. Zero for anything else: "max", "-1", nothing, too many digits. */
+/* Reads a number at *at and moves *at behind it. Returns 0 for anything that is not a number: "max", "-1", nothing,
+ * too many digits. */
 static uint64_t number(const char **at)
 {
     while (**at == ' ') (*at)++;
@@ -55,13 +57,14 @@ static uint32_t cpus(uint64_t quota, uint64_t period)
     return count < NO_LIMIT ? (uint32_t)count : NO_LIMIT;
 }
 
-/* The first line of folder/name, or "" if there is none. */
+/* Reads the first line of folder/name; `line` is "" if there is none. */
 static void first_line(char *line, size_t size, const char *folder, const char *name)
 {
     char path[PATH_MAX];
     line[0] = '\0';
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if ((size_t)length >= sizeof path) return; /* also if it is negative: there is no such path */
+    if ((size_t)length >= sizeof path) return; /* also true for a negative length, an error of snprintf: then there
+                                                  is no path */
     FILE *file = fopen(path, "re");
     if (file == NULL) return;
     if (fgets(line, (int)size, file) == NULL) line[0] = '\0';
@@ -81,7 +84,7 @@ static uint32_t quota_of_folder(const char *folder, bool v2)
     return cpus(quota, number(&at));
 }
 
-/* The smallest quota from root/mount/below up to root/mount. `below` is "" or begins with a slash. */
+/* Returns the smallest quota from root/mount/below up to root/mount. `below` is "" or begins with a slash. */
 static uint32_t quota_of_branch(const char *root, const char *mount, const char *below, bool v2)
 {
     char folder[PATH_MAX];
@@ -99,7 +102,7 @@ static uint32_t quota_of_branch(const char *root, const char *mount, const char 
 
 /* ---- where the hierarchy is mounted -------------------------------------------------------------------------- */
 
-/* Whether `word` is one of the words of `list`, which has commas between them. */
+/* Returns true if `word` is one of the words of `list`, which are separated by commas. */
 static bool has_word(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -111,7 +114,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* mountinfo writes blanks and backslashes as \ and three octal digits. Undone in place. */
+/* Undoes in place the escapes of mountinfo, which writes blanks and backslashes as \ and three octal digits. */
 static void unescape(char *text)
 {
     char *to = text;
@@ -123,7 +126,7 @@ static void unescape(char *text)
     *to = '\0';
 }
 
-/* The part of `group` below `from`, or NULL if it is not below it. */
+/* Returns the part of `group` below `from`, or NULL if `group` is not below `from`. */
 static const char *below(const char *group, const char *from)
 {
     if (strstr(group, "/..") != NULL) return NULL;
@@ -135,8 +138,9 @@ static const char *below(const char *group, const char *from)
     return *rest == '\0' || *rest == '/' ? rest : NULL;
 }
 
-/* A line of mountinfo: id parent device FROM POINT options [more]... - TYPE source SUPER. True if it mounts the
- * hierarchy `h` with our group in it; then gives the mount point and our place below it. Cuts up `line`. */
+/* Parses a line of mountinfo: id parent device FROM POINT options [more]... - TYPE source SUPER. Returns true if the
+ * line mounts the hierarchy `h` and contains the program's group; then also returns the mount point and the path of
+ * the group below it. Changes `line`. */
 static bool mount_of(const hierarchy *h, char *line, const char **point_out, const char **below_out)
 {
     char *save = NULL, *words[6] = { NULL };
@@ -195,7 +199,8 @@ static uint32_t quota_of_hierarchy(const char *root, const hierarchy *h)
     return found ? least : quota_at_usual_place(root, h);
 }
 
-/* A line of /proc/self/cgroup: ID:CONTROLLERS:GROUP. False if it says nothing about CPU time. Cuts up `line`. */
+/* Parses a line of /proc/self/cgroup: ID:CONTROLLERS:GROUP. Returns false if the line is not about CPU time. Changes
+ * `line`. */
 static bool hierarchy_of(char *line, hierarchy *out)
 {
     line[strcspn(line, "\n")] = '\0';
@@ -228,7 +233,7 @@ uint32_t fli_cpu_quota(const char *root)
 
 static uint32_t affinity(void)
 {
-    /* 65536 CPUs. The kernel refuses a mask shorter than its own, and one cpu_set_t ends at 1024. */
+    /* 65536 CPUs: the kernel refuses a mask shorter than its own, and one cpu_set_t covers only 1024. */
     cpu_set_t mask[64];
     if (sched_getaffinity(0, sizeof mask, mask) != 0) return 1;
     return (uint32_t)CPU_COUNT_S(sizeof mask, mask);

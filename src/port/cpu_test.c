@@ -1,4 +1,4 @@
-/* cpu_test.c - CPU counting against file trees made for the purpose, and against a real affinity mask. */
+/* cpu_test.c - CPU counting with prepared file trees, and with a real affinity mask. */
 #include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static int remove_root(void **state)
     return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Writes root/path, making the folders on the way. */
+/* Writes root/path, creating the folders of the path. */
 static void put(const char *path, const char *text)
 {
     char full[512];
@@ -136,7 +136,7 @@ TEST(v1_quota_and_its_ancestors_are_read)
     put("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "550000\n");
     quota_is(6);
     put("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "40000\n");
-    quota_is(6); /* no period beside it */
+    quota_is(6); /* the quota file has no period file beside it, so it is ignored */
     put("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "20000\n");
     quota_is(2);
 }
@@ -196,7 +196,7 @@ TEST(v1_and_v2_together_take_the_smaller)
 TEST(a_mount_line_that_makes_no_sense_is_passed_over)
 {
     put("/proc/self/cgroup", "0::/app\n");
-    put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* no dash */
+    put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* a line without the dash */
                                 "32 23 0:28 / /b rw -\n"
                                 "33 23 0:28 / /c rw - cgroup2\n"
                                 "34 23 0:28 / /d rw - cgroup2 none\n"
@@ -219,7 +219,7 @@ TEST(the_usual_place_will_do_if_no_mount_is_ours)
     quota_is(3);
 }
 
-/* Seen from a namespace of another group: "/../else". The tree that we can see has no such folder. */
+/* The group as seen from a namespace of another group: "/../else". The visible tree has no such folder. */
 TEST(a_group_outside_of_what_we_see_falls_back_to_the_top)
 {
     put("/proc/self/cgroup", "0::/../else\n");
@@ -244,7 +244,7 @@ TEST(paths_longer_than_the_system_takes_mean_no_limit)
     put("/proc/self/cgroup", line);
     put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
     quota_is(NO_LIMIT);
-    /* A group path that just fits, but the paths of its files do not. */
+    /* The path of the group just fits, but the paths of its files do not. */
     line[4096 - strlen(root) - strlen("/sys/fs/cgroup") + 1] = '\0';
     put("/proc/self/cgroup", line);
     quota_is(1);
@@ -252,7 +252,8 @@ TEST(paths_longer_than_the_system_takes_mean_no_limit)
     same(fli_cpu_quota(line), NO_LIMIT);
 }
 
-/* In a child, so that the test program keeps its own mask. Exit 0: one CPU counted while confined to one. */
+/* Runs in a child, so that the test program keeps its own mask. Exit status 0: one CPU was counted while the child
+ * was confined to one. */
 TEST(count_follows_the_affinity_mask)
 {
     cpu_set_t now[64];

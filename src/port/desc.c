@@ -13,7 +13,7 @@
 
 int fli_desc_close(int fd)
 {
-    /* EINTR: Linux has closed it, and what it still writes will be written. */
+    /* EINTR: Linux has closed the descriptor, and buffered data will still be written. */
     return close(fd) == 0 || errno == EINTR ? 0 : -errno;
 }
 
@@ -25,8 +25,8 @@ int64_t fli_desc_read(int fd, void *bytes, size_t room)
     return n >= 0 ? n : -errno;
 }
 
-/* There is no MSG_NOSIGNAL for pipes. The signal that a broken one raises goes to the thread that writes: it is held
- * back, taken away, and the mask is as it was. */
+/* Writes without raising SIGPIPE. Pipes have no MSG_NOSIGNAL; a write to a broken pipe sends SIGPIPE to the writing
+ * thread. So the thread blocks the signal, consumes it after the write, and restores its mask. */
 int64_t fli_desc_write(int fd, const void *bytes, size_t size)
 {
     sigset_t pipe, before, pending;

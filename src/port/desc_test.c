@@ -47,7 +47,7 @@ static bool is_blocked(int number)
     return sigismember(&now, number) == 1;
 }
 
-/* The write end of a pipe without a reader. */
+/* Returns the write end of a pipe without a reader. */
 static int broken_pipe(void)
 {
     int ends[2];
@@ -74,7 +74,7 @@ TEST(interrupted_reads_and_writes_begin_again)
     same(fli_desc_write(ends[1], "x", 1), -EBADF);
 }
 
-/* Whatever the last call has left in errno. */
+/* A write of 0 bytes returns 0, whatever value errno has before the call. */
 TEST(nothing_is_written_as_nothing)
 {
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -90,12 +90,12 @@ TEST(a_broken_pipe_is_an_error_and_no_signal)
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_false(is_pending(SIGPIPE));
     assert_false(is_blocked(SIGPIPE));
-    /* Interrupted while it takes the signal away. */
+    /* The call that consumes the SIGPIPE is interrupted. */
     refuse(sigtimedwait, 2, EINTR);
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     same(refused(sigtimedwait), 2);
     assert_false(is_pending(SIGPIPE));
-    /* A system that says so without a signal. */
+    /* A system that returns EPIPE without a signal. */
     refuse(write, 1, EPIPE);
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_false(is_blocked(SIGPIPE));
@@ -113,7 +113,7 @@ TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
     ok(raise(SIGPIPE));
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_true(is_pending(SIGPIPE));
-    assert_true(is_blocked(SIGPIPE)); /* as the caller had it */
+    assert_true(is_blocked(SIGPIPE)); /* the mask is as the caller had set it */
     same(__real_sigtimedwait(&pipe, NULL, &none), SIGPIPE);
     ok(__real_pthread_sigmask(SIG_SETMASK, &before, NULL));
     (void)fli_desc_close(fd);
@@ -150,7 +150,7 @@ static void file_is(const char *text)
     assert_true(fd >= 0);
     same(fli_desc_read(fd, got, sizeof got - 1), (int64_t)strlen(text));
     assert_string_equal(got, text);
-    same(fli_desc_write(fd, "x", 1), -EBADF); /* it is for reading */
+    same(fli_desc_write(fd, "x", 1), -EBADF); /* the file was opened for reading only */
     (void)fli_desc_close(fd);
 }
 
@@ -165,7 +165,7 @@ TEST(each_way_to_open_a_file_does_what_it_says)
     file_is("first");
     write_all(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_APPEND), " second");
     file_is("first second");
-    write_all(fli_desc_open(path, FILCH_OPEN_WRITE), "FIRST"); /* over it */
+    write_all(fli_desc_open(path, FILCH_OPEN_WRITE), "FIRST"); /* overwrites the content */
     file_is("FIRST second");
     refuse(open, 2, EINTR);
     write_all(fli_desc_open(path, FILCH_OPEN_WRITE | FILCH_OPEN_EMPTY), "new");

@@ -1,8 +1,8 @@
 /* futex.h - sleeping on a word: the base of the parker of thread.h on Linux.
  *
- * The system compares the word and goes to sleep in one step. A wake that comes earlier finds no sleeper, but the word
- * has been changed by then; a wake that comes later finds the sleeper. Neither call orders memory: the operations on
- * the word do.
+ * The system compares the word and goes to sleep in one step. A wake before this step finds no sleeper, but then the
+ * word has been changed already; a wake after this step finds the sleeper. Neither call orders memory; the atomic
+ * operations on the word do.
  */
 #ifndef FLI_PORT_FUTEX_H
 #define FLI_PORT_FUTEX_H
@@ -12,10 +12,10 @@
 
 #include "port/atomic.h"
 
-/* Sleeps if the word is 0: until fli_futex_wake, until the monotonic clock reads `until_ns` (UINT64_MAX: for ever), or for
- * no reason. Returns false if the time is up. */
+/* Sleeps if the word is 0: until fli_futex_wake(), until the monotonic clock reads `until_ns` (UINT64_MAX: for
+ * ever), or until a spurious wake-up. Returns false if the time is up. */
 bool fli_futex_wait(FLI_ATOMIC(uint32_t) *word, uint64_t until_ns);
-/* Wakes one that sleeps on the word. */
+/* Wakes one thread that sleeps on the word. */
 void fli_futex_wake(FLI_ATOMIC(uint32_t) *word);
 
 #endif

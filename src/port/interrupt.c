@@ -16,12 +16,13 @@ static struct {
     struct sigaction before;
 } installed = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Calls the previous handler too: the signal may be meant for it. */
+/* The signal handler. Also calls the handler that was installed before, because the signal may be meant for that
+ * handler. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     int error = errno;
     installed.handler();
-    /* Which of the two it is does not matter for these: they are one field. */
+    /* SIG_DFL and SIG_IGN can be compared through either member, because sa_handler and sa_sigaction are one field. */
     bool was_there = installed.before.sa_handler != SIG_DFL && installed.before.sa_handler != SIG_IGN;
     if (was_there && (installed.before.sa_flags & SA_SIGINFO) != 0) {
         installed.before.sa_sigaction(number, info, context);

@@ -1,7 +1,7 @@
-/* interrupt.h - interrupting a thread where it runs: a signal to that thread alone, and a function that is called there.
+/* interrupt.h - interrupts a running thread: a signal to that thread alone calls a function on it.
  *
- * The runtime itself never uses this. A guest that runs other people's code does (src/lua/preempt/preempt.c), if its user lets it.
- */
+ * The runtime itself never uses this. A guest that runs other people's code does (src/lua/preempt/preempt.c), if its
+ * user allows it. */
 #ifndef FLI_PORT_INTERRUPT_H
 #define FLI_PORT_INTERRUPT_H
 
@@ -9,18 +9,20 @@
 
 #include <filch.h>
 
-/* Calls `handler` on the signal from now on, for the whole program. `signal` 0: SIGURG, which programs ignore unless
- * they ask for urgent data. Installing the same handler again is counted. FILCH_EBUSY: another signal or handler is in
- * place. */
+/* Installs `handler` for the signal, in the whole program. `signal` 0: SIGURG, which programs ignore unless they ask
+ * for urgent data. Installing the same handler again is counted. FILCH_EBUSY: another signal or handler is
+ * installed. */
 filch_err fli_interrupt_install(int signal, void (*handler)(void));
-/* As often as installed; the last one restores what was there before. */
+/* Removes the handler; call it as often as fli_interrupt_install(). The last call restores the previous handler of
+ * the signal. */
 void fli_interrupt_remove(void);
 
-/* This thread can be interrupted from now on. */
+/* Lets the calling thread be interrupted from now on. */
 void fli_interrupt_allow(void);
 
-/* What to interrupt a thread by. A thread that has ended is not interrupted, or another one of this program is: the
- * handler has to look whether it is meant. */
+/* Returns the id by which the calling thread can be interrupted. After the thread has ended, an interrupt reaches no
+ * thread or another thread of the program that has the same id: the handler must check whether the interrupt is
+ * meant for it. */
 uint64_t fli_interrupt_me(void);
 void     fli_interrupt_send(uint64_t thread);
 

@@ -16,7 +16,7 @@ static volatile sig_atomic_t calls, plain_calls, full_calls, full_number;
 static void on_interrupt(void)
 {
     calls++;
-    errno = EPIPE; /* a handler may change errno; the interrupted code must not notice */
+    errno = EPIPE; /* the handler changes errno; the interrupted code must not notice */
 }
 
 static void on_interrupt_too(void)
@@ -60,7 +60,8 @@ static void begin(void)
     fli_interrupt_allow();
 }
 
-/* It comes at once, but for the thread sanitizer, which waits for a call of the system. */
+/* Interrupts the calling thread. The signal is delivered at once, except under TSan, which delivers it at the next
+ * system call. */
 static void interrupt_me(void)
 {
     int before = calls;
@@ -80,7 +81,7 @@ TEST(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno)
     assert_true(in_place().sa_handler == SIG_DFL);
 }
 
-/* What was there before is there again, and has been called as it wanted. */
+/* The previous handler is called as well, with its own signature, and is restored at the end. */
 TEST(a_handler_installed_before_is_called_too)
 {
     put_in_place(0, on_plain, NULL);
@@ -118,7 +119,7 @@ TEST(one_that_ignores_the_signal_is_not_called_however_it_says_so)
     }
 }
 
-/* Leaves rubbish where the next call has its variables. */
+/* Fills with garbage the stack memory that the next call uses for its variables. */
 __attribute__((noinline)) static void soil_the_stack(void)
 {
     volatile unsigned char rubbish[4096];
@@ -149,10 +150,10 @@ TEST(the_same_again_is_counted_and_another_is_refused)
     same(fli_interrupt_install(SIGURG, on_interrupt_too), FILCH_EBUSY);
     fli_interrupt_remove();
     interrupt_me();
-    same(calls, 1); /* still there */
+    same(calls, 1); /* one of two installations is removed, so the handler is still installed */
     fli_interrupt_remove();
     assert_true(in_place().sa_handler == on_plain);
-    ok(fli_interrupt_install(SIGURG, on_interrupt_too)); /* and now it can be another */
+    ok(fli_interrupt_install(SIGURG, on_interrupt_too)); /* now another handler can be installed */
     interrupt_me();
     same(calls, 101);
     fli_interrupt_remove();
@@ -162,7 +163,7 @@ TEST(signals_that_do_not_exist_or_cannot_be_caught_are_refused)
 {
     same(fli_interrupt_install(-1, on_interrupt), FILCH_ESYS);
     same(fli_interrupt_install(SIGKILL, on_interrupt), FILCH_ESYS);
-    begin(); /* nothing of it is left */
+    begin(); /* succeeds, because the refused calls have left nothing installed */
     fli_interrupt_remove();
 }
 
@@ -181,7 +182,7 @@ static void other(void *unused)
 {
     (void)unused;
     is_other = true;
-    fli_interrupt_allow(); /* our threads begin with every signal blocked */
+    fli_interrupt_allow(); /* threads of the library start with all signals blocked */
     fli_store_rel(&other_id, fli_interrupt_me());
     while (!fli_load_acq(&is_enough)) fli_thread_yield();
 }
@@ -199,7 +200,7 @@ TEST(only_the_thread_that_is_meant_is_interrupted)
     fli_store_rel(&is_enough, true);
     fli_thread_join(&thread);
     same(calls, 1);
-    fli_interrupt_send(fli_load_rlx(&other_id)); /* it has ended: no thread is interrupted */
+    fli_interrupt_send(fli_load_rlx(&other_id)); /* the thread has ended: no thread is interrupted */
     same(calls, 1);
     fli_interrupt_remove();
 }

@@ -11,14 +11,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* A service that the system would read as a number, but that is no port: it would take what is left of it in 16 bits.
- */
+/* Returns true if `service` is a number but not a valid port. The system would accept it and use its low 16 bits. */
 static bool is_no_port(const char *service)
 {
     char         *end;
     unsigned long value = strtoul(service, &end, 10);
     bool          number = end != service && *end == '\0';
-    return number && (service[0] < '0' || value > 65535); /* signs and blanks are no part of one */
+    return number && (service[0] < '0' || value > 65535); /* a port has no sign and no blanks */
 }
 
 filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
@@ -63,7 +62,7 @@ static const struct sockaddr *system_of(const fli_address *address)
     return (const struct sockaddr *)(const void *)address->bytes;
 }
 
-/* Settings that a socket can do without: a system that does not know them is no reason to fail. */
+/* Sets options that the socket can work without: a system that does not know an option is no reason to fail. */
 static void set_up(int fd, sa_family_t family, bool stream, uint32_t flags)
 {
     int on = 1;
@@ -81,7 +80,7 @@ static int make(const fli_address *address, int type)
     return fd >= 0 ? fd : -errno;
 }
 
-/* Closes, and answers with the error there was before. */
+/* Closes the descriptor and returns the error of the call before. */
 static int give_up(int fd)
 {
     int why = errno;
@@ -94,7 +93,7 @@ int fli_net_listen(const fli_address *address, uint32_t backlog, uint32_t flags)
     int fd = make(address, SOCK_STREAM), on = 1;
     if (fd < 0) return fd;
     set_up(fd, family_of(address), true, flags);
-    /* A server that starts again must not wait for its old connections to time out. */
+    /* Lets a restarted server bind its port without waiting for old connections to time out. */
     if (family_of(address) != AF_UNIX) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, system_of(address), address->size) != 0) return give_up(fd);
     if (listen(fd, backlog < INT32_MAX ? (int)backlog : INT32_MAX) != 0) return give_up(fd);
@@ -108,7 +107,7 @@ int fli_net_connect(const fli_address *address, uint32_t flags, bool *pending)
     set_up(fd, family_of(address), true, flags);
     *pending = false;
     if (connect(fd, system_of(address), address->size) == 0) return fd;
-    /* EINTR: a connect that was interrupted goes on by itself. */
+    /* EINTR: an interrupted connect continues in the background. */
     if (errno != EINPROGRESS && errno != EINTR) return give_up(fd);
     *pending = true;
     return fd;
@@ -142,7 +141,7 @@ int fli_net_connected(int fd)
     socklen_t size = sizeof why;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) return -errno;
     if (why != 0) return -why;
-    /* A writable socket is not connected for every kind of socket: asks for the peer. */
+    /* Asks for the peer, because with some kinds of sockets a writable socket is not yet connected. */
     struct sockaddr_storage peer;
     size = sizeof peer;
     return getpeername(fd, (struct sockaddr *)&peer, &size) == 0 ? 0 : errno == ENOTCONN ? -EAGAIN : -errno;
@@ -180,7 +179,7 @@ int64_t fli_net_receive_unix(int fd, void *bytes, size_t room, bool *cut)
     ssize_t       n;
     do n = recvmsg(fd, &message, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
-    /* There is no room for descriptors, so that a read which met one says that its control data did not fit. */
+    /* No space is provided for descriptors, so MSG_CTRUNC says that the read has met one. */
     *cut = n >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
     return n >= 0 ? n : -errno;
 }

@@ -1,5 +1,5 @@
-/* net_test.c - names; and sockets over loopback, with their settings, calls that are interrupted and a system that
- * refuses. Addresses as text: address_test.c. */
+/* net_test.c - host names; and sockets over loopback: their options, interrupted calls, and calls that the system
+ * refuses. address_test.c tests addresses as text. */
 #include "port/net.h"
 
 #include <netdb.h>
@@ -27,14 +27,14 @@ INSTEAD(ssize_t, recvfrom, (int fd, void *bytes, size_t room, int flags, struct 
 INSTEAD(ssize_t, sendto,
         (int fd, const void *bytes, size_t count, int flags, const struct sockaddr *at, socklen_t size),
         (fd, bytes, count, flags, at, size))
-/* Interrupted, but it goes on: as the system does it. */
+/* A connect that returns EINTR and goes on in the background, as the system does it. */
 INSTEAD_BEGIN(int, connect, (int fd, const struct sockaddr *at, socklen_t size))
 {
     int n = __real_connect(fd, at, size);
     return fault_strikes(&fault_of_connect) ? -1 : n;
 }
 
-/* Names: what the test has put here, instead of what the system knows. */
+/* Replaces getaddrinfo(): returns the names that the test has set. */
 static struct addrinfo *names;
 static int              names_error;
 
@@ -69,7 +69,7 @@ TEST(a_name_becomes_its_addresses_one_a_line)
     same(fli_net_resolve("127.0.0.1", "80x", text, sizeof text, &size), FILCH_ENOHOST);
     same(fli_net_resolve("127.0.0.1", "80", text, 13, &size), FILCH_ETOOBIG);
     ok(fli_net_resolve("127.0.0.1", "80", text, 14, &size));
-    ok(fli_net_resolve(NULL, "80", text, sizeof text, &size)); /* this machine */
+    ok(fli_net_resolve(NULL, "80", text, sizeof text, &size)); /* without a host, the address is that of this machine */
     for (char *at = text, *end; *at != '\0'; at = *end == '\n' ? end + 1 : end) {
         fli_address address;
         end = at + strcspn(at, "\n");
@@ -117,7 +117,7 @@ static fli_address loopback(void)
     return address;
 }
 
-/* Where a socket of ours is. */
+/* Returns the address to which the test's socket is bound. */
 static fli_address place_of(int fd)
 {
     fli_address address;
@@ -133,7 +133,7 @@ static int setting(int fd, int level, int name)
     return value;
 }
 
-/* A connection: [0] has connected with `flags`, [1] was accepted by a listener with `flags`. */
+/* Makes a connection: ends[0] has connected with `flags`, ends[1] was accepted by a listener with `flags`. */
 static void connection(int ends[2], uint32_t flags)
 {
     fli_address at = loopback();
@@ -154,7 +154,7 @@ TEST(settings_are_what_was_asked_for_on_both_ends)
     int ends[2], before = open_descriptors();
     connection(ends, 0);
     for (int i = 0; i < 2; i++) {
-        assert_true(setting(ends[i], IPPROTO_TCP, TCP_NODELAY) != 0); /* small messages do not wait for others */
+        assert_true(setting(ends[i], IPPROTO_TCP, TCP_NODELAY) != 0); /* small writes are sent without delay */
         same(setting(ends[i], SOL_SOCKET, SO_KEEPALIVE), 0);
         close(ends[i]);
     }
@@ -176,7 +176,8 @@ TEST(settings_are_what_was_asked_for_on_both_ends)
 TEST(a_port_is_shared_by_sockets_that_ask_for_it)
 {
     fli_address at = loopback();
-    int         first = fli_net_listen(&at, UINT32_MAX, FILCH_SOCKET_SHARED_PORT); /* and as long a queue as there is */
+    int         first = fli_net_listen(&at, UINT32_MAX, FILCH_SOCKET_SHARED_PORT); /* also uses the longest queue
+                                                                                      that the system allows */
     at = place_of(first);
     int second = fli_net_listen(&at, 1, FILCH_SOCKET_SHARED_PORT), third = fli_net_listen(&at, 1, 0);
     assert_true(first >= 0 && second >= 0);
@@ -215,7 +216,7 @@ TEST(a_connect_that_is_interrupted_goes_on_by_itself)
     int fd = fli_net_connect(&at, 0, &pending);
     assert_true(fd >= 0 && pending);
     until(fli_net_connected(fd) == 0);
-    /* One that has gone before it could be accepted, and a signal: the next is accepted. */
+    /* An accept that fails with ECONNABORTED does not affect the next accept; an interrupted accept is repeated. */
     refuse(accept4, 1, ECONNABORTED);
     same(fli_net_accept(listener, 0), -ECONNABORTED);
     int first = fli_net_accept(listener, 0);
@@ -234,10 +235,10 @@ TEST(a_connect_that_is_interrupted_goes_on_by_itself)
 TEST(a_socket_says_whether_it_is_connected)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ends[2];
-    same(fli_net_connected(fd), -EAGAIN); /* not yet */
+    same(fli_net_connected(fd), -EAGAIN); /* not connected yet */
     same(fli_net_shutdown(fd), -ENOTCONN);
     fli_address none = { .size = 0 };
-    ok(fli_net_address(fd, true, &none)); /* no peer: no error, and no address */
+    ok(fli_net_address(fd, true, &none)); /* a socket without a peer gives no error and no address */
     same(none.size, 0);
     close(fd);
     same(fli_net_connected(fd), -EBADF);
@@ -252,7 +253,7 @@ TEST(a_socket_says_whether_it_is_connected)
     close(ends[1]);
 }
 
-/* Whatever the last call has left in errno. */
+/* Sending and receiving 0 bytes returns 0, whatever value errno has before the call. */
 TEST(nothing_is_sent_and_received_as_nothing)
 {
     int  pair[2];
@@ -283,7 +284,7 @@ TEST(interrupted_sends_and_receives_begin_again)
     same(fli_net_receive(ends[1], got, sizeof got), -EAGAIN);
     close(ends[1]);
     until(fli_net_receive(ends[0], got, sizeof got) == 0);
-    until(fli_net_send(ends[0], "x", 1) == -EPIPE); /* an error and no signal */
+    until(fli_net_send(ends[0], "x", 1) == -EPIPE); /* a broken connection gives an error and no signal */
     close(ends[0]);
 }
 

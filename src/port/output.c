@@ -15,7 +15,8 @@
 
 enum { PLAIN, SOCKET, ASKED };
 
-/* Bytes that a pipe accepts at once when poll() reports it writable, and a terminal with a nearly empty queue. */
+/* Sizes of one write: a pipe that poll() reports writable accepts CHUNK_PIPE bytes at once, a terminal with a nearly
+ * empty queue CHUNK_TERMINAL bytes. */
 enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
 
 filch_err fli_output_init(fli_output *out, int fd)
@@ -35,7 +36,7 @@ void fli_output_fini(fli_output *out)
     free(out->rest);
 }
 
-/* How many bytes of a pipe or terminal can be written without waiting; 0: none. */
+/* Returns how many bytes can be written to a pipe or terminal without waiting; 0: none. */
 static size_t room_now(int fd, size_t size)
 {
     struct pollfd ask = { .fd = fd, .events = POLLOUT };
@@ -44,8 +45,8 @@ static size_t room_now(int fd, size_t size)
     return size < chunk ? size : chunk;
 }
 
-/* write() that raises no SIGPIPE: the signal goes to the thread that writes, is held back and taken away, and the mask is as it
- * was. As fli_desc_write, which a build without I/O does not have. */
+/* write() without SIGPIPE: blocks the signal, which would go to the writing thread, consumes it after the write, and
+ * restores the mask. A copy of fli_desc_write(), because a build without I/O does not contain that function. */
 static ssize_t write_quietly(int fd, const char *bytes, size_t size)
 {
     sigset_t        broken, before, pending;
@@ -66,7 +67,8 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t size)
     return n;
 }
 
-/* One attempt. Returns the bytes written, 0 if the descriptor takes none now, or -1 if the system refuses for good. */
+/* Makes one attempt to write. Returns the number of bytes written, 0 if the descriptor accepts none now, or -1 if
+ * the system refuses permanently. */
 static ssize_t attempt(fli_output *out, const char *bytes, size_t size)
 {
     if (out->kind == ASKED) size = room_now(out->fd, size);
@@ -79,8 +81,8 @@ static ssize_t attempt(fli_output *out, const char *bytes, size_t size)
     return n;
 }
 
-/* Writes until the descriptor takes no more. Returns how many bytes of `bytes` are done with: what the system refuses for good
- * (a closed pipe, a full disk) is done with and counted. */
+/* Writes until the descriptor accepts no more. Returns how many bytes need no further attempt. Bytes that the system
+ * refuses permanently (closed pipe, full disk) are among them, and their line is counted as dropped. */
 static size_t push(fli_output *out, const char *bytes, size_t size)
 {
     size_t done = 0;
@@ -106,7 +108,8 @@ static bool flush_locked(fli_output *out)
     return true;
 }
 
-/* Keeps what the descriptor did not take. Without memory for it the line is cut, and counted. */
+/* Keeps the bytes that the descriptor did not accept. If there is no memory for them, the line is cut and counted as
+ * dropped. */
 static void keep_rest(fli_output *out, const char *bytes, size_t size)
 {
     out->rest = malloc(size);

@@ -1,4 +1,4 @@
-/* output_test.c - a reader that does not read holds no writer, and no line is torn. */
+/* output_test.c - a reader that does not read never blocks a writer, and every accepted line is written whole. */
 #include "port/output.h"
 
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 #include "support/check.h"
 #include "support/descriptors.h"
 
-static int        ends[2]; /* ends[0] reads */
+static int        ends[2]; /* ends[0] is the reading end */
 static fli_output out;
 
-/* Between two looks at the pipe its reader reads all of it. */
+/* If set, the next poll() that finds the pipe full is followed by a read of the whole pipe. */
 static bool reads_after_look;
 
 int __real_poll(struct pollfd *fds, nfds_t count, int ms);
@@ -47,7 +47,7 @@ static void end(void)
     if (ends[1] >= 0) close(ends[1]);
 }
 
-/* Writes numbered lines until one is refused. Returns how many were taken. */
+/* Writes numbered lines until one is refused. Returns the number of accepted lines. */
 static int fill(size_t width)
 {
     char *line = malloc(width + 1);
@@ -63,7 +63,7 @@ static int fill(size_t width)
     }
 }
 
-/* Reads all there is and checks that it continues the numbered lines from `*line` and the place `*at` in it. */
+/* Reads all available bytes and checks that they continue the numbered lines from line `*line`, position `*at`. */
 static void read_lines(size_t width, int *line, size_t *at)
 {
     static char bytes[1 << 16];
@@ -87,7 +87,7 @@ static void check_full_then_read(size_t width)
     int    taken = fill(width), line = 0;
     size_t at = 0;
     assert_true(taken > 0);
-    same(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0); /* other programs share it */
+    same(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0); /* the flag is not set, because other programs share the file */
     assert_false(fli_output_write(&out, "x\n", 2));
     read_lines(width, &line, &at);
     while (!fli_output_flush(&out)) read_lines(width, &line, &at);
@@ -189,7 +189,7 @@ static void check_reader_gone(void)
     assert_false(fli_output_is_closed(&out));
     close(ends[0]);
     ends[0] = -1;
-    assert_true(fli_output_finish(&out, 0)); /* the rest is given up */
+    assert_true(fli_output_finish(&out, 0)); /* true: the rest was dropped because the reader is gone */
     assert_true(fli_output_write(&out, "lost\n", 5));
     assert_true(fli_output_is_closed(&out));
     same(fli_output_dropped(&out), 2);
@@ -214,7 +214,7 @@ TEST(finish_waits_for_a_reader_until_its_deadline)
     (void)fill(100000);
     bool left = !fli_output_flush(&out);
     assert_true(left);
-    assert_false(fli_output_finish(&out, 0)); /* long past */
+    assert_false(fli_output_finish(&out, 0)); /* a time in the past */
     assert_false(fli_output_finish(&out, fli_clock_ns() + 20000000));
     int    line = 0;
     size_t at = 0;

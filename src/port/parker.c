@@ -1,10 +1,10 @@
-/* parker.c - the parker of thread.h, twice: with a futex (port/futex.h) and, for other systems, with a lock and a
- * condition variable. Both are explored under weak memory (test/parts/parker_parts.c). */
+/* parker.c - the parker of thread.h in two versions: with a futex (port/futex.h) and, for other systems, with a lock
+ * and a condition variable. Both are explored under weak memory (test/parts/parker_parts.c). */
 #include "port/thread.h"
 
 #if defined(FLI_PARKER_OF_LOCK)
 
-/* Looking and falling asleep are one step, under the lock. */
+/* Version with a lock and a condition variable: the lock makes the check of the flag and the start of the wait one step. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {
@@ -44,8 +44,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
 
 #include "port/futex.h"
 
-/* A condition variable would need two words and a lock more, and its waiter reacquires the lock after the wake: a
- * system call before the work starts. */
+/* Version with a futex. A condition variable would need two more words and a lock, and its waiter reacquires the lock after
+ * the wake-up: a system call before the work starts. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {
@@ -60,8 +60,8 @@ void fli_parker_fini(fli_parker *parker)
 
 void fli_unpark(fli_parker *parker)
 {
-    /* PAIR parker.signal, release half. If it was signalled already, the earlier caller wakes the parked thread, or the
-     * thread is awake. */
+    /* PAIR parker.signal, release half. If the word was already 1, the earlier caller of fli_unpark() wakes the
+     * parked thread, or the thread is awake. */
     if (fli_swap_acqrel(&parker->signalled, 1) == 0) fli_futex_wake(&parker->signalled);
 }
 
@@ -71,7 +71,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
     for (;;) {
         if (fli_swap_acqrel(&parker->signalled, 0) != 0) return true; /* PAIR parker.signal, acquire half */
         if (!in_time) return false;
-        /* Woken, interrupted, not 0 any more, or the time is up: in every case look at the word again. */
+        /* After a wake-up, a signal, a word that is no longer 0, or the end of the time, the loop checks the word
+         * again. */
         in_time = fli_futex_wait(&parker->signalled, until_ns);
     }
 }

@@ -15,8 +15,8 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* EINTR is not tried again for those that change a name: it never comes for them on a local disk, and on others the
- * first call may have done it. */
+/* Returns the result of a system call, or its negative error number. EINTR is not retried for calls that change a
+ * name: it never occurs on a local disk, and on other file systems the first call may have taken effect. */
 static int answer(int n)
 {
     return n == 0 ? 0 : -errno;
@@ -80,17 +80,18 @@ int fli_path_rmdir(const char *path)
 
 /* ---- rename ---- */
 
-/* How much of the path names the directory that the last name is in; 0: it is the working directory. */
+/* Returns the length of the part of `path` that names the parent directory of its last name; 0: the working
+ * directory. */
 static size_t folder_of(const char *path)
 {
     size_t size = strlen(path);
-    while (size > 1 && path[size - 1] == '/') size--; /* "a/b/" */
+    while (size > 1 && path[size - 1] == '/') size--; /* trailing slashes, as in "a/b/" */
     while (size > 0 && path[size - 1] != '/') size--; /* the last name */
-    while (size > 1 && path[size - 1] == '/') size--; /* "a//b" */
+    while (size > 1 && path[size - 1] == '/') size--; /* slashes before the last name, as in "a//b" */
     return size;
 }
 
-/* The directory that the last name of `path` is in, open for a sync. */
+/* Opens the parent directory of the last name of `path`, for a sync. */
 static int open_folder(const char *path)
 {
     char   folder[4096] = ".";
@@ -104,11 +105,11 @@ static int open_folder(const char *path)
 
 static int rename_to(const char *from, const char *to, bool fresh)
 {
-    /* Not every C library has a function for it. */
+    /* renameat2 by number, because not every C library has the function. */
     return answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) : rename(from, to));
 }
 
-/* Both directories are open before anything changes: what can be refused is refused then. */
+/* Renames and syncs both directories. Opens both directories first, so that a failure to open changes nothing. */
 static int rename_synced(const char *from, const char *to, bool fresh)
 {
     size_t size = folder_of(from);
@@ -163,10 +164,10 @@ static int add_entry(list *l, int folder, const struct dirent *entry)
     case DT_REG: return add(l, FILCH_FILE_REGULAR, entry->d_name);
     case DT_DIR: return add(l, FILCH_FILE_DIRECTORY, entry->d_name);
     case DT_LNK: return add(l, FILCH_FILE_LINK, entry->d_name);
-    case DT_UNKNOWN: break; /* some file systems do not say */
+    case DT_UNKNOWN: break; /* some file systems do not return the kind */
     default: return add(l, FILCH_FILE_OTHER, entry->d_name);
     }
-    /* One that has gone meanwhile is not listed. */
+    /* An entry that was removed meanwhile is not listed. */
     if (fstatat(folder, entry->d_name, &what, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : -errno;
     return add(l, kind_of(what.st_mode), entry->d_name);
 }
@@ -187,7 +188,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
 }
 
-/* Into new memory, in order. */
+/* Sorts the entries into newly allocated memory. */
 static int sort(list *l)
 {
     if (l->count < 2) return 0;

@@ -1,5 +1,5 @@
-/* path.h - files by path, and what makes them last. Everything here may block. Answers as net.h: negative error
- * numbers. */
+/* path.h - files by path, and syncing them to the device. Every function may block. Functions return negative error
+ * numbers, as in net.h. */
 #ifndef FLI_PORT_PATH_H
 #define FLI_PORT_PATH_H
 
@@ -11,20 +11,21 @@
 
 #include "base/mem.h"
 
-/* Of an open file: what it holds is on the device (`data`: without its times), or has another size. */
+/* fli_path_sync() writes the content of an open file to the device (`data`: without its times); fli_path_truncate()
+ * sets its size. */
 int fli_path_sync(int fd, bool data);
 int fli_path_truncate(int fd, int64_t size);
 
 int fli_path_stat(const char *path, bool link, filch_file_info *info);
-/* `flags` are FILCH_RENAME_*. */
+/* Renames a file. `flags` are FILCH_RENAME_*. */
 int fli_path_rename(const char *from, const char *to, uint32_t flags);
 int fli_path_unlink(const char *path);
 int fli_path_mkdir(const char *path);
 int fli_path_rmdir(const char *path);
 
-/* The names in a directory, in order, as filch_as_entry reads them: a byte for the kind, the name, a NUL. The caller
- * frees *bytes, of *room bytes, of which *size are filled. -EMSGSIZE: over `most`; -ENOMEM. Then there is nothing to
- * free. */
+/* Lists the names in a directory, sorted, as filch_as_entry() reads them: a byte for the kind, the name, a NUL. The
+ * caller frees *bytes, which has *room bytes; the first *size of them are filled. -EMSGSIZE: more than `most` bytes;
+ * -ENOMEM. After an error there is nothing to free. */
 int fli_path_list(const fli_mem *mem, const char *path, size_t most, char **bytes, size_t *room, size_t *size);
 
 #endif

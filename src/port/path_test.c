@@ -1,5 +1,5 @@
-/* path_test.c - files by path: what syncing a rename leaves open, paths with more slashes than needed, lists without
- * memory. What the commands tell: test/api/io_files_test.c. */
+/* path_test.c - files by path: descriptors that a synced rename leaves open, paths with additional slashes, lists
+ * without memory. test/api/io_files_test.c tests the commands. */
 #include "port/path.h"
 
 #include <errno.h>
@@ -51,13 +51,13 @@ TEST(a_synced_rename_leaves_nothing_open_however_its_paths_are_written)
     int before = open_descriptors();
     ok(fli_path_mkdir(in("a")));
     touch(in("f"));
-    ok(fli_path_rename(in("a"), in("b/"), FILCH_RENAME_SYNC)); /* a directory: the last name is b */
+    ok(fli_path_rename(in("a"), in("b/"), FILCH_RENAME_SYNC)); /* the last name of the target is b */
     ok(fli_path_rename(in("f"), in("b//g"), FILCH_RENAME_SYNC));
     ok(fli_path_rename(in("b//g"), in("b/h"), FILCH_RENAME_SYNC));
     ok(fli_path_unlink(in("b/h")));
     ok(fli_path_rmdir(in("b")));
     same(fli_path_rename(in("none"), in("b"), FILCH_RENAME_SYNC), -ENOENT);
-    /* The working directory, and the root. */
+    /* Renames inside the working directory, and inside the root directory. */
     char *was = getcwd(NULL, 0);
     ok(chdir(folder));
     touch("x");
@@ -69,7 +69,7 @@ TEST(a_synced_rename_leaves_nothing_open_however_its_paths_are_written)
     same(open_descriptors(), before);
 }
 
-/* No descriptor is left for the directory that the name goes to, then none for the one that it leaves. */
+/* First no descriptor is left for the target directory, then none for the source directory. */
 TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
 {
     struct rlimit was, few;
@@ -85,8 +85,9 @@ TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
         ok(access(in("f"), F_OK));
         same(access(in("a/f"), F_OK), -1);
     }
-    same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0); /* one directory, one descriptor */
-    same(fli_path_rename(in("g"), in("/h"), FILCH_RENAME_SYNC), 0); /* with two slashes it is still one */
+    same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0); /* the same directory: one descriptor is enough */
+    same(fli_path_rename(in("g"), in("/h"), FILCH_RENAME_SYNC), 0); /* the same directory, although one path has two
+                                                                       slashes */
     ok(setrlimit(RLIMIT_NOFILE, &was));
     ok(fli_path_unlink(in("h")));
     ok(fli_path_rmdir(in("a")));
@@ -111,7 +112,8 @@ TEST(a_list_without_memory_or_room_says_so_and_leaves_nothing)
     test_alloc_fail(&alloc, 0, false);
     same(fli_path_list(&mem, folder, 9, &bytes, &room, &size), -EMSGSIZE);
     test_alloc_balanced(&alloc);
-    why = fli_path_list(&mem, folder, 10, &bytes, &room, &size); /* each a kind, three letters and a NUL */
+    why = fli_path_list(&mem, folder, 10, &bytes, &room, &size); /* each entry has a kind byte, three letters and a
+                                                                    NUL */
     ok(why);
     same(size, 10);
     assert_memory_equal(bytes, "\1one\0\1two\0", 10);

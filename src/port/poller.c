@@ -12,7 +12,7 @@
 #include "port/wakefd.h"
 
 #define REPORTS_MAX 128
-/* Eleven days. A longer wait returns then and reads the clock again. */
+/* 10^15 ns, about eleven days. A longer wait returns after this time and reads the clock again. */
 #define SPAN_NS_MAX UINT64_C(1000000000000000)
 
 filch_err fli_poller_open(fli_poller *poller)
@@ -22,7 +22,7 @@ filch_err fli_poller_open(fli_poller *poller)
     if (epoll < 0) goto no_epoll;
     err = fli_wakefd_open(&wakefd);
     if (err != FILCH_OK) goto no_wakefd;
-    /* Level triggered: reported until it is cleared. */
+    /* Level triggered: the wake descriptor is reported until it is cleared. */
     struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_BELL } };
     err = FILCH_ESYS;
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, wakefd, &event) != 0) goto no_place;
@@ -55,7 +55,7 @@ int fli_poller_add(fli_poller *poller, int fd, uint64_t number)
     return set(poller, EPOLL_CTL_ADD, fd, number);
 }
 
-/* Changing what is waited for makes the system look at the descriptor: if it is ready, that is an edge. */
+/* EPOLL_CTL_MOD makes the system check the descriptor again: if it is ready, it is reported as a new edge. */
 int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
 {
     return set(poller, EPOLL_CTL_MOD, fd, number);
@@ -64,11 +64,11 @@ int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
 void fli_poller_remove(fli_poller *poller, int fd)
 {
     struct epoll_event unused = { .events = 0 };
-    /* It may never have been added (a file). */
+    /* An error is ignored: the descriptor may never have been added, as for a file. */
     (void)epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused);
 }
 
-/* Milliseconds, rounded up: never early by more than the caller's own second look. */
+/* Returns the remaining time in milliseconds, rounded up, so that the wait does not end early. */
 static int span_ms(uint64_t until_ns)
 {
     if (until_ns == 0) return 0;
@@ -77,8 +77,9 @@ static int span_ms(uint64_t until_ns)
     return ms > INT32_MAX ? INT32_MAX : (int)ms;
 }
 
-/* With nanoseconds where the system has that (Linux 5.11), so that timers are as exact as on a condition. Older ones,
- * sandboxes (EPERM) and valgrind refuse, and go on refusing: they are asked once. */
+/* Waits with a timeout in nanoseconds where the system supports it (Linux 5.11), so that timers are as exact as with
+ * a condition variable. Older systems, sandboxes (EPERM) and valgrind refuse that call each time, so after one
+ * refusal it is not tried again. */
 static int wait_for(fli_poller *poller, struct epoll_event *events, int max, uint64_t until_ns)
 {
     if (until_ns != 0 && until_ns != FLI_NEVER && !fli_load_rlx(&poller->coarse)) {

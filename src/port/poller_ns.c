@@ -1,4 +1,5 @@
-/* poller_ns.c - see poller_ns.h. By its number, since musl and older versions of glibc have no function for it. */
+/* poller_ns.c - see poller_ns.h. Makes the system call by number, because musl and older versions of glibc have no
+ * function for it. */
 #include "port/poller_ns.h"
 
 #include <errno.h>

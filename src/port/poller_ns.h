@@ -1,4 +1,4 @@
-/* poller_ns.h - epoll_wait with a time-out in nanoseconds. */
+/* poller_ns.h - epoll_wait with a timeout in nanoseconds. */
 #ifndef FLI_PORT_POLLER_NS_H
 #define FLI_PORT_POLLER_NS_H
 

@@ -1,4 +1,4 @@
-/* poller_test.c - edges, the wake descriptor, and time. */
+/* poller_test.c - the poller: edges, the wake descriptor, and timeouts. */
 #include "port/poller.h"
 
 #include <errno.h>
@@ -35,13 +35,13 @@ static void end(void)
     close(ends[0]);
     close(ends[1]);
     fli_poller_close(&poller);
-    fli_poller_close(&poller); /* twice is fine */
+    fli_poller_close(&poller); /* a second close has no effect */
 }
 
 TEST(each_change_is_reported_once_with_its_number)
 {
     begin();
-    same(fli_poller_wait(&poller, 0, reports, 8), 1); /* writable from the beginning */
+    same(fli_poller_wait(&poller, 0, reports, 8), 1); /* the socket is writable from the beginning */
     same(reports[0].number, 7);
     assert_true(reports[0].out && !reports[0].in && !reports[0].ended);
     same(fli_poller_wait(&poller, 0, reports, 8), 0);
@@ -67,9 +67,9 @@ TEST(a_wake_up_stays_until_a_waiting_thread_has_taken_it)
     same(poll(&fd, 1, 0), 0);
     fli_poller_ring(&poller);
     fli_poller_ring(&poller);
-    same(poll(&fd, 1, 0), 1); /* it can itself be polled */
+    same(poll(&fd, 1, 0), 1); /* the wake-up makes the poller's descriptor readable */
     same(fli_poller_wait(&poller, 0, reports, 8), 0);
-    same(poll(&fd, 1, 0), 1); /* a look does not stop it */
+    same(poll(&fd, 1, 0), 1); /* a call that does not wait leaves the wake-up in place */
     same(fli_poller_wait(&poller, FLI_NEVER, reports, 8), 0);
     same(poll(&fd, 1, 0), 0);
     end();
@@ -85,7 +85,7 @@ TEST(waiting_ends_when_the_time_is_up_and_not_before)
         same(fli_poller_wait(&poller, until, reports, 8), 0);
         assert_true(fli_clock_ns() >= until);
     }
-    same(fli_poller_wait(&poller, 1, reports, 8), 0); /* long past */
+    same(fli_poller_wait(&poller, 1, reports, 8), 0); /* a time in the past */
     end();
 }
 
@@ -115,11 +115,12 @@ TEST(a_wait_that_a_signal_interrupts_comes_back_empty)
     refuse(fli_epoll_wait_ns, 1, EINTR);
     same(fli_poller_wait(&poller, fli_clock_ns() + UINT64_C(60000000000), reports, 8), 0);
     same(refused(fli_epoll_wait_ns), 1);
-    same(fli_poller_wait(&poller, 0, reports, 8), 1); /* what there is has not been lost */
+    same(fli_poller_wait(&poller, 0, reports, 8), 1); /* the report that was pending is not lost */
     end();
 }
 
-/* The bell has been rung: a wait that waits comes back and stops it, however long it was to be. */
+/* Rings the poller and waits until `until_ns`: the wait returns at once, whatever its timeout, and consumes the
+ * ring. */
 static void waits_until(uint64_t until_ns)
 {
     struct pollfd fd = { .fd = fli_poller_fd(&poller), .events = POLLIN };
@@ -132,7 +133,7 @@ TEST(waiting_for_next_month_is_waiting_whatever_happened_before)
 {
     begin();
     same(fli_poller_wait(&poller, 0, reports, 8), 1);
-    errno = EINTR; /* left by some call long ago */
+    errno = EINTR; /* left over from an earlier call */
     waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
     errno = EINTR;
     waits_until(FLI_NEVER - 1);
@@ -146,13 +147,13 @@ TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
     static const uint64_t spans[] = { 1, 100000, 3000000 };
     for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) {
         uint64_t until = fli_clock_ns() + spans[i];
-        refuse(fli_epoll_wait_ns, 1, EFAULT); /* refused this once: the next wait asks again */
+        refuse(fli_epoll_wait_ns, 1, EFAULT); /* a single failure: the next wait tries nanoseconds again */
         same(fli_poller_wait(&poller, until, reports, 8), 0);
         same(refused(fli_epoll_wait_ns), 1);
         assert_true(fli_clock_ns() >= until);
     }
     refuse(fli_epoll_wait_ns, 3, EFAULT);
-    same(fli_poller_wait(&poller, 1, reports, 8), 0); /* long past */
+    same(fli_poller_wait(&poller, 1, reports, 8), 0); /* a time in the past */
     waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
     waits_until(FLI_NEVER - 1);
     same(refused(fli_epoll_wait_ns), 3);
@@ -161,7 +162,7 @@ TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
 
 TEST(a_system_without_nanoseconds_is_asked_for_them_once)
 {
-    static const int reasons[] = { ENOSYS, EPERM }; /* an old kernel or valgrind; a sandbox */
+    static const int reasons[] = { ENOSYS, EPERM }; /* ENOSYS: an old kernel, or valgrind; EPERM: a sandbox */
     for (size_t i = 0; i < 2; i++) {
         begin();
         same(fli_poller_wait(&poller, 0, reports, 8), 1);
@@ -195,7 +196,7 @@ TEST(more_reports_than_one_look_takes_come_with_the_next)
         for (uint32_t i = 0; i < n; i++) numbers += many[i].number;
     }
     same(sum, MANY);
-    same(numbers, MANY * (MANY + 1) / 2); /* each of them once */
+    same(numbers, MANY * (MANY + 1) / 2); /* each number was reported once */
     for (int i = 0; i < MANY; i++) close(fds[i]);
     fli_poller_close(&poller);
 }

@@ -1,7 +1,7 @@
 /* program.c - posix_spawn, pidfd and waitid. See program.h.
  *
- * A program that has ended stays a zombie until it is reaped here, so its pid is not reused while it may still be
- * named.
+ * A program that has ended stays a zombie until it is reaped here, so its pid is not reused while this file may
+ * still use it.
  */
 #include "port/program.h"
 
@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-/* What the C library can do in the child. Tests force the ways of older ones. */
+/* What posix_spawn of the C library can do in the child. Tests force the code for older libraries. */
 #if defined(__GLIBC__)
 #if !defined(FLI_PROGRAM_CLOSEFROM)
 #define FLI_PROGRAM_CLOSEFROM __GLIBC_PREREQ(2, 34)
@@ -35,7 +35,7 @@ extern char **environ;
 #define HAS_CHDIR 1 /* musl */
 #endif
 
-/* Both ends of up to three pipes: [i][0] is the program's, [i][1] is ours. -1: none. */
+/* Up to three pipes: ends[i][0] is the program's end, ends[i][1] is the end of this process; -1: no pipe. */
 typedef struct pipes {
     int ends[3][2];
 } pipes;
@@ -48,7 +48,8 @@ static void close_side(pipes *all, int side)
     }
 }
 
-/* Not 0, 1 or 2: those are about to be replaced in the program, and one may not overwrite another. */
+/* Moves a descriptor to a number above 2, because the descriptors 0, 1 and 2 of the program are set one after the
+ * other and must not overwrite each other. */
 static int move_up(int *fd)
 {
     if (*fd > 2) return 0;
@@ -81,11 +82,14 @@ static int make_pipes(pipes *all, uint32_t flags)
 }
 
 #if !FLI_PROGRAM_CLOSEFROM
-#define MARGIN 64     /* descriptors that other threads may open until the program starts; they get the lowest numbers */
-#define DENSE_MAX 4096 /* up to this number all are closed, beyond it those that are open now */
+#define MARGIN 64     /* how many descriptors other threads may open before the program starts; such descriptors get
+                         the lowest free numbers */
+#define DENSE_MAX 4096 /* below this number all descriptors are closed; from this number on, only those that are open
+                          now */
 
-/* Sets *highest to the highest open descriptor below DENSE_MAX, and closes those above it one by one. One that is not below `limit` (the
- * host lowered RLIMIT_NOFILE after it was opened) stays open: posix_spawn of glibc would fail. */
+/* Sets *highest to the highest open descriptor below DENSE_MAX, and closes the open descriptors from DENSE_MAX on
+ * one by one. A descriptor not below `limit` (the host lowered RLIMIT_NOFILE after opening it) stays open, because
+ * posix_spawn of glibc would fail. */
 static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -93,7 +97,7 @@ static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *hi
     if (dir == NULL) return errno;
     int why = 0;
     for (struct dirent *entry; why == 0 && (entry = readdir(dir)) != NULL;) {
-        int fd = atoi(entry->d_name); /* 0 for . and .. */
+        int fd = atoi(entry->d_name); /* the entries . and .. give 0 */
         if (fd > *highest && fd < DENSE_MAX) *highest = fd;
         if (fd >= DENSE_MAX && (rlim_t)fd < limit) why = posix_spawn_file_actions_addclose(actions, fd);
     }
@@ -102,8 +106,9 @@ static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *hi
 }
 #endif
 
-/* Closing one that is not open is no error to posix_spawn, in glibc as in musl. One function with two bodies: gcovr merges no function
- * that begins at two lines of one file, and program_old_libc_test.c compiles the other body. */
+/* Closes all descriptors above 2. Closing a descriptor that is not open is no error for posix_spawn, in glibc and in
+ * musl. One function with two bodies, because gcovr cannot merge a function that begins at two lines of one file,
+ * and program_old_libc_test.c compiles the other body. */
 static int close_others(posix_spawn_file_actions_t *actions)
 {
 #if FLI_PROGRAM_CLOSEFROM
@@ -130,7 +135,7 @@ static int change_directory(posix_spawn_file_actions_t *actions, const char *dir
 #endif
 }
 
-/* What the program finds at 0, 1 and 2, and nothing else; and where it begins. */
+/* Sets the working directory of the program and its descriptors 0, 1 and 2, and closes all others. */
 static int prepare(posix_spawn_file_actions_t *actions, const pipes *all, const fli_program_plan *plan)
 {
     int why = 0;
@@ -144,8 +149,8 @@ static int prepare(posix_spawn_file_actions_t *actions, const pipes *all, const 
     return why == 0 ? close_others(actions) : why;
 }
 
-/* Our threads block all signals; the program must not begin like that. It leads a process group, so that programs that it
- * starts can be ended with it. */
+/* Sets the signal mask and the process group of the program. Threads of the library block all signals; the program
+ * must start with none blocked. It leads a process group, so that programs it starts can be killed with it. */
 static int describe(posix_spawnattr_t *attr, bool group)
 {
     sigset_t none;
@@ -194,24 +199,25 @@ int fli_program_start(const fli_program_plan *plan, fli_program *out)
         .pid = pid, .group = leads_group(plan), .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1], .errors = all.ends[2][1]
     };
 #if defined(SYS_pidfd_open)
-    long fd = syscall(SYS_pidfd_open, pid, 0); /* closed on exec by itself */
+    long fd = syscall(SYS_pidfd_open, pid, 0); /* a pidfd is closed on exec by default */
     if (fd >= 0) out->fd = (int)fd;
 #endif
     return 0;
 }
 
-/* ---- its end ---- */
+/* ---- the end of a program ---- */
 
-/* The host has reaped it, or ignores SIGCHLD, so that the system has. A descriptor remembers the status: Linux 6.15. */
+/* Returns the status of a program that was already reaped, by the host or, if SIGCHLD is ignored, by the system. Its
+ * pidfd keeps the status since Linux 6.15. */
 static int remembered(int fd, int32_t *status)
 {
 #if defined(__linux__)
     struct {
         uint64_t mask, cgroup;
         uint32_t ids[11];
-        int32_t  exit_code; /* as of wait() */
+        int32_t  exit_code; /* in the format of wait() */
     } info = { .mask = UINT64_C(1) << 3 }; /* PIDFD_INFO_EXIT */
-    const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO; an int to ioctl() of musl */
+    const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO; ioctl() of musl would take it as an int */
     if (fd < 0 || syscall(SYS_ioctl, fd, get_info, &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
     *status = WIFEXITED(info.exit_code) ? WEXITSTATUS(info.exit_code) : -WTERMSIG(info.exit_code);
     return 1;
@@ -221,7 +227,7 @@ static int remembered(int fd, int32_t *status)
 #endif
 }
 
-/* waitid, again if a signal came. *pid: 0 if it has not ended. */
+/* Calls waitid(), again after a signal. info->si_pid is 0 if the program has not ended. */
 static int await(int64_t child, int how, siginfo_t *info)
 {
     int n;
@@ -257,11 +263,12 @@ int fli_program_kill(int64_t pid, int fd, int number)
 bool fli_program_bury(int64_t pid, bool group, bool wait)
 {
     siginfo_t info;
-    /* Until it is reaped, no other process and no other group has its number. ECHILD: the host program has reaped it. */
+    /* Until the program is reaped, no other process and no other group has its number. ECHILD: the host program has
+     * reaped it. */
     if (await(pid, WNOWAIT | WNOHANG, &info) != 0) return true;
     bool ended = info.si_pid != 0;
     if (group) (void)kill((pid_t)-pid, SIGKILL);
-    if (!ended) (void)kill((pid_t)pid, SIGKILL); /* it may have changed its group */
+    if (!ended) (void)kill((pid_t)pid, SIGKILL); /* the program may have changed its group */
     int why = await(pid, wait ? 0 : WNOHANG, &info);
     return why != 0 || info.si_pid != 0;
 }

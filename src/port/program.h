@@ -1,41 +1,42 @@
-/* program.h - other programs: starting one, waiting for its end, killing it. Answers as net.h: negative error numbers.
- */
+/* program.h - other programs: starts a program, waits for its end, kills it. Functions return negative error
+ * numbers, as in net.h. */
 #ifndef FLI_PORT_PROGRAM_H
 #define FLI_PORT_PROGRAM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is to be started. */
+/* The program to start. */
 typedef struct fli_program_plan {
     char *const *argv;        /* ends with NULL */
-    char *const *environment; /* ends with NULL; NULL: ours */
-    const char  *directory;   /* NULL: ours */
-    uint32_t     flags;       /* FILCH_RUN_* */
+    char *const *environment; /* ends with NULL; NULL: the environment of this process */
+    const char  *directory;   /* working directory; NULL: that of this process */
+    uint32_t     flags;       /* FILCH_RUN_* bits */
 } fli_program_plan;
 
 typedef struct fli_program {
     int64_t pid;
-    bool    group; /* it leads a process group of its own */
-    int     fd;    /* readable when it has ended; -1: the system has no such thing */
-    int     input; /* our ends of its pipes; -1: not asked for. None of them blocks */
+    bool    group; /* the program leads a process group of its own */
+    int     fd;    /* pidfd, readable when the program has ended; -1: the system has no pidfds */
+    int     input; /* `input`, `output` and `errors` are this process's ends of the program's pipes, non-blocking;
+                      -1: not requested */
     int     output;
     int     errors;
 } fli_program;
 
-/* Starts argv[0], found in PATH. Blocks until it runs. 0, or why not. */
+/* Starts argv[0], found in PATH. Blocks until the program runs. Returns 0 or a negative error number. */
 int fli_program_start(const fli_program_plan *plan, fli_program *out);
 
 /* Returns 1 if the program has ended: *status is its exit status, or -n for signal n; 0 if it is running. May be called
- * again. If the host program ignores SIGCHLD or waits for all children, the status comes from `fd`; -ECHILD if that has
- * none either. */
+ * again. If the host program ignores SIGCHLD or waits for all children, the status comes from `fd`; -ECHILD if `fd`
+ * has no status either. */
 int fli_program_status(int64_t pid, int fd, int32_t *status);
 
-/* Sends it a signal: through `fd`, which never reaches another program, or by number where that is -1. */
+/* Sends the program a signal: through `fd`, which cannot reach another program, or by pid if `fd` is -1. */
 int fli_program_kill(int64_t pid, int fd, int number);
 
-/* The last thing: what is left of its `group` is killed, and it is reaped, killed first if it still runs. False: it has not
- * died yet, call again; with `wait` it waits for that. */
+/* Releases a program: kills what is left of its `group`, kills the program if it still runs, and reaps it. Returns
+ * false if the program has not died yet; then call again. With `wait` it waits until the program has died. */
 bool fli_program_bury(int64_t pid, bool group, bool wait);
 
 #endif

@@ -1,5 +1,5 @@
-/* program_old_libc_test.c - descriptors of the host where the C library cannot close all of them for a program it starts:
- * glibc before 2.34, and musl. Includes program.c itself, so that this way is forced. */
+/* program_old_libc_test.c - closing the host's descriptors in a started program if the C library has no function to
+ * close all of them: glibc before 2.34, and musl. Includes program.c to force that code. */
 #define FLI_PROGRAM_CLOSEFROM 0
 #include "port/program.c"
 
@@ -58,7 +58,7 @@ TEST(a_host_without_a_list_of_descriptors_starts_no_program)
     fli_program        program;
     char               text[256];
     int                before = open_descriptors();
-    refuse(opendir, 1, ENOENT); /* no /proc: there is /dev/fd */
+    refuse(opendir, 1, ENOENT); /* without /proc, /dev/fd is read */
     list_descriptors(text, sizeof text);
     assert_string_equal(text, "0 1 2 3 ");
     refuse(opendir, 2, EMFILE);

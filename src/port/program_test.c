@@ -1,5 +1,5 @@
-/* program_test.c - other programs: started, asked, killed and buried; by a system that refuses one call after the
- * other, by a program that has no standard descriptors of its own, and by one that buries its children itself. */
+/* program_test.c - other programs: start, status, kill and release; with system calls that fail one after the other,
+ * with a host that has no standard descriptors, and with a host that reaps its children itself. */
 #include "port/program.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 INSTEAD(int, pipe2, (int ends[2], int flags), (ends, flags))
 INSTEAD(int, waitid, (idtype_t type, id_t id, siginfo_t *info, int how), (type, id, info, how))
-/* Where the C library can close all descriptors of a child from a number on. */
+/* Set if the C library can close all descriptors of a child from a given number on. */
 #if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
 #define HAS_CLOSEFROM __GLIBC_PREREQ(2, 34)
 #else
@@ -81,11 +81,11 @@ static int32_t status_of(const fli_program *program)
 {
     int32_t status = 0;
     until(fli_program_status(program->pid, program->fd, &status) != 0);
-    same(fli_program_status(program->pid, program->fd, &status), 1); /* it can be asked again */
+    same(fli_program_status(program->pid, program->fd, &status), 1); /* the status can be read again */
     return status;
 }
 
-/* What is written to cat comes back. */
+/* Checks that bytes written to `cat` come back. */
 static void cats(const fli_program *program)
 {
     char    got[8] = "";
@@ -138,14 +138,14 @@ TEST(one_that_runs_is_killed_before_it_is_buried)
     assert_true(fli_program_bury(program.pid, true, false));
     close_all(&program);
     ok(start(sleeps, 0, &program));
-    refuse_after(waitid, 1, 2, EINTR); /* while it waits for the death */
+    refuse_after(waitid, 1, 2, EINTR); /* the wait for the program's death is interrupted */
     assert_true(fli_program_bury(program.pid, true, true));
     same(refused(waitid), 2);
     same(kill((pid_t)program.pid, 0), -1);
     same(errno, ESRCH);
     close_all(&program);
     ok(start(sleeps, 0, &program));
-    until(fli_program_bury(program.pid, true, false)); /* it takes a moment to die */
+    until(fli_program_bury(program.pid, true, false)); /* the program takes a moment to die */
     same(kill((pid_t)program.pid, 0), -1);
     close_all(&program);
 }
@@ -160,7 +160,7 @@ TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
     same(fli_program_kill(program.pid, program.fd, SIGTERM), -ESRCH);
     assert_true(fli_program_bury(program.pid, true, true));
     close_all(&program);
-    /* In the moment between the kill and the look: a host with SIGCHLD ignored. */
+    /* The program disappears between the kill and the wait, as in a host that ignores SIGCHLD. */
     ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 1, ECHILD);
     assert_true(fli_program_bury(program.pid, true, true));
@@ -172,7 +172,7 @@ TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
 TEST(a_program_can_do_without_a_descriptor_for_its_end)
 {
     fli_program program;
-    refuse(syscall, 1, ENOSYS); /* older systems have no such thing */
+    refuse(syscall, 1, ENOSYS); /* older systems have no pidfd */
     ok(start(ends_with_3, 0, &program));
     same(refused(syscall), 1);
     same(program.fd, -1);
@@ -180,7 +180,7 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
     assert_true(fli_program_bury(program.pid, true, false));
 }
 
-/* Refuses each call of `name` in turn, as many as there are, until a program starts. */
+/* Makes each call of `name` fail in turn, until none fails and the program starts. */
 #define SWEEP(name, least)                                        \
     do {                                                          \
         int nth = 0;                                              \
@@ -219,7 +219,7 @@ TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
     same(open_descriptors(), before);
 }
 
-/* The host has closed what others have at 0, 1 and 2, so its pipes get those numbers. */
+/* The host has closed the descriptors 0, 1 and 2, so its pipes get those numbers. */
 TEST(pipes_work_where_the_host_has_no_standard_descriptors)
 {
     fli_program program;
@@ -228,10 +228,10 @@ TEST(pipes_work_where_the_host_has_no_standard_descriptors)
         aside[i] = __real_fcntl(i, F_DUPFD_CLOEXEC, 10);
         (void)close(i);
     }
-    refuse(syscall, 1, ENOSYS); /* it would get one of the numbers, and may */
+    refuse(syscall, 1, ENOSYS); /* no pidfd: it would get one of these numbers, which is allowed */
     why = start(cat, ALL, &program);
     bool low = why == 0 && (program.input <= 2 || program.output <= 2 || program.errors <= 2);
-    /* And without a number above: refused in the first and in the second pipe. */
+    /* No number above 2 is free: the first and then the second pipe is refused. */
     fli_program none;
     refuse(fcntl, 1, EMFILE);
     int first = start(cat, ALL, &none);
@@ -255,7 +255,7 @@ TEST(pipes_work_where_the_host_has_no_standard_descriptors)
     same(open_descriptors(), before);
 }
 
-/* A script that says which descriptors it has: 0, 1, 2, and the one that ls reads them with. */
+/* A script that prints its open descriptors: 0, 1, 2, and the one with which ls reads the directory. */
 static char *const lists[] = { "sh", "-c", "ls /proc/self/fd | tr '\\n' ' '", NULL };
 
 static void read_all(int fd, char *text, size_t room)
@@ -283,7 +283,7 @@ TEST(a_program_inherits_no_descriptor_of_the_host)
 {
     char text[256];
     int  leaks[40], high = __real_fcntl(0, F_DUPFD, 900);
-    for (int i = 0; i < 40; i++) leaks[i] = dup(2); /* without close-on-exec, as careless hosts have */
+    for (int i = 0; i < 40; i++) leaks[i] = dup(2); /* without close-on-exec, as in a careless host */
     run_and_read(&(fli_program_plan){ .argv = lists, .flags = FILCH_RUN_OUTPUT }, text, sizeof text);
     for (int i = 0; i < 40; i++) ok(close(leaks[i]));
     ok(close(high));
@@ -306,7 +306,7 @@ TEST(a_program_gets_the_environment_and_the_directory_that_it_is_given)
     if (!is_under_valgrind()) same(fli_program_start(&plan, &program), -ENOENT);
 }
 
-/* Starts a shell that starts a program that sleeps, and tells its number. */
+/* Starts a shell that starts a sleeping program and prints its pid. Returns that pid. */
 static int64_t start_with_child(uint32_t flags, fli_program *program)
 {
     static char *const family[] = { "sh", "-c", "sleep 1000 & echo $!; wait", NULL };
@@ -325,7 +325,8 @@ static bool is_alive(int64_t pid)
     if (file == NULL) return false;
     if (fscanf(file, "%*d %*s %c", &state) != 1) state = 'X';
     fclose(file);
-    return state != 'Z' && state != 'X'; /* its new parent may not have reaped it yet */
+    return state != 'Z' && state != 'X'; /* a zombie counts as ended, because its new parent may not have reaped it
+                                            yet */
 }
 
 TEST(programs_that_a_program_has_started_end_with_it)
@@ -337,7 +338,7 @@ TEST(programs_that_a_program_has_started_end_with_it)
     assert_true(fli_program_bury(program.pid, program.group, true));
     until(!is_alive(child));
     close_all(&program);
-    /* Also when it has ended by itself, and left others behind. */
+    /* The group is also killed if the program has ended by itself and left others behind. */
     child = start_with_child(0, &program);
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     same(status_of(&program), -SIGKILL);
@@ -364,14 +365,14 @@ TEST(signals_go_through_the_descriptor_where_there_is_one)
     fli_program program;
     ok(start(sleeps, 0, &program));
     if (program.fd >= 0) {
-        same(fli_program_kill(1, program.fd, SIGTERM), 0); /* the number is not looked at */
+        same(fli_program_kill(1, program.fd, SIGTERM), 0); /* the pid is not used */
         same(status_of(&program), -SIGTERM);
     }
-    refuse(syscall, 1, ENOSYS); /* it knows no such call: by number */
+    refuse(syscall, 1, ENOSYS); /* the system has no pidfd_send_signal: the pid is used */
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     assert_true(fli_program_bury(program.pid, program.group, true));
     close_all(&program);
-    same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many */
+    same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many processes */
 }
 
 TEST(a_status_that_the_system_does_not_tell_is_an_error)
@@ -388,7 +389,7 @@ TEST(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it)
     int32_t     status = 99;
     int         told = 0;
     ok(start(cat, FILCH_RUN_INPUT, &program));
-    assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* from now on the system reaps by itself */
+    assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* from now on the system reaps children by itself */
     ok(close(program.input));
     program.input = -1;
     until((told = fli_program_status(program.pid, program.fd, &status)) != 0);

@@ -1,4 +1,4 @@
-/* random.c - see random.h. Falls back to the clock and an address where the system has no entropy to give. */
+/* random.c - see random.h. Falls back to the clock and an address if the system provides no entropy. */
 #include "port/random.h"
 
 #include <sys/random.h>

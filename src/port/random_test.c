@@ -14,7 +14,7 @@ TEST(seeds_are_never_zero_and_do_not_repeat)
         always_set &= seen[i];
         for (int j = 0; j < i; j++) assert_true(seen[i] != seen[j]);
     }
-    assert_true(ever_set == UINT64_MAX); /* every bit takes part */
+    assert_true(ever_set == UINT64_MAX); /* every bit was set at least once */
     assert_true(always_set == 0);
 }
 

@@ -1,5 +1,5 @@
-/* refused_test.c - machine calls that the system refuses or interrupts: each is answered as the header says, and nothing is left open.
- * Many of them cannot be had from a real system at will. */
+/* refused_test.c - system calls that fail or are interrupted: each function returns what its header says, and no
+ * descriptor is left open. A real system cannot be made to fail in most of these ways. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ INSTEAD_CODE(pthread_attr_init, (pthread_attr_t * attr), (attr))
 INSTEAD_CODE(pthread_attr_getstacksize, (const pthread_attr_t *attr, size_t *size), (attr, size))
 INSTEAD_CODE(pthread_getcpuclockid, (pthread_t thread, clockid_t *clock), (thread, clock))
 
-/* Closes, and then tells that a signal came. */
+/* Closes the descriptor, then returns EINTR. */
 INSTEAD_BEGIN(int, close, (int fd))
 {
     int result = __real_close(fd);
@@ -79,7 +79,7 @@ INSTEAD_BEGIN(void *, malloc, (size_t size))
     return fault_strikes(&fault_of_malloc) ? NULL : __real_malloc(size);
 }
 
-/* What fstat and readdir tell instead of the truth; 0: the truth. */
+/* What fstat and readdir return instead of the real value; 0: the real value. */
 static mode_t pretended_mode;
 static dev_t  pretended_device;
 static bool   pretended_unknown;
@@ -150,7 +150,7 @@ TEST(a_socket_that_does_not_tell_what_it_is)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     refuse(getsockopt, 1, ENOMEM);
     same(fli_desc_kind_of(fd), -ENOMEM);
-    refuse_after(getsockopt, 1, 1, ENOPROTOOPT); /* an older system does not know whether it listens */
+    refuse_after(getsockopt, 1, 1, ENOPROTOOPT); /* an older system does not know SO_ACCEPTCONN */
     same(fli_desc_kind_of(fd), FLI_DESC_STREAM);
     ok(__real_close(fd));
 }
@@ -170,9 +170,9 @@ TEST(a_device_that_no_poller_refuses_can_be_waited_for)
 
 TEST(a_copy_whose_flags_cannot_be_set_is_not_left_open)
 {
-    refuse_after(fcntl, 1, 1, EPERM); /* the flags cannot be read */
+    refuse_after(fcntl, 1, 1, EPERM); /* reading the flags fails */
     same(fli_desc_copy_flagged(pair[0]), -EPERM);
-    refuse_after(fcntl, 2, 1, EPERM); /* nor set */
+    refuse_after(fcntl, 2, 1, EPERM); /* setting the flags fails */
     same(fli_desc_copy_flagged(pair[0]), -EPERM);
     same(open_descriptors(), open_before + 2);
     same(fli_desc_copy_nonblocking(1000), -EBADF);
@@ -184,10 +184,10 @@ TEST(what_may_be_another_thing_when_opened_again_is_copied)
     refuse(fstat, 1, EIO);
     int copy = fli_desc_copy_nonblocking(pair[0]);
     assert_true(copy >= 0);
-    assert_true((fcntl(pair[0], F_GETFL) & O_NONBLOCK) != 0); /* the flag is shared: it is a copy */
+    assert_true((fcntl(pair[0], F_GETFL) & O_NONBLOCK) != 0); /* the flag is shared, so the result is a duplicate */
     ok(__real_close(copy));
     assert_true(terminal >= 0);
-    pretended_device = makedev(128, 0); /* the master of a terminal under another number */
+    pretended_device = makedev(128, 0); /* the master of a terminal under another device number */
     copy = fli_desc_copy_nonblocking(terminal);
     assert_true(copy >= 0);
     assert_true((fcntl(terminal, F_GETFL) & O_NONBLOCK) != 0);
@@ -238,7 +238,7 @@ TEST(a_block_device_takes_a_line_at_once)
     char       text[3];
     pretended_mode = S_IFBLK;
     ok(fli_output_init(&out, pair[1]));
-    refuse(poll, 1, EIO); /* is not asked */
+    refuse(poll, 1, EIO); /* poll() must not be called */
     assert_true(fli_output_write(&out, "hi\n", 3));
     same(refused(poll), 0);
     refuse_no_more(poll);
@@ -264,10 +264,10 @@ TEST(a_rest_without_memory_is_cut_and_counted)
     memset(line, 'x', 300000);
     ok(fli_output_init(&out, pair[1]));
     refuse(malloc, 1, ENOMEM);
-    assert_true(fli_output_write(&out, line, 300000)); /* more than a pipe takes */
+    assert_true(fli_output_write(&out, line, 300000)); /* more than a pipe holds */
     same(refused(malloc), 1);
     same(fli_output_dropped(&out), 1);
-    assert_true(fli_output_flush(&out)); /* no rest */
+    assert_true(fli_output_flush(&out)); /* no rest is kept */
     fli_output_fini(&out);
     free(line);
 }
@@ -294,7 +294,7 @@ TEST(a_broken_pipe_takes_its_own_signal_away_and_no_other)
     assert_true(fli_output_write(&out, "lost\n", 5));
     same(refused(sigtimedwait), 1);
     assert_false(sigpipe_is_pending());
-    ok(raise(SIGPIPE)); /* from elsewhere, and blocked by the host */
+    ok(raise(SIGPIPE)); /* a SIGPIPE from elsewhere, blocked by the host */
     assert_true(fli_output_write(&out, "lost\n", 5));
     assert_true(sigpipe_is_pending());
     same(sigtimedwait(&one, NULL, &none), SIGPIPE);
@@ -364,7 +364,7 @@ TEST(a_synced_rename_between_folders_of_names_of_one_length_syncs_both)
     ok(mkdir(in("b"), 0700));
     put(in("a/x"), "1");
     refuse_after(fsync, 1, 1, EIO);
-    same(fli_path_rename(in("a/x"), in("b/x"), FILCH_RENAME_SYNC), -EIO); /* the second sync */
+    same(fli_path_rename(in("a/x"), in("b/x"), FILCH_RENAME_SYNC), -EIO); /* the second sync fails */
     same(refused(fsync), 1);
     ok(unlink(in("b/x")));
     ok(rmdir(in("a")));
@@ -385,7 +385,7 @@ TEST(a_path_longer_than_the_system_takes_is_refused_before_the_rename)
     ok(unlink(in("x")));
 }
 
-/* Lists `folder` and compares. An entry is its kind and its name. */
+/* Lists `folder` and compares the result with `want`. An entry is its kind and its name. */
 static int lists(const char *want, size_t want_size)
 {
     test_alloc alloc = { 0 };
@@ -417,7 +417,7 @@ TEST(a_file_system_that_does_not_tell_kinds_is_asked_for_each)
     ok(symlink("file", in("link")));
     pretended_unknown = true;
     same(lists(want, sizeof want), 0);
-    refuse(fstatat, 3, ENOENT); /* gone meanwhile, all of them */
+    refuse(fstatat, 3, ENOENT); /* all entries were removed meanwhile */
     same(lists("", 0), 0);
     refuse(fstatat, 1, EACCES);
     same(lists("", 0), -EACCES);
@@ -459,7 +459,7 @@ TEST(a_read_that_a_signal_interrupts_goes_on_and_one_that_fails_is_told)
 
 TEST(a_file_that_is_larger_than_the_system_says_is_not_taken)
 {
-    same(reads("/proc/self/stat", NULL, ""), FLI_REGULAR_BROKEN); /* 0 bytes, it says */
+    same(reads("/proc/self/stat", NULL, ""), FLI_REGULAR_BROKEN); /* its size is reported as 0 bytes */
 }
 
 TEST(roots_that_are_empty_or_too_long_hold_nothing)
@@ -481,7 +481,7 @@ TEST(roots_that_are_empty_or_too_long_hold_nothing)
 
 static atomic_int runs;
 
-/* Runs until the pipe has a byte for it. */
+/* Runs until a byte can be read from the pipe. */
 static void run(void *arg)
 {
     char byte;

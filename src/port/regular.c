@@ -1,7 +1,8 @@
 /* regular.c - see regular.h.
  *
- * The real path is found first and opened without following a link in its last part. Between the two a folder in the middle can
- * be replaced by a link; only a program that may write there can do that, and it could as well write the code.
+ * The real path is determined first and then opened without following a link in its last part. Between these two
+ * steps a folder of the path can be replaced by a link. Only a program with write access there can do that, and such
+ * a program could also change the code itself.
  */
 #include "port/regular.h"
 
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether `real` lies inside `root`, `size` bytes of a path that need not be real. */
+/* Returns true if `real` lies inside `root`, a path of `size` bytes that may contain links. */
 static bool is_inside(const char *real, const char *root, size_t size)
 {
     char given[PATH_MAX], folder[PATH_MAX];
@@ -22,7 +23,8 @@ static bool is_inside(const char *real, const char *root, size_t size)
     given[size] = '\0';
     if (realpath(given, folder) == NULL) return false;
     size_t length = strlen(folder);
-    while (length > 0 && folder[length - 1] == '/') length--; /* the root of all has one */
+    while (length > 0 && folder[length - 1] == '/') length--; /* removes trailing slashes; the root directory "/"
+                                                                 becomes "" */
     return strncmp(real, folder, length) == 0 && real[length] == '/';
 }
 
@@ -34,7 +36,7 @@ static bool is_in_any(const char *real, const char *roots)
     return false;
 }
 
-/* The descriptor of the file, and its size as far as the system knows it; -1 and why. */
+/* Opens the file. Returns its descriptor and its size as reported by the system; or -1 and the reason. */
 static int open_regular(const char *path, const char *roots, size_t *size, fli_regular *why)
 {
     struct stat st;
@@ -53,7 +55,7 @@ static int open_regular(const char *path, const char *roots, size_t *size, fli_r
     return file;
 }
 
-/* Reads until the end or one byte more than `room`. */
+/* Reads until the end of the file, at most `room` bytes. */
 static bool read_up_to(int file, char *bytes, size_t room, size_t *size)
 {
     *size = 0;
@@ -74,12 +76,13 @@ fli_regular fli_regular_read(const char *path, const char *roots, size_t max, ch
     if (file < 0) return why;
     why = FLI_REGULAR_TOO_LARGE;
     if (told <= max) {
-        /* One byte more than there should be: so a file that grows is read to its end, or found to be too large. */
+        /* Allocates one byte more than the reported size, so that a file that grows is read to its end or found to
+         * be too large. */
         size_t room = told + 1;
         char  *all = malloc(room);
         why = all != NULL ? FLI_REGULAR_OK : FLI_REGULAR_NO_MEMORY;
         if (all != NULL && !read_up_to(file, all, room, size)) why = FLI_REGULAR_BROKEN;
-        else if (all != NULL && *size > told) why = FLI_REGULAR_BROKEN; /* it is being written */
+        else if (all != NULL && *size > told) why = FLI_REGULAR_BROKEN; /* the file is being written */
         if (why == FLI_REGULAR_OK) *bytes = all;
         else free(all);
     }

@@ -1,4 +1,5 @@
-/* regular_test.c - a file is read if it is one, is small enough and lies inside the folders; nothing else is, and nothing waits. */
+/* regular_test.c - a file is read if it is regular, small enough and inside the folders; every other path is
+ * refused, and no call waits. */
 #include "port/regular.h"
 
 #include <fcntl.h>

@@ -82,7 +82,7 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
 
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
 {
-    /* Beyond what a time_t holds is for ever. */
+    /* A time that does not fit into time_t means for ever. */
     if (until_ns >= (uint64_t)INT64_MAX) {
         fli_cond_wait(cond, mutex);
         return true;
@@ -97,7 +97,7 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
 static long futex(FLI_ATOMIC(uint32_t) *at, int operation, uint32_t value, const struct timespec *until)
 {
 #if defined(SYS_futex_time64)
-    /* 32-bit systems have two, by the size of a time_t. */
+    /* 32-bit systems have two futex calls, for two sizes of time_t. */
     int call = sizeof(time_t) > 4 ? SYS_futex_time64 : SYS_futex;
 #else
     int call = SYS_futex;
@@ -113,14 +113,14 @@ void fli_futex_wake(FLI_ATOMIC(uint32_t) *word)
 bool fli_futex_wait(FLI_ATOMIC(uint32_t) *word, uint64_t until_ns)
 {
     struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u) };
-    bool            ever = until_ns >= (uint64_t)INT64_MAX; /* beyond what a time_t holds */
+    bool            ever = until_ns >= (uint64_t)INT64_MAX; /* a time that does not fit into time_t means for ever */
     long            err = futex(word, FUTEX_WAIT_BITSET, 0, ever ? NULL : &until);
     FLI_ASSERT(err == 0 || errno == ETIMEDOUT || errno == EAGAIN || errno == EINTR);
     return err == 0 || errno != ETIMEDOUT;
 }
 #endif
 
-/* What the new thread needs to know; freed by it. */
+/* Arguments of the new thread; freed by that thread. */
 typedef struct start {
     void (*run)(void *arg);
     void *arg;
@@ -133,18 +133,20 @@ static void *begin(void *arg)
     free(arg);
 #if defined(__linux__)
     (void)pthread_setname_np(pthread_self(), s.name);
-    /* Linux may add 50 us to every timed sleep, to let several threads share a wake-up. We share them ourselves
-     * (sched/parking.c), and then mean the time we say. */
+    /* Sets the timer slack to 1 ns. By default Linux adds up to 50 us to every timed sleep, so that several threads
+     * share a wake-up. The scheduler combines wake-ups itself (sched/parking.c). */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 #endif
     s.run(s.arg);
     return NULL;
 }
 
-/* The least stack of a thread. Lua's C functions may nest 200 deep; musl's default of 128 KiB overflowed (lua_limits_test). */
+/* Smallest stack of a thread. Lua's C functions may nest 200 deep, which overflows musl's default of 128 KiB
+ * (lua_limits_test). */
 enum { STACK_MIN = 2 << 20 };
 
-/* pthread_create with the program's default stack size, or STACK_MIN if the default is less. Returns its error number. */
+/* pthread_create with the program's default stack size, or STACK_MIN if the default is less. Returns the error
+ * number of pthread_create. */
 static int create(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
@@ -156,7 +158,8 @@ static int create(pthread_t *thread, void *(*run)(void *), void *arg)
     return err;
 }
 
-/* The name travels in a small malloc: the port has no allocator hooks, and pthread_create allocates far more. */
+/* Starts a thread. The name is passed in memory from malloc, because the port has no allocator hooks, and
+ * pthread_create allocates far more. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
     start *s = malloc(sizeof *s);
@@ -180,7 +183,7 @@ void fli_thread_join(fli_thread *thread)
 }
 
 #if defined(__linux__)
-/* The state in /proc/self/task/TID/stat, behind the name in parentheses; 0: cannot be read. */
+/* Returns the state letter in /proc/self/task/TID/stat, which follows the name in parentheses; 0: cannot be read. */
 static char task_state(int tid)
 {
     char path[64], text[512];
@@ -201,7 +204,7 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
     *cpu_ns = 0;
     if (pthread_getcpuclockid(thread->posix, &clock) != 0 || clock_gettime(clock, &used) != 0) return FLI_THREAD_UNKNOWN;
     *cpu_ns = (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
-    /* Linux builds the clock from the thread's id: ~tid << 3 | 6. */
+    /* Extracts the thread id from the clock id, which Linux builds as ~tid << 3 | 6. */
     switch (task_state((int)~(clock >> 3))) {
     case 0: return FLI_THREAD_UNKNOWN;
     case 'R': return FLI_THREAD_RUNS;
@@ -218,7 +221,8 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 #endif
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
-/* The system's sched_attr in its first published form. Headers disagree on which of them defines it. */
+/* The system's sched_attr in its first published version. Declared here, because the headers disagree on which of
+ * them defines it. */
 typedef struct attributes {
     uint32_t size, policy;
     uint64_t flags;
@@ -227,23 +231,24 @@ typedef struct attributes {
     uint64_t runtime_ns, deadline_ns, period_ns;
 } attributes;
 
-#define TURN_NS UINT64_C(100000) /* the shortest that Linux grants */
+#define TURN_NS UINT64_C(100000) /* the shortest time slice that Linux grants */
 #define RESET_ON_FORK UINT64_C(1)
 
-/* Since 6.12 Linux lets each ordinary thread say how long its turns are to be, and lets one with shorter turns go before
- * one with longer ones when it is woken. Otherwise the one that wakes it is as a rule the first to go on, until it sleeps:
- * 10 us instead of 5 from the call to the start where both share a processor (docs/design/parking.md). Older systems take no
- * notice. Where a filter of system calls stands before us we do not ask: some answer with a signal that ends the program.
- */
+/* Asks for short time slices. Since Linux 6.12 each ordinary thread can set its slice length, and a woken thread
+ * with a shorter slice runs before one with a longer slice. Otherwise the waking thread usually goes on until it
+ * sleeps: with both threads on one CPU, a woken thread starts after 10 us instead of 5 (docs/design/parking.md).
+ * Older systems ignore the request. Behind a system call filter (seccomp) no request is made, because some filters
+ * answer with a signal that ends the program. */
 void fli_thread_prompt(void)
 {
     attributes a = { .size = sizeof a };
     if (prctl(PR_GET_SECCOMP, 0UL, 0UL, 0UL, 0UL) != 0) return;
     if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0, 0, 0) != 0 || a.policy != SCHED_OTHER) return;
-    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return; /* the parent thread has set it already */
+    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return; /* already set, by the parent thread */
     a.size = sizeof a;
     a.runtime_ns = TURN_NS;
-    /* For those with a better place than others it would undo that too, in what they start. */
+    /* Not for a thread with raised priority (nice below 0): the flag would also reset the priority in the threads
+     * and programs that it starts. */
     if (a.nice >= 0) a.flags |= RESET_ON_FORK;
     (void)syscall(SYS_sched_setattr, 0, &a, 0, 0, 0, 0);
 }

@@ -1,4 +1,4 @@
-/* thread.h - threads, locks, condition variables, and "where am I".
+/* thread.h - threads, locks, condition variables, and the current worker of a thread.
  *
  * Thin names over POSIX threads. Locks and conditions cannot fail once made: misuse is a broken invariant and stops
  * the program (base/assert.h). Waiting uses the monotonic clock of port/clock.h.
@@ -23,17 +23,17 @@ typedef struct fli_cond {
 } fli_cond;
 
 /* A parker: one thread parks, others unpark it. fli_unpark() ends the current wait, or the next one; several calls
- * before that count as one. What was done before an unpark is seen after the wait that it ends. */
+ * before that count as one. Writes before fli_unpark() are visible after the wait that it ends. */
 #if defined(__linux__)
 typedef struct fli_parker {
-    FLI_ATOMIC(uint32_t) signalled; /* 1: and not heard yet.  writes: any.  PAIR parker.signal */
+    FLI_ATOMIC(uint32_t) signalled; /* 1: an unpark is pending.  writes: any.  PAIR parker.signal */
 } fli_parker;
 #else
 #define FLI_PARKER_OF_LOCK
 typedef struct fli_parker {
     fli_mutex lock;
     fli_cond  cond;
-    bool      signalled; /* under lock */
+    bool      signalled; /* an unpark is pending; under lock */
 } fli_parker;
 #endif
 
@@ -43,7 +43,7 @@ typedef struct fli_thread {
 
 #include "port/thread_calls.h"
 
-/* What a tight loop does between two looks. */
+/* Called by a spinning loop between two checks. */
 static inline void fli_thread_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -53,16 +53,17 @@ static inline void fli_thread_pause(void)
 #endif
 }
 
-/* Put behind a thread-local variable: read without a call. glibc keeps room for such variables of libraries that are
- * loaded with dlopen; musl has none and refuses to load the library, so there the compiler's default is used. */
+/* Attribute of a thread-local variable that lets it be accessed without a function call. glibc reserves space for
+ * such variables in libraries loaded with dlopen. musl reserves none and refuses to load the library, so there the
+ * compiler's default is used. */
 #ifdef __GLIBC__
 #define FLI_TLS_DIRECT __attribute__((tls_model("initial-exec")))
 #else
 #define FLI_TLS_DIRECT
 #endif
 
-/* One pointer per thread: the worker this thread is being, or NULL for threads the runtime does not know.
- * Kept behind functions because the simulator runs many workers on one thread. */
+/* One pointer per thread: the worker that runs on this thread, or NULL on a thread that is not a worker. Accessed by
+ * functions only, because the simulator runs many workers on one thread. */
 extern __thread void *fli_current_slot FLI_TLS_DIRECT;
 static inline void   *fli_current_get(void)
 {

@@ -14,29 +14,31 @@ void      fli_cond_fini(fli_cond *cond);
 void      fli_cond_signal(fli_cond *cond);
 void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
-/* Until signalled or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). False when the time is up. */
+/* Waits until signalled, or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). Returns false if the
+ * time is up. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
 filch_err fli_parker_init(fli_parker *parker);
 void      fli_parker_fini(fli_parker *parker);
-/* Thread: any. */
+/* Ends the current or the next wait of the parker's thread. Thread: any. */
 void fli_unpark(fli_parker *parker);
 /* Waits for fli_unpark(), or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). Returns false when the
- * time is up. Thread: the one that the parker belongs to. */
+ * time is up. Thread: the thread that owns the parker. */
 bool fli_park(fli_parker *parker, uint64_t until_ns);
 
 /* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
- * Its timed waits end as soon after their time as the system can: no slack is added. */
+ * Its timed waits have no timer slack: they end as soon after their time as the system can. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 
-/* What a thread does now, as reported by the system. */
+/* State of a thread, as reported by the system. */
 typedef enum fli_thread_mood {
     FLI_THREAD_UNKNOWN,
-    FLI_THREAD_RUNS, /* or would, if the system gave it a processor */
-    FLI_THREAD_SLEEPS /* in a system call, or stopped */
+    FLI_THREAD_RUNS, /* the thread runs, or would run if it had a CPU */
+    FLI_THREAD_SLEEPS /* the thread is in a system call, or stopped */
 } fli_thread_mood;
-/* Looks at a thread that has been started and not joined. *cpu_ns is the CPU time it has used; 0: unknown. */
+/* Returns the state of a thread that has been started and not joined. *cpu_ns is the CPU time the thread has used;
+ * 0: unknown. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns);
 
 /* Asks the system to run the calling thread soon after it is woken, with shorter time slices where it shares a
@@ -46,7 +48,7 @@ void fli_thread_prompt(void);
 
 void fli_thread_yield(void);
 
-/* The number of this program among those that run: another one after a fork. */
+/* Returns the process id of this program, which changes in a fork. */
 uint64_t fli_program_self(void);
 
 #endif

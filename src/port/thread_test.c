@@ -1,5 +1,5 @@
-/* thread_test.c - threads, locks and conditions do what their names say. Asserts stand in the main thread only: cmocka
- * jumps out of a failed one. */
+/* thread_test.c - threads, locks, condition variables and parkers. Assertions are in the main thread only, because
+ * cmocka leaves a failed test by longjmp. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ INSTEAD_BEGIN(long, syscall, (long number, ...))
                : __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
 }
 
-/* What a test's threads share. `turn` is guarded by `lock`. */
+/* Data that the threads of a test share. `turn` is protected by `lock`. */
 typedef struct shared {
     fli_mutex lock;
     fli_cond  changed;
@@ -156,9 +156,9 @@ TEST(a_timed_wait_ends_at_its_time_and_not_before)
     shared_init(&s);
     fli_mutex_lock(&s.lock);
     uint64_t until = fli_clock_ns() + 3000000;
-    while (fli_cond_wait_until(&s.changed, &s.lock, until)) {} /* true: woken for no reason */
+    while (fli_cond_wait_until(&s.changed, &s.lock, until)) {} /* true: a spurious wake-up */
     assert_true(fli_clock_ns() >= until);
-    assert_false(fli_mutex_try_lock(&s.lock)); /* it came back with the lock */
+    assert_false(fli_mutex_try_lock(&s.lock)); /* the wait has reacquired the lock */
     fli_mutex_unlock(&s.lock);
     shared_fini(&s);
 }
@@ -177,7 +177,7 @@ TEST(a_time_in_the_past_does_not_wait)
 static void signal_once(void *arg)
 {
     shared *s = arg;
-    fli_mutex_lock(&s->lock); /* only free once the main thread waits */
+    fli_mutex_lock(&s->lock); /* the lock is free only while the main thread waits */
     s->turn = 1;
     fli_cond_signal(&s->changed);
     fli_mutex_unlock(&s->lock);
@@ -299,13 +299,13 @@ TEST(a_thread_has_a_stack_of_1_mib_where_the_default_is_less)
     ok(pthread_setattr_default_np(&before));
     ok(err);
     fli_thread_join(&thread);
-    assert_true(size >= (1 << 20) - 4096); /* less the guard page that some C libraries count */
+    assert_true(size >= (1 << 20) - 4096); /* some C libraries count the guard page as part of the stack */
     pthread_attr_destroy(&little);
     pthread_attr_destroy(&before);
 }
 
-#ifdef __GLIBC__ /* musl limits the default size, so that every thread can start */
-/* A stack larger than the address space cannot be had. */
+#ifdef __GLIBC__ /* not with musl, which limits the default size so that every thread can start */
+/* The stack is larger than the address space, so the thread cannot start. */
 TEST(a_thread_that_cannot_start_is_an_error)
 {
     shared         s;
@@ -332,7 +332,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 {
     fli_parker parker;
     ok(fli_parker_init(&parker));
-    assert_false(fli_park(&parker, 0)); /* long ago, without an unpark */
+    assert_false(fli_park(&parker, 0)); /* the time is in the past, and there was no unpark */
     fli_unpark(&parker);
     fli_unpark(&parker);
     assert_true(fli_park(&parker, UINT64_MAX));
@@ -340,9 +340,11 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
     assert_false(fli_park(&parker, until_ns));
     assert_true(fli_clock_ns() >= until_ns);
     fli_unpark(&parker);
-    assert_true(fli_park(&parker, 0)); /* it rang in time, however late we listen */
+    assert_true(fli_park(&parker, 0)); /* the unpark came before the wait, so the wait succeeds although its time is
+                                          in the past */
 #if defined(__linux__)
-    /* A signal, and an unpark that was already consumed: it waits on until its time is up. */
+    /* The system call returns because of a signal, or of an unpark that was already consumed: the wait goes on until
+     * its time is up. */
     static const int reasons[] = { EINTR, EAGAIN };
     for (int i = 0; i < 2; i++) {
         until_ns = fli_clock_ns() + 1000000;
@@ -359,7 +361,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 
 typedef struct pair {
     fli_parker parkers[2];
-    uint64_t turns; /* plain: written by the thread that has the turn */
+    uint64_t turns; /* not atomic: written by the thread whose turn it is */
 } pair;
 
 static void answer_parkers(void *arg)
@@ -391,7 +393,7 @@ TEST(two_threads_ring_each_other_and_no_ring_is_lost)
 }
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
-/* What the system says of a thread: its sched_attr. */
+/* The scheduling attributes of a thread: the system's sched_attr. */
 typedef struct turns {
     uint32_t size, policy;
     uint64_t flags;
@@ -401,7 +403,7 @@ typedef struct turns {
 } turns;
 
 typedef struct prompted {
-    int   rank, refusals; /* how nice it is; how many system calls are refused */
+    int   rank, refusals; /* nice value of the thread; number of system calls that are refused */
     turns before, after, child;
 } prompted;
 
@@ -434,7 +436,8 @@ static prompted prompt(int rank, int refusals)
     return p;
 }
 
-/* Does the system give an ordinary thread turns of its own? Linux does since 6.12, unless it may not be asked. */
+/* Returns true if the system has a slice length per thread. Linux has it since 6.12; false also if a seccomp filter
+ * is active. */
 static bool knows_turns(const prompted *p)
 {
     return p->before.policy == SCHED_OTHER && p->before.runtime_ns > 100000 &&
@@ -457,7 +460,7 @@ TEST(a_prompt_thread_has_short_turns_and_what_it_starts_has_not)
 
 TEST(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts)
 {
-    prompted p = prompt(-5, 0); /* the superuser alone has such a place */
+    prompted p = prompt(-5, 0); /* a negative nice value needs privileges; without them it stays 0 */
     same(p.after.nice, p.before.nice);
     same(p.child.nice, p.before.nice);
     if (knows_turns(&p)) same(p.after.runtime_ns, 100000);
@@ -466,12 +469,14 @@ TEST(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts)
 TEST(where_the_system_refuses_turns_stay_as_they_are)
 {
     prompted asked = prompt(0, 1);
-    if (knows_turns(&asked)) same(asked.after.runtime_ns, 100000); /* the second attempt */
+    if (knows_turns(&asked)) same(asked.after.runtime_ns, 100000); /* the second call of fli_thread_prompt() has
+                                                                      succeeded */
     prompted told = prompt(0, 2);
     if (knows_turns(&told)) same(told.after.runtime_ns, 100000);
 }
 
-/* A filter that ends the program at the calls we make; 0: it did not come to that. */
+/* Calls fli_thread_prompt() behind a filter that ends the program at the system calls it makes. Returns 0 if none of
+ * them was made. */
 static int prompt_behind_a_filter(void)
 {
     struct sock_filter program[] = {

@@ -32,7 +32,8 @@ void fli_wakefd_ring(int fd)
     ssize_t  n;
     do n = write(fd, &one, sizeof one);
     while (n < 0 && errno == EINTR);
-    /* EAGAIN: the counter is full after 2^64 calls without a clear. It is readable, which is all that is needed. */
+    /* EAGAIN: the counter is full after 2^64 calls without a clear. The descriptor is readable then, so nothing is
+     * lost. */
     FLI_ASSERT(n == (ssize_t)sizeof one || errno == EAGAIN);
 }
 
@@ -76,9 +77,9 @@ void fli_alarmfd_close(fli_alarmfd *alarm)
 void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
 {
     struct itimerspec spec = { .it_interval = { 0, 0 } };
-    bool              ever = at_ns >= (uint64_t)INT64_MAX; /* beyond what a time_t holds */
+    bool              ever = at_ns >= (uint64_t)INT64_MAX; /* a time that does not fit into time_t means for ever */
     if (!ever) spec.it_value = (struct timespec){ (time_t)(at_ns / 1000000000u), (long)(at_ns % 1000000000u) };
-    if (at_ns == 0) spec.it_value.tv_nsec = 1; /* all zero would turn it off */
+    if (at_ns == 0) spec.it_value.tv_nsec = 1; /* an all-zero value would disarm the timer */
     int err = timerfd_settime(alarm->timer, TFD_TIMER_ABSTIME, &spec, NULL);
     FLI_ASSERT(err == 0);
     alarm->at_ns = at_ns;

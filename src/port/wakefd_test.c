@@ -1,4 +1,4 @@
-/* wakefd_test.c - a descriptor that poll sees exactly while it has been rung and not cleared. */
+/* wakefd_test.c - a wake descriptor is readable exactly while it has been rung and not cleared. */
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -69,7 +69,7 @@ TEST(no_descriptor_left_is_an_error_and_writes_nothing)
     same(fd, -7);
 }
 
-/* In a program that has closed its standard input. */
+/* In a program that has closed its standard input, the alarm gets descriptor 0. */
 TEST(an_alarm_that_is_descriptor_0_is_closed_like_any_other)
 {
     int         fd = -1, input = dup(0);
@@ -99,10 +99,10 @@ TEST(an_alarm_makes_it_readable_until_it_is_set_again)
     assert_true(readable(alarm.poll));
     fli_wakefd_clear(fd);
     assert_false(readable(alarm.poll));
-    fli_alarmfd_set(&alarm, 0); /* long ago */
+    fli_alarmfd_set(&alarm, 0); /* a time in the past */
     struct pollfd p = { .fd = alarm.poll, .events = POLLIN };
     same(poll(&p, 1, 60000), 1);
-    assert_true(readable(alarm.poll)); /* still */
+    assert_true(readable(alarm.poll)); /* still readable */
     fli_alarmfd_set(&alarm, UINT64_MAX);
     assert_false(readable(alarm.poll));
     fli_alarmfd_set(&alarm, fli_clock_ns() + 1000000);
@@ -110,14 +110,14 @@ TEST(an_alarm_makes_it_readable_until_it_is_set_again)
     fli_alarmfd_set(&alarm, fli_clock_ns() + UINT64_C(3600000000000));
     assert_false(readable(alarm.poll));
     fli_alarmfd_close(&alarm);
-    fli_alarmfd_close(&alarm); /* nothing happens */
+    fli_alarmfd_close(&alarm); /* a second close has no effect */
     fli_wakefd_close(fd);
 }
 
 TEST(without_descriptors_there_is_no_alarm_and_none_is_lost)
 {
     fli_alarmfd alarm = { .poll = -1 };
-    same(fli_alarmfd_open(&alarm, -1), FILCH_ESYS); /* nothing to add it to */
+    same(fli_alarmfd_open(&alarm, -1), FILCH_ESYS); /* -1 cannot be added to an epoll */
     same(alarm.poll, -1);
     int before = dup(0);
     (void)close(before);
