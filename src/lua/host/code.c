@@ -1,5 +1,5 @@
-/* code.c - see code.h. The cache keeps at most CODES_MAX pieces of code; those that only the cache refers to are
- * removed first. */
+/* code.c - see code.h. The cache holds at most CODES_MAX pieces of code. When it is full, code to which only the cache
+ * refers is removed. */
 #include "lua/host/code.h"
 
 #include <lauxlib.h>
@@ -31,7 +31,7 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 
 /* ---- kinds -------------------------------------------------------------------------------------------------- */
 
-/* Returns the kind of that name, an existing or a new one. Returns NULL if there are `most` kinds already or memory
+/* Returns the kind called `name`, which is created if needed. Returns NULL if there are `most` kinds already or memory
  * is short. */
 static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t most)
 {
@@ -51,7 +51,7 @@ static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t mo
 }
 
 /* Returns the kind of the function on top of L's stack: "counter.lua" for a file, "counter.lua:12" for a function
- * inside one. The caller holds the host's lock. Returns NULL if memory is short. */
+ * inside a file. The caller holds the host's lock. Returns NULL if memory is short. */
 static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
 {
     lua_Debug ar;
@@ -64,7 +64,7 @@ static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
     else snprintf(name, sizeof name, "%.60s", base);
     fli_lua_kind *kind = add_kind(lua, name, KINDS_MAX);
     return kind != NULL ? kind
-                        : add_kind(lua, "lua", KINDS_MAX + 1); /* the kind of all further code; room for it is kept */
+                        : add_kind(lua, "lua", KINDS_MAX + 1); /* for all further code; it has a reserved place */
 }
 
 /* ---- the cache ---------------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ static void free_code(fli_lua_code *code)
     free(code);
 }
 
-/* Makes room in the cache: removes code that only the cache refers to. */
+/* Makes space in the cache: removes the code to which only the cache refers. */
 static void evict(struct filch_lua *lua)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -161,8 +161,8 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
 
 enum { KNOWN = 8 };
 
-/* The last functions that the process started, with their code. The key is the address of the prototype, which does not
- * change: one closure of it is anchored in the registry. */
+/* The last functions that the process started, with their code. The key is the address of the prototype. The address
+ * stays valid because one closure of the prototype is anchored in the registry. */
 typedef struct fli_lua_known {
     const void   *protos[KNOWN];
     fli_lua_code *codes[KNOWN];
@@ -175,20 +175,20 @@ static const void *proto_of(const struct filch_lua *lua, lua_State *L)
     return lua->proto_word != 0 ? closure[lua->proto_word] : NULL;
 }
 
-/* anchor(place, function): stores the function in the registry at that place. */
+/* anchor(place, function): stores the function in the registry under the key `place`. */
 static int anchor(lua_State *L)
 {
     lua_rawsetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));
     return 0;
 }
 
-/* Stores the code in place of the oldest entry. If memory is short nothing is stored, and no error is raised: the
- * caller holds a reference to the code and half-written bytes, which an error would leak. */
+/* Stores the code in place of the oldest entry. If memory is short, stores nothing and raises no error: the caller
+ * holds a reference to the code and half-written bytes, which an error would leak. */
 static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_code *code)
 {
     fli_lua_known *known = p->known;
     if (!lua_checkstack(L, LUA_MINSTACK + 4))
-        return; /* so that the call does not grow the stack, which could run the collector */
+        return; /* otherwise the call would grow the stack, and that could run the collector */
     if (known == NULL) {
         known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
         if (known == NULL) return;
@@ -237,7 +237,8 @@ void fli_lua_code_hold(fli_lua_code *code)
 
 void fli_lua_code_drop(fli_lua_code *code)
 {
-    /* PAIR lua.code, release half: our reads of the code come before it is freed. The cache keeps one reference. */
+    /* PAIR lua.code, release half: reads of the code by this thread come before it is freed. The cache keeps one
+     * reference. */
     if (code != NULL) (void)fli_sub_acqrel(&code->refs, 1);
 }
 
@@ -270,7 +271,7 @@ filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t siz
     lua_State *L = luaL_newstate();
     if (L == NULL) return FILCH_ENOMEM;
     *(void **)lua_getextraspace(L) = NULL;
-    /* A file may begin with a line "#!...": it is skipped as a comment, and still counts as line 1. */
+    /* A file may begin with a line "#!...". That line is skipped like a comment, and still counts as line 1. */
     if (size > 0 && chunk[0] == '#') {
         const char *end = memchr(chunk, '\n', size);
         size_t      skip = end != NULL ? (size_t)(end - chunk) : size;
@@ -337,7 +338,8 @@ int fli_lua_code_push(lua_State *L, const fli_lua_code *code)
 {
     int status = luaL_loadbufferx(L, code->bytes, code->size, code->kind->name, "b");
     if (status != LUA_OK || code->env == 1 || code->upvalues == 0) return status;
-    /* lua_load has put the globals into the first upvalue. */
+    /* lua_load has put the globals into the first upvalue, but they belong into upvalue `env`, or into none if `env` is
+     * 0. */
     lua_pushnil(L);
     lua_setupvalue(L, -2, 1);
     if (code->env != 0) {

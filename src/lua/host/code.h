@@ -1,4 +1,4 @@
-/* code.h - compiled code, kept once for all processes: bytecode that this host has compiled, found in a cache by its
+/* code.h - compiled code (bytecode), stored once for all processes of a host. A cache finds equal code by comparing its
  * bytes. */
 #ifndef FLI_LUA_CODE_H
 #define FLI_LUA_CODE_H
@@ -10,7 +10,7 @@
 
 struct fli_lua_proc;
 
-/* The name of a kind of process in reports. Kept until the host is destroyed, because schedulers refer to it. */
+/* A kind of process, with its name in reports. Kept until the host is destroyed, because schedulers refer to it. */
 typedef struct fli_lua_kind {
     struct fli_lua_kind *next;
     filch_type           type;
@@ -20,32 +20,33 @@ typedef struct fli_lua_kind {
 typedef struct filch_lua_code {
     struct filch_lua_code *next;
     uint64_t               hash;
-    /* References: of the cache, of processes, of callers.  writes: any thread that holds a reference; from 1 to 2
-     * only under the host's lock. */
+    /* Number of references: one by the cache, others by processes and callers.  writes: any thread that holds a
+     * reference; the change from 1 to 2 only under the host's lock. */
     FLI_ATOMIC(size_t) refs;
-    /* `starts`: how often the code was started, counted up to 2.  writes: any thread that starts it. `template`: new
-     * states are copied from it; NULL: none.  writes: the thread that counted to 2. */
+    /* `starts`: how often the code was started, counted up to 2.  writes: any thread that starts the code. `template`:
+     * new states are copied from it; NULL: none.  writes: the thread that counted to 2. */
     FLI_ATOMIC(uint32_t) starts;
     FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;
-    int           env;      /* number of the upvalue that holds the globals, from 1; 0: none */
+    int           env;      /* number of the upvalue that holds the globals (_ENV), from 1; 0: none */
     int           upvalues; /* number of upvalues */
     size_t        size;
     char          bytes[];
 } fli_lua_code;
 
-/* Turns the function on top of L's stack into code, from the cache or new. The function stays on the stack. `env`:
- * the number of the upvalue that holds the globals. Gives *out one reference. */
+/* Turns the function on top of L's stack into code, which is taken from the cache if it is there. The function stays on
+ * the stack. `env`: number of the upvalue that holds the globals. *out gets one reference. */
 filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out);
 
-/* Does what fli_lua_code_of() does, but looks in a small cache of the process first: a function that is started
- * again and again is not written as bytes each time. */
+/* Does what fli_lua_code_of() does, but looks in a small cache of the process first. So a function that is started
+ * again and again is not converted to bytes each time. */
 filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_lua_code **out);
-/* Drops the references that this cache of the process holds. */
+/* Drops the references that the small cache of the process holds. */
 void fli_lua_code_forget(struct fli_lua_proc *p);
 
-/* Compiles a text, or the present content of a file that the host names; `limit_ns` as in fli_lua_compile(). Gives
- * *out one reference; on failure `text` gets the reason. For names that a program uses see files.h. */
+/* fli_lua_code_text() compiles a text; fli_lua_code_file() compiles the present content of a file that the host names.
+ * `limit_ns` as in fli_lua_compile(). *out gets one reference; on failure `text` gets the reason. For names that a
+ * program uses see files.h. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, uint64_t limit_ns,
                             fli_lua_code **out, char *text, size_t text_size);
 filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size);
@@ -59,7 +60,7 @@ int fli_lua_code_push(lua_State *L, const fli_lua_code *code);
 void fli_lua_code_hold(fli_lua_code *code);
 void fli_lua_code_drop(fli_lua_code *code);
 
-/* Frees the cache. */
+/* Frees the cache of code. */
 void fli_lua_code_fini(struct filch_lua *lua);
 
 #endif

@@ -1,6 +1,6 @@
-/* compile.c - see compile.h. The parser asks for its text piece by piece, and each time the clock is read. What the
- * parser does between two pieces grows with the square of one quantity only, the number of jumps that wait for the
- * same label: so these are counted before. */
+/* compile.c - see compile.h. The parser asks for the text piece by piece, and the clock is read each time. The time
+ * that the parser takes for one piece is short, with one exception: it grows with the square of the number of jumps
+ * that wait for one label. So the jumps are counted before. */
 #include "lua/host/compile.h"
 
 #include <lauxlib.h>

@@ -1,5 +1,5 @@
-/* compile.h - compiles text within a time limit: Lua's parser cannot be interrupted, and for some texts its time
- * grows with the square of the length (80,000 times `a and`: ten seconds). */
+/* compile.h - compiles text within a time limit. The limit is needed because Lua's parser cannot be interrupted, and
+ * for some texts its time grows with the square of the length (80,000 times `a and`: ten seconds). */
 #ifndef FLI_LUA_COMPILE_H
 #define FLI_LUA_COMPILE_H
 
@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Limit for the words `goto` and `break` in a text. The parser walks over all jumps that wait for one label within one
- * statement, where its time cannot be checked. */
+/* Limit for the words `goto` and `break` in a text. At one label the parser walks over all jumps that wait for it, and
+ * the time of this walk cannot be checked. */
 enum { FLI_LUA_JUMPS_MAX = 4096 };
 
-/* Works like luaL_loadbufferx with mode "t". Fails if it has taken `limit_ns` of processor time (0: no limit), or,
- * with a limit, if the text has more than FLI_LUA_JUMPS_MAX jumps. */
+/* Works like luaL_loadbufferx with mode "t". Fails if compiling takes more than `limit_ns` of processor time (0: no
+ * limit), or, with a limit, if the text has more than FLI_LUA_JUMPS_MAX jumps. */
 int fli_lua_compile(lua_State *L, const char *text, size_t size, const char *name, uint64_t limit_ns);
 
 #endif

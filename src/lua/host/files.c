@@ -35,15 +35,15 @@ static fli_lua_code *hold_code(fli_lua_file *file, fli_lua_origin *origin)
     return file->code;
 }
 
-/* Returns how long a file may take to compile. A file belongs to the program and is compiled once, so it gets
- * FILE_SHARE times the limit of a text that a script compiles: a large module loads on a slow processor too. */
+/* Returns how long compiling a file may take. A file belongs to the program and is compiled once, so its limit is
+ * FILE_SHARE times the limit of a text that a script compiles. So a large module loads on a slow processor too. */
 enum { FILE_SHARE = 8 };
 static uint64_t limit_of_a_file(const struct filch_lua *lua)
 {
     return lua->opt.runaway_ns > UINT64_MAX / FILE_SHARE ? UINT64_MAX : lua->opt.runaway_ns * FILE_SHARE;
 }
 
-/* Compiles the present content of the file. *hash is the hash of the text, also if the text does not compile. */
+/* Compiles the present content of the file. Sets *hash to the hash of the text, also if the text does not compile. */
 static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code **code, uint64_t *hash, char *text,
                          size_t text_size)
 {
@@ -59,8 +59,8 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
     return err;
 }
 
-/* Adds the file to the list, unless another thread has added it in the meantime. If memory is short, or the list is
- * full, the file is not added. */
+/* Adds the file to the list of known files, unless another thread has added it in the meantime. If memory is short, or
+ * the list is full, the file is not added. */
 static void add(struct filch_lua *lua, const char *path, fli_lua_code *code, uint64_t hash)
 {
     size_t size = strlen(path) + 1;
@@ -86,7 +86,7 @@ static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *fi
     lua->modules = module;
 }
 
-/* Returns in *code the code of the file at `path`, from the list or read now. */
+/* Sets *code to the code of the file at `path`. Reads and compiles the file if it is not in the list of known files. */
 static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin, char *text,
                       size_t text_size)
 {
@@ -192,14 +192,14 @@ void fli_lua_file_subscribe(fli_lua_proc *p, bool on)
 
 /* ---- looking again ---------------------------------------------------------------------------------------------- */
 
-/* A process that gets a message when its file has changed. */
+/* A process that is notified when a file that it uses has changed. */
 typedef struct listener {
     filch_sched *sched;
     filch_pid    pid;
 } listener;
 
-/* Collects the processes that use the file. The messages are sent after the lock is released: in a simulation a send
- * may run the receiver. */
+/* Collects the processes that use the file. The messages are sent after the lock is released, because in a simulation a
+ * send may run the receiver. */
 static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file, size_t *count)
 {
     *count = 0;
@@ -227,7 +227,8 @@ static uint64_t tell_listeners(struct filch_lua *lua, const fli_lua_file *file)
     return told;
 }
 
-/* Checks whether one file has changed. Returns false if there is nothing to report about it. */
+/* Checks whether one file has changed, and compiles it if so. Returns false if there is nothing to report about the
+ * file. */
 static bool look(struct filch_lua *lua, fli_lua_file *file, filch_err *err, char *text, size_t text_size)
 {
     char  *all = NULL;

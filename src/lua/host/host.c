@@ -1,4 +1,4 @@
-/* host.c - filch_lua_create and destroy, the pools of chunks, spawning from C. See filch_lua.h. */
+/* host.c - filch_lua_create and filch_lua_destroy, the pools of chunks, and spawning from C. See filch_lua.h. */
 #include "lua/host/host.h"
 
 #include <lauxlib.h>
@@ -19,7 +19,7 @@
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
-/* Its address differs from thread to thread: it chooses the pool. */
+/* The address of this variable differs from thread to thread, so it chooses the pool. */
 static __thread char thread_mark;
 
 static fli_lua_pool *pool_of(struct filch_lua *lua)
@@ -61,8 +61,8 @@ void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
     fli_lua_total_give(&lua->total, size);
 }
 
-/* Frees the chunks that are kept for new processes. Called when the processes hold all memory that they may hold
- * together. */
+/* Frees the chunks that are kept for new processes. Called when all processes together hold as much memory as they
+ * may. */
 static void free_kept(void *user)
 {
     struct filch_lua *lua = user;
@@ -107,7 +107,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->count > INT32_MAX) return FILCH_EINVAL;
     if (!fli_lua_names_known(opt->without)) return FILCH_EINVAL;
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0)
-        return FILCH_EINVAL; /* a right of a newer header: refused, because ignoring it would be wrong */
+        return FILCH_EINVAL; /* a right that only a newer header defines: ignoring it would be wrong */
     bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
     return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
 }
@@ -139,7 +139,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (!fli_lua_names_init(&lua->names, opt.rights, opt.without)) goto no_names;
     err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
-    lua->names.without = NULL; /* the caller's */
+    lua->names.without = NULL; /* the caller owns this string */
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);

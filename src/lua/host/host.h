@@ -1,4 +1,4 @@
-/* host.h - what all Lua processes of a filch_lua share. */
+/* host.h - the data that all Lua processes of one filch_lua (a Lua host) share. */
 #ifndef FLI_LUA_HOST_H
 #define FLI_LUA_HOST_H
 
@@ -18,7 +18,7 @@ struct fli_lua_kind;
 
 enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 256, FLI_LUA_BUCKETS = 256 };
 
-/* First chunks of ended processes, kept for new ones. Each thread uses one of the pools. */
+/* First chunks of ended processes, kept for new processes. Each thread uses one of the pools. */
 typedef struct fli_lua_pool {
     alignas(FLI_LINE) fli_mutex lock;
     unsigned count;
@@ -26,11 +26,11 @@ typedef struct fli_lua_pool {
 } fli_lua_pool;
 
 struct filch_lua {
-    filch_lua_options opt; /* with all defaults filled in: 0 no longer means "default" */
+    filch_lua_options opt; /* the options with all defaults filled in: 0 no longer means "default" */
     char             *path;
     char             *roots; /* folders that code may come from: sources.h */
     fli_lua_names     names;
-    uint64_t          seed;                    /* first seed of all random numbers, except in a simulation */
+    uint64_t          seed;                    /* seed of all random numbers, except in a simulation */
     size_t            seed_offset, proto_word; /* see state.h */
 
     filch_type tree_type; /* type of supervisors: see tree.h */
@@ -42,7 +42,7 @@ struct filch_lua {
     size_t                 kind_count;
     struct fli_lua_job    *jobs; /* jobs of work.run */
 
-    struct fli_lua_file   *files; /* see files.h; under the lock too */
+    struct fli_lua_file   *files; /* known files: see files.h; protected by `lock` */
     struct fli_lua_module *modules;
     struct fli_lua_proc   *subscribers;
     size_t                 file_count, subscriber_count;
@@ -50,26 +50,28 @@ struct filch_lua {
 
     /* Standard output and standard error, used if the host gave no functions of its own: print.c. */
     fli_output out, err;
-    /* Number of dropped lines that the log has reported.  writes and reads: workers. Only a count. */
+    /* Number of dropped lines that the log has reported.  writes and reads: workers. The number orders no other memory
+     * access. */
     FLI_ATOMIC(uint64_t) dropped_told;
 
     fli_lua_pool     pools[FLI_LUA_POOLS];
     fli_lua_watchdog watchdog;
     fli_lua_total    total;
 
-    /* Number of processes.  writes and reads: any thread that starts or ends one. Only a count. */
+    /* Number of processes.  writes and reads: any thread that starts or ends a process.  PAIR lua.alive */
     FLI_ATOMIC(uint64_t) alive;
-    /* Number of steps that were interrupted.  writes: workers.  reads: any. Only a count. */
+    /* Number of steps that were interrupted.  writes: workers.  reads: any thread. The number orders no other memory
+     * access. */
     FLI_ATOMIC(uint64_t) interrupted;
 };
 
-/* Returns a first chunk of `size` bytes, reused or new. Returns NULL if memory is short, or if the processes hold
- * all memory that they may hold together. Only chunks of FLI_LUA_CHUNK bytes are kept for new processes; they stay
- * counted. */
+/* fli_lua_chunk_take() returns a first chunk of `size` bytes, reused or new; NULL if memory is short, or if all
+ * processes together hold as much as they may. fli_lua_chunk_give() frees a chunk, or keeps it for a new process if it
+ * has FLI_LUA_CHUNK bytes. Kept chunks still count as held. */
 void *fli_lua_chunk_take(struct filch_lua *lua, size_t size);
 void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size);
 
-/* Returns the seed for a process that is started from C: in a simulation drawn from the seed of the run. */
+/* Returns the seed for a process that is started from C. In a simulation it is drawn from the seed of the run. */
 uint64_t fli_lua_seed(struct filch_lua *lua, filch_sched *sched);
 
 #endif

@@ -10,9 +10,9 @@
 #include "lua/host/host.h"
 #include "lua/process/proc.h"
 
-/* The functions of stock Lua that are used as they are: they can neither reach outside, nor break the state, nor run
- * for long inside C. The others are replaced (src/lua/stdlib) or left out: io, os except the clock, debug, package,
- * string.dump, collectgarbage. */
+/* The functions of stock Lua that are used unchanged: they cannot access anything outside the process, cannot damage
+ * the state, and do not run for long inside C. All other functions are replaced (src/lua/stdlib) or left out: io, os
+ * except the clock, debug, package, string.dump, collectgarbage. */
 static const char *const stock[] = {
     "_G.assert",         "_G.error",         "_G.getmetatable",  "_G.ipairs",
     "_G.next",           "_G.rawequal",      "_G.rawget",        "_G.rawlen",
@@ -37,7 +37,7 @@ static const char *find_library(const fli_lua_names *names, const char *library)
     return NULL;
 }
 
-/* Returns the first place to look at in the hash table. `library` is one of names->libraries, or NULL. */
+/* Returns the place in the hash table where a search begins. `library` is one of names->libraries, or NULL. */
 static size_t place_of(const char *library, const char *name)
 {
     uint64_t hash = (uint64_t)(uintptr_t)library * UINT64_C(0x9E3779B97F4A7C15);
@@ -45,7 +45,7 @@ static size_t place_of(const char *library, const char *name)
     return (hash ^ hash >> 32) % FLI_LUA_PLACES;
 }
 
-/* Returns the place of the member, or the free place where it would go. */
+/* Returns the place of the member in the hash table, or the free place where it would be added. */
 static size_t find_place(const fli_lua_names *names, const char *library, const char *name)
 {
     size_t place = place_of(library, name);
@@ -75,7 +75,7 @@ static bool is_left_out(const char *without, const fli_lua_member *member)
     return false;
 }
 
-/* The number of members is fixed by the tables in our sources: there is room for all of them. */
+/* Adds a member. The number of members is fixed by the tables in Filch's sources, so there is always a free place. */
 static void add(fli_lua_names *names, const fli_lua_member *member)
 {
     if (is_left_out(names->without, member)) return;
@@ -95,18 +95,18 @@ static void add_all(fli_lua_names *names, const fli_lua_member *members)
     for (; members->name != NULL; members++) add(names, members);
 }
 
-/* Returns a string that lives as long as the program: one of ours, or NULL for the globals. */
+/* Returns the name of a library as a string that lives as long as the program, or NULL for the globals. */
 static const char *library_name(const char *stock_name, size_t size)
 {
     static const char *const known[] = { "coroutine", "string", "table", "math", "utf8", "os", "debug" };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strlen(known[i]) == size && memcmp(known[i], stock_name, size) == 0) return known[i];
     }
-    return NULL; /* _G */
+    return NULL; /* the globals */
 }
 
-/* The functions of stock Lua are static in its library. Opens the libraries in a state of its own and reads the
- * functions from there. */
+/* The functions of stock Lua are static in its library. So this function opens the libraries in a separate state and
+ * reads the functions from there. */
 static int harvest(lua_State *L)
 {
     fli_lua_names *names = lua_touserdata(L, 1);
@@ -121,7 +121,7 @@ static int harvest(lua_State *L)
         else if (lua_type(L, -1) == LUA_TNUMBER) member.is_number = true, member.number = lua_tonumber(L, -1);
         else if (strcmp(member.name, "charpattern") == 0) member.text = "[\0-\x7F\xC2-\xFD][\x80-\xBF]*";
         else member.text = LUA_VERSION;
-        FLI_ASSERT(member.text == NULL || lua_type(L, -1) == LUA_TSTRING); /* Lua 5.4 has all of them */
+        FLI_ASSERT(member.text == NULL || lua_type(L, -1) == LUA_TSTRING); /* Lua 5.4 has all these members */
         add(names, &member);
         lua_settop(L, 1);
     }
@@ -144,10 +144,10 @@ static int harvest(lua_State *L)
     return 0;
 }
 
-/* Our own libraries. */
+/* The tables of Filch's own libraries. */
 static const struct {
     const fli_lua_member *members;
-    unsigned              right; /* the right that the host must grant for it; 0: none */
+    unsigned              right; /* the right that the host must grant for the library; 0: none */
 } tables[] = {
     { fli_lua_base_members, 0 },
     { fli_lua_pairs_members, 0 },
@@ -239,7 +239,7 @@ static void push_member(lua_State *L, const fli_lua_member *member)
 
 /* ---- libraries ------------------------------------------------------------------------------------------------ */
 
-/* Its address is the key in the registry of the table of libraries, by name. */
+/* Its address is the registry key of the table that maps names to libraries. */
 static const char loaded_key;
 
 static void push_loaded(lua_State *L)
@@ -251,7 +251,7 @@ static void push_loaded(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &loaded_key);
 }
 
-/* __index of a library; its name is the upvalue. */
+/* __index of a library. Upvalue: the name of the library. */
 static int library_index(lua_State *L)
 {
     size_t size;
@@ -282,7 +282,7 @@ static void fill_library(lua_State *L, int table, const char *library)
     }
 }
 
-/* Pushes the library `name`, which is one of our own strings. */
+/* Pushes the library `name`, which is one of names->libraries. */
 static void push_library(lua_State *L, const char *name)
 {
     push_loaded(L);
@@ -393,7 +393,7 @@ void fli_lua_libs_fill(lua_State *L)
     fill_library(L, globals, NULL);
     for (size_t i = 0; i < names->count; i++) {
         if (names->members[i].library == NULL) continue;
-        lua_getfield(L, globals, names->members[i].library); /* created by __index */
+        lua_getfield(L, globals, names->members[i].library); /* __index of _G creates the library */
         lua_pop(L, 1);
     }
     lua_getfield(L, globals, "_G");
@@ -412,7 +412,8 @@ static const char *library_of(lua_State *L, int index)
     return name_of_table(L, index, &library) ? library : NULL;
 }
 
-/* pairs: works like stock Lua's, but listing a library or _G shows all names that exist, also those not used so far. */
+/* pairs: works like stock Lua's pairs, but for a library or _G it visits all names that exist, also names not used so
+ * far. */
 static int base_pairs(lua_State *L)
 {
     luaL_checkany(L, 1);
@@ -434,7 +435,8 @@ const fli_lua_member fli_lua_pairs_members[] = { { .name = "pairs", .fn = base_p
 
 /* ---- strings and pids as objects --------------------------------------------------------------------------------- */
 
-/* Arithmetic on strings ("10" + 1) is done by their metatable. Ours converts and computes like stock Lua's. */
+/* Arithmetic on strings ("10" + 1) is done by their metatable. The functions here convert and compute like those of
+ * stock Lua. */
 static bool to_number(lua_State *L, int index)
 {
     if (lua_type(L, index) == LUA_TNUMBER) {
@@ -487,7 +489,7 @@ static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", st
                                           { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
                                           { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
 
-/* __index of strings until its first use; then the library itself replaces it. */
+/* __index of strings until its first use, when the library `string` replaces this function. */
 static int string_index(lua_State *L)
 {
     push_library(L, find_library(names_of(L), "string"));

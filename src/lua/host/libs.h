@@ -1,8 +1,7 @@
 /* libs.h - the globals and libraries of a Lua process, each created when the program first uses its name.
  *
- * A state with all libraries takes 20 KB, most of it for names that the process never uses. Here a global that does not
- * exist yet is looked up in a table of the host (`_G` has an __index), and so is a field of a library. A process pays
- * only for the names that it uses.
+ * A state with all libraries takes 20 KB, most of it for names that the process never uses. Here `_G` and each library
+ * have an __index that looks up missing names in a table of the host. A process pays only for the names that it uses.
  */
 #ifndef FLI_LUA_LIBS_H
 #define FLI_LUA_LIBS_H
@@ -12,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One name of a library, or a global if `library` is NULL. Its value is the function `fn`; without `fn` it is
- * `number`, or, if that is not a number, `text`. */
+/* One name of a library, or a global if `library` is NULL. Its value is, in this order: what `make` pushes, the
+ * function `fn`, `integer` if `is_integer`, `number` if `is_number`, and otherwise `text`. */
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
-    lua_CFunction make; /* pushes the value; raises only memory errors */
+    lua_CFunction make; /* pushes the value when the name is first used; raises only memory errors */
     bool          is_integer, is_number;
     lua_Integer   integer;
     lua_Number    number;
@@ -37,25 +36,25 @@ typedef struct fli_lua_names {
     lua_CFunction  stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
 } fli_lua_names;
 
-/* Collects the names: ours, and those of stock Lua that are safe. Uses a state of its own. Returns false if memory
- * is short. */
+/* Collects the names of Filch's functions, and of those functions of stock Lua that are safe. Uses a separate state for
+ * this. Returns false if memory is short. */
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *without);
 /* Returns true if each name in `without` (separated by spaces, such as "process.terminate") is the name of a member. */
 bool fli_lua_names_known(const char *without);
 
-/* Sets up the globals of a new state so that they are looked up on use. May raise memory errors. */
+/* Sets up _G of a new state so that globals are created when they are first used. May raise memory errors. */
 void fli_lua_libs_install(lua_State *L);
 
 /* Creates all globals at once, for a program that changes _G's metatable or lists _G. */
 void fli_lua_libs_fill(lua_State *L);
 
-/* Returns true and the name if the value at `index` is a library or a function of one. Allocates nothing. */
+/* Returns true and the name if the value at `index` is a library or a function of a library. Allocates nothing. */
 bool fli_lua_name_of(lua_State *L, int index, const char **library, const char **field);
 /* Pushes a library, or one field of it; library "" means the globals. Returns false, with nothing pushed, if there
  * is no such name. */
 bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 
-/* The tables of our own names. Each ends with an entry without a name (NULL). */
+/* The tables of Filch's own names. Each ends with an entry whose name is NULL. */
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];

@@ -17,7 +17,7 @@
 #include "lua/stdlib/checks.h"
 #include "port/clock.h"
 
-/* Interval at which a waiting process checks whether there is room again. */
+/* Interval at which a waiting process checks whether the output has space again. */
 enum { LOOK_NS = 5000000 };
 
 filch_err fli_lua_print_init(struct filch_lua *lua)
@@ -37,12 +37,12 @@ void fli_lua_print_fini(struct filch_lua *lua)
 
 /* ---- log ---------------------------------------------------------------------------------------------------- */
 
-/* Writes to the log how many lines were dropped since the last report. Returns false if that cannot be written
+/* Writes to the log how many lines were dropped since the last report. Returns false if this report cannot be written
  * either. */
 static bool tell_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only a count; two threads may report the same number */
+    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only a number; two threads may report the same lines */
     char     line[96];
     if (dropped == told) return true;
     int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",
@@ -63,7 +63,7 @@ void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size)
 
 /* ---- print -------------------------------------------------------------------------------------------------- */
 
-/* Pushes the line and returns it. */
+/* Pushes the line to be printed, made from all arguments, and returns it. */
 static const char *push_line(lua_State *L, size_t *size)
 {
     int         n = lua_gettop(L);
@@ -79,8 +79,8 @@ static const char *push_line(lua_State *L, size_t *size)
     return lua_tolstring(L, -1, size);
 }
 
-/* Ends a print. Raises an error if the reader of standard output has gone (`| head -1`): otherwise a program that
- * prints without end would never end, since no signal ends it. */
+/* Ends a call of print. Raises an error if the reader of standard output has gone (`| head -1`), because otherwise a
+ * program that prints without end would never end: no signal ends it. */
 static int print_result(lua_State *L, struct filch_lua *lua)
 {
     return fli_output_is_closed(&lua->out) ? luaL_error(L, "print: standard output is closed: its reader has ended")
@@ -89,8 +89,8 @@ static int print_result(lua_State *L, struct filch_lua *lua)
 
 enum { TO_WRITE, TO_FLUSH };
 
-/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has been written out (TO_FLUSH): no
- * other call would write a part that is left in the buffer. */
+/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has been written out (TO_FLUSH). It must
+ * wait because no later call would write the part that is left in the buffer. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -99,11 +99,11 @@ static int write_on(lua_State *L, int status, lua_KContext phase)
     (void)status;
     if (phase == TO_WRITE && fli_output_write(&p->lua->out, text, size)) phase = TO_FLUSH;
     if (phase == TO_FLUSH && fli_output_flush(&p->lua->out)) return print_result(L, p->lua);
-    fli_lua_wait_begin(L, p); /* raises the cancel if there is one */
+    fli_lua_wait_begin(L, p); /* raises a pending cancel */
     return fli_lua_park(L, fli_lua_until(p, LOOK_NS), phase, write_on);
 }
 
-/* Slow path: the reader is slower than this process. `taken`: the line is in the buffer. */
+/* Slow path: the reader is slower than this process. `taken`: the line is already in the buffer. */
 static int wait_for_room(lua_State *L, fli_lua_proc *p, bool taken)
 {
     if (!fli_lua_can_wait(L, p)) {

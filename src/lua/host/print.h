@@ -1,5 +1,5 @@
-/* print.h - where the lines of `print` and `log` go: to the host's functions, or to standard output and standard error
- * without ever blocking a worker (port/output.h). */
+/* print.h - the output of `print` and `log`: goes to the host's functions, or to standard output and standard error.
+ * Writing there never blocks a worker (port/output.h). */
 #ifndef FLI_LUA_PRINT_H
 #define FLI_LUA_PRINT_H
 

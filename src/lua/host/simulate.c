@@ -1,9 +1,9 @@
 /* simulate.c - runs Lua programs under a seed: filch_lua_sim, and the library `sim` for the program itself.
  *
- * Drawn from the seed, besides what filch_sim_sweep draws: the numbers of math.random, and the seed of Lua's hash
- * tables, so that `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are virtual.
- * Addresses are not reproduced: keys that are tables or functions are visited in an order that depends on their
- * addresses, and tostring shows addresses.
+ * Besides the schedule, which filch_sim_sweep draws, the seed determines the numbers of math.random and the seed of
+ * Lua's hash tables. So `pairs` visits string keys in the same order in each run of a seed. The clocks of `os` are
+ * virtual. Addresses are not reproduced: keys that are tables or functions are visited in an order that depends on
+ * their addresses, and tostring shows addresses.
  */
 #include <lauxlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct trial {
     filch_lua_code                *code;
     const filch_lua_spawn_options *options;
     filch_sched                   *sched;
-    filch_sim_fn                   check; /* the caller's function */
+    filch_sim_fn                   check; /* the check function of the caller */
     bool                           ended;
 } trial;
 
@@ -92,7 +92,8 @@ static int sim_active(lua_State *L)
     return 1;
 }
 
-/* sim.fail(text): reports a violated property; ends the run and names its seed. Does nothing outside a simulation. */
+/* sim.fail(text): reports a violated property: the run ends, and its seed is reported. Does nothing outside a
+ * simulation. */
 static int sim_fail(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -110,12 +111,12 @@ static int sim_note(lua_State *L)
     return 1;
 }
 
-/* os.time and os.date without an argument, and os.clock: virtual in a simulation, where time begins with the year
+/* In a simulation os.time and os.date (without a time) and os.clock use virtual time, which begins with the year
  * 2000. */
 #define SIM_EPOCH 946684800
 
-/* Stock Lua reads six numbers from the table, each of which may be a text. If the table has a metatable, the numbers
- * are read from a copy, since an __index could return another value each time. */
+/* os.time of stock Lua reads six numbers from the table, each of which may be a text. If the table has a metatable, the
+ * numbers are read from a copy, because an __index could return another value each time. */
 static int time_of_table(lua_State *L)
 {
     static const char *const fields[] = { "year", "month", "day", "hour", "min", "sec", "isdst", "yday", "wday" };
@@ -154,7 +155,7 @@ static int os_date(lua_State *L)
     size_t              size;
     const char         *format = luaL_optlstring(L, 1, "%c", &size);
     fli_lua_check_arg(L, size <= 4096, 1,
-                      "the format is too long"); /* each item of the format takes about a microsecond */
+                      "the format is too long"); /* because each item of the format takes about 1 us */
     if (p->simulated && lua_isnoneornil(L, 2)) {
         lua_pushlstring(L, format, size);
         lua_insert(L, 1);

@@ -16,7 +16,7 @@ static void set_error_text(char *text, size_t size, const char *what)
 
 /* ---- roots ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the length of the folder of a template: the part before the last '/' in front of the first '?'. */
+/* Returns the length of the folder in a template: the part before the last '/' that comes before the first '?'. */
 static size_t folder_of(const char *template, size_t size)
 {
     const char *mark = memchr(template, '?', size);
@@ -27,7 +27,7 @@ static size_t folder_of(const char *template, size_t size)
 
 char *fli_lua_source_roots(const char *path, const char *more)
 {
-    /* Each template contributes at most its own length, or "." */
+    /* The folder of a template is at most as long as the template, or is "." */
     size_t room = strlen(path) * 2 + (more != NULL ? strlen(more) : 0) + 8, used = 0;
     char  *roots = malloc(room);
     if (roots == NULL) return NULL;
@@ -48,7 +48,8 @@ static bool ends_with_lua(const char *name)
     return size > 4 && strcmp(name + size - 4, ".lua") == 0;
 }
 
-/* Writes the n-th template of the path with the module's name in it. Returns false if there is no n-th template. */
+/* Writes the n-th template of the path with the module's name in place of '?'. Returns false if there is no n-th
+ * template. */
 static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0; n--) {
@@ -101,7 +102,7 @@ static filch_err find_module(const struct filch_lua *lua, const char *name, char
     return FILCH_LUA_EFILE;
 }
 
-/* Writes the n-th root followed by the name; after the last root the name alone. Returns false if n is beyond that. */
+/* Writes the n-th root followed by the name; after the last root, the name alone. Returns false if `n` is larger. */
 static bool root_file(const char *roots, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0 && roots != NULL; n--) {
@@ -115,8 +116,8 @@ static bool root_file(const char *roots, unsigned n, const char *name, char *pat
     return true;
 }
 
-/* Finds the file of that name. The error is the same for a file outside the roots and for a missing file, so that a
- * program cannot learn which files exist outside. */
+/* Finds the file called `name`. The error for a file outside the roots is the same as for a missing file, so that a
+ * program cannot learn which files exist outside the roots. */
 static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
                            size_t text_size)
 {

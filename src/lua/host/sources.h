@@ -1,9 +1,10 @@
-/* sources.h - finds the code that a program names: in the folders of the program only.
+/* sources.h - finds the file for a name of code that a program uses. Only files in the folders of the program are
+ * found.
  *
- * The folders (roots) are those of the templates in option `path`, and those of option `roots`. A name with a '/' or
- * with the ending ".lua" is a file, relative to a root; any other name is a module, found along the path as `require`
- * does. The file must be a regular file, have the ending ".lua", be small (it is read and compiled on a worker), and
- * its real path must lie inside a root.
+ * The folders (roots) are the folders of the templates in option `path`, and the folders in option `roots`. A name with
+ * a '/' or with the ending ".lua" is a file, relative to a root; any other name is a module, found along the path as
+ * `require` does. The file must be a regular file, have the ending ".lua", be small (it is read and compiled on a
+ * worker), and its real path must lie inside a root.
  */
 #ifndef FLI_LUA_SOURCES_H
 #define FLI_LUA_SOURCES_H
@@ -12,8 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the roots of a path and of `more` (may be NULL), separated by ';', allocated by malloc. Returns NULL if
- * memory is short. */
+/* Returns the roots from the templates in `path`, and the roots in `more` (may be NULL), as one text separated by ';',
+ * allocated by malloc. Returns NULL if memory is short. */
 char *fli_lua_source_roots(const char *path, const char *more);
 
 /* Returns true if `name` can be the name of a module for `require`. */

@@ -15,7 +15,8 @@
 
 enum { FIRST_MAX = 4096 };
 
-/* For an allocator that copies the first block of a new state when the second block is requested, and then refuses. */
+/* State of an allocator that copies the first block of a new state when the second block is requested, and then
+ * refuses. */
 typedef struct peek {
     alignas(16) unsigned char block[FIRST_MAX];
     unsigned char seen[FIRST_MAX];
@@ -36,7 +37,7 @@ static void *peek_alloc(void *user, void *old, size_t old_size, size_t size)
     return NULL;
 }
 
-/* Runs at another stack depth each time: addresses on the stack are part of Lua's seed. */
+/* Creates a state at another stack depth each time, because addresses on the stack are part of Lua's seed. */
 static __attribute__((noinline)) void peek_at(peek *p, size_t depth)
 {
     volatile char room[256];
@@ -47,7 +48,8 @@ static __attribute__((noinline)) void peek_at(peek *p, size_t depth)
     room[0] = room[depth % sizeof room];
 }
 
-/* Returns true if the word looks like a pointer into our stack: Lua stores there where to jump on an error. */
+/* Returns true if the word looks like a pointer into this thread's stack. Lua stores such a pointer in the state: the
+ * place to jump to on an error. */
 static bool is_on_stack(const unsigned char *at)
 {
     uint64_t word, near = (uint64_t)(uintptr_t)&word;
@@ -77,7 +79,7 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Three more states must differ from the first one in the same word. */
+    /* Three more states must differ from the first state in that same word. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);
@@ -93,7 +95,7 @@ size_t fli_lua_seed_offset(void)
 
 /* ---- prototypes ------------------------------------------------------------------------------------------------ */
 
-enum { CLOSURE_WORDS = 5 }; /* words of a closure without upvalues */
+enum { CLOSURE_WORDS = 5 }; /* size of a closure without upvalues, in words */
 
 /* Finds the word in which closures of one prototype agree, and closures of different prototypes differ. */
 static int compare_closures(lua_State *L)
@@ -105,7 +107,7 @@ static int compare_closures(lua_State *L)
     if (luaL_loadstring(L, chunk) != LUA_OK) return 0;
     lua_call(L, 0, 3);
     for (int i = 0; i < 3; i++) closures[i] = lua_topointer(L, i - 3);
-    /* The first word points to the next object of the collector: it is not the prototype. */
+    /* The first word is skipped because it points to the next object of the collector. */
     for (int word = 1; word < CLOSURE_WORDS - 1; word++) {
         uint64_t a = closures[0][word], b = closures[1][word], c = closures[2][word];
         if (a != b || a == c) continue;
@@ -116,7 +118,7 @@ static int compare_closures(lua_State *L)
     return 1;
 }
 
-/* Allocates zeroed memory: words that Lua does not write are equal in all closures. */
+/* Allocates zeroed memory, so that words that Lua does not write are equal in all closures. */
 static void *zero_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;
@@ -141,7 +143,7 @@ size_t fli_lua_proto_word(void)
     return word;
 }
 
-/* Used while a state is created: where its first block is, and the seed to write there. */
+/* State of the allocator while a Lua state is created: where the first block is, and the seed to write there. */
 typedef struct birth {
     fli_lua_heap *heap;
     char         *first;
@@ -199,8 +201,8 @@ fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32
     return p;
 }
 
-/* Installs our libraries and those of the embedder, and leaves the function of the code on the stack. Argument: the
- * code. */
+/* Installs Filch's libraries and the libraries of the embedder, and leaves the function of the code on the stack.
+ * Argument: the code. */
 static int furnish(lua_State *L)
 {
     const fli_lua_code *code = lua_touserdata(L, 1);
@@ -228,10 +230,10 @@ static int furnish_state(fli_lua_proc *p, const fli_lua_code *code)
 enum { PLACES = 3, CHUNK_MAX = 65536 - 16, ROOM = 512 };
 
 struct fli_lua_template {
-    size_t    used;  /* bytes of the image */
-    size_t    chunk; /* bytes of the chunk for a copy */
+    size_t    used;  /* size of the image in bytes */
+    size_t    chunk; /* size of the chunk for a copy in bytes */
     uint32_t  count;
-    uint32_t *pointers; /* numbers of the words in the image that are pointers */
+    uint32_t *pointers; /* indexes of the words in the image that are pointers */
     uint64_t  image[];
 };
 
@@ -249,15 +251,15 @@ static size_t build_image(struct filch_lua *lua, const fli_lua_code *code, char 
     fli_lua_proc *p = state_in(lua, chunk, size, SIZE_MAX / 2, (uint32_t)lua->seed);
     size_t        used = 0;
     if (p != NULL && furnish_state(p, code) == LUA_OK && p->heap.chunks == NULL && p->heap.bigs == NULL) {
-        lua_gc(p->L, LUA_GCCOLLECT); /* frees what was needed only while building */
+        lua_gc(p->L, LUA_GCCOLLECT); /* frees objects that were needed only while building */
         used = ((size_t)(p->heap.at - chunk) + 7) & ~(size_t)7;
     }
     if (used == 0) fli_lua_heap_fini(&((fli_lua_proc *)(void *)chunk)->heap);
     return used;
 }
 
-/* Collects the words that differ by exactly the distance between the two images. Returns false if any word differs
- * otherwise. */
+/* Collects the words that differ by exactly the distance between the two images: these are the pointers. Returns false
+ * if a word differs by another amount. */
 static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, uint32_t *pointers, uint32_t *count)
 {
     uint64_t distance = (uint64_t)(uintptr_t)b - (uint64_t)(uintptr_t)a;
@@ -270,8 +272,8 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Builds the state at several places and compares the images. The places lie in one block, at distances chosen so
- * that hash collisions are not taken for equal words. */
+/* Builds the state at several places and compares the images. The places lie in one block, at distances chosen so that
+ * a hash table with addresses as keys has another layout at each place, which the comparison then detects. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };
@@ -297,7 +299,7 @@ static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code
     }
     *template = (fli_lua_template){ .used = used, .chunk = size, .count = count, .pointers = pointers };
     memcpy(template->image, places[0], used);
-    /* Stores pointers as offsets from the beginning, so that a copy adds its own address. */
+    /* Stores pointers as offsets from the beginning of the image; a copy adds its own address. */
     for (uint32_t i = 0; i < count; i++) template->image[pointers[i]] -= (uint64_t)(uintptr_t)places[0];
     return template;
 }
@@ -311,8 +313,8 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
         if (block == NULL) return NULL;
         template = compare(lua, code, block, size);
         free(block);
-        /* The chunk size is a whole number of kilobytes together with malloc's own 16 bytes, unless it is the size
-         * that is pooled. */
+        /* Chunk size plus malloc's own 16 bytes is a whole number of kilobytes, except for chunks of the size that is
+         * pooled. */
         if (template != NULL && (template->used + ROOM > size || size > FLI_LUA_CHUNK)) {
             template->chunk = (template->used + ROOM + 16 + 1023) / 1024 * 1024 - 16;
         }
@@ -334,8 +336,8 @@ static fli_lua_proc *copy(struct filch_lua *lua, const fli_lua_template *templat
     return p;
 }
 
-/* Returns the template for code that is started repeatedly; it is made at the second start. Returns NULL if there is
- * none. */
+/* Returns the template for code that is started repeatedly; the template is made at the second start. Returns NULL if
+ * there is no template. */
 static const fli_lua_template *template_of(struct filch_lua *lua, fli_lua_code *code)
 {
     /* PAIR lua.template, acquire half: the contents of the template. */

@@ -1,14 +1,14 @@
-/* state.h - creates Lua states: by Lua, with a seed for its hash tables that we choose, or as a copy of a template.
+/* state.h - creates Lua states: by lua_newstate with a chosen seed for the hash tables, or as a copy of a template.
  *
  * Stock Lua takes the seed from the clock and from addresses, so each run visits the fields of a table in another
- * order. The seed is a word in the first block of the state, written before the second block is requested: the
- * allocator can change the word in between. The offset of the word is found once, by comparing states made at the same
- * place, in which nothing else differs.
+ * order. The seed is a word in the first block of the state, and Lua writes it before it requests the second block. So
+ * the allocator can change the word when the second block is requested. The offset of the word is found once, by
+ * comparing states made at the same place, which differ in this word only.
  *
- * A template is a state in one chunk, ready to run some code. A copy of it at another address, with every pointer into
- * the chunk adjusted, is a state too. Which words are pointers is found by comparing states made at different places:
- * they differ in the pointers only. If they differ in another word, no template is made, and processes are created the
- * ordinary way. So nothing here depends on how Lua lays out its memory.
+ * A template is a state in one chunk, ready to run one piece of code. A copy of it at another address, with every
+ * pointer into the chunk adjusted, is a state too. The pointers are found by comparing states made at different places,
+ * which differ in their pointers only. If such states differ in another word, no template is made, and processes are
+ * created by lua_newstate. So nothing here depends on how Lua lays out its memory.
  *
  * Design: docs/design/lua/states.md.
  */
@@ -27,16 +27,16 @@ struct fli_lua_proc;
 /* Returns the offset of the seed in the first block, in bytes; 0: unknown. */
 size_t fli_lua_seed_offset(void);
 
-/* Returns which word of a closure is the pointer to its prototype, found by comparing closures of the same and of
- * different prototypes; 0: unknown. */
+/* Returns the index of the word in a closure that points to its prototype; 0: unknown. Found by comparing closures of
+ * one prototype and of different prototypes. */
 size_t fli_lua_proto_word(void);
 
 /* Creates a process with an empty state in a new chunk; only the heap and L are set. Returns NULL if memory is
  * short. */
 struct fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed);
 
-/* Creates a process with a state that has its libraries, with the function of the code on the stack. Returns NULL if
- * memory is short; *status is then LUA_ERRMEM if the limit of the process was reached. */
+/* Creates a process whose state has all libraries, and the function of the code on its stack. Returns NULL if memory is
+ * short; *status is then LUA_ERRMEM if the limit of the process was reached. */
 struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_code *code, size_t memory_max,
                                        uint32_t seed, int *status);
 
