@@ -1,4 +1,4 @@
-/* fs.c - the library `fs`, where the host allows it: files and directories. See streams.c.
+/* fs.c - the library `fs` for files and directories; exists only if the host grants the right. See streams.c.
  *
  *     local f = fs.open("state.new", "w")  f:write(text)  f:sync()  f:close()  fs.rename("state.new", "state", "sync")
  */
@@ -8,7 +8,8 @@
 #include "lua/lib/streams.h"
 #include "lua/stdlib/checks.h"
 
-/* A directory with more bytes of names than this is refused: the names become a table without a pause. */
+/* Limit for the bytes of all names in a directory. The names become a table without a pause, so larger directories are
+ * refused. */
 #define NAMES_MAX ((size_t)1 << 20)
 
 /* fs.open(path [, mode as for io.open]) -> stream */

@@ -5,7 +5,8 @@
  *     json.decode(text, null)                the value for null, instead of json.null; nil: null fields are left out
  *
  * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h). Any other table, also an
- * empty one, is an object; its keys are strings or whole numbers. An array is read as a list. json.null is null.
+ * empty one, is an object; its keys are strings or whole numbers. An array is read as a list. json.null is written as
+ * null.
  */
 #include <lauxlib.h>
 #include <math.h>
@@ -23,12 +24,12 @@
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the text, and for each open table the table and its last
- * key. So a long call can be suspended and resumed. */
+/* Stack indexes while a value is written: the value, the state, the text, and then for each open table the table and
+ * its last key. All state of a long call is on the Lua stack, so that the call can be suspended. */
 enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
 typedef struct open_table {
-    lua_Integer at, length; /* of an array: position and length; of an object: number of fields so far, and -1 */
+    lua_Integer at, length; /* array: position and length; object: number of fields so far, and -1 */
 } open_table;
 
 typedef struct encoder {
@@ -82,8 +83,8 @@ static void encode_number(lua_State *L, int index)
     add(L, text, strlen(text));
 }
 
-/* Returns the length if the keys are 1 to n and no others, otherwise -1. An empty table is an array only if it is
- * marked as a list. */
+/* Returns the length of the array at `index`, or -1 if the table has keys other than 1 to n. An empty table is an array
+ * only if it is marked as a list. */
 static lua_Integer array_length(lua_State *L, int index)
 {
     lua_Integer length = (lua_Integer)lua_rawlen(L, index), count = 0;
@@ -104,11 +105,12 @@ static void encode_open(lua_State *L, encoder *e)
 {
     lua_Integer length = array_length(L, lua_gettop(L));
     e->open[e->depth++] = (open_table){ .length = length };
-    lua_pushnil(L); /* before the first key */
+    lua_pushnil(L); /* lua_next begins with the first key */
     add(L, length >= 0 ? "[" : "{", 1);
 }
 
-/* Writes the value on top of the stack and pops it. A table stays there, and is open from then on. */
+/* Writes the value on top of the stack and pops it. A table is not popped: it is the innermost open table from then
+ * on. */
 static void encode_value(lua_State *L, encoder *e)
 {
     size_t      size;
@@ -146,8 +148,8 @@ static void encode_key(lua_State *L)
     add(L, ":", 1);
 }
 
-/* Writes separator and name of the next value of the innermost table, and pushes the value. Returns false if there
- * is none. */
+/* Writes the separator and the name of the next value of the innermost table, and pushes the value. Returns false if
+ * there is no next value. */
 static bool encode_next(lua_State *L, open_table *open)
 {
     int table = lua_gettop(L) - 1;
@@ -208,15 +210,16 @@ typedef struct reader {
     const char *why;
 } reader;
 
-/* The stack of json.decode: the value for null, the metatable of lists, the state; then the open tables, each object
- * with the key of the value being read. So a long call can be suspended and resumed. */
+/* Stack indexes of json.decode: the value for null, the metatable of lists, the state; then the open tables, each
+ * object with the key of the value being read. All state of a long call is on the Lua stack, so that the call can be
+ * suspended. */
 enum { NULL_AT = 2, LIST_AT = 3, DECODER_AT = 4 };
 
 typedef struct decoder {
-    size_t      at; /* position in the text when it was suspended */
+    size_t      at; /* position in the text when the call was suspended */
     int         depth;
     unsigned    rounds;
-    lua_Integer count[FLI_LUA_DEPTH_MAX + 2]; /* for each open table: number of elements of an array; -1: an object */
+    lua_Integer count[FLI_LUA_DEPTH_MAX + 2]; /* per open table: number of elements of an array; -1: an object */
 } decoder;
 
 static bool fail(reader *r, const char *why)
@@ -225,7 +228,7 @@ static bool fail(reader *r, const char *why)
     return false;
 }
 
-/* Skips the next character if it is one of `set`. Returns true if it was. */
+/* Skips the next character if it is in `set`. Returns true if it was skipped. */
 static bool skip_one(reader *r, const char *set)
 {
     if (r->at == r->end || *r->at == '\0' || strchr(set, *r->at) == NULL) return false;
@@ -340,7 +343,8 @@ static size_t skip_digits(reader *r)
     return count;
 }
 
-/* The digits do not end with a zero byte. Short ones are copied; long ones are made a Lua string for the conversion. */
+/* Converts the `size` digits at `from`, which are not followed by a zero byte. Few digits are copied into `brief`; many
+ * digits are copied into a Lua string. */
 static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
 {
     char        brief[64];
@@ -352,7 +356,7 @@ static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
     return true;
 }
 
-/* Reads a number as JSON defines it; Lua accepts more forms. The number of digits is not limited. */
+/* Reads a number as JSON defines it, because Lua accepts more forms. The number of digits is not limited. */
 static bool read_number(lua_State *L, reader *r)
 {
     const char *from = r->at;
@@ -377,7 +381,7 @@ static bool read_key(lua_State *L, reader *r)
     return true;
 }
 
-/* Pushes a table. *whole: it is empty and complete. */
+/* Pushes a new table and opens it. Sets *whole if the table is empty and therefore complete. */
 static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *whole)
 {
     lua_newtable(L);
@@ -391,7 +395,8 @@ static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *who
     return array || read_key(L, r);
 }
 
-/* Pushes a value. *whole: it is complete; otherwise a table was opened, and a value comes next. */
+/* Pushes a value. Sets *whole if the value is complete; otherwise a table was opened, and its first value comes
+ * next. */
 static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
 {
     *whole = true;
@@ -409,8 +414,8 @@ static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
     }
 }
 
-/* Puts the value on top of the stack into its table, and closes tables that end behind it. Afterwards a value comes
- * next, or no table is open. */
+/* Puts the value on top of the stack into its table, and closes the tables that end after it. Afterwards either a value
+ * comes next, or no table is open. */
 static bool put_value(lua_State *L, reader *r, decoder *d)
 {
     while (d->depth > 0) {

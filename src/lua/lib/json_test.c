@@ -1,5 +1,5 @@
-/* json_test.c - json.encode and json.decode: every value is written and read back, and every text that is not JSON
- * is refused at its byte. */
+/* json_test.c - json.encode and json.decode: every value is written and read back, and a text that is not JSON is
+ * refused with the position of the wrong byte. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -42,7 +42,7 @@ static void passes(const char *chunk)
     }
 }
 
-/* Pushes what json.decode returns. */
+/* Pushes the results of json.decode. */
 static void decodes(const char *text, size_t size)
 {
     lua_settop(L, 0);
@@ -135,7 +135,7 @@ TEST(every_value_is_written_as_json_and_read_back)
            "is(json.encode('a\\0\\1\\31\\127b'), '\"a\\\\u0000\\\\u0001\\\\u001f\\\\u007fb\"')\n"
            "is(json.encode('\\b\\f\\n\\r\\t\"\\\\/'), '\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\/\"')\n"
            "is(json.decode('\"\\\\b\\\\f\\\\n\\\\r\\\\t\\\\\"\\\\\\\\\\\\/\"'), '\\b\\f\\n\\r\\t\"\\\\/')\n"
-           /* one, two, three and four bytes of UTF-8, at both ends */
+           /* characters of one, two, three and four bytes of UTF-8: the lowest and the highest of each */
            "is(json.decode('\"\\\\u0041\\\\u007F\\\\u0080\\\\u07ff\\\\u0800\\\\uD7FF\\\\ue000\\\\uffff\"'), "
            "utf8.char(0x41, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF))\n"
            "is(json.decode('\"\\\\ud800\\\\udc00\\\\uDBFF\\\\uDFFF\"'), utf8.char(0x10000, 0x10FFFF))\n"
@@ -149,7 +149,7 @@ TEST(every_value_is_written_as_json_and_read_back)
            "is(#json.decode(' [ ] '), 0) is(#json.decode('[1, 2 ,3]'), 3) is(next(json.decode('{ }')), nil)\n"
            "local o = json.decode('{\"a\":{\"b\":[{}, [], \"\"]}, \"a b\":2}') is(#o.a.b, 3) is(o.a.b[3], '') is(o['a "
            "b'], 2)\n"
-           /* more than a buffer holds */
+           /* texts longer than a buffer */
            "for _, size in ipairs { 1020, 1023, 1024, 1025, 5000, 100000 } do\n"
            "  local s = ('x'):rep(size) is(json.decode(json.encode(s)), s)\n"
            "  local t = {} for i = 1, size do t[i] = 1 end is(#json.encode(t), 2 * size + 1) "
@@ -193,7 +193,8 @@ TEST(what_has_no_json_is_named)
            "assert(json.decode(json.encode(deep)))\n");
 }
 
-/* Random texts that are nearly JSON: each gives a value that can be written again, or an error with its place. */
+/* Random texts that are nearly JSON: json.decode returns either a value that can be written again, or an error with its
+ * position. */
 TEST(no_text_does_any_harm)
 {
     static const char *const pieces[] = {

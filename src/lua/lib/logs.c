@@ -3,7 +3,7 @@
  *     log.info("paid", { order = 17 })   ->   2026-11-16T12:00:00.000345Z info <4.1> shop.lua: paid order=17
  *
  * Each call writes exactly one line: control characters are escaped, so that no logged text can look like another line.
- * Values with spaces or quotes are quoted. Fields are sorted by name. Tables inside are written to a depth of
+ * Values with spaces or quotes are quoted. Fields are sorted by name. Tables inside fields are written to a depth of
  * DEPTH_MAX, with at most FIELDS_MAX fields each. A line is cut at LINE_MAX_BYTES. In a simulation the time is the
  * virtual time in seconds.
  */
@@ -74,10 +74,10 @@ static void add_escaped(line *l, const char *text, size_t size, bool quoted)
     }
 }
 
-/* Returns true if the end of the value could not be recognized without quotes. */
+/* Returns true if a reader could not recognize the end of the value without quotes. */
 static bool needs_quotes(const char *text, size_t size)
 {
-    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* no more of it is written */
+    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* at most so many bytes are written */
         if ((unsigned char)text[i] <= ' ' || strchr("\"\\={},", text[i]) != NULL) return true;
     }
     return size == 0;
@@ -93,7 +93,7 @@ static void add_word(line *l, const char *text, size_t size)
 
 /* ---- fields ------------------------------------------------------------------------------------------------- */
 
-/* One field: the key is at stack index `key`, its text above it. */
+/* One field of a table: its key is at stack index `key`, the text of the key above it. */
 typedef struct field {
     const char *name;
     size_t      size;
@@ -108,7 +108,8 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Pushes each key and its text. Returns the number of fields, at most FIELDS_MAX; *more: there are further fields. */
+/* Pushes each key of the table and the text of the key. Returns the number of fields, at most FIELDS_MAX. Sets *more if
+ * the table has further fields. */
 static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
 {
     size_t count = 0;
@@ -116,7 +117,7 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
     fli_lua_budget_walk(L);
     lua_pushnil(L);
     while (lua_next(L, table) != 0) {
-        lua_pop(L, 1); /* the value */
+        lua_pop(L, 1); /* pops the value */
         if (count == FIELDS_MAX) {
             *more = true;
             lua_pop(L, 1);
@@ -170,7 +171,7 @@ static void add_value(line *l, int depth)
         lua_pop(L, 1);
         return;
     }
-    if (!plain && lua_istable(L, -2)) lua_pop(L, 1); /* the metafield */
+    if (!plain && lua_istable(L, -2)) lua_pop(L, 1); /* pops the metafield */
     const char *text = luaL_tolstring(L, -1, &size);
     add_word(l, text, size);
     lua_pop(L, 2);

@@ -22,8 +22,8 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* The first byte of each form. The values below and between them are small integers and lengths of short strings,
- * arrays and maps. */
+/* The first byte of each form of MessagePack. Bytes between these values encode small integers, and lengths of short
+ * strings, arrays and maps. */
 enum {
     FIXMAP = 0x80,
     FIXARRAY = 0x90,
@@ -62,11 +62,12 @@ enum {
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* The stack while a value is written: the value, the state, the bytes, and for each open table the table and its
- * last key. So a long call can be suspended and resumed, and an error leaks nothing. */
+/* Stack indexes while a value is written: the value, the state, the bytes, and then for each open table the table and
+ * its last key. All state of a long call is on the Lua stack, so that the call can be suspended, and an error leaks
+ * nothing. */
 enum { WRITER = 2, BUFFER = 3, FIRST_TABLE = 4, ROOM_FIRST = 256 };
-/* Values between two checks of the budget. An open table counts as TABLE_ROUNDS values, since walking over an
- * emptied table takes long. */
+/* Number of values between two checks of the budget. An open table counts as TABLE_ROUNDS values, because walking over
+ * an emptied table takes long. */
 enum { ROUNDS = 64, TABLE_ROUNDS = 8 };
 
 typedef struct open_table {
@@ -75,7 +76,7 @@ typedef struct open_table {
 } open_table;
 
 typedef struct writer {
-    lua_State *L; /* state of the call; a coroutine is suspended and resumed in itself */
+    lua_State *L; /* state of the call; it stays the same when the call is suspended and resumed */
     uint8_t   *at;
     size_t     size, room;
     int        depth;
@@ -96,7 +97,7 @@ static void make_room(writer *w, size_t more)
     w->room = room;
 }
 
-/* Writes one byte, and the low `count` bytes of a number, highest first. */
+/* Writes the byte `first`, then the low `count` bytes of `number`, most significant byte first. */
 static void put_tagged(writer *w, unsigned first, uint64_t number, unsigned count)
 {
     make_room(w, 9);
@@ -141,7 +142,7 @@ static void put_number(writer *w, int index)
     put_tagged(w, FLOAT64, bits, 8);
 }
 
-/* Returns the path to the value being written: the open tables up to `depth`, innermost last. */
+/* Returns the path to the value being written: one frame for each open table up to `depth`, the innermost last. */
 static const fli_lua_frame *way_of(const writer *w, fli_lua_frame *frames)
 {
     for (int i = 0; i < w->depth; i++) {
@@ -160,8 +161,8 @@ static void refuse(const writer *w, const char *what)
     luaL_error(w->L, "msgpack.encode: %s: %s", path, what);
 }
 
-/* Writes a length of up to 32 bits: in the low bits of `fix` if it is below `fix_max`, otherwise behind one of three
- * tags. */
+/* Writes a length of up to 32 bits: in the low bits of `fix` if the length is below `fix_max`, otherwise after a tag
+ * for 8, 16 or 32 bits. */
 static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, unsigned of8, unsigned of16)
 {
     if (length > UINT32_MAX) refuse(w, "too long for MessagePack");
@@ -171,7 +172,7 @@ static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, u
     else put_tagged(w, of16 + 1, length, 4);
 }
 
-/* Returns the number of fields; *is_array: their keys are 1 to that number. */
+/* Returns the number of fields of the table at `index`. Sets *is_array if their keys are 1 to that number. */
 static size_t count_fields(lua_State *L, int index, bool *is_array)
 {
     size_t count = 0, length = lua_rawlen(L, index);
@@ -185,7 +186,8 @@ static size_t count_fields(lua_State *L, int index, bool *is_array)
     return count;
 }
 
-/* Begins the table on top of the stack, which stays there. */
+/* Writes the beginning of the table on top of the stack, and makes it the innermost open table. The table stays on the
+ * stack. */
 static void open_written(writer *w)
 {
     lua_State  *L = w->L;
@@ -202,7 +204,7 @@ static void open_written(writer *w)
     else put_length(w, open.count, FIXMAP, 16, 0, MAP16);
     w->open[w->depth++] = open;
     w->rounds += TABLE_ROUNDS;
-    lua_pushnil(L); /* before the first key */
+    lua_pushnil(L); /* lua_next begins with the first key */
 }
 
 /* Writes the value at `index`, which is not a table. */
@@ -239,7 +241,8 @@ static void put_value(writer *w, int index)
     refuse(w, text);
 }
 
-/* Writes the key of the next value of the innermost table, and pushes the value. Returns false if there is none. */
+/* Writes the key of the next value of the innermost table, and pushes the value. Returns false if there is no next
+ * value. */
 static bool push_next(writer *w)
 {
     lua_State  *L = w->L;
@@ -312,15 +315,15 @@ static int msgpack_encode(lua_State *L)
 
 /* ---- decode -------------------------------------------------------------------------------------------------- */
 
-/* A table that is being read. For a map, the key is above it on the stack while its value is read
- * (`keyed`). */
+/* A table that is being read. If it is a map and `keyed`, the key is above it on the stack while the value for this key
+ * is read. */
 typedef struct open_read {
-    uint32_t at, left; /* elements read so far, and elements missing */
+    uint32_t at, left; /* number of elements read so far, and number of elements left */
     bool     is_map, keyed;
 } open_read;
 
-/* The stack of msgpack.decode: the value for nil, the metatable of lists, the state; then the open tables. So a long
- * call can be suspended and resumed. */
+/* Stack indexes of msgpack.decode: the value for nil, the metatable of lists, the state; then the open tables. All
+ * state of a long call is on the Lua stack, so that the call can be suspended. */
 enum { NULL_AT = 2, LIST_AT = 3, READER = 4, FIRST_READ = 5 };
 
 typedef struct reader {
@@ -329,7 +332,7 @@ typedef struct reader {
     int            depth;
     unsigned       rounds;
     open_read      open[FLI_LUA_DEPTH_MAX];
-    char           why[256]; /* what is wrong, with the place */
+    char           why[256]; /* the error and its place */
 } reader;
 
 /* Returns the path to the value being read. */
@@ -346,7 +349,7 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     return up;
 }
 
-/* Records an error; only the first one counts. Always returns false. */
+/* Records an error; later errors are ignored. Always returns false. */
 static bool fail(lua_State *L, reader *r, const char *what)
 {
     fli_lua_frame frames[FLI_LUA_DEPTH_MAX];
@@ -380,8 +383,8 @@ static bool is_key(lua_State *L, int index)
     return type == LUA_TSTRING || type == LUA_TBOOLEAN;
 }
 
-/* Pushes a table; its elements follow. Each takes at least one byte, so a false count is detected before memory is
- * allocated. */
+/* Pushes a new table for `count` elements and opens it. Each element takes at least one byte, so a count that is too
+ * large is detected before memory is allocated. */
 static bool read_table(lua_State *L, reader *r, uint64_t count, bool is_map)
 {
     if (r->depth == FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(L, r, "nested too deep");
@@ -423,7 +426,7 @@ static bool read_int(lua_State *L, reader *r, unsigned tag)
     return true;
 }
 
-/* Reads a value with its length behind the tag. */
+/* Reads a value whose length follows the tag. */
 static bool read_long(lua_State *L, reader *r, unsigned tag)
 {
     uint64_t size;
@@ -446,8 +449,8 @@ static bool read_long(lua_State *L, reader *r, unsigned tag)
                                   : "an extension type, which Lua has nothing for");
 }
 
-/* Pushes one value, or a table, which its elements follow. Returns false with the reason recorded; the stack is
- * undefined then. */
+/* Pushes one value, or opens a table whose elements follow. Returns false if the bytes are wrong: the reason is
+ * recorded, and the stack is undefined. */
 static bool read_value(lua_State *L, reader *r)
 {
     uint64_t bits;
@@ -479,7 +482,7 @@ static bool read_value(lua_State *L, reader *r)
     }
 }
 
-/* Puts the value on top of the stack into its table, and closes the tables that it completes. */
+/* Puts the value on top of the stack into its table, and closes the tables that are now complete. */
 static bool put_read(lua_State *L, reader *r)
 {
     while (r->depth > 0) {
@@ -499,7 +502,7 @@ static bool put_read(lua_State *L, reader *r)
     return true;
 }
 
-/* Sets the position to `at` in the bytes at index 1. */
+/* Sets the reader to the bytes at index 1, at position `at`. */
 static void find_bytes(lua_State *L, reader *r, size_t at)
 {
     size_t            size;
@@ -516,8 +519,8 @@ static int run_decode(lua_State *L, reader *r)
 {
     bool fine;
     do {
-        /* Integer keys can be chosen to have equal hashes: one insertion then takes as long as a hundred thousand
-         * others. */
+        /* A map is checked at each key, because integer keys can be chosen to have equal hashes: one insertion then
+         * takes as long as a hundred thousand ordinary ones. */
         if ((++r->rounds % ROUNDS == 0 || (r->depth > 0 && r->open[r->depth - 1].is_map)) && fli_lua_budget_due(L)) {
             fli_lua_pause(L, r->at - r->begin, go_on_decode);
         }

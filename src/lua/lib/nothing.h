@@ -1,8 +1,8 @@
 /* nothing.h - values of JSON and MessagePack that Lua does not have: null, and a list that may be empty.
  *
  * null is one userdata per state, json.null; it counts as true in a condition, like every value except nil and false. A
- * list is a table with a metatable of ours, so that it is written as [] when it is empty; otherwise it is an ordinary
- * table.
+ * list is a table with a special metatable, so that it is written as [] when it is empty; in all other respects it is
+ * an ordinary table.
  */
 #ifndef FLI_LUA_NOTHING_H
 #define FLI_LUA_NOTHING_H
@@ -10,7 +10,7 @@
 #include <lua.h>
 #include <stdbool.h>
 
-/* Pushes null. Returns 1, so that it can serve as a Lua function. May raise memory errors. */
+/* Pushes null. Returns 1, so that this function can be used as a Lua function. May raise memory errors. */
 int fli_lua_push_null(lua_State *L);
 /* Returns true if the value at `index` is null. Needs one free slot on the stack; raises nothing. */
 bool fli_lua_is_null(lua_State *L, int index);
@@ -19,7 +19,7 @@ bool fli_lua_is_null(lua_State *L, int index);
 void fli_lua_push_list_mark(lua_State *L);
 /* Returns true if the table at `index` is marked as a list. Needs two free slots on the stack; raises nothing. */
 bool fli_lua_is_list(lua_State *L, int index);
-/* list([table]): marks the table, or a new one, as a list, and returns it. A function of Lua. */
+/* The Lua function list([table]): marks the table, or a new table, as a list, and returns it. */
 int fli_lua_list(lua_State *L);
 
 #endif

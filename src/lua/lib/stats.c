@@ -44,7 +44,8 @@ static int runtime_stats(lua_State *L)
     return 1;
 }
 
-/* Result of a reload: how many changed files were compiled, and the error of the last one that was not. */
+/* Result of a reload: how many changed files were compiled, and the error of the last file that could not be
+ * compiled. */
 typedef struct reloaded {
     lua_Integer taken;
     char        why[512];
@@ -58,7 +59,8 @@ static void note_reload(void *user, const char *path, filch_err error, const cha
     else snprintf(r->why, sizeof r->why, "%s", text[0] != '\0' ? text : path);
 }
 
-/* runtime.reload() -> the number of files that had changed and were compiled | nil, the error of one that was not. */
+/* runtime.reload() -> the number of changed files that were compiled | nil, the error of a file that could not be
+ * compiled. */
 static int runtime_reload(lua_State *L)
 {
     reloaded r = { .taken = 0 };

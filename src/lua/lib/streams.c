@@ -1,12 +1,13 @@
-/* streams.c - the libraries `net`, `fs` and `exec`, where the host allows them: sockets, files and programs as streams.
+/* streams.c - the libraries `net`, `fs` and `exec`: sockets, files and programs as streams. Each exists only if the
+ * host grants the right.
  *
  *     local stream, why = net.connect("127.0.0.1:80")
  *     stream:write("hello\n")
  *     local line = stream:read_until("\n")
  *
- * A call that has to wait parks its task; nothing else in the process or on its worker waits. Failures outside the
- * program are returned as nil and a text; the end of a stream as nil, "end" and the bytes that came before it. Streams
- * are closed with their process.
+ * A call that has to wait parks its task; the other tasks of the process and the worker continue. Failures outside the
+ * program are returned as nil and a text; the end of a stream as nil, "end" and the bytes that came before it. The
+ * streams of a process are closed when it ends.
  */
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-static const char stream_key; /* its address is the key in the registry of the metatable of streams */
+static const char stream_key; /* its address is the registry key of the metatable of streams */
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
@@ -43,7 +44,8 @@ static void push_program(lua_State *L, const filch_data *data)
     lua_setfield(L, -2, "self");
 }
 
-/* Returns nil and the text of the error. In a library built without I/O these commands have no handler. */
+/* Returns nil and the text of the error. FILCH_ECOMMAND means that the library was built without I/O, so that the
+ * command has no handler. */
 static int return_error(lua_State *L, filch_err err)
 {
     if (err != FILCH_ECOMMAND) return fli_lua_return_error(L, err);
@@ -93,7 +95,7 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);
 }
 
-/* Called after the yield tagged `tag`: waits for its completion. */
+/* Called after the yield tagged `tag`, which returned `err`: waits for the completion of the yield. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape)
 {
     if (err != FILCH_OK) return return_error(L, err);
@@ -104,7 +106,7 @@ int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err,
     return resume_request(L, LUA_OK, (lua_KContext)shape);
 }
 
-/* Beginning of every call here. */
+/* Called at the beginning of every call that waits: returns the process, and a tag for the yield. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -137,8 +139,8 @@ filch_stream fli_lua_check_stream(lua_State *L)
 
 bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream)
 {
-    /* A stream is sent as a small block of bytes that a program cannot forge: most messages are excluded by their
-     * size. */
+    /* A stream is sent as a small block of bytes that a program cannot forge. This check excludes most messages by
+     * their size. */
     size_t size = filch_size(data);
     if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES) return false;
     if (p == NULL || p->out == NULL || p->simulated) return false;
@@ -155,7 +157,7 @@ static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
     return (size_t)size;
 }
 
-/* Returns "" at once, because 0 bytes were requested. */
+/* Returns "" at once. Used when 0 bytes are requested. */
 static int return_nothing(lua_State *L)
 {
     lua_pushliteral(L, "");
@@ -195,7 +197,7 @@ static int stream_read_until(lua_State *L)
                             FLI_LUA_AS_VALUE);
 }
 
-/* stream:write(text or blob [, timeout]) -> the number of bytes */
+/* stream:write(text or blob [, timeout]) -> the number of bytes written */
 static int stream_write(lua_State *L)
 {
     filch_stream      stream = fli_lua_check_stream(L);
@@ -229,7 +231,7 @@ static int stream_close(lua_State *L)
     filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
     fli_lua_proc *p = fli_lua_need_process(L);
-    if (!fli_lua_can_wait(L, p)) { /* closed while the process ends by an error: that error is the one to report */
+    if (!fli_lua_can_wait(L, p)) { /* in a __close handler: the error that ends the process is reported */
         if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
         return 0;
     }
@@ -269,7 +271,8 @@ static int stream_peer(lua_State *L)
     return address_of(L, FILCH_ADDRESS_PEER);
 }
 
-/* For a program: stream:wait([timeout]) -> exit status, or minus the signal; stream:kill(signal). */
+/* For a stream of a program: stream:wait([timeout]) -> exit status, or minus the number of the signal;
+ * stream:kill(signal). */
 static int stream_wait(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -287,7 +290,7 @@ static int stream_kill(lua_State *L)
     return fli_lua_io_await(L, p, tag, filch_yield_kill(p->out, tag, stream, number), FLI_LUA_AS_NOTHING);
 }
 
-/* stream:give(pid) -> true: the stream now belongs to that process, which gets it as a message. */
+/* stream:give(pid) -> true: the stream now belongs to the process `pid`, which gets the stream as a message. */
 static int stream_give(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -365,7 +368,7 @@ static int net_resolve(lua_State *L)
 
 enum { ARGS = 256 };
 
-/* Returns a text. Raises an error if it contains a NUL byte, which would end it early in C. */
+/* Returns the text at `index`. Raises an error if the text contains a NUL byte, where C would cut it off. */
 static const char *check_text(lua_State *L, int index, const char *what)
 {
     size_t      size = 0;
@@ -374,8 +377,8 @@ static const char *check_text(lua_State *L, int index, const char *what)
     return text;
 }
 
-/* Reads the field `env`, a table of names and values, as a list of at most ARGS texts. The texts stay on the stack,
- * in a table. */
+/* Reads the field `env`, a table of names and values, into `list`, at most ARGS texts. The texts are kept alive by a
+ * table that stays on the stack. */
 static void read_environment(lua_State *L, const char **list)
 {
     lua_Integer count = 0;
@@ -392,8 +395,8 @@ static void read_environment(lua_State *L, const char **list)
     list[count] = NULL;
 }
 
-/* Without the right to read the environment, a process passes only PATH to its programs: otherwise a program could
- * print the rest to it. */
+/* Fills `list` with PATH only. Used for a process without the right to read the environment: a program that it starts
+ * could print the other variables to it. */
 static void bare_environment(const char **list)
 {
     extern char **environ;

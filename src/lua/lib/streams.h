@@ -1,5 +1,5 @@
-/* streams.h - what the files of the I/O libraries (streams.c, fs.c) share: a yield, and its completion as a Lua
- * value. */
+/* streams.h - functions shared by the I/O libraries (streams.c, fs.c): they begin a yield, and turn its completion into
+ * Lua values. */
 #ifndef FLI_LUA_STREAMS_H
 #define FLI_LUA_STREAMS_H
 
@@ -8,27 +8,27 @@
 
 #include "lua/process/proc.h"
 
-/* What a completion is turned into. */
+/* The Lua values into which a completion is turned. */
 typedef enum fli_lua_shape {
     FLI_LUA_AS_VALUE,
     FLI_LUA_AS_STREAM,
     FLI_LUA_AS_PROGRAM,
-    FLI_LUA_AS_NOTHING, /* true */
+    FLI_LUA_AS_NOTHING, /* returns true */
     FLI_LUA_AS_INFO,
     FLI_LUA_AS_NAMES
 } fli_lua_shape;
 
-/* Beginning of every call that waits: returns the process, and a tag for its yield. */
+/* Called at the beginning of every call that waits: returns the process, and a tag for the yield. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag);
-/* Called after the yield tagged `tag`, which returned `err`: waits for its completion. */
+/* Called after the yield tagged `tag`, which returned `err`: waits for the completion of the yield. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape);
 /* Returns the stream that the method was called with. Raises an error if the value is not a stream. */
 filch_stream fli_lua_check_stream(lua_State *L);
 
-/* fs.c: push the values for FLI_LUA_AS_INFO and FLI_LUA_AS_NAMES. Each returns the number of values pushed. */
+/* In fs.c: push the values for FLI_LUA_AS_INFO and FLI_LUA_AS_NAMES. Each returns the number of values pushed. */
 int fli_lua_push_info(lua_State *L, const filch_data *data);
 int fli_lua_push_names(lua_State *L, const filch_data *data);
-/* fs.c: stream:sync(["data"]) and stream:truncate(size) */
+/* In fs.c: the methods stream:sync(["data"]) and stream:truncate(size). */
 int fli_lua_stream_sync(lua_State *L);
 int fli_lua_stream_truncate(lua_State *L);
 

@@ -10,8 +10,8 @@ struct fli_lua_proc;
 
 /* Returns the span at `index` in nanoseconds; infinity is FLI_LUA_NEVER. Raises an error if the value is not a span. */
 uint64_t fli_lua_check_span(lua_State *L, int index);
-/* Returns when the timeout at `index` ends; FLI_LUA_NEVER if it is missing, nil or false. Raises an error if the
- * value is not a span. */
+/* Returns the time when the timeout at `index` ends; FLI_LUA_NEVER if the timeout is missing, nil or false. Raises an
+ * error if the value is not a span. */
 uint64_t fli_lua_deadline(lua_State *L, const struct fli_lua_proc *p, int index);
 /* Does what fli_lua_check_span() does, but returns false if the value is not a span. */
 bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns);

@@ -1,11 +1,11 @@
-/* work.c - the library `work`: runs Lua code that would keep a worker busy, or calls blocking C functions, on the work
- * pool.
+/* work.c - the library `work`: runs Lua functions on the work pool, if they compute for long or call blocking C
+ * functions.
  *
  *     work.run(fn, ...) -> its result | nil, why         work.run{ fn, ...; timeout = "2s", memory = "256MB" }
  *
- * It looks like a call; the process waits without occupying a worker. The function gets copies of its values, as a
- * spawned process does, but it is not a process: it cannot send, receive or wait. See work.h for the ownership of a
- * job.
+ * work.run is an ordinary call for the program; the process waits without occupying a worker. The function gets copies
+ * of its upvalues and arguments, as a spawned process does. But it does not run in a process, so it cannot send,
+ * receive or wait. See work.h for the ownership of a job.
  */
 #include "lua/lib/work.h"
 
@@ -24,19 +24,21 @@
 #include "lua/stdlib/checks.h"
 
 typedef struct fli_lua_job {
-    struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under its lock */
-    struct fli_lua_job *sister, **link; /* list of the jobs that its process waits for */
+    struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
+    struct fli_lua_job *sister, **link; /* list of the jobs that the same process waits for */
     fli_lua_start       start;
     fli_lua_bytes       bytes; /* bytes that `start` refers to */
     filch_sched        *sched;
-    filch_pid           self; /* the process that waits */
+    filch_pid           self; /* the process that waits for the job */
     uint64_t            until_ns;
-    /* References: of the waiting task, and of the pool.  writes: both; the last one frees the job.  PAIR lua.job */
+    /* Number of references: one of the waiting task, one of the pool.  writes: the threads of both; the last one frees
+     * the job.  PAIR lua.job */
     FLI_ATOMIC(uint32_t) holders;
-    /* The result is no longer wanted.  writes: the process.  reads: the thread that runs the job. Only a request to
-     * end soon. */
+    /* The result is no longer wanted.  writes: the process.  reads: the thread that runs the job. Only a request to end
+     * soon, so it orders no other memory access. */
     FLI_ATOMIC(uint32_t) stop;
-    /* The pool has begun the job.  writes: its thread.  reads: the process, after the completion, which orders them. */
+    /* The pool has begun the job.  writes: the thread of the pool.  reads: the process, after the completion, which
+     * orders write and read. */
     FLI_ATOMIC(uint32_t) begun;
 } fli_lua_job;
 
@@ -57,7 +59,7 @@ static void free_job(fli_lua_job *job)
 
 static void drop(fli_lua_job *job, uint32_t count)
 {
-    /* PAIR lua.job, both halves: what each holder did with the job comes before it is freed. */
+    /* PAIR lua.job, both halves: all accesses of both holders to the job come before it is freed. */
     if (fli_sub_acqrel(&job->holders, count) == count) free_job(job);
 }
 
@@ -66,7 +68,7 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* Called when the task no longer waits. `answered`: the pool has completed the yield. */
+/* Called when the task no longer waits for the job. `answered`: the pool has completed the yield. */
 static void let_go(fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;
@@ -102,7 +104,7 @@ static void adopt(fli_lua_proc *p, fli_lua_job *job)
 
 /* ---- on the pool ------------------------------------------------------------------------------------------------ */
 
-/* Makes the completion of the yield from the result or error. */
+/* Makes the completion of the yield from the result or error of the job. */
 static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *result)
 {
     fli_lua_bytes   bytes;
@@ -141,7 +143,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (watched) fli_lua_preempt_end(p, before); /* the text of an error may run code of the program, too */
+    if (watched) fli_lua_preempt_end(p, before); /* after conclude(), which may run Lua code (__tostring) */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }
@@ -195,7 +197,7 @@ static int resume_run(lua_State *L, int status, lua_KContext ctx)
     return 2;
 }
 
-/* work.run{ fn, ...; timeout = , memory = } */
+/* Reads the table of work.run{ fn, ...; timeout = , memory = }. Returns the deadline. */
 static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
 {
     uint64_t until = FLI_LUA_NEVER;
@@ -212,7 +214,8 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
     return until;
 }
 
-/* Makes a job for the plan, with two references: of this process and of the pool. Raises an error if that fails. */
+/* Makes a job for the plan, with two references: one for this process and one for the pool. Raises an error on
+ * failure. */
 static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, uint64_t until)
 {
     fli_lua_refusal why;

@@ -1,9 +1,9 @@
 /* work.h - a job of the library `work`: a function in a state of its own, on a thread of the work pool.
  *
- * A job belongs to the task that waits for it and to the pool; the one that drops its reference last frees the job. If
- * the task stops waiting (timeout, cancel, end of its process), the job is asked to stop, and the watchdog interrupts
- * it. A job that the pool never began (its queue was full, or the scheduler stopped) and that no task waits for is
- * freed with the host, which has a list of all jobs.
+ * A job belongs to the task that waits for it and to the pool; the last of the two to drop its reference frees the job.
+ * If the task stops waiting (timeout, cancel, end of its process), the job is asked to stop, and the watchdog
+ * interrupts it. If the pool never began a job (its queue was full, or the scheduler stopped) and no task waits for the
+ * job, it is freed with the host, which has a list of all jobs.
  */
 #ifndef FLI_LUA_WORK_H
 #define FLI_LUA_WORK_H
@@ -14,7 +14,7 @@ struct filch_lua;
 struct fli_lua_job;
 struct fli_lua_proc;
 
-/* Returns true if the job was asked to stop. Thread: the one that runs it. */
+/* Returns true if the job was asked to stop. Thread: the thread that runs the job. */
 bool fli_lua_job_stops(const struct fli_lua_job *job);
 
 /* Drops the references to all jobs of the process, which has ended. */
