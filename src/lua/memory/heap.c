@@ -13,8 +13,8 @@
 
 enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16 };
 
-/* Returns the number of the free list for blocks of `size` bytes (1 to FLI_LUA_BLOCK_MAX), and in *room the size to
- * which they are rounded up. */
+/* Returns the number of the free list for blocks of `size` bytes (1 to FLI_LUA_BLOCK_MAX). Sets *room to the size of
+ * the blocks in that list. */
 static unsigned class_of(size_t size, size_t *room)
 {
     if (size <= FLI_LUA_FINE_MAX) {
@@ -22,7 +22,7 @@ static unsigned class_of(size_t size, size_t *room)
         *room = (class + 1) * (size_t)FLI_LUA_GRAIN;
         return class;
     }
-    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* 8, 9, 10, 11 */
+    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* log2 of the doubling: 8, 9, 10 or 11 */
     size_t   quarter = (size_t)1 << (doubling - 2);
     unsigned part = (unsigned)((size - 1) / quarter) - 4;
     *room = (part + 5) * quarter;
@@ -49,7 +49,7 @@ static bool hold(fli_lua_heap *heap, size_t size)
     return true;
 }
 
-/* Returns true if the process may hold `size` bytes more by its own limit. */
+/* Returns true if the limit of this process allows `size` more bytes. */
 static bool fits(fli_lua_heap *heap, size_t size)
 {
     if (heap->max - heap->used >= size) return true;
@@ -92,8 +92,8 @@ static void *cut(fli_lua_heap *heap, size_t room)
         *chunk = (fli_lua_chunk){ .next = heap->chunks, .size = size };
         heap->chunks = chunk;
         if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
-        /* At most a few hundred bytes are left in the old chunk. They are put on the free lists as small blocks
-         * instead of being lost. */
+        /* At most a few hundred bytes are left in the old chunk. They are put on the free lists as small blocks, so
+         * that they are not lost. */
         while ((size_t)(heap->end - heap->at) >= FLI_LUA_GRAIN) {
             size_t rest = (size_t)(heap->end - heap->at), piece;
             unsigned class =
@@ -155,8 +155,8 @@ static void give(fli_lua_heap *heap, void *block, size_t size)
     heap->used -= room;
 }
 
-/* Resizes a large block by realloc. Typical: a long array or a string buffer that grows, which realloc can often do
- * without a copy. */
+/* Resizes a large block by realloc. Typical: a long array or a string buffer grows, and realloc can often extend the
+ * block without copying it. */
 static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     if (size > old_size && !fits(heap, size - old_size)) return NULL;
@@ -175,7 +175,7 @@ static void *resize_big(fli_lua_heap *heap, void *old, size_t old_size, size_t s
     return big + 1;
 }
 
-/* Reuses the block for the smaller size. The bytes behind it cannot be used again until the process ends. */
+/* Shrinks a block in place. The bytes after the smaller block cannot be used again until the process ends. */
 static void *keep_shrunk(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
     size_t had, wanted;
@@ -192,8 +192,8 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
         size_t had, wanted;
         if (class_of(old_size, &had) == class_of(size, &wanted)) return old;
     }
-    /* Lua requires that shrinking a block succeeds. So the limit is not checked then, and a block in a chunk may
-     * stay where it is. */
+    /* Lua requires that shrinking a block always succeeds. So the limit is not checked in that case, and a block in a
+     * chunk may stay where it is. */
     bool   shrinks = size < old_size;
     size_t max = heap->max;
     if (shrinks) heap->max = SIZE_MAX;
@@ -230,12 +230,12 @@ void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
     heap->used -= size;
 }
 
-/* Fast path of the allocator: takes a small block from its free list, or puts one back. Returns false if the request
- * is anything else: the caller then uses fli_lua_heap_resize(). */
+/* Fast path of the allocator: takes a small block from its free list, or puts a small block back. Returns false for any
+ * other request: the caller then uses fli_lua_heap_resize(). */
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
 {
     if (old == NULL) {
-        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* 0 too */
+        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* a size of 0 is refused too */
         size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
         void *block = heap->free[class];
         if (block == NULL || heap->max - heap->used < room) return false;
@@ -260,6 +260,6 @@ void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
     fli_lua_heap *heap = user;
     void         *block;
     if (fast(heap, old, old_size, size, &block)) return block;
-    /* Without an old block Lua passes the type of the new object in `old_size`: it is not a size then. */
+    /* If there is no old block, Lua passes the type of the new object in `old_size`, which is not a size then. */
     return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
 }

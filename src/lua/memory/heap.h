@@ -1,7 +1,7 @@
 /* heap.h - the memory of one Lua process: counted, limited, and freed all at once.
  *
- * A state lives in a few chunks. Small blocks are cut from the chunks, and freed blocks are kept in lists by size.
- * Large blocks come from malloc and are on a list. So ending a process costs a few calls of free(), whatever the
+ * A Lua state is stored in a few chunks. Small blocks are cut from the chunks, and freed blocks are kept in lists by
+ * size. Large blocks come from malloc and are on a list. So ending a process costs a few calls of free(), whatever the
  * process held, and no Lua code runs for it.
  *
  * The fli_lua_heap itself lies at the beginning of the first chunk, together with the process: one piece of memory,
@@ -17,10 +17,10 @@
 #include "lua/memory/safepoint.h"
 
 enum {
-    FLI_LUA_GRAIN = 8,            /* block sizes are multiples of this: the alignment that Lua's objects need */
-    FLI_LUA_FINE_MAX = 256,       /* up to this size: one free list per multiple */
+    FLI_LUA_GRAIN = 8,            /* block sizes are multiples of this number, the alignment that Lua's objects need */
+    FLI_LUA_FINE_MAX = 256,       /* up to this size: one free list per multiple of FLI_LUA_GRAIN */
     FLI_LUA_BLOCK_MAX = 4096,     /* up to this size: four free lists per doubling; larger blocks: malloc */
-    FLI_LUA_CLASSES = 32 + 4 * 4, /* 8..256, then (256, 4096] */
+    FLI_LUA_CLASSES = 32 + 4 * 4, /* 32 lists for sizes 8..256, then 4 for each of 4 doublings */
     FLI_LUA_CHUNK = 8176,         /* bytes of the first chunk: two pages together with malloc's own 16 bytes */
 };
 
@@ -37,8 +37,8 @@ typedef struct fli_lua_heap {
     char  *at, *end; /* the unused rest of the newest chunk */
     size_t used;     /* bytes of the blocks that Lua holds, each rounded up to its block size */
     size_t max;      /* limit of `used` */
-    bool   refused; /* the last request was refused; Lua then collects garbage, asks again, and raises a memory error if
-                       refused again */
+    bool   refused; /* the last request was refused; Lua then collects garbage and asks again, and raises a memory error
+                     * if the second request is refused too */
     void                 *free[FLI_LUA_CLASSES];
     fli_lua_chunk        *chunks; /* all chunks except the first */
     fli_lua_big          *bigs;
@@ -46,26 +46,26 @@ typedef struct fli_lua_heap {
     size_t                held;       /* bytes of chunks and large blocks, counted in `total` */
     struct fli_lua_total *total;      /* total of all processes; NULL: not counted */
     bool                  over_total; /* the last refusal was due to the limit of `total` */
-    fli_lua_safepoint    *safepoint;  /* passed before a block is freed: the watchdog may be reading it */
+    fli_lua_safepoint    *safepoint;  /* passed before a block is freed: the watchdog may be reading the block */
 } fli_lua_heap;
 
 /* Sets up an empty heap in the first chunk, of which `size` bytes from `at` on are unused. The first chunk belongs
  * to the caller. */
 void fli_lua_heap_init(fli_lua_heap *heap, char *at, size_t size, size_t max);
 
-/* Frees everything except the first chunk. */
+/* Frees all memory of the heap except the first chunk. */
 void fli_lua_heap_fini(fli_lua_heap *heap);
 
 /* Works like realloc, with the old size as an argument; `size` 0 frees. Returns NULL if the limit would be exceeded
  * or malloc fails. */
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size);
 
-/* Counts memory that was allocated elsewhere against the limit; fli_lua_heap_discharge() takes it off again. Returns
- * false if the limit would be exceeded. */
+/* fli_lua_heap_charge() counts `size` bytes that were allocated elsewhere against the limit; returns false if the limit
+ * would be exceeded. fli_lua_heap_discharge() subtracts them again. */
 bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size);
 void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size);
 
-/* fli_lua_heap_resize() as a lua_Alloc function; `heap` is its user pointer. */
+/* fli_lua_heap_resize() as a lua_Alloc function; `heap` is the user pointer of the allocator. */
 void *fli_lua_heap_alloc(void *heap, void *old, size_t old_size, size_t size);
 
 #endif

@@ -1,5 +1,4 @@
-/* heap_limit_test.c - a heap can hold exactly its limit, to the byte, by every way of allocating and freeing a
- * block. */
+/* heap_limit_test.c - a heap can hold exactly its limit, to the byte, on every path of the allocator. */
 #include "lua/memory/heap.h"
 
 #include <stdlib.h>
@@ -65,7 +64,7 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
     }
 }
 
-/* The block comes from a free list, which is a path of its own in the allocator. */
+/* The block comes from a free list, which is a separate path in the allocator. */
 TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
 {
     for (size_t i = 0; i < SIZES && sizes[i] <= 256; i++) {
@@ -98,7 +97,8 @@ TEST(what_a_heap_holds_counts_until_it_is_finished)
     same(fli_load_rlx(&total.held), 0);
 }
 
-/* While a block is copied, the old and the new block both count, unless realloc can extend the old one. */
+/* While a block is copied, the old and the new block both count against the limit, unless realloc can extend the old
+ * block. */
 TEST(a_block_grows_up_to_the_limit)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -157,7 +157,8 @@ TEST(memory_from_elsewhere_counts_to_the_byte)
     fli_lua_heap_fini(&heap);
 }
 
-/* When the next chunk is needed, the rest of the old one becomes small blocks: only bytes below the grain are lost. */
+/* When the next chunk is needed, the rest of the old chunk becomes small blocks: only bytes below FLI_LUA_GRAIN are
+ * lost. */
 TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
 {
     for (size_t left = 0; left <= 600; left += 8) {
@@ -167,7 +168,7 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
         while ((size_t)(heap.end - heap.at) >= left + 8) assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 8));
         same((size_t)(heap.end - heap.at), left);
         char *rest = heap.at;
-        assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* needs another chunk */
+        assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* this size needs another chunk */
         size_t found = 0;
         for (unsigned class = 0; class < FLI_LUA_CLASSES; class ++) {
             for (char *block = heap.free[class]; block != NULL; memcpy(&block, (void *)block, sizeof block)) {

@@ -30,7 +30,7 @@ TEST(blocks_keep_their_bytes_whatever_happens_around_them)
             fli_prng_below(&prng, 4) == 0 ? 0 : 1 + fli_prng_below(&prng, fli_prng_below(&prng, 8) == 0 ? 20000 : 300);
         for (size_t k = 0; k < slots[n].size; k++) same(slots[n].at[k], slots[n].mark);
         unsigned char *at = fli_lua_heap_resize(&heap, slots[n].at, slots[n].size, size);
-        if (size > 0 && at == NULL) continue; /* refused: the old block still exists */
+        if (size > 0 && at == NULL) continue; /* the request was refused: the old block still exists */
         for (size_t k = 0; at != NULL && k < slots[n].size && k < size; k++) same(at[k], slots[n].mark);
         same((uintptr_t)at % FLI_LUA_GRAIN, 0);
         asked += size - slots[n].size;
@@ -55,7 +55,7 @@ TEST(the_limit_refuses_growth_and_never_shrinking)
     assert_null(fli_lua_heap_resize(&heap, NULL, 0, 2000));
     assert_true(heap.refused);
     assert_null(fli_lua_heap_resize(&heap, a, 9000, 12000));
-    a = fli_lua_heap_resize(&heap, a, 9000, 3000); /* from malloc into a chunk, at the limit */
+    a = fli_lua_heap_resize(&heap, a, 9000, 3000); /* moves the block from malloc into a chunk, at the limit */
     assert_non_null(a);
     b = fli_lua_heap_resize(&heap, b, 900, 24);
     assert_non_null(b);
@@ -92,7 +92,7 @@ TEST(what_is_never_freed_goes_with_the_heap)
     fli_lua_heap heap;
     fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
     for (size_t size = 1; size < 100000; size += 777) memset(fli_lua_heap_resize(&heap, NULL, 0, size), 1, size);
-    fli_lua_heap_fini(&heap); /* the sanitizers and valgrind report what is left */
+    fli_lua_heap_fini(&heap); /* the sanitizers and valgrind report memory that is left */
     assert_null(heap.bigs);
     assert_null(heap.chunks);
 }

@@ -24,16 +24,16 @@ void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint)
 
 void fli_lua_safepoint_release(fli_lua_safepoint *safepoint)
 {
-    /* PAIR lua.safepoint, release half: what the holder read and wrote comes before what the owner does next. In a
-     * strict safepoint all changes of the word are read-modify-writes, this one too: a store would hide the owner's
-     * additions from the next swap. */
+    /* PAIR lua.safepoint, release half: reads and writes of the holder come before what the owner does next. In a
+     * strict safepoint all changes of `held` are read-modify-writes, this one too, because a store would hide the
+     * owner's additions from the next swap. */
     if (safepoint->strict) (void)fli_and_acqrel(&safepoint->held, 0);
     else fli_store_rel(&safepoint->held, 0);
 }
 
 void fli_lua_safepoint_wait(fli_lua_safepoint *safepoint)
 {
-    /* Usually lasts a few instructions; longer if the holder's thread has lost its processor, or if the state has a
-     * million active calls. */
+    /* The wait usually lasts a few instructions. It is longer if the holder's thread has lost its processor, or if the
+     * state has a million active calls. */
     while (fli_load_acq(&safepoint->held) != 0) fli_thread_yield(); /* PAIR lua.safepoint, acquire half */
 }

@@ -1,12 +1,12 @@
 /* safepoint.h - keeps the owner of a Lua state from freeing memory while another thread (the watchdog) reads and writes
  * the state.
  *
- * The owner is the thread that runs the state. It passes the safepoint before each operation that must not happen
- * during such an access; the other thread, the holder, holds the safepoint during the access. Either the owner sees
- * that the safepoint is held, and waits, or the holder sees everything that the owner did before it passed. That needs
- * a full barrier on both sides. The owner passes whenever Lua frees a block, which is frequent, so the holder executes
- * the barrier for both (port/barrier.h). Where the system cannot do that, the owner passes by a read-modify-write
- * (`strict`).
+ * The owner is the thread that runs the state. The owner passes the safepoint before each operation that must not
+ * happen while the other thread accesses the state. The other thread is the holder: it holds the safepoint during its
+ * access. Either the owner sees that the safepoint is held, and waits, or the holder sees everything that the owner did
+ * before it passed. This guarantee needs a full barrier on both sides. The owner passes whenever Lua frees a block,
+ * which is frequent, so the holder executes the barrier for both (port/barrier.h). Where the system has no such
+ * barrier, the safepoint is `strict`: the owner passes by a read-modify-write.
  */
 #ifndef FLI_LUA_SAFEPOINT_H
 #define FLI_LUA_SAFEPOINT_H
@@ -20,15 +20,15 @@
 typedef struct fli_lua_safepoint {
     /* 1 while held.  writes: the holder.  reads: the owner, which in a strict safepoint adds 0.  PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
-    uint32_t strict; /* plain: set before another thread can reach the safepoint */
+    uint32_t strict; /* not atomic: set before another thread can access the safepoint */
 } fli_lua_safepoint;
 
-/* A safepoint that is never held: for heaps that the watchdog does not look at. */
+/* A safepoint that is never held, for heaps that the watchdog does not access. */
 extern fli_lua_safepoint fli_lua_safepoint_never_held;
 
 void fli_lua_safepoint_init(fli_lua_safepoint *safepoint, bool strict);
 
-/* Holds the safepoint. After the return the holder sees everything that the owner did before it last found the
+/* Holds the safepoint. Afterwards the holder sees everything that the owner did before the owner last found the
  * safepoint not held. Thread: one holder at a time. */
 void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint);
 void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
@@ -36,10 +36,10 @@ void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
 /* Slow path of fli_lua_safepoint_pass(): waits until the safepoint is released. */
 void fli_lua_safepoint_wait(fli_lua_safepoint *safepoint);
 
-/* Returns a value other than 0 while the safepoint is held. Thread: the owner. PAIR lua.safepoint, acquire half:
- * what the last holder read comes before what the owner frees after this returned 0. In a strict safepoint the
- * owner's addition and the holder's swap have one order, and the second of them sees what came before the first:
- * PAIR lua.safepoint, both halves. In a safepoint that is not strict the holder's barrier takes the place of the
+/* Returns a value other than 0 while the safepoint is held. Thread: the owner. PAIR lua.safepoint, acquire half: reads
+ * of the last holder come before frees by the owner after this function has returned 0. In a strict safepoint the
+ * owner's addition and the holder's swap have one order, and the later of the two sees what came before the earlier:
+ * PAIR lua.safepoint, both halves. In a safepoint that is not strict, the holder's barrier takes the place of the
  * addition. */
 static inline uint32_t fli_lua_safepoint_is_held(fli_lua_safepoint *safepoint)
 {

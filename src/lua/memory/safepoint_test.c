@@ -1,5 +1,5 @@
-/* safepoint_test.c - the owner does not pass a safepoint that is held; of owner and holder at least one sees the
- * other. */
+/* safepoint_test.c - the owner does not pass a safepoint that is held; at least one of owner and holder sees what the
+ * other did. */
 #include "lua/memory/safepoint.h"
 
 #include "port/thread.h"
@@ -24,7 +24,7 @@ static void not_passed_while_held(bool strict)
     fli_thread thread;
     fli_lua_safepoint_init(&safepoint, strict);
     fli_store_rlx(&passed, 0);
-    fli_lua_safepoint_pass(&safepoint); /* not held: returns at once */
+    fli_lua_safepoint_pass(&safepoint); /* the safepoint is not held: returns at once */
     fli_lua_safepoint_hold(&safepoint);
     ok(fli_thread_start(&thread, "owner", pass_once, NULL));
     for (int i = 0; i < 1000; i++) {
@@ -44,8 +44,8 @@ TEST(a_held_gate_is_not_passed)
 
 /* ---- both at once ---------------------------------------------------------------------------------------------- */
 
-/* The owner clears the mark, passes the safepoint, and destroys the thing. A holder that still finds the mark set
- * must find the thing too. */
+/* The owner clears the mark, passes the safepoint, and destroys the thing. A holder that still finds the mark set must
+ * find the thing intact. */
 static FLI_ATOMIC(uint32_t) thing;
 
 static void own(void *arg)

@@ -11,18 +11,18 @@
 #include "port/atomic.h"
 
 typedef struct fli_lua_total {
-    /* Bytes held.  writes and reads: any thread that takes or returns memory of a process. Only a count: it orders
-     * nothing. */
+    /* Bytes held.  writes and reads: any thread that takes or returns memory of a process. The number orders no other
+     * memory access. */
     FLI_ATOMIC(uint64_t) held;
-    uint64_t max;              /* plain, like the fields below: set before the first process starts */
-    void (*spare)(void *user); /* frees memory that is only cached for later use; NULL: there is none */
+    uint64_t max;              /* not atomic, like the fields below: set before the first process starts */
+    void (*spare)(void *user); /* frees memory that is only cached; NULL: no memory is cached */
     void *spare_user;
 } fli_lua_total;
 
-/* Slow path of fli_lua_total_take(): calls `spare`, then tries again. */
+/* Slow path of fli_lua_total_take(): calls `spare` to free memory, then tries again. */
 bool fli_lua_total_take_slow(fli_lua_total *total, size_t size);
 
-/* Counts `size` bytes more. Returns false, and counts nothing, if the limit would be exceeded. */
+/* Adds `size` bytes to the count. Returns false, and adds nothing, if the limit would be exceeded. */
 static inline bool fli_lua_total_take(fli_lua_total *total, size_t size)
 {
     uint64_t before = fli_add_rlx(&total->held, size);
@@ -36,8 +36,8 @@ static inline void fli_lua_total_give(fli_lua_total *total, size_t size)
     (void)fli_add_rlx(&total->held, (uint64_t)0 - size);
 }
 
-/* Makes a shared payload of `bytes` (allocated by malloc), counted until it is freed. Returns true if it took the
- * bytes, false if the limit would be exceeded or memory is short. */
+/* Makes a shared payload of `bytes` (allocated by malloc), which is counted until it is freed. Returns true if it took
+ * the bytes, false if the limit would be exceeded or memory is short. */
 bool fli_lua_total_share(fli_lua_total *total, void *bytes, size_t size, filch_data *out);
 
 #endif
