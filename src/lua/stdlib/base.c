@@ -1,4 +1,4 @@
-/* base.c - replacements for global functions of stock Lua: those that load code, catch errors or could exceed the
+/* base.c - replacements for global functions of stock Lua: functions that load code, catch errors, or could exceed the
  * limits.
  *
  * A process that has used up its memory or its budget ends: pcall and similar functions pass that error on instead of
@@ -40,7 +40,8 @@ static int base_pcall(lua_State *L)
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
-/* Message handler that wraps the program's handler (its upvalue): for a final error no Lua code runs. */
+/* Message handler that wraps the program's handler, which is its upvalue. For a final error the program's handler is
+ * not called. */
 static int handle(lua_State *L)
 {
     if (fli_lua_is_final(fli_lua_self(L))) return 1;
@@ -71,12 +72,12 @@ static int base_setmetatable(lua_State *L)
     int type = lua_type(L, 2);
     luaL_checktype(L, 1, LUA_TTABLE);
     fli_lua_expect(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
-    /* A decoded list looks like an ordinary table to the program. */
+    /* A list made by json.decode has a protected metatable, but must look like an ordinary table to the program. */
     if (!fli_lua_is_list(L, 1) && luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
         return luaL_error(L, "cannot change a protected metatable");
     }
     if (type == LUA_TTABLE) {
-        /* A finalizer would run at any time the collector chooses, where it cannot be interrupted. */
+        /* The collector would run a finalizer at any time, also where it cannot be interrupted. */
         lua_pushliteral(L, "__gc");
         if (lua_rawget(L, 2) != LUA_TNIL) return luaL_error(L, "a metatable cannot have __gc here: use <close>");
     }
@@ -89,13 +90,13 @@ static int base_setmetatable(lua_State *L)
 
 /* ---- code --------------------------------------------------------------------------------------------------- */
 
-/* Concatenates the pieces that a reader function returns, on top of the stack. */
+/* Concatenates the pieces that a reader function returns, and pushes the result. */
 static void read_pieces(lua_State *L)
 {
     luaL_Buffer all;
     luaL_buffinit(L, &all);
     for (;;) {
-        (void)fli_lua_budget_due(L); /* a reader in C executes no Lua instruction, so no hook runs */
+        (void)fli_lua_budget_due(L); /* a reader in C executes no Lua instruction, so no hook checks the budget */
         lua_pushvalue(L, 1);
         lua_call(L, 0, 1);
         size_t size = 0;
@@ -109,8 +110,8 @@ static void read_pieces(lua_State *L)
     luaL_pushresult(&all);
 }
 
-/* Compiles the text on top of the stack and pushes the function. Returns false, with the reason pushed, if that
- * fails. The time limit is that of any code that cannot be interrupted. */
+/* Compiles the text on top of the stack and pushes the function. Returns false, with the reason pushed, if that fails.
+ * The time limit is the budget of code that cannot be interrupted. */
 static bool compile_top(lua_State *L, const char *name)
 {
     const fli_lua_proc *p = fli_lua_self(L);
@@ -124,12 +125,12 @@ static bool compile_top(lua_State *L, const char *name)
     return fli_lua_compile(L, text, size, name, limited ? p->lua->opt.runaway_ns : 0) == LUA_OK;
 }
 
-/* Works like stock Lua's load, for text only: bytecode from outside could do anything. */
+/* Works like stock Lua's load, but accepts text only, because bytecode from outside could damage the state. */
 static int base_load(lua_State *L)
 {
     const char *mode = fli_lua_opt_text(L, 3, "t");
     bool        has_env = !lua_isnone(L, 4);
-    const char *given = lua_tostring(L, 1); /* a number is converted, too */
+    const char *given = lua_tostring(L, 1); /* also converts a number to a text */
     const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");
     if (strchr(mode, 't') == NULL) {
         lua_pushnil(L);
@@ -160,7 +161,7 @@ static int finish_require(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
     (void)ctx;
-    /* stack: 1 the name, 2 the modules, 3 what the module returned */
+    /* stack: 1 the name, 2 the table of modules, 3 the value that the module returned */
     if (lua_isnil(L, 3)) {
         lua_pushboolean(L, 1);
         lua_replace(L, 3);
@@ -205,8 +206,8 @@ static int base_require(lua_State *L)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* Runs two cycles of the collector, in steps: the first cycle may have begun before the garbage existed. `left`:
- * cycles left. */
+/* Runs cycles of the collector in steps. Two cycles are needed, because the first may have begun before the garbage
+ * existed. `left`: number of cycles left. */
 static int go_on_collect(lua_State *L, int status, lua_KContext left)
 {
     (void)status;
@@ -218,7 +219,8 @@ static int go_on_collect(lua_State *L, int status, lua_KContext left)
     return 1;
 }
 
-/* collectgarbage: returns the memory in use, or runs a collection. The settings of the collector belong to the host. */
+/* collectgarbage: returns the memory in use, or runs a collection. Only the host can change the settings of the
+ * collector. */
 static int base_collectgarbage(lua_State *L)
 {
     static const char *const names[] = { "collect", "count", "step", NULL };

@@ -1,6 +1,6 @@
-/* checks.h - checks of arguments: texts for C, and luaL_argcheck, luaL_argexpected and luaL_addchar as functions.
- * The macros use the value of a call that never returns, or that is never NULL: two branches at each place that no
- * test can take. */
+/* checks.h - checks of arguments: texts for C, and luaL_argcheck, luaL_argexpected and luaL_addchar as functions. The
+ * macros of Lua use the value of a call that never returns, or that is never NULL, which makes two branches at each use
+ * that no test can take. */
 #ifndef FLI_LUA_CHECKS_H
 #define FLI_LUA_CHECKS_H
 
@@ -20,7 +20,7 @@ static inline void fli_lua_expect(lua_State *L, bool fine, int arg, const char *
     if (!fine) luaL_typeerror(L, arg, expected);
 }
 
-/* Limit for the bytes of a text used as a number: stock Lua converts it in time proportional to its length. */
+/* Limit for the bytes of a text used as a number, because stock Lua converts it in time proportional to its length. */
 enum { FLI_LUA_DIGITS_MAX = 1000 };
 static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
 {
@@ -28,8 +28,8 @@ static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
         luaL_argerror(L, arg, "the text is too long for a number");
 }
 
-/* Returns the string at `index` for C, where a text ends at the first zero byte. Raises an error if there is one
- * inside. */
+/* Returns the string at `index` for C, where a text ends at the first zero byte. Raises an error if the string contains
+ * a zero byte. */
 static inline const char *fli_lua_whole_text(lua_State *L, int index)
 {
     size_t      size;
@@ -38,7 +38,7 @@ static inline const char *fli_lua_whole_text(lua_State *L, int index)
     return text;
 }
 
-/* luaL_checkstring and luaL_optstring for a text without zero bytes. */
+/* Work like luaL_checkstring and luaL_optstring, and raise an error if the text contains a zero byte. */
 static inline const char *fli_lua_check_text(lua_State *L, int arg)
 {
     size_t      size;

@@ -1,9 +1,9 @@
 /* numbers.c - math.max, math.min, string.char and utf8.char: stock Lua's functions, with a limit for the length of
  * texts.
  *
- * These functions take any number of values, and stock Lua converts a text to a number where it needs one, in time
- * proportional to the length: a hundred thousand times a text of megabytes, in one call that cannot be interrupted. So
- * a text that is used as a number may have at most FLI_LUA_DIGITS_MAX bytes.
+ * These functions take any number of values, and stock Lua converts each text to a number in time proportional to its
+ * length. So one call, which cannot be interrupted, could convert a text of megabytes a hundred thousand times.
+ * Therefore a text that is used as a number is limited to FLI_LUA_DIGITS_MAX bytes.
  */
 #include <lauxlib.h>
 

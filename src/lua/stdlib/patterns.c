@@ -1,8 +1,8 @@
 /* patterns.c - string.find, match, gmatch and gsub, with the results of stock Lua.
  *
  * A pattern that backtracks without end, such as ('a'):rep(3000):find(('.-'):rep(30) .. 'b'), fails after STEPS_MAX
- * steps at one position of the text instead of occupying a worker for years: it cannot be interrupted there. Between
- * two positions, and in the function that gsub calls, other processes may run.
+ * steps at one position of the text. Matching at one position cannot be interrupted, so without this limit it would
+ * occupy a worker for years. Between two positions, and in the function that gsub calls, other processes may run.
  */
 #include <ctype.h>
 #include <lauxlib.h>
@@ -15,7 +15,7 @@
 #include "lua/stdlib/text.h"
 
 enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
-enum { OPEN = -1, POSITION = -2 }; /* stored instead of the size of a capture */
+enum { OPEN = -1, POSITION = -2 }; /* marker values in place of the size of a capture */
 
 typedef struct capture {
     const char *at;
@@ -50,7 +50,7 @@ static const char *item_end(matcher *m, const char *p)
     }
     if (c != '[') return p;
     if (p < m->pattern_end && *p == '^') p++;
-    do { /* a ']' directly after the '[' belongs to the set */
+    do { /* a ']' directly after the '[' is a member of the set */
         if (p == m->pattern_end) luaL_error(m->L, "malformed pattern (missing ']')");
         c = *p++;
         if (c == '%') {
@@ -80,7 +80,7 @@ static bool in_class(int c, int letter)
     return isupper(letter) ? !is : is;
 }
 
-/* Returns true if c is in the set; p points behind '[', `end` to ']'. */
+/* Returns true if c is in the set; p points to the byte after '[', `end` to ']'. */
 static bool in_set(int c, const char *p, const char *end)
 {
     bool wanted = true;
@@ -116,7 +116,7 @@ static bool fits(const matcher *m, const char *s, const char *p, const char *end
 
 /* ---- items --------------------------------------------------------------------------------------------------- */
 
-/* Matches as many repetitions as possible, then fewer until the rest matches. */
+/* Matches as many repetitions as possible, then fewer and fewer until the rest of the pattern matches. */
 static const char *match_most(matcher *m, const char *s, const char *p, const char *end)
 {
     ptrdiff_t n = 0;
@@ -128,7 +128,7 @@ static const char *match_most(matcher *m, const char *s, const char *p, const ch
     return NULL;
 }
 
-/* Matches as few repetitions as possible. */
+/* Matches as few repetitions as possible, then more and more until the rest of the pattern matches. */
 static const char *match_least(matcher *m, const char *s, const char *p, const char *end)
 {
     for (;; s++) {
@@ -158,7 +158,7 @@ static const char *close_capture(matcher *m, const char *s, const char *p)
     return found;
 }
 
-/* %b(): returns the position behind the balancing character, or NULL. */
+/* %b(): returns the position after the balancing character, or NULL. */
 static const char *match_balanced(matcher *m, const char *s, const char *p)
 {
     if (m->pattern_end - p < 2) luaL_error(m->L, "malformed pattern (missing arguments to '%%b')");
@@ -175,8 +175,8 @@ static const char *match_balanced(matcher *m, const char *s, const char *p)
     return NULL;
 }
 
-/* %f[set]: matches between a character outside of the set and one inside. Returns the end of the set in the pattern,
- * or NULL. */
+/* %f[set]: matches between a character outside the set and a character inside. Returns the end of the set in the
+ * pattern, or NULL. */
 static const char *match_frontier(matcher *m, const char *s, const char *p)
 {
     if (p == m->pattern_end || *p != '[') luaL_error(m->L, "missing '[' after '%%f' in pattern");
@@ -198,8 +198,8 @@ static const char *match_again(matcher *m, const char *s, int digit)
     return s + size;
 }
 
-/* Matches the item at p together with a repetition sign. *go_on: the match continues at *s and *p; otherwise the
- * result is final. */
+/* Matches the item at p together with its repetition sign. Sets *go_on if the match continues at *s and *p; otherwise
+ * the result is final. */
 static const char *match_item(matcher *m, const char **s, const char **p, bool *go_on)
 {
     const char *end = item_end(m, *p);
@@ -226,7 +226,7 @@ static const char *match_item(matcher *m, const char **s, const char **p, bool *
     }
 }
 
-/* Matches the escapes that stand for more than one character. Returns false if the item is none of them. */
+/* Matches the escapes %b, %f and %1 to %9. Returns false if the item is none of them. */
 static bool match_special(matcher *m, const char **s, const char **p)
 {
     char c = (*p)[1];
@@ -298,7 +298,7 @@ static void push_capture(matcher *m, int n, const char *from, const char *end)
     else lua_pushlstring(m->L, c->at, (size_t)c->size);
 }
 
-/* Pushes all captures; if there are none and `from` is not NULL, the whole match. */
+/* Pushes all captures. If there are none and `from` is not NULL, pushes the whole match. */
 static int push_captures(matcher *m, const char *from, const char *end)
 {
     int count = m->count == 0 && from != NULL ? 1 : m->count;
@@ -324,7 +324,7 @@ static const char *match_at(matcher *m, const char *s, const char *p)
 
 /* ---- the functions --------------------------------------------------------------------------------------------- */
 
-/* Returns the position to begin at, from 0; more than the size if it is behind the end. */
+/* Returns the position where the search begins, from 0; a number above `size` if it is behind the end. */
 static size_t begin_at(lua_Integer first, size_t size)
 {
     if (first > 0) return (size_t)first - 1;
@@ -352,7 +352,7 @@ static int find_plain(lua_State *L, const char *text, size_t size, size_t at, co
 static int go_on_find(lua_State *L, int status, lua_KContext at);
 static int go_on_match(lua_State *L, int status, lua_KContext at);
 
-/* Stack: the text at 1, the pattern at 2. `at`: the first position to try. */
+/* Body of find and match. Stack: the text at 1, the pattern at 2. `at`: the first position to try. */
 static int search_from(lua_State *L, bool find, size_t at)
 {
     size_t      size, pattern_size;
@@ -414,7 +414,7 @@ static int string_match(lua_State *L)
 
 static int go_on_next(lua_State *L, int status, lua_KContext at);
 
-/* Upvalues: text, pattern, position to continue at (from 0), end of the last match (-1: none). */
+/* Iterator of gmatch. Upvalues: text, pattern, position to continue at (from 0), end of the last match (-1: none). */
 static int next_match(lua_State *L)
 {
     size_t      size, pattern_size;
@@ -464,7 +464,7 @@ enum { STATE = 4, RESULT };
 
 typedef struct replacing {
     size_t      at, copied; /* next position to try; the text before `copied` is in the result */
-    size_t      from, end;  /* of the match for which a function was called */
+    size_t      from, end;  /* begin and end of the match for which a function was called */
     size_t      last;       /* end of the last match; SIZE_MAX: none */
     lua_Integer count, max;
     unsigned    looks;
@@ -484,7 +484,7 @@ static void add_capture(matcher *m, int n, const char *from, const char *end)
     lua_pop(m->L, 1);
 }
 
-/* Adds the replacement text with its %0 to %9. */
+/* Appends the replacement text, with the captures in place of %0 to %9. */
 static void add_text(matcher *m, const char *from, const char *end)
 {
     size_t      size;
@@ -502,8 +502,8 @@ static void add_text(matcher *m, const char *from, const char *end)
     add(m->L, text, (size_t)(text_end - text));
 }
 
-/* Adds what the table or function returned for the match, which is on top of the stack; for nil and false the match
- * itself. */
+/* Appends the value on top of the stack, which the table or function returned for the match. If it is nil or false,
+ * appends the match itself. */
 static void add_value(lua_State *L, const char *text, const replacing *r)
 {
     size_t size;
@@ -520,7 +520,7 @@ static void add_value(lua_State *L, const char *text, const replacing *r)
 static int go_on_call(lua_State *L, int status, lua_KContext ctx);
 static int go_on_gsub(lua_State *L, int status, lua_KContext ctx);
 
-/* Adds the replacement of the match. A function may be interrupted: everything needed to continue is in *r. */
+/* Appends the replacement of the match. A function may be interrupted, so everything needed to continue is in *r. */
 static void replace(matcher *m, replacing *r, const char *from, const char *end)
 {
     lua_State *L = m->L;

@@ -1,5 +1,5 @@
-/* patterns_test.c - our string.find, match, gmatch and gsub return what stock Lua's return, for any pattern and
- * text. */
+/* patterns_test.c - Filch's string.find, match, gmatch and gsub return the same results as those of stock Lua, for any
+ * pattern and text. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -18,7 +18,7 @@ static lua_CFunction ours(const char *name)
     return NULL;
 }
 
-/* Texts of few different letters, so that they match sometimes; patterns made of meaningful pieces. */
+/* Draws a text of few different letters, so that patterns match sometimes. Patterns are made of valid pieces. */
 static size_t any_text(fli_prng *prng, char *text)
 {
     static const char letters[] = "aabbc(())x=1 .\0%AZ\n";
@@ -103,7 +103,7 @@ TEST(ours_say_what_stock_luas_say)
     lua_close(L);
 }
 
-/* Cases that random patterns do not reach. */
+/* Cases that random patterns hardly ever contain. */
 TEST(ours_say_what_stock_luas_say_at_the_edges)
 {
     static const char chunk[] =

@@ -18,7 +18,7 @@ static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
     p->random_ready = true;
 }
 
-/* Returns the process, with its generator created. */
+/* Returns the process. Creates its generator if needed. */
 static fli_lua_proc *prepared(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -44,7 +44,7 @@ static uint64_t next(fli_lua_proc *p)
     return result;
 }
 
-/* Returns a number from 0 to `limit`, uniformly distributed. */
+/* Returns a number from 0 to `limit` inclusive, uniformly distributed. */
 static uint64_t below(fli_lua_proc *p, uint64_t limit)
 {
     if ((limit & (limit + 1)) == 0) return next(p) & limit;
@@ -78,7 +78,8 @@ static int math_random(lua_State *L)
     return 1;
 }
 
-/* Without arguments the process returns to its own seed: any other random seed could not be repeated. */
+/* math.randomseed: without arguments the generator returns to the seed of the process, because a run with any other
+ * random seed could not be repeated. */
 static int math_randomseed(lua_State *L)
 {
     fli_lua_proc *p = prepared(L);

@@ -1,9 +1,9 @@
 /* sort.c - table.sort that can be suspended: other processes run during a long sort, and a comparison may take long or
  * wait.
  *
- * Stock Lua keeps the state of a sort on the C stack. This one merges runs of 1, 2, 4, ... elements from one list into
- * another and back. The table itself is read at the beginning and written at the end: an error in a comparison leaves
- * it unchanged. Elements that compare equal keep their order.
+ * Stock Lua keeps the state of a sort on the C stack. This sort merges runs of 1, 2, 4, ... elements from one list into
+ * another and back. The table itself is read at the beginning and written at the end, so an error in a comparison
+ * leaves the table unchanged. Elements that compare equal keep their order.
  */
 #include <lauxlib.h>
 #include <limits.h>
@@ -12,11 +12,11 @@
 #include "lua/preempt/budget.h"
 #include "lua/stdlib/checks.h"
 
-/* The stack: TABLE, LESS (or nil), STATE, the list that is read, the list that is written; during a comparison also
- * the two elements. */
+/* Stack indexes: TABLE, LESS (a function or nil), STATE, the list that is read, the list that is written; during a
+ * comparison also the two elements. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: bytes of a string that count as one
- * comparison. */
+/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: so many bytes of a compared string
+ * count as one comparison. */
 enum { ROUNDS = 256, BYTES = 256 };
 
 typedef enum phase { READ, MERGE, WRITE } phase;
@@ -24,7 +24,7 @@ typedef enum phase { READ, MERGE, WRITE } phase;
 typedef struct sort {
     lua_Integer count, width;
     lua_Integer low, middle, high; /* the two runs: (low, middle] and (middle, high] */
-    lua_Integer left, right, out;  /* positions of the last elements taken from both runs, and written */
+    lua_Integer left, right, out;  /* position of the last element taken from each run, and of the last one written */
     phase       phase;
     unsigned    rounds;
 } sort;
@@ -44,7 +44,8 @@ static void set_runs(sort *s, lua_Integer low)
     s->high = least(low + 2 * s->width, s->count);
 }
 
-/* Called when a pair of runs is merged: continues with the next pair, with longer runs, or with writing the table. */
+/* Called when a pair of runs has been merged: continues with the next pair, with runs of double length, or with writing
+ * the table. */
 static void next_runs(lua_State *L, sort *s)
 {
     if (s->high < s->count) {
@@ -59,15 +60,15 @@ static void next_runs(lua_State *L, sort *s)
     if (s->width >= s->count) s->phase = WRITE, s->out = 0;
 }
 
-/* Writes the next element of the left or right run. */
+/* Takes the next element of the left or right run, and writes it to INTO. */
 static void put_element(lua_State *L, sort *s, bool right)
 {
     lua_rawgeti(L, FROM, right ? ++s->right : ++s->left);
     lua_rawseti(L, INTO, ++s->out);
 }
 
-/* Returns true if the right element is less than the left one. With a function: its result, possibly after an
- * interruption. */
+/* Returns true if the right element is less than the left one. With a comparison function, this is the result of that
+ * function, possibly after an interruption. */
 static bool is_right_less(lua_State *L, sort *s)
 {
     lua_rawgeti(L, FROM, s->left + 1);

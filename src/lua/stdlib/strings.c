@@ -1,7 +1,7 @@
 /* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat.
  *
- * They work like stock Lua's, but other processes run while a long text is processed; where that is impossible, the
- * length is limited.
+ * These functions work like those of stock Lua, but other processes run while a long text is processed. Where that is
+ * impossible, the length of the text is limited.
  */
 #include <ctype.h>
 #include <lauxlib.h>
@@ -15,9 +15,9 @@
 
 enum {
     CHUNK = 16384,       /* bytes between two checks of the budget */
-    FORMAT_MAX = 65536,  /* bytes of a format */
-    VALUES_MAX = 1000,   /* values in one string.format: each may take some microseconds */
-    QUOTED_MAX = 1 << 17 /* bytes of a text for %q: each may take 0.1 us */
+    FORMAT_MAX = 65536,  /* limit for the bytes of a format */
+    VALUES_MAX = 1000,   /* limit for the values of one string.format, because each may take some microseconds */
+    QUOTED_MAX = 1 << 17 /* limit for the bytes of a text for %q, because each byte may take 0.1 us */
 };
 
 /* ---- byte by byte ---------------------------------------------------------------------------------------------- */
@@ -32,8 +32,8 @@ static char upper(char c)
     return (char)toupper((unsigned char)c);
 }
 
-/* Stack: the string, the result so far. Returns the position to continue at: the size at the end, or less before a
- * pause. */
+/* Processes the string at stack index 1 in chunks; the result so far is at index 2. Returns the position to continue
+ * at: the size of the string at the end, or less if *pause is set. */
 static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pause)
 {
     size_t        size;
@@ -72,7 +72,7 @@ MAPPED(reverse, NULL)
 
 /* ---- concat ---------------------------------------------------------------------------------------------------- */
 
-/* The stack: table, separator, first, last, text. */
+/* Stack of table.concat: table, separator, first, last, text. */
 static int go_on_concat(lua_State *L, int status, lua_KContext at)
 {
     lua_Integer first = lua_tointeger(L, 3), last = lua_tointeger(L, 4);
@@ -134,7 +134,7 @@ static void check_values(lua_State *L)
         do format++;
         while (format < end &&
                (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
-        if (format >= end) return; /* stock Lua reports what is wrong */
+        if (format >= end) return; /* stock Lua then reports the error in the format */
         if (*format == '%') continue;
         if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
         arg++;
@@ -161,8 +161,8 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
-    /* Which values must be numbers depends on the format. The values together must not be longer than what can be
-     * made of them. */
+    /* Which values must be numbers depends on the format. So all values together are limited to the size that a result
+     * can have. */
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

@@ -1,5 +1,6 @@
-/* tables.c - table.insert, remove and move, string.rep. Stock Lua's versions run inside C for as long as a length
- * says, and a metamethod may return 2^60. The versions here let other processes run while they move elements. */
+/* tables.c - table.insert, remove and move, and string.rep. In stock Lua they run inside C for a time that depends on a
+ * length, and a metamethod may return 2^60 as the length. The versions here let other processes run while they move
+ * elements. */
 #include <lauxlib.h>
 #include <string.h>
 
@@ -8,19 +9,19 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* More elements than a table in the largest memory can hold: only a false length exceeds this. */
+/* No table in the largest memory has so many elements: only a false length exceeds this limit. */
 #define MOVES_MAX (UINT64_C(1) << 27)
 
 enum { ROUNDS = 256 }; /* moves between two checks of the budget: some microseconds */
 
-/* Raises an error if there are too many elements from `from` up to, not including, `end`. A length may be any
- * number, so the distance may exceed an integer. */
+/* Raises an error if there are too many elements from `from` up to, not including, `end`. A length may be any number,
+ * so the difference may exceed lua_Integer. */
 static void check_moves(lua_State *L, lua_Integer from, lua_Integer end)
 {
     if (end > from && (lua_Unsigned)end - (lua_Unsigned)from > MOVES_MAX) luaL_error(L, "too many elements to move");
 }
 
-/* Called after element `i` was moved: yields to other processes if that is due; then `k` continues behind it. */
+/* Called after element `i` was moved: yields to other processes if that is due; `k` continues after element `i`. */
 static inline void moved(lua_State *L, lua_Integer i, lua_KFunction k)
 {
     if (i % ROUNDS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)i, k);
@@ -33,7 +34,7 @@ void fli_lua_check_table(lua_State *L, int index)
     lua_pop(L, 1);
 }
 
-/* table.insert(t, at, value): `i` is the place to be filled next, from the end down. */
+/* Continues table.insert(t, at, value): `i` is the place to be filled next; it decreases from the end. */
 static int go_on_insert(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer at = lua_tointeger(L, 2);
@@ -62,7 +63,7 @@ static int table_insert(lua_State *L)
     }
 }
 
-/* Stack: table, place, size, the removed value. `at` is the place to be filled next. */
+/* Continues table.remove. Stack: table, place, size, the removed value. `at` is the place to be filled next. */
 static int go_on_remove(lua_State *L, int status, lua_KContext at)
 {
     lua_Integer size = lua_tointeger(L, 3);
@@ -89,7 +90,8 @@ static int table_remove(lua_State *L)
     return go_on_remove(L, LUA_OK, (lua_KContext)at);
 }
 
-/* Arguments at 1 to 5, with the target at 5. `i` elements have been moved, from the beginning. */
+/* Continues table.move from the first element up. Its arguments are at 1 to 5, with the target at 5. `i` elements have
+ * been moved. */
 static int go_on_move_up(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), count = lua_tointeger(L, 3) - from + 1, to = lua_tointeger(L, 4);
@@ -102,7 +104,7 @@ static int go_on_move_up(lua_State *L, int status, lua_KContext i)
     return 1;
 }
 
-/* Moves from the end; `i` elements are left. */
+/* Continues table.move from the last element down. `i` elements are left. */
 static int go_on_move_down(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), to = lua_tointeger(L, 4);
@@ -133,7 +135,7 @@ static int table_move(lua_State *L)
     return up ? go_on_move_up(L, LUA_OK, 0) : go_on_move_down(L, LUA_OK, (lua_KContext)count);
 }
 
-/* Fills the result by doubling; its size is limited by the memory of the process. */
+/* string.rep: fills the result by doubling. The size of the result is limited by the memory limit of the process. */
 static int string_rep(lua_State *L)
 {
     size_t      size, between;
@@ -144,7 +146,7 @@ static int string_rep(lua_State *L)
         lua_pushliteral(L, "");
         return 1;
     }
-    /* The sizes of two existing strings cannot add up to an overflow of size_t. */
+    /* The sizes of two existing strings are so small that their sum cannot overflow size_t. */
     if (size + between > (SIZE_MAX / 4) / (size_t)count) return luaL_error(L, "resulting string too large");
     size_t      unit = size + between, total = unit * (size_t)count - between, done = unit < total ? unit : total;
     luaL_Buffer buffer;

@@ -1,5 +1,5 @@
-/* text.h - a text that a C function writes piece by piece and keeps in the Lua state: unlike luaL_Buffer, it
- * survives a yield. */
+/* text.h - a text that a C function writes piece by piece. It is stored in the Lua state, so that it survives a yield,
+ * unlike luaL_Buffer. */
 #ifndef FLI_LUA_TEXT_H
 #define FLI_LUA_TEXT_H
 
@@ -7,18 +7,19 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A userdata at a fixed stack index. It moves when it grows: get it again after adding anything. */
+/* A userdata at a fixed stack index. Growing replaces it, so pointers to it must be fetched again after adding
+ * bytes. */
 typedef struct fli_lua_text {
     size_t size, room;
     char   at[];
 } fli_lua_text;
 
-/* Pushes an empty text with room for `room` bytes. */
+/* Pushes an empty text with capacity for `room` bytes. */
 fli_lua_text *fli_lua_text_push(lua_State *L, size_t room);
-/* Slow path of fli_lua_text_room(): makes room for `more` bytes in the text at `index`. */
+/* Slow path of fli_lua_text_room(): enlarges the text at `index` so that `more` bytes can be added. */
 fli_lua_text *fli_lua_text_grow(lua_State *L, int index, size_t more);
 
-/* Returns the text at `index`, with room for `more` bytes. */
+/* Returns the text at `index`, enlarged if needed so that `more` bytes can be added. */
 static inline fli_lua_text *fli_lua_text_room(lua_State *L, int index, size_t more)
 {
     fli_lua_text *text = lua_touserdata(L, index);
