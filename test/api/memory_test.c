@@ -1,5 +1,5 @@
-/* memory_test.c - filch_stats.memory is what the host's allocator has given out, to the byte; and filch_now is the
- * clock. */
+/* memory_test.c - filch_stats.memory is the number of bytes that the host's allocator has given out, exactly. Also:
+ * filch_now returns the time of the library's clock. */
 #include "api/world.h"
 
 static void same_bytes(world *w)

@@ -1,5 +1,5 @@
-/* model_bad_input_test.c - relations with NULL, ended processes, pids of other schedulers, invalid names, at wrong
- * times: each call returns an error, and nothing changes. */
+/* model_bad_input_test.c - functions about relations, called with NULL, ended processes, pids of other schedulers,
+ * invalid names, or at a wrong time: each call returns an error and changes nothing. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -39,7 +39,7 @@ TEST(null_schedulers_and_names_are_refused)
     same(filch_members(w.sched, "g", NULL, 1, &count), FILCH_EINVAL);
     same(filch_spawn_on(NULL, 1, &actor_type, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_on(w.sched, 1, NULL, NULL, NULL), FILCH_EINVAL);
-    same(filch_spawn_on(w.sched, 1, &actor_type, NULL, NULL), FILCH_EFOREIGN); /* it has no node */
+    same(filch_spawn_on(w.sched, 1, &actor_type, NULL, NULL), FILCH_EFOREIGN); /* this scheduler has no node */
     same(filch_supervise(NULL, NULL, NULL, NULL), FILCH_EINVAL);
     static const char *const none[] = { NULL, "" };
     for (int i = 0; i < 2; i++) {
@@ -127,7 +127,7 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     static char         large[1000];
     kept_out = out;
     if (me->stage++ == 0) {
-        /* Inside a step: errors that the call returns. */
+        /* Errors that a call inside a step returns. */
         me->note |= filch_yield_spawn(out, 1, NULL, NULL) != FILCH_EINVAL;
         me->note |= filch_yield_exec(NULL, 1, &actor_type, NULL) != FILCH_EINVAL;
         opt.relations = 64;
@@ -146,14 +146,15 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
         me->note |= filch_yield_register(out, 1, NULL) != FILCH_EINVAL;
         me->note |= filch_yield_cancel(out, 1, me->pid, FILCH_OK, 0) != FILCH_EINVAL;
         me->note |= filch_trap_links(NULL, 1) != FILCH_EINVAL;
-        /* And errors that only the completion can report. */
+        /* Errors that only the completion can report. */
         me->note |= filch_yield_send_name(out, 20, "nobody", filch_none());
         me->note |= filch_yield_unregister(out, 21, "nobody");
         me->note |= filch_yield_unmonitor(out, 22, 99);
         me->note |= filch_yield_monitor(out, 23, me->pid);
         me->note |= filch_yield_terminate(out, 24, (filch_pid){ me->pid.node, UINT64_MAX });
         me->note |= filch_yield_unwatch(out, 25, "g");
-        me->note |= filch_yield_exec(out, 26, &actor_type, NULL); /* its init needs an actor */
+        me->note |= filch_yield_exec(out, 26, &actor_type, NULL); /* fails, because the init of this type needs an
+                                                                   * actor */
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);
@@ -176,13 +177,13 @@ TEST(yields_say_at_once_or_with_the_answer_what_is_wrong)
         same(a.seen[i].tag, 20 + i);
         same(a.seen[i].error, answers[i]);
     }
-    /* Outside of the step. */
+    /* Calls with an `out` whose step has returned. */
     same(filch_trap_links(kept_out, 1), FILCH_ESTATE);
     same(filch_yield_spawn(kept_out, 1, &actor_type, NULL), FILCH_ESTATE);
     same(filch_yield_broadcast(kept_out, 1, "g", filch_int(1)), FILCH_ESTATE);
     void *moved = malloc(64);
     same(filch_yield_broadcast(kept_out, 1, "g", filch_move(moved, 64, NULL)), FILCH_ESTATE);
-    free(moved); /* still ours */
+    free(moved); /* the caller still owns the memory */
     same(filch_yield_join(kept_out, 1, "g"), FILCH_ESTATE);
     world_end(&w);
 }

@@ -1,16 +1,17 @@
-/* model_edge_test.c - edge cases of relations: two first relations at once, members that join while they are counted,
- * invalid names, spawns by yield with and without relations, leaving a group without being in it. */
+/* model_edge_test.c - edge cases of relations: the first relations of a scheduler made by two threads at once, members
+ * that join while they are counted, invalid names, spawns by yield with and without relations, leaving a group without
+ * being a member. */
 #include "api/world.h"
 #include "proc/proc.h"
 #include "support/until.h"
 #include "sync/slab.h"
 
-/* ---- while a call waits for memory ---- */
+/* ---- actions of another thread during an allocation ---- */
 
-/* An allocator that once runs something on another thread before it returns. */
+/* An allocator that runs `meanwhile` on another thread, once, before it returns. */
 static struct {
-    size_t   least; /* in an allocation of at least this many bytes; 0: in none */
-    uint32_t skip;  /* but not in the first `skip` of them */
+    size_t   least; /* minimum size of the allocation during which it runs; 0: never */
+    uint32_t skip;  /* number of such allocations to skip first */
     void (*meanwhile)(world *w);
     bool happened;
 } pause_at;
@@ -115,14 +116,14 @@ TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
     actor asks = { 0 }, again = { 0 };
     begin(&w);
     first_actor = late_actor = (actor){ 0 };
-    actor_start(&w, &asks, play_members); /* the scheduler has had no relation yet */
+    actor_start(&w, &asks, play_members); /* no process of the scheduler has had a relation yet */
     world_tick(&w);
     same(asks.stage, 0);
     actor_start(&w, &first_actor, play_idle);
     actor_start(&w, &late_actor, play_idle);
     ok(filch_join(w.sched, "group", first_actor.pid));
     actor_start(&w, &again, play_members);
-    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* so that there are spare event nodes */
+    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* leaves spare event nodes */
     pause_at.least = sizeof(filch_pid);
     pause_at.meanwhile = join_meanwhile;
     world_tick(&w);
@@ -142,20 +143,20 @@ TEST(whoever_is_not_in_a_group_cannot_leave_it)
     actor_start(&w, &in, play_idle);
     actor_start(&w, &out, play_idle);
     ok(filch_join(w.sched, "group", in.pid));
-    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has no relations */
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* process `out` has no relations */
     same(filch_leave(w.sched, "group", (filch_pid){ in.pid.node, UINT64_MAX }), FILCH_ESTALE);
-    same(filch_unwatch(w.sched, "group", in.pid), FILCH_ESTALE); /* a member, not a watcher */
+    same(filch_unwatch(w.sched, "group", in.pid), FILCH_ESTALE); /* process `in` is a member, not a watcher */
     ok(filch_register(w.sched, "out", out.pid));
-    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* has others */
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* process `out` has a name, but is not in the group */
     ok(filch_terminate(w.sched, out.pid));
     world_tick(&w);
-    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* is dead */
+    same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* process `out` has ended */
     ok(filch_leave(w.sched, "group", in.pid));
     same(filch_leave(w.sched, "group", in.pid), FILCH_ESTALE); /* the group no longer exists */
     world_end(&w);
 }
 
-/* ---- while a process ends ---- */
+/* ---- calls while a process ends ---- */
 
 static struct {
     filch_sched *sched;
@@ -163,7 +164,7 @@ static struct {
     size_t       members;
 } last_look;
 
-/* Runs when its process has ended, before any notice is sent. */
+/* Close function: runs when its process has ended, before any notice is sent. */
 static void look_around(void *self)
 {
     filch_pid pid;
@@ -246,17 +247,17 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     for (int i = 0; i < 4; i++) brood.kids[i].play = play_idle;
     if (filch_yield_spawn(out, 9, &stepless, NULL) != FILCH_EINVAL) brood.err = FILCH_EUSER;
     opt.args = filch_ptr(&brood.kids[0]);
-    brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* plain */
+    brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* without name and relations */
     opt.args = filch_ptr(&brood.kids[1]);
     opt.name = "taken";
-    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name only */
+    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name, without relations */
     opt.args = filch_ptr(&brood.kids[2]);
     opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
-    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* with everything, and the name is taken */
+    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* with name and relations; the name is in use */
     opt.args = filch_ptr(&brood.kids[3]);
     opt.relations = 0;
     brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);
-    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* made by hand, with an empty name */
+    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* command made by hand, with an empty name */
     brood.err |= filch_yield(out, FILCH_CMD_REGISTER, 5, filch_int(3));
     return filch_idle(out);
 }
@@ -281,7 +282,7 @@ TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
     world_end(&w);
 }
 
-/* The payload of a yield belongs to the scheduler, to the last byte. */
+/* The payload of a yield counts as memory of the scheduler, to the last byte. */
 static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     world              *w = me->user;
@@ -351,7 +352,7 @@ static filch_err end_when_cancelled(void *self, const filch_event *events, size_
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot of a segment that is not allocated at first */
+enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot of a segment that is not allocated at the start */
 
 static const filch_type idle_type = { .name = "idle", .step = end_when_cancelled };
 static filch_pid        newborn;
@@ -368,7 +369,7 @@ static void spawn_meanwhile(world *w)
     meanwhile_err = filch_spawn(w->sched, &idle_type, NULL, &newborn);
 }
 
-/* Spawns until the next process would get slot BEFORE. Returns the first process, which counts the exits it
+/* Spawns processes until the next one would get slot BEFORE. Returns the first process, which counts the exits that it
  * receives. */
 static filch_pid spawn_until_before(world *w)
 {
@@ -393,8 +394,8 @@ static filch_pid foretell(void)
     return pid;
 }
 
-/* The process is spawned during the n-th allocation of filch_monitor, for every n: before the monitor has looked up the
- * pid, and after it. */
+/* The process is spawned during allocation n of filch_monitor, for every n: so before and after the monitor has looked
+ * up the pid. */
 TEST(a_process_that_is_spawned_while_its_pid_is_being_monitored)
 {
     filch_pid pid = foretell();

@@ -1,5 +1,5 @@
-/* model_oom_test.c - relations without memory: notices arrive nevertheless; every call reports that there is none, and
- * leaves nothing behind. */
+/* model_oom_test.c - relations when there is no memory: notices arrive nevertheless. Every call reports missing memory
+ * and leaves no trace. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -42,7 +42,7 @@ TEST(notices_come_also_when_there_is_no_memory_left)
     fli_store_rlx(&w.deny, false);
     for (int i = 0; i < WATCHERS; i++) {
         same(watchers[i].seen_count, 2);
-        same(watchers[i].seen[0].type, FILCH_EVENT_LEFT); /* groups and names first */
+        same(watchers[i].seen[0].type, FILCH_EVENT_LEFT); /* notices of groups and names come first */
         same(watchers[i].seen[1].type, FILCH_EVENT_EXIT);
         same(watchers[i].seen[1].error, FILCH_EKILLED);
     }
@@ -50,7 +50,7 @@ TEST(notices_come_also_when_there_is_no_memory_left)
     world_end(&w);
 }
 
-/* ---- one allocation after the other fails ---- */
+/* ---- each allocation in turn fails ---- */
 
 static struct {
     actor     child, yields;
@@ -94,7 +94,7 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Does everything once, with the nth allocation failing. Returns true if there was no nth. */
+/* Makes every call once while allocation number `nth` fails. Returns true if there were fewer allocations. */
 static bool run_with(uint64_t nth)
 {
     test_alloc    memory = { 0 };
@@ -131,7 +131,8 @@ static bool run_with(uint64_t nth)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_ptr(&sweep.yields);
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
-    /* In two scopes, with a deadline: these are allocated by malloc; the relations of a process with them are not. */
+    /* The process is in two scopes and has a deadline. Those are allocated by malloc; the relations of the process are
+     * not. */
     filch_values *scope, *inner, *deadline;
     actor         third = { .play = play_told };
     ok(filch_values_scope(NULL, &scope));
@@ -209,7 +210,7 @@ static bool first_with(int which, uint64_t nth)
     else ok(err);
     same(sweep.child.inits - sweep.child.closes, err == FILCH_OK && which >= 6 ? 1 : 0);
     test_alloc_fail(&memory, 0, false);
-    if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* there is memory again */
+    if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* now there is memory again */
     world_tick(&w);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
     filch_drop(&a.result);
@@ -227,13 +228,13 @@ TEST(the_first_relation_of_each_kind_is_made_whole_or_not_at_all)
     }
 }
 
-/* The notices for many watchers are allocated when a member joins, and those of many members when a process watches:
- * both report missing memory, and no notice is sent for what did not happen. */
+/* A join allocates the notices for all watchers, a watch those for all members. Both report missing memory, and no
+ * notice is sent for a join or watch that failed. This allocator refuses large blocks. */
 static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
     const world *w = user;
     bool         deny = fli_load_rlx(&w->deny);
-    if (deny && size >= 4096) return NULL; /* the blocks that event nodes are in */
+    if (deny && size >= 4096) return NULL; /* blocks of event nodes are this large */
     fli_store_rlx(&((world *)user)->deny, false);
     void *at = world_alloc(user, old, old_size, size);
     fli_store_rlx(&((world *)user)->deny, deny);
@@ -283,9 +284,9 @@ TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
     assert_true(nth > 50);
 }
 
-/* ---- many ---- */
+/* ---- many relations ---- */
 
-/* Returns the bytes that `count` monitors of one hub, and as many links with it, use. */
+/* Returns the bytes that `count` monitors of one process, and as many links with it, use. */
 static int64_t bytes_of(uint32_t count)
 {
     world      w;
@@ -316,7 +317,7 @@ TEST(a_hub_with_many_relations_costs_each_the_same)
 {
     uint32_t few = world_scale(4096, 64), many = few * 16;
     int64_t  little = bytes_of(few), much = bytes_of(many);
-    assert_true(much < little * 32); /* slabs grow by doubling */
+    assert_true(much < little * 32); /* bound with reserve, because slabs grow by doubling */
     assert_true(much / (2 * (int64_t)many) < 400);
 }
 

@@ -3,7 +3,7 @@
 
 #include "api/world.h"
 
-/* A play that obeys messages. An int n < 0 ends it with the error -n, n >= 0 with the result n. */
+/* Ends at the first message, an int n: n < 0 with the error -n, n >= 0 with the result n. */
 static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -33,7 +33,7 @@ static void see(const actor *a, size_t i, int32_t type, filch_pid from, filch_er
     same(a->seen[i].tag, tag);
 }
 
-/* A play that traps links from its first step on. */
+/* Play that traps links from its first step on. */
 static filch_err play_trap(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     me->note = filch_trap_links(out, 1);
@@ -103,7 +103,7 @@ TEST(after_unmonitor_no_event_comes)
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, &first));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 2, &second));
     assert_true(first != second);
-    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE); /* not its own monitor */
+    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE); /* the monitor belongs to another process */
     ok(filch_unmonitor(w.sched, watcher.pid, first));
     same(filch_unmonitor(w.sched, watcher.pid, first), FILCH_ESTALE);
     same(filch_unmonitor(w.sched, watcher.pid, 0), FILCH_ESTALE);
@@ -130,7 +130,7 @@ TEST(a_watcher_that_ends_first_leaves_nothing_behind)
     world_end(&w);
 }
 
-/* Waits for a yield that is never completed, and ends when it receives an exit. */
+/* Waits for a yield that is never completed. Ends when an exit notice arrives. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -381,7 +381,7 @@ TEST(a_monitored_child_is_watched_from_the_beginning)
     ok(birth.err);
     same(parent.seen_count, 1);
     see(&parent, 0, FILCH_EVENT_EXIT, birth.pid, FAILURE, 77);
-    assert_true(same_pid(birth.child.seen[0].from, parent.pid)); /* the first message */
+    assert_true(same_pid(birth.child.seen[0].from, parent.pid)); /* sender of the first message */
     world_end(&w);
 }
 
@@ -407,9 +407,9 @@ TEST(both_relations_at_once_and_a_name_that_is_taken)
     ok(filch_register(w.sched, "taken", holder.pid));
     give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
     same(birth.err, FILCH_EEXISTS);
-    same(birth.child.inits, 0); /* not even initialised */
+    same(birth.child.inits, 0); /* the child was not even initialised */
     same(world_stats(&w).alive, 2);
-    /* Outside of a step there is no process for the relation. */
+    /* Outside of a step there is no process to monitor or link the child. */
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&birth.child);
     opt.relations = FILCH_SPAWN_LINK;
@@ -429,7 +429,7 @@ TEST(first_messages_come_first_and_in_order)
     world_begin(&w, FILCH_NO_WORKERS);
     opt.messages = first;
     opt.message_count = 3;
-    opt.mailbox_max = 1; /* these do not count against the limit */
+    opt.mailbox_max = 1; /* first messages do not count against the limit */
     opt.name = "first";
     actor_start_with(&w, &a, play_idle, opt);
     ok(filch_send_name(w.sched, "first", filch_int(4)));
@@ -451,11 +451,11 @@ TEST(first_messages_come_first_and_in_order)
 static struct {
     actor     child;
     filch_pid target;
-    int64_t   order; /* the message for the child */
+    int64_t   order; /* the message that the child gets */
     filch_err err;
 } errand;
 
-/* Yields exec for a child that gets `order`, waits, and ends with the result. */
+/* Spawns a child by an exec yield, with message `order`; waits, and ends with the child's result. */
 static filch_err play_exec(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -491,7 +491,7 @@ TEST(exec_is_answered_with_the_result_or_the_error)
     world_end(&w);
 }
 
-/* Each stage makes one yield with `target`; the actor records the completions. */
+/* Makes one yield with `target` in each stage; the actor records the completions. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -553,7 +553,7 @@ TEST(every_relation_can_be_yielded)
         texts += me.seen[i].type == FILCH_EVENT_MESSAGE && me.seen[i].kind == FILCH_KIND_TEXT;
         if (me.seen[i].type == FILCH_EVENT_EXIT) exit = &me.seen[i];
     }
-    same(exits, 1); /* of the spawn's monitor; the other monitor was removed, and so was the link */
+    same(exits, 1); /* from the spawn's monitor; the other monitor and the link were removed */
     same(exit->tag, 500);
     same(exit->error, FILCH_EKILLED);
     same(texts, 1);
@@ -641,13 +641,13 @@ TEST(a_cancel_without_a_deadline_waits_for_ever)
     world_end_as(&w, 0, FILCH_EDEADLINE);
 }
 
-/* ---- black boxes ---- */
+/* ---- black boxes of processes with relations ---- */
 
 static struct {
     void     *bytes;
     size_t    size;
     filch_pid other;
-    uint64_t  refs[2]; /* as recorded, and in the replay */
+    uint64_t  refs[2]; /* ref of the monitor as recorded, and in the replay */
     int       run;
 } taped;
 
@@ -687,7 +687,7 @@ static filch_err taped_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type taped_type = { .name = "taped", .size = sizeof(int64_t), .step = taped_step };
 
-/* Ends with an error on a cancel. */
+/* Fails when it is cancelled. */
 static filch_err play_sulks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -715,7 +715,7 @@ TEST(a_process_with_relations_fails_again_when_played_alone)
     assert_string_equal(report.text, "");
     same(report.again, 1);
     same(report.error, FAILURE);
-    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* replayed with the recorded result */
+    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* the replay returns the recorded ref */
     free(taped.bytes);
     world_end(&w);
 }

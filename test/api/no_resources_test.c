@@ -1,8 +1,8 @@
 /* no_resources_test.c - system calls fail: locks, conditions, threads, descriptors, malloc, entropy. Each failure is
  * reported by an error code and leaves nothing behind, whichever call fails first.
  *
- * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). They count what is
- * held, and fail the n-th request for one kind of resource.
+ * The linker puts the functions below in place of the system's (--wrap in test/CMakeLists.txt). These functions count
+ * the resources in use, and fail the n-th request for one kind of resource.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-/* ---- a system that fails ---- */
+/* ---- the replaced system functions ---- */
 
 typedef enum thing {
     LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, CONDITION_CLOCK, THINGS
@@ -34,8 +34,8 @@ typedef enum thing {
 static struct {
     atomic_int  held[THINGS];
     atomic_int  what;    /* the kind of resource that fails */
-    atomic_long left;    /* requests until the failure; 0: none fails */
-    atomic_int  refused; /* times */
+    atomic_long left;    /* number of requests until the failure; 0: no request fails */
+    atomic_int  refused; /* number of requests that failed */
 } sys;
 
 static bool refuses(thing t)
@@ -58,7 +58,7 @@ static void gives_back(thing t)
     atomic_fetch_sub(&sys.held[t], 1);
 }
 
-/* Makes the n-th request for `t` fail. */
+/* Makes request number `nth` for resource `t` fail. */
 static void refuse(thing t, long nth)
 {
     atomic_store(&sys.refused, 0);
@@ -66,14 +66,14 @@ static void refuse(thing t, long nth)
     atomic_store(&sys.left, nth);
 }
 
-/* Ends the failures. Returns true if there was one. */
+/* Lets all requests succeed again. Returns true if one had failed. */
 static bool was_refused(void)
 {
     atomic_store(&sys.left, 0);
     return atomic_load(&sys.refused) > 0;
 }
 
-/* Declares the real function and begins its replacement. */
+/* Declares the real system function and begins the function that replaces it. */
 #define INSTEAD(type, name, ...) \
     type __real_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__); \
@@ -112,7 +112,7 @@ INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
     return __real_pthread_condattr_destroy(attr);
 }
 
-/* Fails without a change of what is held. */
+/* Replacement that can fail; it does not change the count of resources. */
 INSTEAD(int, pthread_condattr_setclock, pthread_condattr_t *attr, clockid_t clock)
 {
     return refuses(CONDITION_CLOCK) ? EINVAL : __real_pthread_condattr_setclock(attr, clock);
@@ -161,7 +161,7 @@ INSTEAD(void *, malloc, size_t size)
     return gets(MEMORY) ? __real_malloc(size) : NULL;
 }
 
-/* A compiler may combine malloc and memset into calloc. */
+/* Replaced because a compiler may combine malloc and memset into calloc. */
 INSTEAD(void *, calloc, size_t count, size_t size)
 {
     return gets(MEMORY) ? __real_calloc(count, size) : NULL;
@@ -218,7 +218,7 @@ INSTEAD(ssize_t, read, int fd, void *bytes, size_t size)
     return -1;
 }
 
-/* ---- checks of what is held ---- */
+/* ---- checks that all resources were returned ---- */
 
 typedef struct books {
     int held[THINGS];
@@ -237,9 +237,10 @@ static void same_books(books before)
     for (int i = 0; i < THINGS; i++) same(after.held[i], before.held[i]);
 }
 
-/* ---- creating ---- */
+/* ---- creating schedulers ---- */
 
-/* Returns true if a request failed and the call reported it. */
+/* Creates a scheduler while request number `nth` for `t` fails. Returns true if there was such a request and the call
+ * reported the failure. */
 static bool create_without(int32_t workers, thing t, long nth)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -328,7 +329,7 @@ TEST(a_registry_without_memory_says_so_and_keeps_what_it_has)
         for (uint32_t i = 0; i < MANY && err == FILCH_OK; i++) {
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
             if (err != FILCH_ENOMEM) continue;
-            /* The earlier handlers are there, this one is not, and now it can be added. */
+            /* Earlier handlers are registered, the one that failed is not, and can be added now. */
             if (i > 0) same(filch_registry_add(registry, FIRST + i - 1, handle, NULL), FILCH_EEXISTS);
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
         }
@@ -395,7 +396,8 @@ static filch_err relate_everything(filch_sched *sched, filch_pid a, filch_pid b)
     return err;
 }
 
-/* Returns true if a request failed and the call reported it. */
+/* Makes relations while request number `nth` for `t` fails. Returns true if there was such a request and the call
+ * reported the failure. */
 static bool relate_without(thing t, long nth)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -407,8 +409,8 @@ static bool relate_without(thing t, long nth)
     ok(filch_sched_create(&sched, &opt));
     ok(filch_spawn(sched, &resting, NULL, &a));
     ok(filch_spawn(sched, &resting, NULL, &b));
-    /* The ring of the global queue has grown (in the small build to its maximum): later it could fail to grow without
-     * an error code. */
+    /* Lets the ring of the global queue grow first (in the small build to its maximum), because a later failure to grow
+     * would not be reported by an error code. */
     for (int i = 0; i < 8; i++) ok(filch_spawn(sched, &resting, NULL, NULL));
     refuse(t, nth);
     filch_err err = relate_everything(sched, a, b);
@@ -416,7 +418,7 @@ static bool relate_without(thing t, long nth)
     refuse(t, 0);
     if (refused) assert_true(err == FILCH_ESYS || err == FILCH_ENOMEM);
     else ok(err);
-    ok(filch_monitor(sched, a, b, 1, NULL)); /* now it succeeds */
+    ok(filch_monitor(sched, a, b, 1, NULL)); /* succeeds now */
     do ok(filch_tick(sched, 0, &ran));
     while (ran > 0);
     ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
@@ -459,14 +461,14 @@ static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method,
     return method == NULL && whole ? FILCH_OK : FILCH_EINVAL;
 }
 
-/* Does one of everything; the results are ignored. */
+/* Makes one call of each kind and ignores the results. */
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
     (void)self;
     if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
-    if (count < 10) return filch_idle(out); /* its own echoes */
+    if (count < 10) return filch_idle(out); /* events caused by its own calls */
     (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_spawn(sched, &brief_type, NULL, NULL);
@@ -506,7 +508,8 @@ static void record(uint32_t many)
     assert_non_null(box.bytes);
 }
 
-/* Returns true if a request failed. The replay then reports it, or names a difference. */
+/* Replays while request number `nth` for `t` fails. Returns true if there was such a request; the replay then reports
+ * it, or names a difference. */
 static bool replay_without(thing t, long nth)
 {
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
@@ -539,7 +542,7 @@ TEST(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing)
     free(box.bytes);
 }
 
-/* ---- small things ---- */
+/* ---- single functions ---- */
 
 TEST(a_seed_is_there_without_entropy_and_never_zero)
 {

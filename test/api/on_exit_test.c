@@ -1,4 +1,4 @@
-/* on_exit_test.c - the state that on_exit finds: the name, the process count and the slot of the process are free. */
+/* on_exit_test.c - when on_exit is called, the name, the count and the slot of the ended process are free again. */
 #include <filch.h>
 
 #include "api/world.h"
@@ -10,7 +10,7 @@ typedef struct line {
     filch_sched *sched;
     FLI_ATOMIC(uint32_t) ended, found_alive, refused;
     FLI_ATOMIC(int32_t) last_error;
-    const char *name; /* NULL: none */
+    const char *name; /* name of the process; NULL: none */
 } line;
 
 static filch_err short_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -25,7 +25,7 @@ static const filch_type short_lived = { .name = "short", .step = short_step };
 
 static void spawn_next(line *l);
 
-/* Spawns the next process of a line when the last one has ended. */
+/* on_exit that spawns the next process of a sequence. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     line     *l = user;
@@ -85,7 +85,7 @@ static struct {
     filch_err    found, registered;
 } heir;
 
-/* The process has ended, but its exit has not been reported yet. */
+/* Close function: the process has ended, but its exit has not been reported yet. */
 static void leave_name(void *self)
 {
     filch_pid pid;
@@ -142,7 +142,7 @@ static void slow_exit(void *user, filch_pid pid, filch_err error, const filch_da
 static void open_gate(void *arg)
 {
     late *l = arg;
-    /* A stop has begun when it refuses calls of foreign threads. */
+    /* Waits for the beginning of the stop: from then on calls of foreign threads are refused. */
     filch_err err;
     do {
         fli_thread_yield();
@@ -171,7 +171,7 @@ TEST(stop_waits_for_on_exit)
     ok(err);
 }
 
-/* ---- the values ---- */
+/* ---- the inherited values in on_exit ---- */
 
 static filch_err looks_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

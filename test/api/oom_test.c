@@ -1,5 +1,5 @@
-/* oom_test.c - memory runs out at every allocation, one after the other. Each call reports it, nothing leaks, no
- * process waits for ever, and when there is memory again everything works. */
+/* oom_test.c - each allocation in turn fails. Each call reports missing memory, nothing leaks, no process waits for
+ * ever, and when there is memory again everything works. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 enum { ECHO = FILCH_CMD_USER, LATER, LARGE = 100, CHILDREN = 300, DEAF = 20, LATER_MAX = 64 };
 
 static struct {
-    atomic_uint_fast64_t wrong; /* results that are neither FILCH_OK nor FILCH_ENOMEM */
+    atomic_uint_fast64_t wrong; /* number of results that are neither FILCH_OK nor FILCH_ENOMEM */
     atomic_int           wrong_code;
-    atomic_uint_fast64_t no_memory; /* results that are FILCH_ENOMEM */
+    atomic_uint_fast64_t no_memory; /* number of results that are FILCH_ENOMEM */
     atomic_uint_fast64_t opened, closed, lives, exits, heard;
     atomic_uint_fast64_t moved, freed;
     filch_pid            sink;
@@ -47,7 +47,7 @@ static void free_moved(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-/* Returns bytes to move. They come from malloc itself, which does not fail here. */
+/* Returns bytes for filch_move. They come from malloc, which does not fail in this test. */
 static filch_data to_move(void)
 {
     void *bytes = calloc(1, LARGE);
@@ -56,7 +56,7 @@ static filch_data to_move(void)
     return filch_move(bytes, LARGE, free_moved);
 }
 
-/* Frees the moved bytes if the call has not taken them. Returns true if it has. */
+/* Frees the moved bytes if the call has not taken them. Returns true if the call has taken them. */
 static bool took(filch_err err, filch_data moved)
 {
     if (err != FILCH_OK) free_moved(NULL, moved.as.move.at, LARGE);
@@ -111,7 +111,7 @@ static const filch_type child = { .name = "child", .step = child_step };
 static filch_err work(void *arg, filch_data *result)
 {
     (void)arg;
-    *result = to_move(); /* given away, whatever the result */
+    *result = to_move(); /* the runtime owns the bytes now, whatever the job returns */
     return FILCH_OK;
 }
 
@@ -147,7 +147,7 @@ static filch_err life_begins(life *l, filch_out *out)
         if (i % 2 == 1) {
             l->yields += fine(filch_yield(out, LATER, i, filch_bytes(large, i < 4 ? LARGE : 4)));
         } else {
-            /* Moves bytes also where lists have to grow. */
+            /* The bytes are also moved by a call for which a list has to grow. */
             filch_data moved = to_move();
             l->yields += took(filch_yield(out, ECHO, i, moved), moved);
         }
@@ -161,7 +161,7 @@ static filch_err life_begins(life *l, filch_out *out)
     }
     for (int i = 0; i < 4; i++) (void)fine(send_one_kind(sched, filch_ctx_self(ctx), i));
     for (int i = 0; i < CHILDREN; i++) (void)fine(filch_spawn(sched, &child, NULL, NULL));
-    return filch_continue(out); /* perhaps none of the calls succeeded, and no event will come */
+    return filch_continue(out); /* if all calls failed, no event would come */
 }
 
 static void life_hears(life *l, const filch_event *e, filch_out *out)
@@ -169,7 +169,7 @@ static void life_hears(life *l, const filch_event *e, filch_out *out)
     if (e->type == FILCH_EVENT_MESSAGE) {
         if (e->tag == TAG_TIMER) l->timers--;
         if (e->tag != TAG_TICKER || l->ticker_over) return;
-        /* Gives up after a while: a ticker ends with its process anyway. */
+        /* Cancels the ticker. Gives up after some failures, because a ticker ends with its process anyway. */
         bool asked = fine(filch_yield_timer_cancel(out, TAG_TICKER_END, l->ticker));
         l->yields += asked;
         l->ticker_over = asked || ++l->tries > 10;
@@ -234,13 +234,13 @@ static filch_err later(void *user, const filch_command *command, uint64_t tag, f
     (void)user, (void)command, (void)tag;
     unsigned at = atomic_load(&seen.later_count);
     if (at == LATER_MAX) return FILCH_EFULL;
-    seen.later[at] = receiver; /* only one process at a time yields these */
+    seen.later[at] = receiver; /* only one process at a time yields this command */
     atomic_store(&seen.later_count, at + 1);
     return FILCH_OK;
 }
 
-/* Completes yields from the test's thread: with a large payload, or if there is no memory for that, with a small
- * one. */
+/* Completes yields from the test's thread with a large payload, or with a small one if there is no memory for the
+ * large. */
 static void complete_some(unsigned *done)
 {
     for (unsigned n = atomic_load(&seen.later_count); *done < n; ++*done) {
@@ -279,7 +279,7 @@ static void spawn_everybody(filch_sched *sched, filch_values *values, int first,
     filch_pid pid;
     if (!fine(filch_spawn(sched, &living, &options, &pid))) return;
     atomic_fetch_add(&seen.lives, 1);
-    /* With workers it may end before it has its messages, if its yields got no memory. */
+    /* With workers the process may end before it has its messages, if its yields got no memory. */
     for (int i = 0; i < 4; i++) {
         filch_err err = send_one_kind(sched, pid, (first + i) % 4);
         if (err != FILCH_EDEAD || workers == FILCH_NO_WORKERS) (void)fine(err);
@@ -288,13 +288,13 @@ static void spawn_everybody(filch_sched *sched, filch_values *values, int first,
 
 typedef struct plan {
     int32_t  workers;
-    uint64_t nth;       /* the number of the allocation that fails */
-    bool     and_after; /* and all later ones */
+    uint64_t nth;       /* number of the allocation that fails */
+    bool     and_after; /* all later allocations fail, too */
     bool     recovers;  /* there is memory again before the stop */
-    int      first;     /* the kind of the first message, for which there is no spare event node */
+    int      first;     /* kind of the first message, for which there is no spare event node */
 } plan;
 
-/* With memory again: a process starts, gets its messages, and obeys a cancel. */
+/* Checks after memory is available again: a process starts, gets its messages, and ends on a cancel. */
 static void works_again(filch_sched *sched, int32_t workers)
 {
     filch_pid pid;
@@ -309,16 +309,17 @@ static void works_again(filch_sched *sched, int32_t workers)
 static void stop_with_report(filch_sched *sched)
 {
     filch_report report = FILCH_REPORT_INIT;
-    /* A short grace period, so that processes that end by themselves do. */
+    /* A short grace period, in which processes that end by themselves can end. */
     filch_err err = filch_sched_stop(sched, seen.deaf > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
     uint64_t  forced = report.forced, named = report.count + report.omitted;
     filch_report_free(&report);
-    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* a loaded machine */
+    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* repeated, because a loaded
+                                                                                       * machine may be too slow */
     same(err, seen.deaf > 0 ? FILCH_EDEADLINE : FILCH_OK);
     same(forced, named);
 }
 
-/* Runs until only processes that wait for the stop are left. */
+/* Runs until the only processes left are those that wait for the stop. */
 static void until_quiet(filch_sched *sched, int32_t workers)
 {
     uint64_t    staying = seen.deaf + (seen.sink.serial != 0);
@@ -342,7 +343,7 @@ static void everything_once(filch_sched *sched, const plan *p, filch_values *val
     stop_with_report(sched);
 }
 
-/* One run. Returns true if the allocation that should fail was made. */
+/* Makes one run. Returns true if there were enough allocations for one to fail. */
 static bool run(const plan *p)
 {
     memset(&seen, 0, sizeof seen);
@@ -378,12 +379,12 @@ static bool run(const plan *p)
     return refused;
 }
 
-/* Fails allocation 1, 2, 3, ... until a run makes fewer. */
+/* Fails allocation 1, 2, 3, ... in one run each, until a run has fewer allocations. */
 static void sweep(plan p)
 {
     uint64_t share = scaled(100), stride = share >= 100 ? 1 : share >= 10 ? 2 : 13;
     for (p.nth = 1; run(&p); p.nth += stride) {}
-    assert_true(p.nth > 20); /* it did allocate */
+    assert_true(p.nth > 20); /* the runs did allocate */
 }
 
 TEST(without_failures_nothing_is_refused)
@@ -423,10 +424,10 @@ TEST(workers_survive_it_too)
 /* Uses all event nodes but a few, by yields that are never completed; then makes every call that needs nodes. */
 static struct {
     bool            no_blocks; /* small blocks can be allocated, but not the blocks of event nodes */
-    uint64_t        hold_max;  /* number of nodes to use; UINT64_MAX: all */
+    uint64_t        hold_max;  /* number of nodes to use up; UINT64_MAX: all */
     bool            asks;
     bool            asked, armed, all_held;
-    int             begun;     /* of the sleep and the timer before that: completed */
+    int             begun;     /* number of completions of the first sleep and timer, 0 to 2 */
     uint64_t        open, ticks;
     filch_receiver *held;
     uint64_t        held_count, held_room;
@@ -464,7 +465,7 @@ static void ask_for_everything(filch_out *out)
 static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    if (count == 0 && !last.no_blocks) { /* a sleep and a timer, so that there is a block for each of these too */
+    if (count == 0 && !last.no_blocks) { /* begins with a sleep and a timer, so that blocks for them are allocated */
         ok(filch_yield_sleep(out, 0, 1));
         ok(filch_yield_timer(out, 0, 1));
         return filch_wait(out);
@@ -475,7 +476,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         if (events[i].tag == 0) {
             if (!last.all_held && ++last.begun == 2) last.no_blocks = true;
-            continue; /* the first two, or one of the held yields */
+            continue; /* completion of the first sleep or timer, or of a held yield */
         }
         last.open--;
         if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;
@@ -492,7 +493,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
 
 static const filch_type greedy = { .name = "greedy", .step = greedy_step };
 
-/* Returns the number of yields that could be held. */
+/* Runs the greedy process. Returns the number of yields that it could hold. */
 static uint64_t with_few_events(uint64_t hold_max, bool asks)
 {
     memset(&seen, 0, sizeof seen);
@@ -511,7 +512,7 @@ static uint64_t with_few_events(uint64_t hold_max, bool asks)
     filch_registry_destroy(options.registry);
     ok(filch_spawn(sched, &listening, NULL, &seen.sink));
     ok(filch_spawn(sched, &listening, NULL, &pid));
-    ok(filch_send(sched, pid, filch_none())); /* so that there are blocks of each kind */
+    ok(filch_send(sched, pid, filch_none())); /* a message, so that a block of each kind is allocated */
     ok(filch_cancel(sched, pid));
     ok(filch_tick(sched, 0, NULL));
     ok(filch_spawn(sched, &greedy, NULL, &pid));
@@ -538,7 +539,7 @@ TEST(the_last_events_are_shared_out_and_each_yield_is_answered)
         if (spare == 0) assert_true(atomic_load(&seen.no_memory) > 0);
         answers += atomic_load(&seen.no_memory) > 0;
     }
-    assert_true(answers < 17); /* with 16 nodes left all calls succeeded */
+    assert_true(answers < 17); /* with 16 spare nodes all calls succeeded */
 }
 
 int main(void)

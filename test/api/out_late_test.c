@@ -1,12 +1,12 @@
-/* out_late_test.c - a status that is chosen for a process after its step has no effect: by a handler, by close, by
- * on_long_step, or by the function that frees a payload. Each of them may have kept `out`. */
+/* out_late_test.c - a status that is chosen after the step has returned has no effect. A handler, close, on_long_step,
+ * or the function that frees a payload may have kept `out` and choose one. */
 #include "api/world.h"
 
 enum { FAILURE = FILCH_EUSER + 8, ASK = FILCH_CMD_USER };
 
 static const char long_text[] = "a text that does not fit into an event, so that somebody has to free it";
 
-/* The status that is chosen too late, and the result of the call. */
+/* The call that is made too late, and its result. */
 static struct {
     filch_out *out;
     void (*say)(void);
@@ -78,7 +78,7 @@ static void begin(world *w)
     begin_with(w, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Yields `stage` times, and idles or waits. */
+/* Makes `stage` yields one after the other; then idles or waits. */
 static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -95,7 +95,7 @@ TEST(what_a_handler_says_of_the_process_that_asked_has_no_effect)
         world w;
         begin(&w);
         late.say = all[i / 2];
-        /* The second and third yield wait inside the inline completion loop. */
+        /* The second and third yield are completed inside the inline completion loop. */
         actor a = { .stage = 3, .user = i % 2 != 0 ? &w : NULL };
         actor_start(&w, &a, play_asks);
         world_tick(&w);
@@ -147,11 +147,11 @@ TEST(a_result_is_what_the_step_said_though_close_says_another)
         same(late.said, 1);
         assert_string_equal(filch_text(&a.result), long_text);
         actor_ends(&w, &a, FILCH_OK);
-        world_end(&w); /* and all its memory is freed */
+        world_end(&w); /* also checks that all memory is freed */
     }
 }
 
-/* Close of an instance that should have taken over, and does not. */
+/* Close of a new instance after an upgrade that did not happen. */
 static void heir_close(void *self)
 {
     (void)self;
@@ -175,8 +175,8 @@ static filch_err play_ends_instead(actor *me, const filch_event *events, size_t 
     return filch_done(out, filch_none());
 }
 
-/* Checks that a result that `play` replaced by another status is freed once, whatever is called then; and that the
- * process continues, or has ended. */
+/* Checks that a result that `play` replaced by another status is freed once, whatever is called while it is freed. Then
+ * the process continues (`goes_on`) or has ended. */
 static void is_let_go_once(play_fn play, bool goes_on)
 {
     static void (*const all[])(void) = { say_idle, say_done, say_done_at_length };
@@ -212,7 +212,7 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
 static filch_err play_lends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     late.out = out;
-    /* So that the step takes some time, whatever the resolution of the clock. */
+    /* Waits for the next clock value, so that the step takes some time, whatever the resolution of the clock. */
     for (uint64_t now_ns = fli_clock_ns(); fli_clock_ns() == now_ns;) fli_thread_yield();
     return play_idle(me, events, count, out);
 }
@@ -242,7 +242,7 @@ TEST(whoever_is_told_that_a_step_took_long_has_no_say_in_what_it_was)
     }
 }
 
-/* ---- functions that free ---- */
+/* ---- functions that free a payload ---- */
 
 static char bytes[100];
 
@@ -262,8 +262,8 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
     return filch_idle(out);
 }
 
-/* Here the step still runs, and the function may choose a status; but the freed result is gone, and the last call of
- * the step decides. */
+/* The free function is called while the step still runs, so it may choose a status. The replaced result stays freed,
+ * and the last call of the step decides. */
 TEST(a_result_that_is_thought_better_of_is_freed_once_whatever_its_free_function_says)
 {
     is_let_go_once(play_thinks_better, true);
@@ -278,7 +278,7 @@ static filch_err play_fails(actor *me, const filch_event *events, size_t count, 
     return FAILURE;
 }
 
-/* Chooses only statuses that a step may choose. */
+/* A second process, which must not notice what the failed step left. */
 static filch_err play_bystander(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     return play_idle(me, events, count, out);
@@ -307,7 +307,7 @@ TEST(what_a_failed_step_leaves_is_freed_and_nothing_more_comes_of_it)
     }
 }
 
-/* Waits for a completion that does not come. */
+/* Waits for a completion that never comes. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -332,7 +332,7 @@ TEST(what_is_dropped_from_a_full_mailbox_is_freed_and_nothing_more_comes_of_it)
         late.say = all[i];
         ok(filch_send(w.sched, a.pid, filch_move(bytes, sizeof bytes, free_says)));
         ok(filch_send(w.sched, a.pid, filch_none()));
-        world_tick(&w); /* it continues to wait, but the older message was freed */
+        world_tick(&w); /* process a continues to wait, but the older message is dropped and freed */
         same(late.freed, 1);
         same(a.steps, 1);
         if (late.say != say_done) same(late.answer, FILCH_ESTATE);

@@ -1,5 +1,5 @@
-/* out_test.c - the `out` of a step is valid in that step alone: not in handlers, exit functions and callbacks, nor in a
- * step on another worker or of another scheduler; and what a step takes back leaves nothing behind. */
+/* out_test.c - the `out` of a step is valid in that step only: not in handlers, on_exit functions and callbacks, nor in
+ * a step on another worker or of another scheduler. Also: a status that a step replaces leaves nothing behind. */
 #include <stdio.h>
 
 #include "api/world.h"
@@ -12,7 +12,7 @@ static filch_err still_step(void *self, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* No init, no close. */
+/* A type without init and close. */
 static const filch_type still = { .name = "still", .size = 200, .step = still_step };
 
 /* Makes every call that needs the step of `out`. Returns true if each is refused. */
@@ -25,7 +25,7 @@ static bool is_of_no_use(filch_out *out)
            filch_done(out, filch_str("a result that does not fit into an event")) == FILCH_ESTATE;
 }
 
-/* ---- taken back ---- */
+/* ---- a status that is replaced ---- */
 
 static filch_err play_thinks_better(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -46,7 +46,7 @@ TEST(an_upgrade_that_is_thought_better_of_leaves_nothing_behind)
     ok(a.note);
     ok(filch_send(w.sched, a.pid, filch_none()));
     world_tick(&w);
-    same(a.steps, 2); /* still itself */
+    same(a.steps, 2); /* the process has not ended or changed its type */
     same(a.closes, 0);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
@@ -77,7 +77,7 @@ TEST(a_failure_whose_words_are_too_long_is_told_without_them)
     world_end(&w);
 }
 
-/* ---- invalid elsewhere ---- */
+/* ---- other places where `out` is invalid ---- */
 
 static struct {
     filch_out *out;
@@ -126,7 +126,7 @@ static void after_exit(void *user, filch_pid pid, filch_err error, const filch_d
     after_ask();
 }
 
-/* Ends at the first message. */
+/* Ends at its first message. */
 static filch_err after_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -169,11 +169,11 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_does_not_come_to_somebody_else)
     ok(filch_spawn(w.sched, &ends, &how, &told));
     ok(filch_spawn(w.sched, &ends, &how, &killed));
     world_tick(&w);
-    ok(filch_send(w.sched, told, filch_none())); /* ends by itself, */
+    ok(filch_send(w.sched, told, filch_none())); /* `told` ends by itself */
     world_tick(&w);
-    ok(filch_terminate(w.sched, killed)); /* by force, */
+    ok(filch_terminate(w.sched, killed)); /* `killed` is ended by force */
     world_tick(&w);
-    ok(filch_spawn(w.sched, &changes, NULL, NULL)); /* or upgrades */
+    ok(filch_spawn(w.sched, &changes, NULL, NULL)); /* `changes` upgrades */
     world_tick(&w);
     same(after.asked, 5);
     same(after.useless, 5);
@@ -218,7 +218,7 @@ static filch_err play_ticks_another(actor *me, const filch_event *events, size_t
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     lent.out = out;
     me->note = filch_tick(lent.inner->sched, 0, NULL);
-    /* Back in its own step, it is valid. */
+    /* After the tick of the inner scheduler `out` is valid again. */
     me->note |= filch_yield_sleep(out, 7, 0);
     return filch_idle(out);
 }
@@ -241,7 +241,7 @@ TEST(a_step_may_tick_another_scheduler_which_cannot_use_its_out)
     world_end(&inner);
 }
 
-/* Holds its step until another worker has tried. */
+/* Stays in its step until another worker has tried to use `out`. */
 static filch_err play_lends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -260,7 +260,7 @@ TEST(the_out_of_a_step_is_of_no_use_on_another_worker)
     world_begin(&w, 2);
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.there));
-    assert_true(is_of_no_use(lent.out)); /* a foreign thread */
+    assert_true(is_of_no_use(lent.out)); /* this is a foreign thread */
     actor_start(&w, &uses, play_uses);
     UNTIL(&w, fli_load_acq(&lent.tried));
     assert_true(fli_load_rlx(&lent.useless));
@@ -300,20 +300,20 @@ TEST(the_out_of_a_step_is_of_no_use_to_the_handler_of_its_yield)
     world_end(&w);
 }
 
-/* ---- in a callback on another worker, which is in no step ---- */
+/* ---- in a callback on another worker, outside of any step ---- */
 
 static struct {
     filch_sched *sched;
     filch_err    broadcast, spawn, related, sent;
 } watcher;
 
-/* While the step runs: on a worker, but not for any process. */
+/* Called while the step runs: on a worker, but not inside a step of any process. */
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     (void)user, (void)pid, (void)name, (void)took_ns;
     if (finished || fli_load_rlx(&lent.named)) return;
-    /* A step is reported once, and on a slow machine that is before it has published its `out`. */
+    /* Each step is reported once. On a slow machine that may be before the step has published its `out`. */
     while (!fli_load_acq(&lent.there)) fli_thread_yield();
     fli_store_rlx(&lent.useless, is_of_no_use(lent.out));
     watcher.broadcast = filch_broadcast(watcher.sched, "ears", filch_int(1), NULL);

@@ -7,13 +7,13 @@ static world w;
 
 typedef struct slip {
     FLI_ATOMIC(uint32_t) freed;
-    void  *user, *bytes; /* of the last call */
+    void  *user, *bytes; /* arguments of the last call */
     size_t size;
 } slip;
 
 static FLI_ATOMIC(uint32_t) moved_freed;
 
-/* For filch_share: `user` is a slip. */
+/* Free function for filch_share: `user` points to a slip. */
 static void free_shared(void *user, void *bytes, size_t size)
 {
     slip *s = user;
@@ -24,7 +24,7 @@ static void free_shared(void *user, void *bytes, size_t size)
     fli_add_acqrel(&s->freed, 1);
 }
 
-/* For filch_move: `user` is NULL. */
+/* Free function for filch_move: `user` is NULL. */
 static void free_moved(void *user, void *bytes, size_t size)
 {
     if (user != NULL || size != 40) abort();
@@ -123,7 +123,7 @@ TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
         memset(text, 'a' + (int)i, sizes[i]);
         text[sizes[i]] = '\0';
         ok(filch_send(w.sched, a.pid, filch_str(text)));
-        memset(text, '!', sizeof text); /* it was copied by the send */
+        memset(text, '!', sizeof text); /* the send has copied the text */
         (void)world_tick(&w);
         memset(copy, 'a' + (int)i, sizes[i]);
         copy[sizes[i]] = '\0';
@@ -149,7 +149,7 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     actor_start(&w, &a, play_keep);
     (void)world_tick(&w);
     for (int i = 0; i < SHELF; i++)
-        ok(filch_send(w.sched, a.pid, filch_int(1))); /* so that there are spare event nodes */
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* leaves spare event nodes */
     (void)world_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -219,7 +219,7 @@ TEST(moved_memory_is_freed_once_after_the_step_that_read_it)
     (void)world_tick(&w);
     same(fli_load_rlx(&moved_freed), 1);
     ok(filch_send(w.sched, a.pid, filch_move(malloc(10), 10, NULL))); /* NULL means free() */
-    ok(filch_send(w.sched, a.pid, filch_move(malloc(1), 0, NULL)));   /* also of size 0 */
+    ok(filch_send(w.sched, a.pid, filch_move(malloc(1), 0, NULL)));   /* bytes of size 0 are freed, too */
     actor_stop(&a);
     world_end(&w);
 }
@@ -243,7 +243,7 @@ TEST(moved_memory_that_was_refused_is_still_yours)
     same(fli_load_rlx(&moved_freed), 0);
     assert_memory_equal(filch_raw(&data), "mmmm", 4);
     (void)world_tick(&w);
-    ok(filch_send(w.sched, b.pid, data)); /* this succeeds when there is room */
+    ok(filch_send(w.sched, b.pid, data)); /* the send succeeds when the mailbox has space */
     actor_stop(&b);
     same(fli_load_rlx(&moved_freed), 1);
     world_end(&w);
@@ -256,19 +256,19 @@ TEST(moved_memory_nobody_reads_is_freed_once)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, moved()));
-    ok(filch_terminate(w.sched, a.pid)); /* ends with unread messages */
+    ok(filch_terminate(w.sched, a.pid)); /* process a ends with unread messages */
     actor_ends(&w, &a, FILCH_EKILLED);
     same(fli_load_rlx(&moved_freed), 1);
     same(world_stats(&w).undelivered, 1);
 
-    actor_start(&w, &b, play_fail); /* fails in the step that received it */
+    actor_start(&w, &b, play_fail); /* process b fails in the step that received the message */
     ok(filch_send(w.sched, b.pid, moved()));
     actor_ends(&w, &b, FILCH_EUSER);
     same(fli_load_rlx(&moved_freed), 2);
 
-    actor_start(&w, &c, play_greedy); /* one in a message, one as its result */
+    actor_start(&w, &c, play_greedy); /* process c has moved bytes in a message and in its result */
     ok(filch_send(w.sched, c.pid, moved()));
-    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL)); /* ends with unread messages */
+    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL)); /* process c ends with unread messages */
     same(c.exit_error, FILCH_OK);
     same(filch_size(&c.result), 40);
     same(fli_load_rlx(&moved_freed), 3);
@@ -317,12 +317,13 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     (void)world_tick(&w);
     filch_drop(&data);
     same(filch_kind_of(&data), FILCH_KIND_NONE);
-    filch_drop(&data); /* an empty one is allowed */
+    filch_drop(&data); /* dropping an empty payload is allowed */
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         same(s[i].count, 2);
         assert_ptr_equal(s[i].raw[0], bytes);
         assert_ptr_equal(filch_raw(&s[i].kept[1]), bytes);
-        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* found in every holder's payload */
+        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* filch_shared_user() works on every
+                                                                                  * holder's payload */
         actor_stop(&a[i]);
         same(fli_load_rlx(&paper.freed), 0);
         if (i + 1 < COUNT_OF(a)) shelf_clear(&s[i]);
@@ -351,7 +352,7 @@ TEST(a_shared_block_that_is_refused_stays_as_it_was)
     world_end(&w);
 }
 
-/* Forwards its messages to the actor in `user`, or keeps their address. */
+/* Records the address of the bytes of each message. Forwards the message to the actor in `user`, if there is one. */
 static filch_err play_forward(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor       *next = me->user;
@@ -403,13 +404,13 @@ TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
     assert_string_equal(filch_text(&kept), "some words that are longer than a payload");
     filch_data again;
     ok(filch_keep(&kept, &again));
-    assert_ptr_equal(filch_raw(&again), filch_raw(&kept)); /* shared by now */
+    assert_ptr_equal(filch_raw(&again), filch_raw(&kept)); /* both payloads share the bytes */
     filch_drop(&kept);
     assert_string_equal(filch_text(&again), "some words that are longer than a payload");
     filch_drop(&again);
     assert_string_equal(filch_text(&again), "");
 
-    ok(filch_keep(&data, &data)); /* onto itself */
+    ok(filch_keep(&data, &data)); /* keeps a payload onto itself */
     assert_true(filch_raw(&data) != text);
     filch_drop(&data);
 
@@ -434,7 +435,7 @@ TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
 static FLI_ATOMIC(uint32_t) handled;
 static filch_data echo_kept;
 
-/* Completes with the payload of the command, and keeps it. */
+/* Completes with the payload of the command, and keeps that payload. */
 static filch_err handle_echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     *(const void **)user = filch_raw(&command->data);

@@ -1,4 +1,4 @@
-/* pid_test.c - a pid names one process for ever: a call with an old or wrong pid reaches no process. */
+/* pid_test.c - a pid names one process for ever: a call with an old or wrong pid affects no process. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -11,18 +11,18 @@
 enum { HOLD = FILCH_CMD_USER };
 
 static struct {
-    atomic_uint_fast64_t serial;    /* of the child that lives now, for the senders */
-    atomic_uint_fast64_t children;  /* so far */
+    atomic_uint_fast64_t serial;    /* serial of the child that lives now, for the senders */
+    atomic_uint_fast64_t children;  /* number of children so far */
     atomic_uint_fast64_t delivered; /* messages read by the process they were sent to */
-    atomic_uint_fast64_t astray;    /* by another */
-    atomic_uint_fast64_t reused;    /* children in the slot of the first */
+    atomic_uint_fast64_t astray;    /* messages read by a wrong process */
+    atomic_uint_fast64_t reused;    /* children that got the slot of the first one */
     atomic_uint_fast64_t probes, wrong_answers;
     atomic_bool          late;      /* a message came too late */
     atomic_bool          over;
     filch_pid            first;
     uint64_t             rounds;
     uint32_t             mailbox_max, overflow;
-    filch_receiver       receiver; /* of the last HOLD */
+    filch_receiver       receiver; /* receiver of the last HOLD */
     atomic_bool          held;
     atomic_uint_fast64_t answers;
 } seen;
@@ -48,13 +48,13 @@ static filch_err mayfly_step(void *self, const filch_event *events, size_t count
 {
     (void)self, (void)events;
     const filch_ctx *ctx = filch_out_ctx(out);
-    atomic_fetch_add(&seen.astray, count); /* no process knows its pid, so no message may arrive */
+    atomic_fetch_add(&seen.astray, count); /* no other process has this pid, so no message may arrive */
     return filch_done(out, filch_of_pid(filch_ctx_self(ctx)));
 }
 
 static const filch_type mayfly = { .name = "mayfly", .step = mayfly_step };
 
-/* Receives the exit of each mayfly, and starts the next. */
+/* Gets the exit notice of each mayfly and spawns the next one. */
 typedef struct nurse {
     filch_sched *sched;
     filch_pid    self;
@@ -67,7 +67,7 @@ static void mayfly_gone(void *user, filch_pid pid, filch_err error, const filch_
     if (filch_send(n->sched, n->self, filch_none()) != FILCH_OK) atomic_fetch_add(&seen.wrong_answers, 1);
 }
 
-/* Makes every call that takes a pid, with that of a process that ended long ago. */
+/* Makes every call that takes a pid, with the pid of a process that ended long ago. */
 static void probe(filch_sched *sched, filch_pid pid, filch_err want)
 {
     filch_info info = { .size = sizeof info };
@@ -109,7 +109,7 @@ TEST(stale_pid_stays_dead_however_often_its_slot_is_reused)
     ok(filch_spawn(sched, &nursing, NULL, &pid));
     for (uint32_t ran = 1; ran > 0;) ok(filch_tick(sched, 0, &ran));
     same(atomic_load(&seen.children), seen.rounds + 2);
-    same(atomic_load(&seen.reused), seen.rounds); /* it was the same slot each time */
+    same(atomic_load(&seen.reused), seen.rounds); /* all processes had the same slot */
     probe(sched, seen.first, FILCH_EDEAD);
     probe(sched, pid, FILCH_EDEAD);
     assert_true(atomic_load(&seen.probes) > 2);
@@ -122,9 +122,10 @@ TEST(stale_pid_stays_dead_however_often_its_slot_is_reused)
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
 
-/* ---- senders against the end of the receiver ---- */
+/* ---- messages sent while the receiver ends ---- */
 
-/* Publishes its pid, lives for a few steps, reads its messages: each contains the pid it was sent to. */
+/* Publishes its pid, lives for a few steps, and reads its messages. Each message contains the pid that it was sent
+ * to. */
 static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self, serial = filch_ctx_self(filch_out_ctx(out)).serial;
@@ -152,7 +153,7 @@ static filch_err breed(filch_sched *sched, void *nurse_self)
     uint64_t            child = atomic_fetch_add(&seen.children, 1);
     options.on_exit = target_gone;
     options.on_exit_user = nurse_self;
-    /* Some mailboxes have a limit: their senders also update the count of messages. */
+    /* Every second mailbox has a limit, because then senders also update the count of messages. */
     if (child % 2 == 1) {
         options.mailbox_max = 2;
         options.mailbox_bytes = child % 4 == 1 ? 64 : 0;
@@ -167,7 +168,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
-    /* Enough, and it was a race: some messages arrived in time, and some too late. */
+    /* Ends after enough children, if some messages arrived in time and at least one too late. */
     if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100 &&
         atomic_load(&seen.late)) {
         atomic_store(&seen.over, true);
@@ -227,13 +228,14 @@ TEST(message_racing_the_end_of_its_receiver_never_reaches_the_next_owner_of_the_
         same(filch_sched_close(sched, FILCH_SECONDS(30), NULL), FILCH_OK);
         filch_stats stats = FILCH_STATS_INIT;
         ok(filch_sched_stats(sched, &stats));
-        /* Nothing was lost: an accepted message was read, or counted as unread, or dropped to make room. */
+        /* No message was lost: each accepted message was read, counted as unread, or dropped because the mailbox was
+         * full. */
         same(sent, atomic_load(&seen.delivered) + stats.undelivered - dead + stats.dropped - dropped);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
     }
 }
 
-/* ---- to ended and invalid pids ---- */
+/* ---- calls with ended and invalid pids ---- */
 
 static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -260,7 +262,8 @@ TEST(what_is_done_to_the_dead_is_refused_and_counted)
     char         bytes[100] = "";
     same(filch_send(sched, pid, filch_int(1)), FILCH_EDEAD);
     same(filch_send(sched, pid, filch_bytes(bytes, sizeof bytes)), FILCH_EDEAD);
-    same(filch_send(sched, pid, filch_move(bytes, sizeof bytes, NULL)), FILCH_EDEAD); /* not freed */
+    same(filch_send(sched, pid, filch_move(bytes, sizeof bytes, NULL)), FILCH_EDEAD); /* refused: the bytes are not
+                                                                                       * freed */
     same(filch_deliver(sched, &(filch_package){ .to = pid, .data = filch_none() }), FILCH_EDEAD);
     ok(filch_sched_stats(sched, &stats));
     same(stats.undelivered, 4);
@@ -268,7 +271,7 @@ TEST(what_is_done_to_the_dead_is_refused_and_counted)
     same(filch_terminate(sched, pid), FILCH_EDEAD);
     same(filch_inspect(sched, pid, &info), FILCH_EDEAD);
     ok(filch_sched_stats(sched, &stats));
-    same(stats.undelivered, 4); /* only messages count */
+    same(stats.undelivered, 4); /* counts messages, not other calls */
     same(stats.sent, 0);
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
@@ -301,9 +304,9 @@ TEST(pids_that_never_were_are_dead_or_foreign)
         slot_of(pid),                       /* its slot, without a generation */
         pid.serial & ~UINT64_C(0xffffffff), /* its generation, without a slot */
         pid.serial + one_gen,               /* its next generation */
-        pid.serial - one_gen,               /* and the one before */
-        pid.serial + (one_gen << 26),       /* the generation, too large */
-        pid.serial + (one_gen << 12),       /* equal in the lowest bits of the generation */
+        pid.serial - one_gen,               /* its previous generation */
+        pid.serial + (one_gen << 26),       /* a generation that is too large */
+        pid.serial + (one_gen << 12),       /* a generation with equal low bits */
         pid.serial + one_slot,              /* a slot that was allocated but not used, or not allocated */
         pid.serial | UINT64_C(0xffffffff),  /* a slot far away */
         UINT64_MAX,
@@ -317,7 +320,7 @@ TEST(pids_that_never_were_are_dead_or_foreign)
     probe(sched, (filch_pid){ ~pid.node, pid.serial }, FILCH_EFOREIGN);
     same(atomic_load(&seen.wrong_answers), 0);
     filch_info info = { .size = sizeof info };
-    ok(filch_inspect(sched, pid, &info)); /* and the live process was not touched */
+    ok(filch_inspect(sched, pid, &info)); /* the live process was not affected */
     ok(filch_send(sched, pid, filch_int(1)));
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
@@ -332,14 +335,15 @@ static filch_err hold(void *user, const filch_command *command, uint64_t tag, fi
     return FILCH_OK;
 }
 
-/* Yields, and ends with the completion; `rounds` times. */
+/* Makes a yield and waits for its completion, `rounds` times; then ends. */
 static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *asked = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         atomic_fetch_add(&seen.answers, 1);
-        /* Each completion carries the tag of its yield: a late one would carry an older tag. */
+        /* Each completion must carry the tag of its yield. A completion for an earlier yield would carry an older
+         * tag. */
         if (events[i].tag != *asked || (uint64_t)filch_as_int(&events[i].data) != *asked) {
             atomic_fetch_add(&seen.astray, 1);
         }
@@ -378,12 +382,15 @@ TEST(second_completion_does_nothing_and_says_so)
     char           bytes[101] = "";
     same(filch_complete((filch_receiver){ 0 }, 0, filch_none(), FILCH_OK), FILCH_EINVAL);
     same(filch_complete(receiver, 2, filch_none(), FILCH_OK), FILCH_EINVAL);                      /* wrong tag */
-    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG); /* not completed */
+    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG); /* the yield is not
+                                                                                                   * completed */
     same(filch_complete(receiver, 1, filch_int(1), FILCH_OK), FILCH_OK);
     same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE);
     ok(filch_tick(sched, 0, NULL));
-    same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE); /* the second yield may use its node */
-    same(filch_complete(receiver, 1, filch_move(bytes, 10, NULL), FILCH_OK), FILCH_ESTALE); /* not freed */
+    same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE); /* the second yield may use the node of the
+                                                                              * first */
+    same(filch_complete(receiver, 1, filch_move(bytes, 10, NULL), FILCH_OK), FILCH_ESTALE); /* refused: the bytes are
+                                                                                             * not freed */
     ok(filch_tick(sched, 0, NULL));
     same(atomic_load(&seen.answers), 1);
     same(filch_complete(seen.receiver, 2, filch_int(2), FILCH_OK), FILCH_OK);
@@ -426,7 +433,7 @@ TEST(stale_receiver_never_answers_a_later_yield)
         ok(filch_complete(now, i, filch_int((int64_t)i), FILCH_OK));
         ok(filch_tick(sched, 0, NULL));
     }
-    assert_true(rounds < 100 || reused > rounds / 3); /* it was the same node */
+    assert_true(rounds < 100 || reused > rounds / 3); /* the yields did reuse one node */
     same(atomic_load(&seen.answers), rounds);
     same(atomic_load(&seen.astray), 0);
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);

@@ -1,5 +1,5 @@
-/* rare_test.c - input and states that are allowed but rare: a report without memory, options of a later version,
- * completions without a process, payloads for a receiver that has ended. */
+/* rare_test.c - input and states that are allowed but rare: a report for which there is no memory, options of a later
+ * version, completions without a process, payloads for a receiver that has ended. */
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ static world w;
 
 /* ---- a report without memory ---- */
 
-/* Waits for a completion that never comes, and reads nothing. */
+/* Waits for a completion that never comes, and reads no messages. */
 static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -66,7 +66,7 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
     told.none = filch_yield_run_with(out, 2, argv, NULL);
     more.later = 1;
     told.unknown = filch_yield_run_with(out, 3, argv, &more.now);
-    /* More than any system accepts. */
+    /* Larger than any system accepts. */
     size_t            size = (16u << 20) + 2;
     char             *large = malloc(size);
     const char       *list[] = { large, NULL };
@@ -117,7 +117,7 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
     world_begin(&w, FILCH_NO_WORKERS);
     ok(pipe(ends));
     actor_start(&w, &me, play_poll);
-    UNTIL(&w, me.seen_count >= 1); /* the poller exists now */
+    UNTIL(&w, me.seen_count >= 1); /* the poller exists from here on */
     same(me.seen[0].error, FILCH_OK);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
     ok(getrlimit(RLIMIT_NOFILE, &limit));
@@ -169,7 +169,7 @@ static filch_err give_late(void *arg, filch_data *result)
 {
     fli_add_rel(&begun, 1);
     while (!fli_load_acq(&may_return)) fli_thread_yield();
-    /* Once with a function of its own, once with free(). */
+    /* The result is freed by a function of the test, or by free(). */
     *result = filch_move(malloc(100), 100, arg != NULL ? count_free : NULL);
     return FILCH_OK;
 }
@@ -204,7 +204,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     actor_start(&w, &me, play_work);
     UNTIL(&w, fli_load_acq(&begun) == 2);
     UNTIL(&w, me.seen_count >= 1);
-    same(me.seen[0].error, FILCH_EINVAL); /* a move of no bytes */
+    same(me.seen[0].error, FILCH_EINVAL); /* the result of one job was a move of no bytes */
     ok(filch_cancel(w.sched, me.pid));
     actor_ends(&w, &me, FILCH_OK);
     fli_store_rel(&may_return, true);
@@ -278,7 +278,7 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     ok(filch_values_deadline(outer, now_ns, &inner)); /* earlier than the enclosing deadline */
     opt.values = inner;
     actor_start_with(&w, &me, play_idle, opt);
-    actor_ends(&w, &me, FILCH_OK); /* cancelled at once */
+    actor_ends(&w, &me, FILCH_OK); /* process `me` is cancelled at once, because its deadline has passed */
     same(me.seen[0].type, FILCH_EVENT_CANCEL);
     filch_values_drop(inner);
     filch_values_drop(outer);
@@ -293,7 +293,7 @@ static filch_err idle_step(void *self, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Fails with bytes that are not a text, or without any. */
+/* Fails with a result that is not a text, or without a result. */
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -330,7 +330,7 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     filch_pid          pid;
     world_begin(&w, 1);
     start_supervisor(&spec, &watch, &pid);
-    ok(filch_child_await(w.sched, pid)); /* no thread waits for the answer */
+    ok(filch_child_await(w.sched, pid)); /* a request without a thread that waits for the answer */
     ok(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL), FILCH_EEXISTS);
     ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_SECONDS(3600)));
@@ -343,7 +343,7 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     world_end(&w);
 }
 
-/* Ends only when it is killed. */
+/* Ignores a cancel: ends only when it is killed. */
 static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -371,14 +371,14 @@ TEST(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_ki
     (void)world_tick(&w);
     ok(filch_child_stop(w.sched, pid, "same"));
     (void)world_tick(&w);
-    ok(filch_child_start(w.sched, pid, &child)); /* starts when the first has ended, which it does not */
+    ok(filch_child_start(w.sched, pid, &child)); /* would start when the first child has ended, which does not happen */
     ok(filch_child_start(w.sched, pid, &child));
     (void)world_tick(&w);
     same(fli_load_acq(&released), 0);
     ok(filch_terminate(w.sched, pid));
     UNTIL(&w, is_over(&watch));
     filch_drop(&watch.result);
-    world_end(&w); /* its link has ended the child */
+    world_end(&w); /* the child has ended because of its link */
     same(fli_load_acq(&released), 3);
 }
 

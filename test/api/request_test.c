@@ -6,14 +6,14 @@
 
 enum { ASKED_MAX = 24, BYTES_MAX = 512 };
 
-/* What the handlers got, in order: a copy of the command's bytes, and the result of filch_io_read(). */
+/* What the handlers got, in order: copies of the commands' bytes, and the results of filch_io_read(). */
 static struct {
     size_t           count;
     uint32_t         id[ASKED_MAX];
     filch_pid        target[ASKED_MAX];
     filch_err        err[ASKED_MAX];
-    filch_io_request request[ASKED_MAX]; /* its texts are invalid when the handler has returned: see the next two
-                                          * fields */
+    filch_io_request request[ASKED_MAX]; /* its texts are valid only inside the handler; the next two fields are
+                                          * copies */
     char             text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
     uint8_t          raw[ASKED_MAX][BYTES_MAX];
     size_t           raw_size[ASKED_MAX];
@@ -56,14 +56,14 @@ static void begin(world *w, size_t payload_max)
     ok(filch_registry_create(&opt.registry));
     for (size_t i = 0; i < COUNT_OF(ids); i++) {
         filch_err err = filch_registry_remove(opt.registry, ids[i]);
-        assert_true(err == FILCH_OK || err == FILCH_ECOMMAND); /* a library without I/O has none */
+        assert_true(err == FILCH_OK || err == FILCH_ECOMMAND); /* FILCH_ECOMMAND: the library was built without I/O */
         ok(filch_registry_add(opt.registry, ids[i], notes, NULL));
     }
     world_begin_with(w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(opt.registry);
 }
 
-/* Runs `play` once, with `yields` yields; it reports errors in its note. */
+/* Runs `play` once; it makes `yields` yields and reports errors in its note. */
 static void perform(world *w, actor *me, play_fn play, size_t yields)
 {
     actor_start(w, me, play);
@@ -202,7 +202,7 @@ TEST(a_read_asks_for_no_more_than_a_payload_may_hold)
     world_end(&w);
 }
 
-/* Memory that is moved for one datagram: its bytes are copied into the request, so it is freed at once. */
+/* A datagram is sent from moved memory: its bytes are copied into the request, and the memory is freed at once. */
 static int freed;
 
 static void count_free(void *user, void *bytes, size_t size)
@@ -284,7 +284,7 @@ static filch_err play_too_long(actor *me, const filch_event *events, size_t coun
     if (filch_yield_send_to(out, 0, tenth, address, filch_str("x"), 0) != FILCH_EINVAL) me->note = FILCH_EUSER + 1;
     if (filch_yield_signals(out, 0, numbers, 65) != FILCH_EINVAL) me->note = FILCH_EUSER + 2;
     if (filch_yield_open(out, 0, "path", FILCH_OPEN_READ | 1u << 20) != FILCH_EINVAL) me->note = FILCH_EUSER + 3;
-    /* The longest that are allowed. */
+    /* Texts of the maximum length. */
     longer[255] = '\0';
     me->note |= filch_yield_resolve(out, 0, "host", longer);
     address[128] = '\0';
@@ -313,7 +313,7 @@ static filch_err play_samples(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-/* Returns the result of reading the bytes of the nth sample as a request for `id`. */
+/* Returns the result of filch_io_read() for the bytes of sample `nth` as a request `id`. */
 static filch_err reads(size_t nth, uint32_t id, size_t size)
 {
     filch_command    command = { .id = id, .data = filch_bytes(asked.raw[nth], size) };
@@ -321,7 +321,7 @@ static filch_err reads(size_t nth, uint32_t id, size_t size)
     return filch_io_read(&command, &request);
 }
 
-/* Returns true if the sample with one byte changed is refused. */
+/* Changes one byte of a sample. Returns true if the changed sample is refused. */
 static bool refuses(size_t nth, uint32_t id, size_t at, uint8_t value)
 {
     uint8_t was = asked.raw[nth][at];
@@ -339,23 +339,23 @@ TEST(a_damaged_request_is_refused)
     begin(&w, 0);
     perform(&w, &a, play_samples, 3);
     same(asked.raw_size[0], 24);
-    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* its mark */
-    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* kind of read */
+    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* the mark of the request */
+    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* an invalid kind of read */
     assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* a delimiter longer than its field */
     assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit is valid */
     same(reads(0, FILCH_CMD_READ, 23), FILCH_EINVAL);
     size_t size = asked.raw_size[1];
     same(size, 40 + 5 + 8);
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* its mark */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* the mark of the request */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* a host longer than the request */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* bytes beyond the end */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* a host without its NUL */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* a service without its NUL */
     same(reads(1, FILCH_CMD_RESOLVE, 39), FILCH_EINVAL);
     same(reads(1, FILCH_CMD_RESOLVE, size - 1), FILCH_EINVAL);
-    ok(reads(1, FILCH_CMD_CONNECT, size)); /* it has a text, like an address */
+    ok(reads(1, FILCH_CMD_CONNECT, size)); /* valid: both requests contain a text */
     ok(reads(2, FILCH_CMD_SEEK, asked.raw_size[2]));
-    same(reads(2, FILCH_CMD_OPEN, asked.raw_size[2]), FILCH_EINVAL); /* no path */
+    same(reads(2, FILCH_CMD_OPEN, asked.raw_size[2]), FILCH_EINVAL); /* the request has no path */
     world_end(&w);
 }
 

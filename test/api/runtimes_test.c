@@ -1,4 +1,4 @@
-/* runtimes_test.c - several schedulers in one program: independent unless the program connects them. */
+/* runtimes_test.c - several schedulers in one program. They are independent unless the program connects them. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -116,7 +116,8 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
 
 static const filch_type calling = { .name = "caller", .size = sizeof(caller), .step = caller_step };
 
-/* Two schedulers, each the route of the other: the second is only known after the first exists. */
+/* Two schedulers, each the route of the other. `user` is a pointer to the other one, because the second scheduler does
+ * not exist yet when the first is created. */
 static filch_err to_other(void *user, const filch_package *package)
 {
     return filch_deliver(*(filch_sched **)user, package);
@@ -138,7 +139,7 @@ static void call_across(int32_t workers_a, int32_t workers_b)
     }
     same(atomic_load(&seen.answers), seen.rounds);
     same(atomic_load(&seen.wrong), 0);
-    /* From a foreign thread, through the route: there is no sender to answer. */
+    /* Sends from a foreign thread through the route: there is no sending process that could get an answer. */
     ok(filch_send(a, seen.partner, filch_int(1)));
     same(filch_send(a, (filch_pid){ seen.partner.node, seen.partner.serial + 77 }, filch_int(1)), FILCH_EDEAD);
     same(filch_send(a, (filch_pid){ seen.partner.node + 1, seen.partner.serial }, filch_int(1)), FILCH_EFOREIGN);
@@ -171,7 +172,7 @@ TEST(route_to_a_scheduler_that_is_closing_is_told_closed)
     same(atomic_load(&seen.echoed), 1);
 }
 
-/* Like caller, with filch_yield_send: the result of the route completes the yield. */
+/* Like `caller`, but sends with filch_yield_send: the result of the route completes the yield. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -220,7 +221,7 @@ static filch_err where(void *user, const filch_command *command, uint64_t tag, f
     return filch_complete(receiver, tag, filch_of_pid(command->from), FILCH_OK);
 }
 
-/* Yields for its own pid, sleeps a moment, and ends. */
+/* Makes a yield that returns its own pid, sleeps a moment, and ends. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -271,7 +272,7 @@ TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
 
 /* ---- one scheduler inside the other ---- */
 
-/* A process that ticks the other scheduler in each of its steps, and sends to both. */
+/* A process that ticks the inner scheduler in each of its steps, and sends to both schedulers. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t    *laps = self;
@@ -279,8 +280,8 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     uint32_t     ran = 0;
     (void)events, (void)count;
     if (filch_tick(seen.other, 0, &ran) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
-    /* After the tick this is a step of the outer scheduler again: its sends carry its pid, its tick is refused, its
-     * yields work. */
+    /* After the tick of the inner scheduler the thread is in the step of the outer one again: sends carry the pid of
+     * this process, a tick of the outer scheduler is refused, and yields work. */
     if (filch_tick(mine, 0, NULL) != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
     if (filch_send(mine, filch_ctx_self(filch_out_ctx(out)), filch_int(1)) != FILCH_OK)
         atomic_fetch_add(&seen.wrong, 1);
@@ -293,7 +294,7 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-/* Runs in the inner scheduler and uses the outer one as a foreign thread would. */
+/* Runs in the inner scheduler and calls the outer one as a foreign thread would. */
 static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = echo_step(self, events, count, out);
@@ -343,7 +344,7 @@ TEST(each_scheduler_uses_its_own_allocator_and_only_that)
     same(atomic_load(&seen.alloc[0].asked), before);
     same(atomic_load(&seen.alloc[0].bytes), bytes);
 
-    /* A scheduler without memory does not affect the other. */
+    /* Missing memory in one scheduler does not affect the other. */
     test_alloc_fail(&seen.alloc[0], 1, true);
     ok(filch_send(sched[1], pid, filch_bytes(text, sizeof text)));
     same(filch_spawn(sched[0], &echo, NULL, NULL), FILCH_ENOMEM);

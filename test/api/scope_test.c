@@ -3,7 +3,7 @@
 
 #define REASON (FILCH_EUSER + 4)
 
-/* Spawns a child like itself `stage` times deep, then idles until it is cancelled. */
+/* A process that spawns a chain of children `stage` deep and then idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, asked;
     FLI_ATOMIC(int) reason;
@@ -72,10 +72,10 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     world_begin(&other, FILCH_NO_WORKERS);
     ok(filch_values_scope(NULL, &outer));
     ok(filch_values_scope(outer, &inner));
-    found(w.sched, outer, 3);     /* four in the outer scope */
-    found(w.sched, inner, 4);     /* five in both */
-    found(other.sched, inner, 0); /* one elsewhere */
-    found(w.sched, NULL, 1);      /* two in none */
+    found(w.sched, outer, 3);     /* a chain of four processes in the outer scope */
+    found(w.sched, inner, 4);     /* five processes in both scopes */
+    found(other.sched, inner, 0); /* one process in another scheduler */
+    found(w.sched, NULL, 1);      /* two processes in no scope */
     world_tick(&w);
     world_tick(&other);
     same(alive(), 12);
@@ -85,8 +85,8 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     same(alive(), 6);
     same(fli_load_rlx(&family.asked), 6);
     same(fli_load_rlx(&family.reason), REASON);
-    ok(filch_values_cancel(inner, REASON + 1)); /* changes nothing */
-    found(w.sched, inner, 2);                   /* too late: cancelled before it has children */
+    ok(filch_values_cancel(inner, REASON + 1)); /* a second cancel changes nothing */
+    found(w.sched, inner, 2);                   /* the scope is cancelled: the process ends before it has children */
     world_tick(&w);
     same(alive(), 6);
     same(fli_load_rlx(&family.reason), REASON);
@@ -100,7 +100,8 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
     same(alive(), 0);
 }
 
-/* The clock of the library, which a test without workers can advance: so the speed of the machine does not matter. */
+/* Time added to the library's clock. A test without workers advances the clock so, and does not depend on the machine's
+ * speed. */
 static FLI_ATOMIC(uint64_t) forward_ns;
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
@@ -117,7 +118,7 @@ TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
     world_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched), at_ns = now_ns + FILCH_SECONDS(5000);
     ok(filch_values_deadline(NULL, at_ns, &early));
-    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier deadline counts */
+    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier deadline of the two counts */
     found(w.sched, late, 2);
     world_tick(&w);
     same(fli_load_rlx(&family.deadline_ns), at_ns);
@@ -126,8 +127,8 @@ TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
     UNTIL(&w, alive() == 0);
     assert_true(filch_now(w.sched) >= at_ns);
     same(fli_load_rlx(&family.asked), 3);
-    same(fli_load_rlx(&family.reason), FILCH_OK); /* the deadline has passed, it was not cancelled */
-    found(w.sched, late, 2);                      /* after the deadline: cancelled at once */
+    same(fli_load_rlx(&family.reason), FILCH_OK); /* the deadline has passed, but no scope was cancelled */
+    found(w.sched, late, 2);                      /* after the deadline: the process is cancelled at once */
     world_tick(&w);
     same(alive(), 0);
     same(world_stats(&w).timers, 0);
@@ -152,7 +153,7 @@ TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
     same(alive(), 0);
 }
 
-/* What a handler sees of the context. */
+/* Handler that records what it sees of the context. */
 static filch_err on_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
@@ -196,7 +197,7 @@ TEST(handlers_see_deadline_and_cancellation)
     world_end(&w);
 }
 
-/* A thread cancels the scope while others spawn into it. */
+/* One thread cancels the scope while other threads spawn processes in it. */
 TEST(nobody_slips_into_a_scope_that_is_being_cancelled)
 {
     uint32_t rounds = world_scale(300, 10);

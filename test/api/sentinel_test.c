@@ -1,16 +1,19 @@
-/* sentinel_test.c - a worker that parks beside a running one is its sentinel from the moment it is counted as parked: a sender in
- * between would see a parked worker and no sentinel, and unpark it for nothing. */
+/* sentinel_test.c - a worker that parks while another one runs becomes the sentinel in the moment in which it is
+ * counted as parked. Otherwise a sender could see a parked worker and no sentinel, and unpark the worker for
+ * nothing. */
 #include "api/world.h"
 #include "sched/sched.h"
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;
-static FLI_ATOMIC(uint32_t) parks, gaps; /* relaxed: read after the workers have ended, or to wait for more */
+static FLI_ATOMIC(uint32_t) parks, gaps; /* relaxed: read after the workers have ended, or in a loop that waits for
+                                          * more */
 
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
 
-/* A worker that parks reads the clock under the lock, after it has been counted and before it sets its deadline. */
+/* Clock of the library. A parking worker reads the clock under the lock, after it was counted as parked and before it
+ * sets its deadline: so the test can look at that moment. */
 uint64_t __wrap_fli_clock_ns(void)
 {
     fli_local   *worker = fli_current_get();
@@ -23,7 +26,7 @@ uint64_t __wrap_fli_clock_ns(void)
     return __real_fli_clock_ns();
 }
 
-/* Keeps one worker busy. */
+/* Keeps one worker busy: always ready. */
 static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

@@ -1,6 +1,6 @@
 /* short_ways_test.c - the fast paths of spawn, send, yield and complete. A case that misses the precondition of a fast
- * path must have the result of the slow path: these are the branches between them. Without workers, so that each is
- * reached. */
+ * path must have the result of the slow path; the tests take each branch between the two. There are no workers, so that
+ * every branch can be forced. */
 #include "api/world.h"
 
 enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, TO_NO_SCHEDULER, FIRST };
@@ -13,8 +13,8 @@ static void begin(world *it, uint32_t batch_max);
 /* ---- spawning inside a step ---- */
 
 static struct {
-    filch_pid pid; /* of the child that was not spawned */
-    uint32_t  inits, closes; /* of all */
+    filch_pid pid; /* pid of the child that was not spawned */
+    uint32_t  inits, closes; /* number of inits and closes of all children */
     uint32_t  born;
     filch_err err, method, told, limit;
 } births;
@@ -49,7 +49,7 @@ static filch_err play_bears_some_that_fail(actor *me, const filch_event *events,
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    me->note = filch_spawn(w.sched, &child, NULL, NULL); /* the first spawn brings spare slots, which the next ones
+    me->note = filch_spawn(w.sched, &child, NULL, NULL); /* the first spawn leaves spare slots, which the next ones
                                                           * use */
     opt.args = filch_int(1);
     births.err = filch_spawn(w.sched, &child, &opt, NULL);
@@ -106,16 +106,16 @@ TEST(a_step_bears_no_more_than_max_processes)
 
 /* ---- ends in the first step, at the first message, or at an asynchronous completion ---- */
 
-/* What it does before it ends. */
+/* What the process does before it ends. */
 typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
 
 typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } moment;
 
 static struct {
-    filch_pid pid;  /* of the last one */
+    filch_pid pid;  /* pid of the last process */
     moment    when;
     uint32_t  steps, closes, exits;
-    size_t    answered; /* bytes that on_exit saw */
+    size_t    answered; /* number of bytes of the result that on_exit got */
 } brief;
 
 static const char answer[] = "an answer that does not fit into a value and has to be freed by somebody";
@@ -233,13 +233,13 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     (void)user;
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
-    case OTHERS: /* a receiver of another process, which may look like its own */
+    case OTHERS: /* completes a receiver of another scheduler, whose key may be equal */
         said = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case WRONG_TAG:
         said = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
-    case FIRST: /* its own, and then the one that was kept */
+    case FIRST: /* completes its own receiver first, then the kept one */
         said = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
         return filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
     case CHILD:
@@ -263,7 +263,7 @@ static void begin(world *it, uint32_t batch_max)
     said = FILCH_OK;
 }
 
-/* Yields the command that `user` points to, with tag 5, and waits for the completion. */
+/* Makes a yield of the command that `user` points to, with tag 5, and waits for the completion. */
 static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -295,7 +295,7 @@ TEST(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_t
     begin(&other, 0);
     asks(&other, &there, &keep);
     same(there.seen_count, 0);
-    asks(&w, &worker, &others); /* the first yield of either process: their keys are equal */
+    asks(&w, &worker, &others); /* both processes make their first yield, so the keys are equal */
     ok(said);
     world_tick(&other);
     is_answered(&worker, 2);
@@ -371,14 +371,14 @@ TEST(a_handler_that_sends_by_no_scheduler_is_told_so)
     static const uint32_t astray = TO_NO_SCHEDULER;
     actor                 first, second;
     begin(&w, 0);
-    asks(&w, &first, &astray); /* brings spare nodes, which the next one uses */
+    asks(&w, &first, &astray); /* leaves spare nodes, which the next process uses */
     asks(&w, &second, &astray);
     same(said, FILCH_EINVAL);
     is_answered(&second, 2);
     world_end(&w);
 }
 
-/* ---- stepped for a single event ---- */
+/* ---- steps with a single event ---- */
 
 static filch_err play_tells_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -387,7 +387,8 @@ static filch_err play_tells_itself(actor *me, const filch_event *events, size_t 
     return filch_idle(out);
 }
 
-/* Pids that differ little from that of a live process; only the first and the last are its own. */
+/* Receivers of messages: pids that differ little from the pid of a live process. Only the first and the last are its
+ * pid. */
 static struct {
     filch_pid to[8];
     filch_err said[8];
@@ -409,12 +410,12 @@ TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
     actor_start(&w, &writer, play_writes_to_all);
     world_tick(&w);
     filch_pid pid = reader.pid;
-    letters.to[0] = pid; /* then spare nodes are there for the next */
+    letters.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
     letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };           /* another generation */
-    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                       /* generation 0 */
+    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                       /* a pid of generation 0 */
     letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };           /* generation too large */
     letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };           /* next use of the slot */
-    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) };       /* slot 0 */
+    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) };       /* a pid of slot 0 */
     letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };                    /* slot never allocated */
     letters.to[7] = pid;
     ok(filch_send(w.sched, writer.pid, filch_none()));
@@ -428,7 +429,7 @@ TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
     world_end(&w);
 }
 
-/* Yields and waits; the completion comes after a message has been sent to it. */
+/* The process yields and waits. A message is sent to it before the completion. */
 TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
 {
     static const uint32_t keep = KEEP;
@@ -450,7 +451,8 @@ TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
     world_end(&w);
 }
 
-/* Yields; at the asynchronous completion does what `user` says; then it reads its events, and idles. */
+/* The process yields and waits. At the asynchronous completion it does what `user` selects; then it reads its events
+ * and idles. */
 enum { RESTS, TELLS_ITSELF, ASKS_AGAIN, GOES_ON, ASKS_FOR_BOTH };
 
 static filch_err play_hears_by_post(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -469,7 +471,8 @@ static filch_err play_hears_by_post(actor *me, const filch_event *events, size_t
         me->note |= filch_yield(out, KEEP, 5, filch_none());
         return filch_wait(out);
     }
-    if (stage == 2 && then == ASKS_FOR_BOTH) return filch_wait(out); /* one yield is completed synchronously */
+    if (stage == 2 && then == ASKS_FOR_BOTH) return filch_wait(out); /* the synchronous completion has arrived; waits
+                                                                      * for the other one */
     return play_idle(me, events, count, out);
 }
 
@@ -495,7 +498,7 @@ TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
         same(a.stage, ways[i].steps);
         same(a.seen[0].type, FILCH_EVENT_YIELD);
         same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
-        ok(filch_send(w.sched, a.pid, filch_int(9))); /* and reads the next message */
+        ok(filch_send(w.sched, a.pid, filch_int(9))); /* the process reads the next message */
         world_tick(&w);
         same(a.seen_count, ways[i].seen + 1);
         same(a.seen[a.seen_count - 1].number, 9);
@@ -503,7 +506,7 @@ TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
     }
 }
 
-/* One step sends `count` messages to another process: their numbers show that they arrive in order, each once. */
+/* Sends `count` messages to another process in one step. Their numbers show that each arrives once and in order. */
 static filch_err play_writes_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0) return filch_idle(out);
@@ -544,7 +547,7 @@ TEST(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_ba
     }
 }
 
-/* Makes so many yields at once that its list of yields grows, in a step that got several messages. */
+/* In a step that got several messages, makes so many yields that the list of yields grows. */
 static filch_err play_asks_a_lot(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count < 2 || me->stage++ != 1) return play_idle(me, events, count, out);
@@ -560,7 +563,7 @@ TEST(who_asks_a_lot_when_several_messages_have_come_gets_all_answers)
     actor_start(&w, &reader, play_asks_a_lot);
     actor_start(&w, &writer, play_writes_many);
     world_tick(&w);
-    ok(filch_send(w.sched, writer.pid, filch_int(2))); /* these bring spare nodes, which the next ones use */
+    ok(filch_send(w.sched, writer.pid, filch_int(2))); /* leaves spare nodes, which the next messages use */
     world_tick(&w);
     ok(filch_send(w.sched, writer.pid, filch_int(3)));
     world_tick(&w);
@@ -585,7 +588,7 @@ TEST(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile)
 {
     actor before = { 0 }, a = { 0 };
     begin(&w, 0);
-    actor_start(&w, &before, play_asks_and_writes_to_itself); /* then spare nodes are there for the next actor */
+    actor_start(&w, &before, play_asks_and_writes_to_itself); /* leaves spare nodes for the next actor */
     world_tick(&w);
     actor_start(&w, &a, play_asks_and_writes_to_itself);
     world_tick(&w);
@@ -611,8 +614,8 @@ TEST(who_sends_to_itself_before_it_rests_is_woken)
     world_end(&w);
 }
 
-/* Monitors three ended processes, so that it gets notices; with batches of one there is always another one queued. At
- * the first notice it yields the command that `user` points to, and waits. */
+/* Monitors three ended processes, so that it gets three notices; with batches of one event another notice is always
+ * queued. At the first notice yields the command that `user` points to, and waits. */
 static filch_err play_waits_among_notices(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {

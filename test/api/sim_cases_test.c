@@ -1,5 +1,5 @@
-/* sim_cases_test.c - completions that a simulation delays until after the end of their process: their payload is
- * freed. */
+/* sim_cases_test.c - completions that a simulation delays until after the end of their process: the payload of such a
+ * completion is freed. */
 #include <filch.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static filch_err answer(void *user, const filch_command *command, uint64_t tag, 
     return filch_complete(receiver, tag, filch_bytes(payload, sizeof payload), FILCH_OK);
 }
 
-/* Yields, and ends without waiting for the completion. */
+/* Makes a yield and ends without waiting for the completion. */
 static filch_err ask_and_end(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int *steps = self;
@@ -53,7 +53,7 @@ TEST(late_answers_to_the_dead_leave_nothing_behind)
         sched.alloc_user = &alloc;
         sim.sched = &sched;
         sim.seed = seed;
-        sim.late_answer = 1000; /* each of them */
+        sim.late_answer = 1000; /* in thousandths: every completion is late */
         sim.double_answer = seed % 2 == 0 ? 1000 : 0;
         asked = 0;
         ok(filch_sim_run(&sim, scenario, NULL, &report));

@@ -1,5 +1,5 @@
-/* sim_test.c - filch_sim_*: the same seed gives the same run; bugs are found, faults happen, and what cannot be
- * simulated is refused. This program also runs real threads: there is no build switch. */
+/* sim_test.c - filch_sim_*: equal seeds give equal runs; bugs are found, faults happen, and what cannot be simulated is
+ * refused. This program also runs schedulers with threads, because simulation needs no build switch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define COMMAND_SLOW FILCH_CMD_USER        /* completed later, by another thread */
 #define COMMAND_NOW (FILCH_CMD_USER + 1)   /* completes in its handler */
-#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* keeps its receiver, never completes */
+#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* its handler keeps the receiver and never completes */
 
 /* ---- players: processes that run a function of the test ---- */
 
@@ -79,7 +79,7 @@ static filch_sim_report sweep(const filch_sim_options *options, uint64_t count, 
     return report;
 }
 
-/* Runs, and expects a verdict and a text that contains `words`. */
+/* Runs a simulation and expects a verdict, and a text that contains `words`. */
 static void expect(const filch_sim_options *options, filch_sim_fn scenario, void *user, filch_sim_verdict verdict,
                    const char *words)
 {
@@ -98,10 +98,10 @@ static void expect(const filch_sim_options *options, filch_sim_fn scenario, void
 typedef struct market {
     filch_registry *registry;
     filch_pid       traders[TRADERS], hall;
-    int64_t         next[TRADERS]; /* of each trader's messages: the number the hall expects next */
+    int64_t         next[TRADERS]; /* number that the hall expects in the next message of each trader */
     int64_t         received, sent;
     int64_t         answers, errors, failed_sends;
-    int64_t         first_failure; /* a filch_err */
+    int64_t         first_failure; /* the first unexpected error (a filch_err) */
     bool            disorder;
 } market;
 
@@ -171,7 +171,7 @@ static filch_err hall_play(player *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* In each round: a long message to the hall, and a yield of a random kind. */
+/* Sends a long message to the hall and makes a yield of a random kind, in each round. */
 static filch_err trader_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
     market *m = me->stage;
@@ -384,7 +384,7 @@ TEST(the_same_processes_run_on_threads)
         snprintf(text, sizeof text, "trader 1 of the north side, number %d", i);
         ok(filch_send(sched, m.hall, filch_str(text)));
     }
-    /* Functions for simulations are refused in a real scheduler, and do nothing. */
+    /* Outside of a simulation these functions are refused and do nothing. */
     same(filch_sim_fail(sched, "no"), FILCH_ESTATE);
     same(filch_sim_note(sched, "no"), FILCH_ESTATE);
     same(filch_sim_later(sched, 0, answer_slowly, NULL), FILCH_ESTATE);
@@ -475,7 +475,7 @@ static filch_err chaos_play(player *me, const filch_event *events, size_t count,
     case 0: return filch_done(out, filch_str("a result that is too long to fit into a node"));
     case 1: return FILCH_EUSER;
     case 2: return filch_upgrade(out, &chaos_type, NULL, filch_bytes(me, sizeof *me)) == FILCH_OK ? 0 : FILCH_EUSER;
-    case 3: return FILCH_OK; /* no status chosen */
+    case 3: return FILCH_OK; /* returns without choosing a status */
     default: break;
     }
     uint32_t status = filch_sim_draw(sched, 10);
@@ -532,7 +532,7 @@ TEST(chaos_is_survived_and_is_the_same_twice)
 
 /* ---- bugs are found ---- */
 
-/* Two clients increment a counter by reading it and writing it back. */
+/* Two clients increment a counter by reading it and writing it back: increments can get lost. */
 typedef struct counter {
     filch_pid server, clients[2];
     int64_t   value;
@@ -562,7 +562,7 @@ static filch_err client_play(player *me, const filch_event *events, size_t count
     filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
-        /* Long after the other one. */
+        /* Sleeps until long after the other client. */
         err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(1 + 5 * me->role));
         return err == FILCH_OK ? filch_wait(out) : err;
     }
@@ -615,8 +615,8 @@ TEST(a_lost_update_is_found_replayed_and_gone_when_fixed)
     filch_sim_report_free(&cured);
 }
 
-/* One process sends to two others; the first forwards to the second, which wrongly assumes that it has received the
- * message already. */
+/* One process sends to two others. The first receiver forwards the message to the second, which wrongly assumes that
+ * the direct message has arrived before. */
 typedef struct gossip {
     filch_pid middle, last;
     int       heard;
@@ -722,7 +722,7 @@ TEST(a_run_without_end_is_ended)
     same(report.verdict, FILCH_SIM_ENDLESS);
     same(report.steps, 1000);
     filch_sim_report_free(&report);
-    /* A time limit is not a violation; a process that ignores the cancel is killed. */
+    /* A run that reaches its time limit is not a violation. A process that ignores the cancel is killed. */
     options.steps_max = 0;
     options.time_max_ns = options.stop_ns = FILCH_MILLISECONDS(1);
     report = run(&options, start_busy, NULL);
@@ -732,7 +732,7 @@ TEST(a_run_without_end_is_ended)
     filch_sim_report_free(&report);
 }
 
-/* Fails in the place that `user` names. */
+/* The following functions call filch_sim_fail(), each in another place; `user` selects one. */
 static filch_err fail_here(void *arg, filch_data *result)
 {
     (void)result;
@@ -1004,7 +1004,7 @@ static filch_err answer_at_once(void *user, const filch_command *command, uint64
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-/* Makes many yields at once, and ends when all are completed. */
+/* Makes many yields in one step and ends when all are completed. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -1024,7 +1024,8 @@ static filch_err start_asker(filch_sched *sched, void *user)
     return filch_spawn(sched, &asker, NULL, NULL);
 }
 
-/* Late completions are held in a list that grows: without memory for that, they are not late. */
+/* The simulation holds late completions in a list that grows. If there is no memory for the list, completions are not
+ * late. */
 TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
 {
     test_alloc        alloc = { 0 };
@@ -1042,7 +1043,7 @@ TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
         test_alloc_fail(&alloc, nth, nth % 2 == 0);
         filch_err err = filch_sim_run(&options, start_asker, NULL, &report);
         test_alloc_fail(&alloc, 0, false);
-        /* Otherwise an allocation of the process or of the scheduler failed. */
+        /* In other cases an allocation of the process or of the scheduler failed. */
         if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
             same(many_answered, MANY_ANSWERS);
             if (report.late_answers < least) least = report.late_answers;
@@ -1100,7 +1101,7 @@ TEST(things_from_outside_happen_once_and_in_time)
     same(v.messages, 5);
     assert_true(report.time_ns >= FILCH_SECONDS(5) && report.time_ns < FILCH_SECONDS(6));
     filch_sim_report_free(&report);
-    /* The run is over before: the third function is called nevertheless, and finds everything closed. */
+    /* The run ends before the third function is due. It is called nevertheless, and finds the scheduler closed. */
     options.time_max_ns = FILCH_MILLISECONDS(2500);
     options.stop_ns = 1;
     report = run(&options, start_visits, &v);
@@ -1277,13 +1278,13 @@ TEST(bad_input_is_refused)
     newer.later[7] = 0;
     ok(filch_sim_run(&newer.known, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
-    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* so not drawn */
+    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* set, so not drawn */
     options.sched = &sched;
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.sched = NULL;
 
-    /* Zero workers mean the default; 64 are allowed; a shorter struct is an older one. */
+    /* 0 workers means the default; 64 are allowed; a shorter struct is of an older version. */
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.workers = 64;
@@ -1317,7 +1318,7 @@ static filch_err odd_calls(filch_sched *sched, void *user)
     for (int i = 0; i < 100; i++) assert_true(filch_sim_draw(sched, 7) < 7);
     filch_package package = { .to = { 12345, 1 } };
     same(filch_deliver(sched, &package), FILCH_EFOREIGN);
-    /* A run inside a run, and threads beside it. */
+    /* A simulation inside a simulation, and threads beside it. */
     expect(NULL, do_nothing, NULL, FILCH_SIM_OK, "");
     filch_sched *threads;
     ok(filch_sched_create(&threads, NULL));
