@@ -19,7 +19,8 @@ static const row *find(filch_err err)
     static const row user = { "FILCH_EUSER", "application error" };
     if (err >= FILCH_EUSER) return &user;
     if (err < 0 || (size_t)err >= sizeof rows / sizeof rows[0]) return &unknown;
-    return rows[err].name != NULL ? &rows[err] : &unknown; /* numbers between two groups of codes */
+    return rows[err].name != NULL ? &rows[err] : &unknown; /* the unknown text is for numbers between two groups of
+                                                              codes */
 }
 
 const char *filch_err_text(filch_err err)
@@ -32,7 +33,7 @@ const char *filch_err_name(filch_err err)
     return find(err)->name;
 }
 
-/* What was wrong with the last call of this thread that returned FILCH_EINVAL: a constant. See
+/* Why the last call of this thread that returned FILCH_EINVAL was refused: a constant text. See
  * docs/design/diagnostics.md. */
 static __thread const char *detail = "";
 

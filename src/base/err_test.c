@@ -1,4 +1,4 @@
-/* err_test.c - every code has its name and its sentence; strangers get one too. */
+/* err_test.c - every error code has a name and a sentence; unknown codes get a common one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* mem.h - memory through the host program's allocator hooks, or malloc. Every byte the library holds comes through
- * here and goes back with its size. */
+/* mem.h - memory from the host program's allocator hooks, or from malloc. Every byte that the library holds is
+ * allocated here, and is freed with its size. */
 #ifndef FLI_BASE_MEM_H
 #define FLI_BASE_MEM_H
 
@@ -12,23 +12,24 @@ typedef struct fli_mem {
     void          *user;
 } fli_mem;
 
-/* `alloc` NULL: malloc, realloc and free. */
+/* Initialises `mem` with the hook `alloc`. NULL: malloc, realloc and free. */
 void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user);
 
-/* Tries a few blocks. FILCH_EINVAL: one was not aligned for any type. FILCH_ENOMEM. The default is not tried. */
+/* Tests the hook with a few blocks; malloc is not tested. FILCH_EINVAL: a block was not aligned for every type.
+ * FILCH_ENOMEM: the hook returned NULL. */
 FILCH_MUST_USE filch_err fli_mem_probe(const fli_mem *mem);
 
 void *fli_alloc(const fli_mem *mem, size_t size);
 void *fli_zalloc(const fli_mem *mem, size_t size);
 void *fli_resize(const fli_mem *mem, void *old, size_t old_size, size_t size);
-/* NULL is fine. */
+/* Frees a block of `size` bytes. NULL is allowed. */
 void fli_free(const fli_mem *mem, void *old, size_t size);
 
-/* `size` bytes aligned to `align` (a power of two); freed with the same numbers. */
+/* Allocates `size` bytes aligned to `align` (a power of two). The block is freed with the same `size` and `align`. */
 void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void *fli_zalloc_aligned(const fli_mem *mem, size_t size, size_t align);
 void  fli_free_aligned(const fli_mem *mem, void *at, size_t size, size_t align);
-/* How many bytes the allocator is asked for by fli_alloc_aligned(). */
+/* Returns how many bytes fli_alloc_aligned() requests from the allocator. */
 size_t fli_aligned_size(size_t size, size_t align);
 
 #endif

@@ -1,17 +1,18 @@
-/* mem_test.c - the allocator hooks get what filch_alloc_fn promises them: every block comes back with its own size. */
+/* mem_test.c - the allocator hooks are called as filch_alloc_fn promises: every block is freed with its own size. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "support/check.h"
 
-/* An allocator that keeps each block's size in front of it, hands out dirty memory, and can refuse. */
+/* An allocator that stores each block's size in front of the block, returns memory filled with garbage, and can
+ * refuse. */
 typedef struct ledger {
     size_t calls, blocks, bytes;
     bool   refuse;
 } ledger;
 
-#define FRONT 16 /* keeps what follows aligned for any type */
+#define FRONT 16 /* size of the part in front; keeps the block aligned for any type */
 #define DIRT 0xa5
 
 static void *ledger_alloc(void *user, void *old, size_t old_size, size_t size)
@@ -76,7 +77,7 @@ TEST(resize_keeps_the_contents_and_tells_the_old_size)
     ledger  l = { 0 };
     fli_mem mem;
     fli_mem_init(&mem, ledger_alloc, &l);
-    uint8_t *at = fli_resize(&mem, NULL, 77, 10); /* of nothing: the old size does not matter */
+    uint8_t *at = fli_resize(&mem, NULL, 77, 10); /* without an old block the old size does not matter */
     assert_non_null(at);
     memset(at, 7, 10);
     at = fli_resize(&mem, at, 10, 1000);

@@ -1,4 +1,4 @@
-/* prng.h - small deterministic random numbers: xorshift64*, seeded through a splitmix step. Not for secrets. */
+/* prng.h - a small deterministic random number generator: xorshift64*, seeded by one splitmix step. Not for secrets. */
 #ifndef FLI_BASE_PRNG_H
 #define FLI_BASE_PRNG_H
 
@@ -8,7 +8,7 @@ typedef struct fli_prng {
     uint64_t state; /* never zero */
 } fli_prng;
 
-/* Spreads the bits of `x`; neighbours come out unrelated. */
+/* Returns `x` with its bits mixed, so that neighbouring values give unrelated results. */
 static inline uint64_t fli_prng_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -33,7 +33,7 @@ static inline uint64_t fli_prng_next(fli_prng *prng)
     return x * 0x2545f4914f6cdd1du;
 }
 
-/* 0 .. bound-1; bound > 0. The bias is below bound / 2^32, which nothing here can notice. */
+/* Returns a number from 0 to bound-1; bound > 0. The bias is below bound / 2^32, which is negligible here. */
 static inline uint32_t fli_prng_below(fli_prng *prng, uint32_t bound)
 {
     return (uint32_t)(((fli_prng_next(prng) >> 32) * (uint64_t)bound) >> 32);

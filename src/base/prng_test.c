@@ -1,4 +1,4 @@
-/* prng_test.c - random numbers that repeat when asked to, and are spread well enough to choose victims by. */
+/* prng_test.c - random numbers repeat with the same seed, and are distributed evenly enough to choose victims. */
 #include "base/prng.h"
 #include "support/check.h"
 
@@ -21,7 +21,8 @@ TEST(neighbouring_seeds_part_at_once)
     }
 }
 
-/* Known answers: splitmix64 seeded with 0, xorshift64* with 1. Recordings and seeds of earlier versions depend on them.
+/* Known answers: splitmix64 seeded with 0, xorshift64* with 1. Recordings and seeds of earlier versions depend on
+ * these values.
  */
 TEST(the_numbers_are_those_of_the_algorithms)
 {
@@ -31,7 +32,7 @@ TEST(the_numbers_are_those_of_the_algorithms)
     assert_true(fli_prng_next(&prng) == UINT64_C(0x47e4ce4b896cdd1d));
 }
 
-/* The one seed that mixes to zero, where xorshift would stay for ever. */
+/* The only seed that mixes to zero, a state that xorshift would never leave. */
 TEST(no_seed_gets_stuck_at_zero)
 {
     uint64_t stuck = (uint64_t)0 - 0x9e3779b97f4a7c15u;
@@ -55,7 +56,7 @@ TEST(below_stays_below_and_reaches_everything_evenly)
             assert_true(drawn < bound);
             hits[drawn]++;
         }
-        /* Seven standard deviations are below 30 % here. */
+        /* The tolerance is 30 %; seven standard deviations are less than that. */
         for (uint32_t i = 0; i < bound; i++)
             assert_in_range(hits[i], DRAWS / bound * 7 / 10, DRAWS / bound * 13 / 10 + 1);
     }

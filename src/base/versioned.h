@@ -1,5 +1,5 @@
-/* versioned.h - reads an option struct of a caller; its first field, `size_t size`, is the size of the caller's
- * version.
+/* versioned.h - reads an option struct of a caller. The first field of the struct, `size_t size`, is its size in the
+ * caller's version.
  *
  * A shorter struct comes from a program compiled with an older header: the fields it lacks keep their defaults. A
  * longer one comes from a newer header: it is accepted if every byte that this library does not know is 0.
@@ -11,13 +11,13 @@
 
 #include <filch.h>
 
-/* Copies `given` over the first bytes of `out`, which holds the defaults and is `known` bytes long, and sets its size
- * to `known`. Leaves `out` alone if `given` is NULL. FILCH_EINVAL: the size is not set (filch_err_detail() becomes
- * `unset`), or an unknown byte is not 0. */
+/* Copies `given` over the first bytes of `out`, which holds the defaults and is `known` bytes long, and sets the
+ * size field of `out` to `known`. Leaves `out` unchanged if `given` is NULL. FILCH_EINVAL: the size is not set
+ * (filch_err_detail() becomes `unset`), or an unknown byte is not 0. */
 FILCH_MUST_USE filch_err fli_versioned_read(void *out, size_t known, const void *given, const char *unset);
 
-/* Sets *out to its defaults INIT (a FILCH_*_INIT macro), then to what the caller's `given` says. `name` is the
- * argument's name in error texts. */
+/* Sets *out to its defaults INIT (a FILCH_*_INIT macro), then copies the fields of the caller's struct `given`.
+ * `name` is the name of the argument in error texts. */
 #define FLI_VERSIONED_READ(out, given, name, INIT) \
     (*(out) = (__typeof__(*(out)))INIT,            \
      fli_versioned_read((out), sizeof *(out), (given), name ".size is not set: begin with " #INIT))

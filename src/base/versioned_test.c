@@ -1,4 +1,4 @@
-/* versioned_test.c - option structs of older and newer headers. */
+/* versioned_test.c - option structs of programs compiled with older and newer headers. */
 #include "base/versioned.h"
 
 #include "support/check.h"
@@ -50,7 +50,7 @@ TEST(a_longer_struct_is_accepted_if_the_unknown_bytes_are_zero)
     ok(FLI_VERSIONED_READ(&out, &given, "options", KNOWN_INIT));
     same(out.size, sizeof out);
     same(out.second, 8);
-    given.third = UINT64_C(1) << 63; /* the last byte */
+    given.third = UINT64_C(1) << 63; /* sets a bit of the last byte */
     same(FLI_VERSIONED_READ(&out, &given, "options", KNOWN_INIT), FILCH_EINVAL);
     assert_non_null(strstr(filch_err_detail(), "does not know"));
 }
