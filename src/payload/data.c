@@ -8,15 +8,16 @@
 #include "base/assert.h"
 #include "port/atomic.h"
 
-/* Bytes that several payloads share. A copy is stored behind the header; moved bytes stay where they are. */
+/* A counted block: bytes that several payloads share. Copied bytes are stored behind the header; moved bytes stay
+ * where they are. */
 typedef struct block {
     /* Number of references.  writes: any holder.  PAIR block.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_mem       mem;       /* plain from here: set before the block is shared */
+    fli_mem       mem;       /* the fields from here on are not atomic: set before the block is shared */
     size_t        allocated; /* bytes of this block, header included */
     void         *bytes;
     size_t        size;
-    filch_free_fn free_fn; /* for moved bytes; NULL for copies */
+    filch_free_fn free_fn; /* frees moved bytes; NULL for copied bytes */
     void         *user;
 } block;
 
@@ -98,8 +99,8 @@ void fli_block_drop(void *block_)
 
 bool fli_block_is_ours(void *block_)
 {
-    return fli_load_acq(&((block *)block_)->refs) == 1; /* PAIR block.refs, acquire half: the last reads of all other
-                                                           holders come before */
+    return fli_load_acq(&((block *)block_)->refs) == 1; /* PAIR block.refs, acquire half: the last reads of all
+                                                           former holders come before this load */
 }
 
 filch_free_fn fli_block_free_fn(void *block_)
@@ -116,7 +117,7 @@ filch_data fli_block_cut(void *block_, const void *at, size_t size)
     return data;
 }
 
-/* Copies `size` bytes, and a NUL after a text. */
+/* Copies `size` bytes, and adds a NUL after a text. */
 static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
 {
     size_t nul = kind == FILCH_KIND_TEXT ? 1 : 0;
@@ -213,7 +214,7 @@ void fli_data_free_moved(const filch_data *data)
     free_fn(NULL, data->as.move.at, data->as.move.size);
 }
 
-/* ---- public: making ---- */
+/* ---- public: making payloads ---- */
 
 static filch_data lend(uint8_t kind, const void *bytes, size_t size)
 {
@@ -279,7 +280,7 @@ void filch_drop(filch_data *data)
     if (data != NULL) fli_data_free(data);
 }
 
-/* ---- public: reading ---- */
+/* ---- public: reading payloads ---- */
 
 const void *filch_raw(const filch_data *data)
 {
@@ -302,7 +303,7 @@ size_t filch_size(const filch_data *data)
     return data == NULL ? 0 : fli_data_bytes(data);
 }
 
-/* ---- public: what filch.h inlines, for callers that cannot ---- */
+/* ---- public: functions that filch.h inlines, for callers that cannot use inline functions ---- */
 
 extern inline filch_data   filch_value(filch_kind kind, uint64_t first, uint64_t second);
 extern inline filch_data   filch_none(void);

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-/* filch_data.form */
+/* Values of filch_data.form. */
 enum {
     FLI_FORM_VALUE,  /* the union holds the value itself: nothing to copy, count or free */
     FLI_FORM_INLINE, /* `small` bytes in as.bytes; a text shorter than 24 bytes has its NUL there */
@@ -22,41 +22,42 @@ enum {
     FLI_FORM_BLOCK   /* as.ref points to bytes of the counted block as.ref.block */
 };
 
-/* Makes an owned payload from `in`. Lent and moved bytes end up inline or in a block of `mem`. FILCH_EINVAL: malformed.
- * FILCH_ETOOBIG: more than `max` bytes (0: no limit). FILCH_ENOMEM. */
+/* Makes an owned payload from `in`. Lent and moved bytes are stored inline or in a block of `mem`. FILCH_EINVAL:
+ * `in` is malformed. FILCH_ETOOBIG: more than `max` bytes (0: no limit). FILCH_ENOMEM. */
 FILCH_MUST_USE filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out);
 
 /* Returns true if the payload is well formed, as made by the functions of filch.h. */
 bool fli_data_is_sound(const filch_data *data);
 
-/* Returns the payload with moved bytes turned into lent ones, so that the callee does not take them. */
+/* Returns the payload with moved bytes turned into lent bytes, so that the callee does not take them. */
 filch_data fli_data_lend(const filch_data *data);
 
 /* Frees an owned payload. */
 void fli_data_free(filch_data *data);
 
-/* Undoes fli_data_own(in -> out) after a later failure: a moved `in` belongs to the caller again. */
+/* Undoes fli_data_own(in -> out) after a later failure: the bytes of a moved `in` belong to the caller again. */
 void fli_data_undo(const filch_data *in, filch_data *out);
 
 /* Frees the bytes of a filch_move() payload that no call has taken. */
 void fli_data_free_moved(const filch_data *data);
 
-/* Allocates a counted block with one reference and `room` bytes, to be filled by a read. *bytes is where they begin.
- * Returns NULL if out of memory. Payloads are cut out of it without a copy; each of them keeps the whole block alive.
+/* Allocates a counted block with one reference and `room` bytes, to be filled by a read. Stores the start of the
+ * bytes in *bytes. Returns NULL if out of memory. Payloads made by fli_block_cut() refer to parts of the block
+ * without a copy; each of them keeps the whole block alive.
  */
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes);
 void  fli_block_hold(void *block);
 /* Enlarges a block that the caller alone references, and stores the new start of its bytes. Returns NULL if out of
- * memory or `first` is not its first byte; then the block is unchanged. */
+ * memory, or if `first` is not the first byte of the block; then the block is unchanged. */
 void *fli_block_grow(void *block, const uint8_t *first, size_t room, uint8_t **bytes);
 void  fli_block_drop(void *block);
 /* Returns true if the caller's reference is the only one; then the block's bytes may be overwritten. */
 bool fli_block_is_ours(void *block);
-/* Returns the function that frees the block's bytes, by which a module recognises blocks it has made; NULL for copies.
- */
+/* Returns the function that frees the block's bytes; NULL for copied bytes. A module recognises its own blocks by
+ * this function. */
 filch_free_fn fli_block_free_fn(void *block);
-/* Returns a payload of `size` bytes at `at` in the block, for a call that takes its own reference; the result holds
- * none. */
+/* Returns a payload of `size` bytes at `at` in the block. The payload holds no reference itself; the call to which
+ * it is passed takes one. */
 filch_data fli_block_cut(void *block, const void *at, size_t size);
 
 /* Returns true if the payload is a value: nothing to copy, count or free. */
@@ -68,7 +69,7 @@ static inline bool fli_data_is_value_form(const filch_data *data)
 /* Returns true if the payload is a well-formed value. */
 static inline bool fli_data_is_value(const filch_data *data)
 {
-    /* One comparison checks both: FLI_FORM_VALUE is 0. */
+    /* One comparison checks kind and form, because FLI_FORM_VALUE is 0. */
     return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
 }
 
@@ -77,8 +78,8 @@ static inline bool fli_data_is_value(const filch_data *data)
  * the load waits until the store buffer has drained. */
 typedef volatile uint64_t fli_word;
 
-/* Writes a value at the start of a payload: the kind in the first word, the other bytes of which become 0, and two
- * words of data. The last word of a payload is not written: values are at most 16 bytes. */
+/* Writes a value at the start of a payload: the first word holds the kind and otherwise 0, two words hold the data.
+ * The last word of a payload is not written, because values have at most 16 bytes. */
 static inline void fli_value_put(void *payload, uint64_t kind, uint64_t first, uint64_t second)
 {
     static_assert(offsetof(filch_data, kind) == 0 && offsetof(filch_data, as) == 8, "what it is comes first");
@@ -102,7 +103,7 @@ FILCH_MUST_USE static inline filch_err fli_data_own_fast(const fli_mem *mem, siz
     return FILCH_OK;
 }
 
-/* Returns the payload's bytes as limits count them: 0 for values. */
+/* Returns the number of payload bytes that count against a limit: 0 for values. */
 size_t fli_data_bytes(const filch_data *data);
 
 #endif

@@ -1,4 +1,4 @@
-/* data_test.c - payloads: their forms, which side owns the bytes, and their limits. */
+/* data_test.c - payloads: their forms, the ownership of their bytes, and their size limits. */
 #include "payload/data.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ TEST(values_travel_without_memory)
     same(atomic_load(&books.asked), 0);
 }
 
-/* 24 bytes fit into the event; a text needs one of them for its NUL. */
+/* 24 bytes fit into the event; a text needs one of these bytes for its NUL. */
 TEST(up_to_24_bytes_are_copied_into_the_event_itself)
 {
     char bytes[40];
@@ -145,18 +145,18 @@ TEST(moved_bytes_are_freed_once_by_their_own_function)
     char *bytes = malloc(5);
     memcpy(bytes, "abcd", 5);
     filch_data out = own(filch_move(bytes, 5, on_free));
-    assert_ptr_equal(filch_raw(&out), bytes); /* no copy */
+    assert_ptr_equal(filch_raw(&out), bytes); /* the bytes are not copied */
     same(filch_kind_of(&out), FILCH_KIND_BYTES);
     filch_data other = own(out);
     fli_data_free(&out);
     same(freed, 0);
     fli_data_free(&other);
     same(freed, 1);
-    fli_data_free(&other); /* empty by now */
+    fli_data_free(&other); /* has no effect: the payload is empty after the first free */
     same(freed, 1);
-    out = own(filch_move(malloc(5), 5, NULL)); /* free() */
+    out = own(filch_move(malloc(5), 5, NULL)); /* NULL: the bytes are freed with free() */
     fli_data_free(&out);
-    out = own(filch_move(malloc(5), 0, NULL)); /* no bytes, but memory */
+    out = own(filch_move(malloc(5), 0, NULL)); /* 0 bytes, but the memory must be freed */
     fli_data_free(&out);
 }
 
@@ -169,7 +169,7 @@ TEST(a_move_that_failed_later_is_the_callers_again)
     same(freed, 0);
     same(filch_kind_of(&out), FILCH_KIND_NONE);
     test_alloc_balanced(&books);
-    /* So it can be sent again. */
+    /* The caller owns the bytes again, so they can be sent again. */
     out = own(in);
     fli_data_free(&out);
     same(freed, 1);
@@ -234,7 +234,7 @@ TEST(what_is_kept_outlives_what_was_lent)
     filch_data lent = filch_str(text);
     same(filch_keep(NULL, &lent), FILCH_EINVAL);
     same(filch_keep(&lent, NULL), FILCH_EINVAL);
-    ok(filch_keep(&lent, &lent)); /* in place */
+    ok(filch_keep(&lent, &lent)); /* source and destination are the same payload */
     memset(text, 'x', sizeof text - 1);
     assert_string_equal(filch_text(&lent), "a text that is longer than an event can hold");
     filch_drop(&lent);
@@ -280,7 +280,7 @@ static void hold_and_drop(void *arg)
         if (filch_keep(&common, &mine) != FILCH_OK || memcmp(filch_raw(&mine), "abcd", 5) != 0) return;
         filch_drop(&mine);
     }
-    filch_data mine = common; /* the reference that was given to this thread */
+    filch_data mine = common; /* uses the reference that was taken for this thread */
     (void)fli_sub_acqrel(&holders, 1);
     filch_drop(&mine);
 }
