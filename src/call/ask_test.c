@@ -1,5 +1,5 @@
-/* ask_test.c - what a waiting thread has lent to a call is used by the process only while the thread is there. Both
- * sides in every order: the thread leaves first, while the process uses it, or afterwards. */
+/* ask_test.c - a process uses the argument that a waiting thread has lent only while the thread waits. Tests both
+ * orders: the thread's deadline passes while the process uses the argument, and before the process begins. */
 #include "call/caller.h"
 #include "sched/sched.h"
 #include "support/check.h"
@@ -8,7 +8,7 @@
 
 typedef struct place {
     gate g;
-    FLI_ATOMIC(uint32_t) asked, used_after; /* calls of ask; those that found the argument gone */
+    FLI_ATOMIC(uint32_t) asked, used_after; /* number of calls of `ask`; number of calls that found the argument gone */
     FLI_ATOMIC(bool) gone;
 } place;
 
@@ -74,7 +74,7 @@ TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
     place      p = { 0 };
     host       h = { .p = &p };
     fli_thread thread;
-    /* The deadline may come before the ask on a busy machine: try until it does not. */
+    /* On a loaded machine the deadline may pass before `ask` is called: repeats until it is called in time. */
     do {
         gate_shut(&p.g);
         fli_store_rlx(&p.gone, false);
@@ -83,7 +83,8 @@ TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
         until(gate_is_waiting(&p.g) || fli_load_acq(&p.gone));
         bool     inside = gate_is_waiting(&p.g);
         uint64_t late_ns = fli_clock_ns() + FILCH_MILLISECONDS(5);
-        while (inside && fli_clock_ns() < late_ns) fli_thread_yield(); /* past the thread's deadline */
+        while (inside && fli_clock_ns() < late_ns) fli_thread_yield(); /* waits until the thread's deadline has
+                                                                          passed */
         gate_open(&p.g);
         fli_thread_join(&thread);
         same(h.err, FILCH_EDEADLINE);
@@ -105,11 +106,11 @@ TEST(an_ask_is_not_called_for_a_thread_that_has_left)
     host  h = { .p = &p };
     gate_shut(&busy.g);
     h.sched = begin(&h.to, &busy);
-    until(gate_is_waiting(&busy.g)); /* the only worker */
+    until(gate_is_waiting(&busy.g)); /* blocks the only worker */
     run(&h);
     same(h.err, FILCH_EDEADLINE);
     gate_open(&busy.g);
-    until(alive(h.sched) == 1); /* the process that stood for the thread has come and gone */
+    until(alive(h.sched) == 1); /* the process that served the thread has ended */
     ok(filch_sched_stop(h.sched, FILCH_SECONDS(60), NULL));
     same(fli_load_rlx(&p.asked), 0);
 }

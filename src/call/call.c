@@ -1,5 +1,5 @@
-/* call.c - see call.h: the object that a waiting thread and a process share. Why a process serves each wait:
- * docs/design/host-threads.md. */
+/* call.c - see call.h: the object that a waiting thread and a process share. docs/design/host-threads.md says why a
+ * process serves each wait. */
 #include "call/call.h"
 
 #include "payload/data.h"
@@ -10,7 +10,8 @@
 filch_err fli_hostcall_check(filch_sched *sched, const char *name)
 {
     if (fli_simulate_refuses(sched, name)) return FILCH_ESTATE;
-    /* A worker of any scheduler must not wait: its processes would not run, perhaps the one that has to answer. */
+    /* A worker of any scheduler must not wait: its processes would not run, and the awaited process may be one of
+     * them. */
     if (fli_current_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;
     return FILCH_OK;
 }
@@ -49,7 +50,7 @@ no_data:
 
 void fli_hostcall_drop(fli_hostcall *call)
 {
-    /* PAIR call.refs, both halves: the last holder sees what the other one did. */
+    /* PAIR call.refs, both halves: the last holder sees what the other holder did. */
     if (fli_sub_acqrel(&call->refs, 1) != 1) return;
     fli_mem mem = call->mem;
     fli_parker_fini(&call->done);
@@ -64,11 +65,12 @@ void fli_hostcall_finish(fli_hostcall *call)
     fli_hostcall_drop(call);
 }
 
-/* Ends the thread's loan of ask_arg when it leaves: waits for an `ask` in progress, which does not block. */
+/* Ends the loan of ask_arg when the waiting thread leaves. If `ask` is running, waits until it has returned; `ask`
+ * does not block. */
 static void take_back(fli_hostcall *call)
 {
     uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: the process will not begin, or has begun. */
+    /* PAIR call.lent, both halves: if the CAS succeeds, the process will not call `ask`; otherwise it has begun. */
     if (fli_cas_acqrel(&call->lent, &lent, FLI_LENT_BACK)) return;
     while (fli_load_acq(&call->lent) == FLI_LENT_OUT) fli_thread_yield(); /* PAIR call.lent, acquire half */
 }

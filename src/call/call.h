@@ -1,7 +1,7 @@
-/* call.h - one wait of a thread that is not a worker: what it waits for, and where the outcome is stored.
+/* call.h - one wait of a thread that is not a worker: what the thread waits for, and where the outcome is stored.
  *
- * INVARIANT  a call has two holders: the waiting thread and the process (or on_exit hook) that serves it. The last one
- *            to drop it frees it, so neither must know whether the other is still there.
+ * INVARIANT  a call has two holders: the waiting thread and the process (or on_exit hook) that serves it. The last
+ *            holder to drop the call frees it, so neither holder needs to know whether the other still exists.
  * INVARIANT  after the process exists, the waiting thread uses nothing of the scheduler: stop may free the scheduler as
  *            soon as the process has been closed.
  * Design: docs/design/host-threads.md.
@@ -17,52 +17,53 @@
 
 typedef enum fli_hostcall_kind {
     FLI_CALL_REQUEST, /* send `data`; the first message back is the reply */
-    FLI_CALL_SEND,    /* send `data`, waiting for room */
+    FLI_CALL_SEND,    /* send `data`, and wait for space in the mailbox */
     FLI_CALL_END      /* wait until `to` ends */
 } fli_hostcall_kind;
 
 /* Which side may use ask_arg:
- * NONE   the process has not begun. -> OUT, by the process; BACK, by the thread at its deadline
- * OUT    the process is inside `ask`. -> BACK, by the process
- * BACK   the process does not touch ask_arg any more. Final. */
+ * NONE   the process has not called `ask`. -> OUT, by the process; BACK, by the thread at its deadline OUT    the
+ * process is inside `ask`. -> BACK, by the process BACK   the process does not touch ask_arg any more. Final. */
 enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
 
 typedef struct fli_hostcall {
-    fli_mem       mem;   /* plain down to `done`: set before the process exists */
-    filch_sched  *sched; /* for the process only */
+    fli_mem       mem;   /* set before the process exists, like all fields down to `done`; not atomic */
+    filch_sched  *sched; /* used by the process only */
     uint32_t      kind;
     filch_pid     to;
-    filch_data    data;     /* owned */
+    filch_data    data;     /* payload of the message; owned */
     uint64_t      until_ns; /* FILCH_FOREVER: no deadline */
-    filch_ask_fn  ask;      /* instead of `data`: sends the request; NULL: none */
+    filch_ask_fn  ask;      /* function that sends the request instead of `data`; NULL: none */
     void         *ask_arg;
-    filch_exit_fn on_exit; /* of filch_spawn_wait: the hook of the caller */
+    filch_exit_fn on_exit; /* for filch_spawn_wait: the on_exit hook of the caller */
     void         *on_exit_user;
-    /* Whether the process may use ask_arg, which the waiting thread lends: FLI_LENT_*.  writes: both, by CAS.  PAIR
-     * call.lent */
+    /* FLI_LENT_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process,
+     * by CAS.  PAIR call.lent */
     FLI_ATOMIC(uint32_t) lent;
-    /* Number of holders.  writes: both, by subtraction.  PAIR call.refs */
+    /* Number of holders.  writes: both holders, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_parker done; /* rung once, when the four below are final */
-    /* Plain.  writes: the process, before it unparks the thread.  reads: the waiting thread, afterwards. */
-    filch_err   outcome; /* of the wait */
+    fli_parker done; /* signalled once, when the four fields below are final */
+    /* The four fields below are not atomic.  writes: the process, before it unparks the thread.  reads: the waiting
+     * thread, afterwards. */
+    filch_err   outcome; /* outcome of the wait */
     const char *detail;  /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
     filch_err   ended;   /* error with which the awaited process has ended */
-    filch_data  reply;   /* owned; the reply, or the result of the process */
+    filch_data  reply;   /* the reply, or the result of the process; owned */
 } fli_hostcall;
 
-/* Returns FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: it is a worker, or the scheduler has
- * no workers. */
+/* Returns FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: this thread is a worker, or the
+ * scheduler has no workers. */
 FILCH_MUST_USE filch_err fli_hostcall_check(filch_sched *sched, const char *name);
 
-/* Makes a call with one holder. `data` NULL: none. */
+/* Makes a call with one holder. `data` NULL: no payload. */
 FILCH_MUST_USE filch_err fli_hostcall_create(filch_sched *sched, fli_hostcall_kind kind, uint64_t deadline_ns,
                                              const filch_data *data, fli_hostcall **out);
-/* Drops a reference; frees the call with the last one. */
+/* Drops a reference; dropping the last one frees the call. */
 void fli_hostcall_drop(fli_hostcall *call);
-/* Wakes the waiting thread, because the outcome is final, and drops the reference. Thread: the other holder. */
+/* Wakes the waiting thread, because the outcome is final, and drops the caller's reference. Thread: the process or
+ * on_exit hook that serves the call. */
 void fli_hostcall_finish(fli_hostcall *call);
-/* Waits for the outcome, moves `ended` and `reply` out (either may be NULL), and drops the reference. */
+/* Waits for the outcome, moves it to `ended` and `reply` (either may be NULL), and drops the thread's reference. */
 filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply);
 
 #endif

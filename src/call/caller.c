@@ -1,13 +1,14 @@
 /* caller.c - the process that serves a wait, and the public functions that wait.
  *
- * It is a process because a request needs a pid for the reply, a monitor for the receiver's end, a place in the queue
- * of senders that wait for room, and an end when the scheduler stops. All of that exists for processes.
+ * The wait is served by a process because a request needs a pid for the reply, a monitor for the receiver's end, a
+ * place in the queue of senders that wait for space, and an end when the scheduler stops. All of that exists for
+ * processes.
  *
  * INVARIANT  the process finishes its call exactly once, in close, whichever way it ends.
  *
  * Completions and notices are delivered before messages (docs/ARCHITECTURE.md). So a deadline, a cancel or the
  * receiver's EXIT does not end the wait at once: the process sends itself a message that carries the reason. A reply
- * that arrived before is in the mailbox before that message, and counts.
+ * that arrived earlier is in the mailbox before that message, and wins.
  */
 #include "call/caller.h"
 
@@ -18,7 +19,7 @@ enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 typedef struct caller {
     fli_hostcall *call;
     uint8_t       begun;
-    uint8_t       leaving; /* the message to itself has been sent */
+    uint8_t       leaving; /* the process has sent itself the message with the reason (see the file comment) */
     uint8_t       decided; /* call->outcome is set */
 } caller;
 
@@ -39,27 +40,28 @@ static filch_err why(const caller *me, filch_err reason)
     return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
 }
 
-/* Ends the wait with this outcome. The process itself ends without an error: failures are counted for processes of the
- * host. */
+/* Ends the wait with this outcome. The process itself ends without an error, because the counter of failed processes
+ * is for processes of the host. */
 static filch_err over(caller *me, filch_out *out, filch_err outcome)
 {
-    /* The end of a receiver during a stop is reported as the stop, whichever of the two events this process gets first.
-     */
+    /* If the receiver ends because of a stop, the outcome is FILCH_ECLOSED, whichever of the two events this process
+     * gets first. */
     me->call->outcome = outcome == FILCH_EDEAD ? why(me, FILCH_EDEAD) : outcome;
     if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
     return filch_done(out, filch_none());
 }
 
-/* Calls the host's function that sends the request, in this step, so that the reply comes to this process. */
+/* Calls the host's function that sends the request. Called in a step of this process, so that the reply comes to
+ * this process. */
 static filch_err ask(fli_hostcall *call, filch_sched *sched)
 {
     uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: the thread has not left, and does not leave until `ask` has returned. */
+    /* PAIR call.lent, both halves: the waiting thread has not left, and does not leave until `ask` has returned. */
     if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
     fli_store_rel(&call->lent,
-                  FLI_LENT_BACK); /* PAIR call.lent, release half: what `ask` did with the argument is done */
+                  FLI_LENT_BACK); /* PAIR call.lent, release half: `ask` no longer uses the argument */
     return err;
 }
 
@@ -76,10 +78,10 @@ static filch_err begin(caller *me, filch_out *out)
     if (err == FILCH_OK && call->kind != FLI_CALL_SEND) {
         uint64_t ref = 0;
         err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, &ref);
-        /* No monitor was made: the process had ended. The EXIT cannot tell, because a process may itself fail with
-         * FILCH_EDEAD. */
+        /* No monitor was made because the process had already ended. The EXIT event cannot show this, because a
+         * process may itself fail with FILCH_EDEAD. */
         if (err == FILCH_OK && ref == 0 && call->kind == FLI_CALL_END) err = FILCH_EDEAD;
-        /* The route function may know the receiver, although it cannot be monitored. */
+        /* The receiver is on another node and cannot be monitored, but the route function may know it. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
     if (err == FILCH_OK && call->ask != NULL) err = ask(call, sched);
@@ -87,7 +89,7 @@ static filch_err begin(caller *me, filch_out *out)
     return err == FILCH_OK ? filch_idle(out) : over(me, out, err);
 }
 
-/* The awaited event has arrived: keeps its data. */
+/* Ends the wait with the awaited event and keeps its data. */
 static filch_err answered(caller *me, filch_out *out, const filch_event *event)
 {
     filch_err err = filch_keep(&event->data, &me->call->reply);
@@ -111,7 +113,8 @@ static bool is_from_self(const filch_event *event, filch_out *out)
     return event->from.serial == self.serial && event->from.node == self.node;
 }
 
-/* Returns true if the event decides the wait; *reason is set if it does so unless a reply came first. */
+/* Returns true if the event decides the wait. Sets *reason if the wait ends with that error unless a reply has
+ * arrived earlier. */
 static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *reason, filch_err *status)
 {
     bool request = me->call->kind == FLI_CALL_REQUEST;
@@ -165,7 +168,7 @@ filch_err fli_caller_run(filch_sched *sched, fli_hostcall *call, filch_err *ende
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(call);
     opt.blackbox = FILCH_BLACKBOX_OFF;
-    fli_store_rlx(&call->refs, 2); /* relaxed: the other holder does not exist yet */
+    fli_store_rlx(&call->refs, 2); /* relaxed: the process, the other holder, does not exist yet */
     filch_err err = filch_spawn(sched, &caller_type, &opt, NULL);
     if (err == FILCH_OK) return fli_hostcall_wait(call, ended, reply);
     fli_store_rlx(&call->refs, 1);

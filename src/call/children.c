@@ -1,18 +1,18 @@
-/* children.c - control requests to a supervisor from a thread of the host, with their replies. Uses filch.h alone. */
+/* children.c - requests to a supervisor from a thread of the host, with their replies. Uses filch.h alone. */
 #include <filch.h>
 
 #include <stdbool.h>
 
-/* The reply to a request is its result, or an error as a number. */
+/* Returns the error in a reply: a supervisor replies with the result, or with an error as a number. */
 static filch_err error_of(const filch_data *reply)
 {
     return filch_kind_of(reply) == FILCH_KIND_INT ? (filch_err)filch_as_int(reply) : FILCH_OK;
 }
 
-/* Lent to ask_start(), which has returned when filch_call_with() returns. */
+/* Argument lent to ask_start(), which has returned when filch_call_with() returns. */
 typedef struct starting {
     const filch_child *child;
-    bool               sent; /* the supervisor has taken the request, and `release` with it */
+    bool               sent; /* the supervisor has taken the request, and has to call `release` */
 } starting;
 
 static filch_err ask_start(filch_sched *sched, filch_pid supervisor, void *arg)
@@ -48,8 +48,8 @@ filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (child == NULL) return filch_invalid("child is NULL");
     filch_err err = filch_call_with(sched, supervisor, ask_start, &start, deadline_ns, &reply);
-    /* The error code does not tell whether the request was sent: replies of the supervisor and failures of this thread
-     * use the same codes. */
+    /* The error code does not show whether the request was sent: replies of the supervisor and failures of this
+     * thread use the same codes. */
     if (!start.sent && child->release != NULL) child->release(child);
     if (err == FILCH_OK) err = error_of(&reply);
     if (err == FILCH_OK && pid != NULL) *pid = filch_as_pid(&reply);

@@ -4,12 +4,12 @@
 #include "payload/data.h"
 #include "sched/sched.h"
 
-/* Sends or waits as `kind` says. Lends `data`. */
+/* Sends `data` or waits for an end, as `kind` says. `data` is lent. */
 static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data,
                      uint64_t deadline_ns, filch_err *ended, filch_data *reply)
 {
     fli_hostcall *call;
-    if (to.serial == 0) return FILCH_EDEAD; /* the pid of no process */
+    if (to.serial == 0) return FILCH_EDEAD; /* pid 0 names no process */
     filch_err err = fli_hostcall_create(sched, kind, deadline_ns, data, &call);
     if (err != FILCH_OK) return err;
     call->to = to;
@@ -31,7 +31,7 @@ filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, vo
     if (ask == NULL) return filch_invalid("ask is NULL");
     filch_err err = fli_hostcall_check(sched, "filch_call_with");
     if (err != FILCH_OK) return err;
-    if (to.serial == 0) return FILCH_EDEAD; /* the pid of no process */
+    if (to.serial == 0) return FILCH_EDEAD; /* pid 0 names no process */
     fli_hostcall *call;
     err = fli_hostcall_create(sched, FLI_CALL_REQUEST, deadline_ns, NULL, &call);
     if (err != FILCH_OK) return err;
@@ -61,7 +61,7 @@ filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_
     return run(sched, FLI_CALL_END, pid, NULL, deadline_ns, ended, result);
 }
 
-/* on_exit hook of the process of filch_spawn_wait(). */
+/* The on_exit hook of the process that filch_spawn_wait() started. */
 static void exited(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     fli_hostcall *call = user;
@@ -86,7 +86,7 @@ filch_err filch_spawn_wait(filch_sched *sched, const filch_type *type, const fil
     call->on_exit_user = opt.on_exit_user;
     opt.on_exit = exited;
     opt.on_exit_user = call;
-    fli_store_rlx(&call->refs, 2); /* relaxed: the other holder does not exist yet */
+    fli_store_rlx(&call->refs, 2); /* relaxed: the on_exit hook, the other holder, does not exist yet */
     err = filch_spawn(sched, type, &opt, pid);
     if (err == FILCH_OK) return fli_hostcall_wait(call, ended, result);
     fli_store_rlx(&call->refs, 1);
