@@ -3,9 +3,9 @@
  * The life of a yield: (1) filch_yield takes a node and adds it to the yields of the process, PENDING; (2) after the
  * step the worker calls the handler of the command with a receiver that contains the handle of the node and its
  * generation; (3) the first completion claims the node by CAS, fills it, and posts it to the process like a message;
- * (4) the next step gets it as an event, and the node returns to the slab with a new generation. A second completion
- * finds the stamp changed at (3). A completion for a process that has ended finds the stamp changed by the end, or the
- * process dead when it posts. Design: docs/design/yields.md.
+ * (4) the next step gets the node as an event, and the node returns to the slab with a new generation. A second
+ * completion finds the stamp changed at (3). A completion for a process that has ended finds the stamp changed by
+ * the end, or the process dead when it posts. Design: docs/design/yields.md.
  */
 #include <filch.h>
 
@@ -23,9 +23,9 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
 /* Delivers a claimed and filled node to its process. */
 static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
-    /* Called inside the handler of this process: the worker holds the process, so no wake-up is needed. */
+    /* Called inside the handler of this process: the worker owns the process, so no wake-up is needed. */
     if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
-        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* completed before this one */
+        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* completed before this yield */
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
@@ -33,13 +33,14 @@ static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_n
     return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
 }
 
-/* Completes the yield that is being dispatched, from inside its handler (synchronous completion). The worker holds the
- * process, and also the node unless another thread has a copy of the receiver. The worker reads the result when the
- * handler has returned, and counts it. Returns false if the yield is completed already. */
+/* Completes the yield that is being dispatched, from inside its handler (synchronous completion). The worker owns
+ * the process, and also the node unless another thread has a copy of the receiver. When the handler has returned,
+ * the worker reads and counts the result. Returns false if the yield is already completed. */
 static inline bool complete_inline(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_event_node *node = worker->inline_node;
-    uint32_t        stamp = fli_load_rlx(&node->stamp); /* its generation does not change while its handler runs */
+    uint32_t        stamp = fli_load_rlx(&node->stamp); /* the generation of the node does not change while its
+                                                           handler runs */
     bool            out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->inline_result->error = error;
@@ -48,7 +49,7 @@ static inline bool complete_inline(fli_local *worker, uint64_t kind, uint64_t fi
     return true;
 }
 
-/* The slow path of filch_complete, which has checked the tag of the receiver. */
+/* General path of filch_complete(), which has already checked the tag of the receiver. */
 filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err error)
 {
     if (receiver.sched == NULL || receiver.key == 0)
@@ -79,7 +80,7 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     if (err != FILCH_OK) {
         fli_yield_drop(rt, worker, node);
         fli_data_undo(&data, &owned);
-        FLI_TALLY(rt, worker, abandoned, 1); /* claimed before the end of its process, which has not counted it */
+        FLI_TALLY(rt, worker, abandoned, 1); /* not counted at the end of its process, which came after the claim */
         return late(rt, worker, err);
     }
     FLI_TALLY(rt, worker, completions, 1);
@@ -93,7 +94,7 @@ static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, ui
     return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);
 }
 
-/* The fast path of filch_complete for payloads in value form. */
+/* Fast path of filch_complete() for payloads in value form. */
 filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
                                filch_err error)
 {

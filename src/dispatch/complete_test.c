@@ -1,5 +1,5 @@
-/* complete_test.c - a completion of a process that ends between the claim of the yield and its delivery: made certain
- * by standing in the middle of filch_complete. Every yield is still counted once. */
+/* complete_test.c - a process ends between the claim of its yield and the delivery of the completion. The test
+ * forces this moment by a hook inside filch_complete(). Every yield is still counted once. */
 #include "proc/runtime.h"
 #include "proc/yields.h"
 #include "support/check.h"
@@ -14,7 +14,7 @@ static bool           armed;
 bool __real_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
 bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
 
-/* Between the claim and the delivery the process is ended. */
+/* Ends the process between the claim and the delivery. */
 bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node)
 {
     bool claimed = __real_fli_yield_claim(rt, key, node);

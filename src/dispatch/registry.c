@@ -15,18 +15,18 @@
 #define SMALL_IDS 256
 
 typedef struct row {
-    uint32_t    id; /* 0: empty */
+    uint32_t    id; /* command id; 0: the row is empty */
     fli_handler handler;
 } row;
 
 struct filch_registry {
-    /* References: one of the program, one of each scheduler.  PAIR registry.refs */
+    /* Number of references: one by the program, one by each scheduler.  PAIR registry.refs */
     FLI_ATOMIC(uint32_t) refs;
-    /* Set by the first scheduler.  PAIR registry.freeze */
+    /* Set when the first scheduler uses the registry.  PAIR registry.freeze */
     FLI_ATOMIC(bool) frozen;
     fli_mem     mem;
     fli_handler small[SMALL_IDS];
-    row        *rows; /* open addressing, a power of two, at most half full */
+    row        *rows; /* hash table with open addressing; its size is a power of two, and it is at most half full */
     uint32_t    row_room, row_count;
 };
 
@@ -42,7 +42,7 @@ filch_err fli_registry_create(filch_registry **out)
     return FILCH_OK;
 }
 
-/* Returns the row of `id`, or the empty row where `id` is to be inserted. */
+/* Returns the row of `id`, or the empty row into which `id` is to be inserted. */
 static row *place(row *rows, uint32_t room, uint32_t id)
 {
     uint32_t i = (uint32_t)fli_prng_mix(id) & (room - 1);
@@ -79,7 +79,7 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
     }
     if (registry->row_count * 2 >= registry->row_room && !grow(registry)) return FILCH_ENOMEM;
     row *at = place(registry->rows, registry->row_room, id);
-    if (at->id == 0) registry->row_count++; /* a removed handler has kept its row */
+    if (at->id == 0) registry->row_count++; /* a row whose handler was removed is still counted */
     *at = (row){ .id = id, .handler = entry };
     return FILCH_OK;
 }

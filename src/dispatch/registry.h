@@ -1,5 +1,6 @@
 /* registry.h - the table from command ids to handlers: an array for ids up to 255, a hash table for larger ids.
- * Frozen by the first scheduler that uses it, then read without locks. Design: docs/design/yields.md. */
+ * The first scheduler that uses a registry freezes it; from then on it is read without locks. Design:
+ * docs/design/yields.md. */
 #ifndef FLI_DISPATCH_REGISTRY_H
 #define FLI_DISPATCH_REGISTRY_H
 

@@ -1,4 +1,4 @@
-/* registry_test.c - commands find their handlers, by array or by table, and nothing changes once it is in use. */
+/* registry_test.c - handlers are found for small and large command ids, and a registry in use cannot be changed. */
 #include "dispatch/registry.h"
 
 #include "support/check.h"
@@ -19,7 +19,7 @@ static filch_registry *begin(void)
     return registry;
 }
 
-/* Every handler gets its id as its user pointer. */
+/* Returns the user pointer of a handler, which is made from its id. */
 static void *user_of(uint32_t id)
 {
     return (void *)(uintptr_t)id;
@@ -54,7 +54,7 @@ TEST(the_table_grows_with_what_is_in_it)
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t id = 256 + i * 2654435u % 4000000u;
         ok(filch_registry_add(registry, id, handle, user_of(id)));
-        assert_ptr_equal(fli_registry_find(registry, 256)->user, user_of(256)); /* the first is never lost */
+        assert_ptr_equal(fli_registry_find(registry, 256)->user, user_of(256)); /* id 256 is found after every growth */
     }
     uint32_t found = 0;
     for (uint32_t i = 0; i < MANY; i++) {
@@ -76,7 +76,7 @@ TEST(nothing_can_be_added_once_it_is_in_use)
     same(filch_registry_add(registry, 300, handle, NULL), FILCH_EFROZEN);
     assert_non_null(fli_registry_find(registry, 300));
     fli_registry_use(registry);
-    /* Each user gives back its own reference; the last one frees. */
+    /* Each holder drops its own reference; the last one frees the registry. */
     filch_registry_destroy(registry);
     filch_registry_destroy(registry);
     assert_non_null(fli_registry_find(registry, 300));

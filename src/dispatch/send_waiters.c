@@ -55,9 +55,9 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
-    /* The word of the limit has 12 bits of the generation, the state word all of them. The full check prevents that
-     * a sender waits for a later process in the same slot, which would never wake it. A WAITING bit that was set in
-     * vain is cleared by the next retry. */
+    /* The word of the limit has 12 bits of the generation, the state word all of them. The check of all bits
+     * prevents that a sender waits for a later process in the same slot, which would never wake the sender. A
+     * WAITING bit that was set without a waiter is cleared by the next retry. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
@@ -93,7 +93,7 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
     filch_err  err = fli_pid_find(rt, command->target, &p);
-    /* A pid of another node is sent by the route at once. */
+    /* A message to a pid of another node is sent at once, by the route function. */
     if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
     else if (err == FILCH_OK) goto local;
     else fli_send_refused(rt, worker, err);
@@ -126,7 +126,8 @@ no_waiter:
     return err;
 }
 
-/* Completes the yields of the picked senders. Outside the lock: completing may wake and queue processes. */
+/* Completes the yields of the picked senders. Called without the lock, because completing may wake and queue
+ * processes. */
 static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 {
     while (waiter != NULL) {
@@ -138,7 +139,7 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
             fli_node_give(rt, worker, waiter->node);
             fli_send_refused(rt, worker, waiter->outcome);
         }
-        /* An error means that the sender has ended meanwhile: ignored. */
+        /* An error means that the sender has ended meanwhile; the error is ignored. */
         (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
         fli_free(&rt->mem, waiter, sizeof *waiter);
         waiter = next;
@@ -146,8 +147,8 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 }
 
 /* Removes from the queue of the shard the waiters for `serial` for which `decide` returns true. Stops at the first
- * for which it returns false, so that no message overtakes another. Returns the removed waiters in order; *more: a
- * waiter for `serial` is left. */
+ * waiter for which `decide` returns false, so that no message overtakes another. Returns the removed waiters in
+ * order; Sets *more to true if a waiter for `serial` is left. */
 static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
                         void *ctx, bool *more)
 {

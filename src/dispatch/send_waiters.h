@@ -14,12 +14,12 @@ typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
         fli_waiter *first,
-            *last; /* plain: under lock. The waiters of all receivers of this shard, in order of arrival */
+            *last; /* the waiters of all receivers of this shard, in order of arrival. Not atomic: under lock */
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 
 filch_err fli_send_waiters_init(fli_send_waiters *waiters);
-/* Thread: no process is left. */
+/* Frees the queues. Thread: no process is left. */
 void fli_send_waiters_fini(fli_send_waiters *waiters);
 
 /* The handler of FILCH_CMD_SEND: sends the message, or queues it until the mailbox has space. */
@@ -30,7 +30,7 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
  * senders. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Completes all senders that wait for the process with `serial` with FILCH_EDEAD. */
+/* Completes with FILCH_EDEAD all senders that wait for the process `serial`, which has ended. */
 void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial);
 
 #endif

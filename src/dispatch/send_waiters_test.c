@@ -6,7 +6,7 @@
 #include "support/bench_runtime.h"
 #include "support/until.h"
 
-/* One room for all tests; the hooks find it here. */
+/* The queues of waiting senders, shared by all tests; the hooks find them here. */
 static fli_send_waiters room;
 
 static void on_room(fli_runtime *rt, fli_proc *p)
@@ -35,7 +35,7 @@ static void end(bench *b)
     bench_end(b);
 }
 
-/* As fli_finish does: completes the waiting senders. */
+/* Ends the process as fli_finish() does: completes the waiting senders. */
 static void finish(bench *b, fli_proc *p)
 {
     uint64_t serial = fli_proc_serial(p);
@@ -46,7 +46,7 @@ static void finish(bench *b, fli_proc *p)
     fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
-/* `from` yields a send; its handler's answer. */
+/* Makes `from` yield a send. Returns the result of its handler. */
 static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data data, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
@@ -55,7 +55,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
     return fli_send_waiters_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
 }
 
-/* Reads up to `max` events; the data of the i-th message into values[i]. */
+/* Reads up to `max` events; stores the data of the i-th message in values[i]. */
 static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
 {
     static filch_event lent[BENCH_EVENTS];
@@ -109,8 +109,8 @@ TEST(senders_are_let_in_in_the_order_they_came)
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     for (int i = 0; i < 5; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
     expect_answer(&b, from, 0, FILCH_OK);
-    same(read_some(&b, from, 1, NULL), 0); /* the others wait */
-    /* A plain send does not overtake them, even in the moment when there is room. */
+    same(read_some(&b, from, 1, NULL), 0); /* the other senders still wait */
+    /* A filch_send() does not overtake the waiting senders, even while the mailbox has space. */
     same(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(99)), FILCH_EFULL);
     for (int i = 0; i < 5; i++) {
         expect_one(&b, to, i);
@@ -133,7 +133,7 @@ TEST(several_are_let_in_when_there_is_room_for_several)
     same(read_some(&b, from, 10, NULL), 3);
     same(read_some(&b, to, 3, NULL), 3);
     same(read_some(&b, from, 10, NULL), 3);
-    same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, FLI_LOAD_WAITING); /* two are left */
+    same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, FLI_LOAD_WAITING); /* two senders still wait */
     same(read_some(&b, to, 10, NULL), 3);
     same(read_some(&b, from, 10, NULL), 2);
     same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, 0);
@@ -142,7 +142,7 @@ TEST(several_are_let_in_when_there_is_room_for_several)
     end(&b);
 }
 
-/* A large one at the head of the line holds up the small ones behind it, until it fits. */
+/* A large message at the head of the queue holds back the small messages behind it until it fits. */
 TEST(a_small_message_does_not_overtake_a_large_one)
 {
     bench b;
@@ -151,7 +151,7 @@ TEST(a_small_message_does_not_overtake_a_large_one)
     fli_proc *to = bench_spawn(&b, 0, 10, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 1));
     ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 32), 2));
-    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 160), 3)); /* fits only alone */
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 160), 3)); /* fits only into an empty mailbox */
     ok(yield_send(&b, from, bench_pid(to), filch_int(4), 4));
     same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 0), 5), FILCH_OK);
     same(read_some(&b, from, 10, NULL), 2);
@@ -172,7 +172,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    /* A sender in the same shard, for another receiver, waits on. */
+    /* A sender in the same shard that waits for another receiver keeps waiting. */
     fli_proc *rest[FLI_SEND_WAITERS_SHARDS], *other = NULL;
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
         rest[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
@@ -198,7 +198,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     end(&b);
 }
 
-/* The slot's next owner gets neither the messages nor the blame. */
+/* The next process of the slot gets neither the messages nor the waiting senders of the previous process. */
 TEST(a_reused_slot_inherits_no_waiting_sender)
 {
     bench b;
@@ -220,7 +220,7 @@ TEST(a_reused_slot_inherits_no_waiting_sender)
     end(&b);
 }
 
-/* While a sender allocates, the slot goes through so many owners that the limit's word looks the same again. */
+/* While a sender allocates, the slot is reused so often that the 12 generation bits of its load word repeat. */
 static bench    *passing;
 static fli_proc *passing_slot;
 
@@ -246,7 +246,7 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     passing = &b;
     same(yield_send(&b, from, bench_pid(passing_slot), filch_int(7), 1), FILCH_EDEAD);
     assert_null(passing);
-    /* The later process in the slot has its own message, its waiters are retried, and none is left behind. */
+    /* The later process in the slot has only its own message, and no sender waits for it. */
     expect_one(&b, passing_slot, 1);
     same(fli_load_rlx(&passing_slot->load) & FLI_LOAD_WAITING, 0);
     ok(filch_send((filch_sched *)&b.rt, bench_pid(passing_slot), filch_int(2)));
@@ -332,11 +332,11 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
 
 enum { SENDERS = 2, LIVES = 40 };
 
-/* Senders yield one send after the other to the process that uses the slot; that process reads a little and ends,
- * again and again. */
+/* Senders yield one send after the other to the process that uses the slot; that process reads a few messages and
+ * ends, and the next process of the slot does the same. */
 typedef struct crowd {
     bench b;
-    FLI_ATOMIC(uint64_t) target; /* serial */
+    FLI_ATOMIC(uint64_t) target; /* serial of the process that uses the slot */
     FLI_ATOMIC(bool) over;
     FLI_ATOMIC(uint64_t) delivered, dead;
 } crowd;
@@ -363,7 +363,7 @@ static void send_on(void *arg)
                                     .data = filch_int((int64_t)tag) };
         filch_err       err = fli_send_waiters_send(&room, &c->b.rt, &command, receiver);
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
-        /* Waits for the answer, as a blocked process would. */
+        /* Waits for the completion, as a blocked process would. */
         filch_event     event;
         fli_event_node *at;
         uint32_t        count = 0;
@@ -376,7 +376,7 @@ static void send_on(void *arg)
         else fli_add_rlx(&c->dead, 1);
         fli_mail_release(&c->b.rt, &s->worker, s->p, &event, &at, 1);
     }
-    /* Its own end, with its own magazine. */
+    /* Ends the sender's process on this thread, with the sender's own magazine. */
     fli_yield_abandon(&c->b.rt, &s->worker, s->p);
     (void)fli_mail_discard(&c->b.rt, &s->worker, s->p, fli_state_finish(&s->p->state));
     fli_slab_empty(&c->b.rt.nodes, &s->worker.nodes);
@@ -413,7 +413,7 @@ TEST(no_sender_waits_unnoticed_while_receivers_come_and_go)
         fli_store_rel(&c.target, fli_proc_serial(p));
     }
     fli_store_rel(&c.over, true);
-    /* The last process ends when no sender can be waiting for it any more. */
+    /* Ends the last process, which completes the senders that still wait for it. */
     uint64_t serial = fli_proc_serial(p);
     unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
