@@ -4,9 +4,9 @@
  * The list of children holds the wanted state (each child is wanted or not) and the actual state (down, up, stopping).
  * Each step reads its events, updates both, and then moves the actual state towards the wanted one (reconcile): first
  * it stops the children that must stop, one at a time, from the last to the first; when none is left to stop it starts
- * the children that are wanted and down, from the first to the last. A restart
- * of one child leaves the child wanted; a restart of all also marks the others to be stopped; the end of the supervisor
- * marks all children to be stopped and none wanted. No other sequence of actions exists.
+ * the children that are wanted and down, from the first to the last. A restart of one child leaves the child wanted;
+ * a restart of all also marks the others to be stopped; the end of the supervisor marks all children to be stopped and
+ * none wanted. No other sequence of actions exists.
  *
  * A child that is itself a supervisor reports when its own children are up; the next sibling is started after that.
  *
@@ -37,7 +37,8 @@
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
 #define WHY_MAX 160
-/* Maximal number of children started in one step. The others start in the next step, so that other processes can run in between */
+/* Maximal number of children started in one step. The others start in the next step, so that other processes can run
+ * in between. */
 #define STARTS_MAX 16
 
 /* The tag of a back-off sleep. Bits: high 32 = the child's number (0: all children), low 32 = the number of the
