@@ -1,7 +1,7 @@
 /* engine.c - see engine.h.
  *
- * All threads of a run live in one array; fibers are kept from run to run. The engine has no fiber of its own: the
- * thread that reaches a point makes the choice, and switches directly to the chosen thread.
+ * All virtual threads of a run are in one array; their fibers are reused by the next run. The engine has no fiber of
+ * its own: the virtual thread that reaches a point chooses the next thread and switches to it directly.
  */
 #include "sim/engine.h"
 
@@ -15,8 +15,8 @@
 #define STACK_SIZE (256u << 10)
 #define POINT_NS 20 /* virtual time that passes at every point */
 #define CHANGES_MAX 16
-#define LOOK_EVERY 512 /* points between two checks of the alarms while only one thread can run */
-#define FAIR_AFTER 20  /* PCT: after FAIR_AFTER * `length` points the run goes on as a random walk */
+#define LOOK_EVERY 512 /* number of points between two checks of the alarms while only one thread can run */
+#define FAIR_AFTER 20  /* PCT: after FAIR_AFTER * `length` points the run continues as a random walk */
 #define FOREVER UINT64_MAX
 #define EPOCH_NS UINT64_C(1000000000) /* virtual time at the start of a run */
 
@@ -27,19 +27,21 @@ typedef struct fli_sim_thread {
     void (*run)(void *arg);
     void                  *arg;
     void                  *here;
-    struct fli_sim_thread *next; /* in the queue of the object it waits for */
+    struct fli_sim_thread *next; /* next thread in the queue of the object that this thread waits for */
     fli_sim_queue         *queue;
     uint64_t               until_ns;
-    uint64_t               stalled_until; /* in points: until then chosen only if no other thread can run */
-    uint64_t               priority;      /* PCT */
-    struct set            *in;            /* READY: `ready` or `stalled`; BLOCKED with an alarm: `timed` */
-    uint32_t               place;         /* index in `in` */
+    /* a number of points: until then the thread is chosen only if no other thread can run */
+    uint64_t               stalled_until;
+    uint64_t               priority;      /* used by PCT only */
+    /* the set that contains the thread: if READY `ready` or `stalled`; if BLOCKED with an alarm `timed` */
+    struct set            *in;
+    uint32_t               place;         /* index of the thread in the set `in` */
     uint8_t                state;
     bool                   timed_out;
     fli_sim_queue          joiners;
 } thread;
 
-/* A set of threads, in an order that depends on the run alone. */
+/* A set of threads. Their order depends only on the run, not on addresses. */
 typedef struct set {
     thread  *at[THREADS_MAX];
     uint32_t count;
@@ -50,20 +52,21 @@ static struct {
     fli_prng       prng;
     thread         threads[THREADS_MAX];
     uint32_t       count, alive;
-    set            ready;      /* PCT: a heap, the highest priority first */
-    set            stalled;    /* ready, but chosen only if `ready` is empty */
-    set            timed;      /* blocked, with an alarm */
-    uint64_t       stall_ends; /* in points: the earliest stalled_until of `stalled`, or earlier */
-    uint64_t       alarm_ns;   /* the earliest alarm of `timed`, or earlier */
+    set            ready;      /* threads that can run; under PCT a heap, the highest priority first */
+    set            stalled;    /* threads that can run, but are chosen only if `ready` is empty */
+    set            timed;      /* blocked threads with an alarm */
+    uint64_t       stall_ends; /* a number of points: the earliest stalled_until of the threads in `stalled`, or less */
+    uint64_t       alarm_ns;   /* the earliest alarm of the threads in `timed`, or an earlier time */
     bool           alone;      /* random walk: only the running thread can run */
     thread        *current;
-    fli_fiber      outside; /* the caller of fli_sim_run */
+    fli_fiber      outside; /* fiber of the caller of fli_sim_run */
     bool           running;
-    uint64_t       granted; /* points granted so far (grant) */
+    uint64_t       granted; /* number of points at which the credit given by grant() is used up */
     uint64_t       time_base_ns;
     uint64_t       next_change, changes[CHANGES_MAX], lowest;
     uint32_t       change_count;
-    uint64_t       hold; /* while tracing, credit is 1 per point: points left until the next choice */
+    /* points left until the next choice; used only while tracing, when the credit is 1 per point */
+    uint64_t       hold;
     fli_sim_result result;
 } sim;
 
@@ -127,7 +130,7 @@ void fli_sim_here_set(void *here)
 
 /* ---- ending ---- */
 
-/* Leaves the run. The calling fiber is never resumed. */
+/* Ends the run. The calling fiber is never resumed. */
 static void leave(fli_sim_verdict verdict, const char *why)
 {
     sim.result.verdict = verdict;
@@ -144,7 +147,7 @@ void fli_sim_fail(const char *why)
 
 /* ---- choosing ---- */
 
-/* Adds `value` to the hash of the run. One multiplication, because each choice calls it. */
+/* Adds `value` to the hash of the run. Cheap (one multiplication), because it is called for each choice. */
 static void mix(uint64_t value)
 {
     uint64_t hash = (sim.result.hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -168,13 +171,14 @@ static void grant_for_strategy(void)
 {
     if (sim.config.strategy == FLI_SIM_PCT) {
         uint64_t done = points();
-        /* Check the alarms every LOOK_EVERY points: virtual time advances at each point, so alarms of blocked threads
-         * come due. */
+        /* Checks the alarms every LOOK_EVERY points, because virtual time advances at each point and alarms of blocked
+         * threads become due. */
         uint64_t until = sim.next_change > done ? sim.next_change - done : 1;
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* The next choice is when the running thread wakes another one (add_ready) or an alarm is due. */
+    /* If only one thread can run, the next choice is when it wakes another thread (add_ready) or when an alarm is
+     * due. */
     sim.alone = sim.ready.count + sim.stalled.count == 1;
     if (sim.alone) {
         uint64_t now_ns = sim.time_base_ns + points() * POINT_NS;
@@ -182,7 +186,7 @@ static void grant_for_strategy(void)
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* Uniform from 1 to 2 * mean - 1. */
+    /* A random number of points, uniform from 1 to 2 * mean - 1. */
     grant(1 + (uint64_t)fli_sim_choose(2 * sim.config.switch_mean - 1));
 }
 
@@ -194,7 +198,7 @@ static void set_place(set *s, uint32_t place, thread *t)
     t->place = place;
 }
 
-/* The heap of PCT: no thread lies below one of lower priority. */
+/* The heap of PCT: each thread has a priority not higher than the thread above it. */
 static void rise(set *s, thread *t)
 {
     uint32_t at = t->place;
@@ -266,7 +270,7 @@ static void ring_alarms(uint64_t now_ns)
     for (uint32_t i = 0; i < sim.timed.count;) {
         thread *t = sim.timed.at[i];
         if (t->until_ns <= now_ns) {
-            unblock(t); /* another thread has moved to its index: look at that index again */
+            unblock(t); /* another thread was moved to index i, so i is checked again */
             t->timed_out = true;
             continue;
         }
@@ -293,7 +297,7 @@ static void end_stalls(uint64_t now)
     sim.stall_ends = next;
 }
 
-/* Returns the thread that the strategy chooses among those that can run, or NULL if none can. */
+/* Returns the thread that the strategy chooses among the threads that can run, or NULL if no thread can run. */
 static thread *pick(void)
 {
     set *from = sim.ready.count > 0 ? &sim.ready : &sim.stalled;
@@ -304,7 +308,7 @@ static thread *pick(void)
 static void stall(thread *t)
 {
     t->stalled_until = points() + 1000 + fli_sim_choose(20000);
-    if (t->state != READY) return; /* takes effect when it becomes ready */
+    if (t->state != READY) return; /* if the thread is blocked, the stall takes effect when it becomes ready */
     set_remove(t);
     add_ready(t);
 }
@@ -316,7 +320,8 @@ static void dispatch(void)
     uint64_t now = points();
     sim.alone = false;
     if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
-    /* Under PCT a thread of low priority starves if the others never block; a real scheduler does not starve it. */
+    /* Under PCT a thread of low priority starves if the other threads never block. A real scheduler would not starve
+     * it, so the run continues as a random walk. */
     if (now > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
     if (now >= sim.stall_ends) end_stalls(now);
     if (sim.time_base_ns + now * POINT_NS >= sim.alarm_ns) ring_alarms(sim.time_base_ns + now * POINT_NS);
@@ -376,7 +381,7 @@ void fli_sim_yield(const char *what)
 {
     (void)what;
     if (!sim.running) return;
-    /* PCT: a spinning thread of the highest priority would run for ever; lower its priority. */
+    /* Under PCT a spinning thread with the highest priority would run for ever, so its priority is lowered. */
     if (sim.config.strategy == FLI_SIM_PCT) demote(sim.current);
     dispatch();
 }
@@ -471,7 +476,7 @@ static void set_up(const fli_sim_config *config)
     sim.lowest = UINT64_C(1) << 62;
     sim.change_count = sim.config.depth - 1 < CHANGES_MAX ? sim.config.depth - 1 : CHANGES_MAX;
     for (uint32_t i = 0; i < sim.change_count; i++) sim.changes[i] = 1 + fli_prng_next(&sim.prng) % sim.config.length;
-    /* Sorted with the latest first: the next change point is the last entry. */
+    /* Sorts the change points, the latest first: the next one is the last entry. */
     for (uint32_t i = 1; i < sim.change_count; i++) {
         for (uint32_t k = i; k > 0 && sim.changes[k] > sim.changes[k - 1]; k--) {
             uint64_t swap = sim.changes[k];

@@ -25,19 +25,21 @@ typedef enum fli_sim_strategy { FLI_SIM_RANDOM, FLI_SIM_PCT } fli_sim_strategy;
 typedef struct fli_sim_config {
     uint64_t         seed;
     fli_sim_strategy strategy;
-    uint32_t         depth;       /* PCT; 0: 3 */
-    uint64_t         length;      /* PCT: expected points of a run, among which the priority changes fall. 0: 20000 */
+    uint32_t         depth;       /* PCT: number of priority changes plus 1; 0: 3 */
+    /* PCT: expected number of points of a run, among which the priority changes are spread; 0: 20000 */
+    uint64_t         length;
     uint32_t         switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
     uint64_t         point_max;   /* a run with more points counts as endless; 0: 50 million */
-    uint32_t         spurious;    /* of 1000 waits on a condition that end for no reason */
-    uint32_t         weak_fail;   /* of 1000 weak compare-and-swaps that fail for no reason */
-    uint32_t         no_thread;   /* of 1000 threads that cannot be started */
-    uint32_t         stall;       /* of 1000 switches: the thread switched away from is stalled for a while */
-    uint32_t         clock_jump;  /* of 1000 clock readings: the clock jumps ahead first */
-    uint32_t         check_every; /* switches between two calls of `check`; 0: never */
-    void (*check)(void);          /* checks invariants; must not reach a point */
+    uint32_t         spurious;    /* of 1000 waits on a condition, how many end spuriously */
+    uint32_t         weak_fail;   /* of 1000 weak compare-and-swaps, how many fail spuriously */
+    uint32_t         no_thread;   /* of 1000 attempts to start a thread, how many fail */
+    /* of 1000 switches, how many stall the thread that is switched away from for a while */
+    uint32_t         stall;
+    uint32_t         clock_jump;  /* of 1000 clock readings, how many make the clock jump ahead first */
+    uint32_t         check_every; /* number of switches between two calls of `check`; 0: `check` is never called */
+    void (*check)(void);          /* checks invariants; must not call functions that are points */
     void (*rest)(void); /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
-    bool trace;         /* write every point to `trace_line` */
+    bool trace;         /* writes every point to `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;
 } fli_sim_config;
@@ -46,42 +48,43 @@ typedef enum fli_sim_verdict {
     FLI_SIM_OK,
     FLI_SIM_DEADLOCK, /* no thread can run and none has an alarm: a lost wake-up */
     FLI_SIM_ENDLESS,  /* point_max was reached: a thread loops for ever */
-    FLI_SIM_FAILED    /* fli_sim_fail */
+    FLI_SIM_FAILED    /* fli_sim_fail was called */
 } fli_sim_verdict;
 
 typedef struct fli_sim_result {
     fli_sim_verdict verdict;
     const char     *why;    /* static text; NULL if OK */
-    uint64_t        points; /* points of the run */
+    uint64_t        points; /* number of points of the run */
     uint64_t        switches;
     uint64_t        hash;    /* hash of all choices: equal for equal runs */
-    uint64_t        time_ns; /* virtual */
+    uint64_t        time_ns; /* virtual time of the run */
 } fli_sim_result;
 
-/* Runs `body(arg)` as virtual thread 0 until it and all it started have ended. After a violation the other threads are
- * abandoned, and what they own leaks. Thread: one run at a time in a program. */
+/* Runs `body(arg)` as virtual thread 0 until thread 0 and all threads that were started in the run have ended. After a
+ * violation the other threads are abandoned, and their resources leak. Thread: any, but only one run at a time in a
+ * program. */
 fli_sim_result fli_sim_run(const fli_sim_config *config, void (*body)(void *arg), void *arg);
 
-/* Inside a run: ends it as a violation with this text. Does not return. */
+/* Called inside a run: ends the run as a violation with this text. Does not return. */
 void fli_sim_fail(const char *why) __attribute__((noreturn));
-/* Inside a run: returns a number below `bound`, drawn from the seed. */
+/* Called inside a run: returns a number below `bound`, drawn from the seed. */
 uint32_t fli_sim_choose(uint32_t bound);
-/* Inside a run: returns true with probability per_mille / 1000. */
+/* Called inside a run: returns true with probability per_mille / 1000. */
 bool fli_sim_chance(uint32_t per_mille);
-/* Return true if a fault is to be injected, by the rates of the config: a weak compare-and-swap fails, a wait ends
- * spuriously, a thread cannot be started. */
+/* Return true if a fault must be injected, with the probability given in the config. fli_sim_weak_fails: a weak
+ * compare-and-swap fails. fli_sim_spurious: a wait ends spuriously. fli_sim_no_thread: a thread cannot be started. */
 bool fli_sim_weak_fails(void);
 bool fli_sim_spurious(void);
 bool fli_sim_no_thread(void);
 /* Returns the number of points so far in this run. */
 uint64_t fli_sim_points(void);
-/* Returns true inside a run. Outside, points do nothing. */
+/* Returns true if called inside a run. Outside a run, points have no effect. */
 bool fli_sim_running(void);
 
-/* ---- for the seam ---- */
+/* ---- functions for the port in src/sim/seam ---- */
 
-/* Points left until the next choice. Each point counts it down, so that a point without a choice costs one decrement.
- */
+/* Number of points left until the next choice. Each point decrements it, so that a point without a choice costs only
+ * one decrement. */
 extern uint64_t fli_sim_credit;
 void            fli_sim_decide(const char *what);
 
@@ -91,19 +94,20 @@ static inline void fli_sim_point(const char *what)
 }
 
 uint64_t fli_sim_now_ns(void);
-/* The running thread spins: prefers other threads. */
+/* Called by a thread that spins: the engine prefers other threads. */
 void  fli_sim_yield(const char *what);
 void *fli_sim_here_get(void);
 void  fli_sim_here_set(void *here);
 
-/* The threads that wait for an object are in a list in that object. */
+/* A queue of waiting threads; part of the object that the threads wait for. */
 typedef struct fli_sim_queue {
     struct fli_sim_thread *first;
 } fli_sim_queue;
 
-/* Blocks the running thread until fli_sim_wake() or `until_ns`. Returns false if the time was reached. */
+/* Blocks the running thread until fli_sim_wake() or until `until_ns`. Returns false if `until_ns` was reached. */
 bool fli_sim_block(fli_sim_queue *queue, uint64_t until_ns, const char *what);
-/* Makes one waiting thread (drawn from the seed) ready, or all. Returns true if there was one. */
+/* Makes one waiting thread ready (drawn from the seed), or all waiting threads if `all`. Returns true if a thread was
+ * waiting. */
 bool fli_sim_wake(fli_sim_queue *queue, bool all);
 
 uint32_t fli_sim_thread_start(void (*run)(void *arg), void *arg);

@@ -1,21 +1,22 @@
 /* explore.c - the search over executions: which thread runs next and which value a load reads. See weak.h.
  *
  * An execution is the list of choices made in it. The next execution repeats these choices up to the last one with an
- * untried alternative (depth-first search; only the choices of an execution are kept). Threads are fibers; the thread
- * that reaches a point makes the choice.
+ * untried alternative (depth-first search; only the choices of the current execution are stored). Threads are fibers;
+ * the thread that reaches a point chooses the next thread.
  *
- * Two reductions. Both omit only executions that are equivalent to an explored one:
- * - Points only where they matter. An operation on a location that no other thread writes is independent of all other
- *   threads: a thread that loads the location can still read the value from before. The search learns on the way which
- *   thread writes which location; when a new writer appears it starts again.
+ * Two reductions make the search shorter. Both omit only executions that are equivalent to an explored one:
+ * - Points only at shared locations. An operation on a location that no other thread writes is independent of all other
+ *   threads: a thread that loads the location can still read the value from before. During the search the explorer
+ *   learns which thread writes which location; when a new writer appears, the search starts again.
  * - Sleep sets. When everything that starts with thread T at a point has been explored, T sleeps in the other branches
  *   until another thread writes the location of T's operation. A sleeping *load* wakes for the new stores only: reading
  *   an older store after the new one is equivalent to having loaded before it.
  *
  * With a bound on preemptions there are no sleep sets: the explored representative might exceed the bound.
  *
- * A walk draws each choice at random: once per walk how often to switch, then at each point whether to switch and to
- * which thread. Loads read any value that they may. A walk is identified by a hash of its choices.
+ * A walk is one execution with random choices: once per walk how often to switch, then at each point whether to switch
+ * and to which thread, and for each load which of its possible values it reads. A walk is identified by a hash of its
+ * choices.
  *
  * INVARIANT  an unlock needs no point: while the lock is held, no operation of another thread depends on it. The
  * exception is a program that uses trylock, which can observe the held lock; there each unlock is a point (`tries`).
@@ -38,8 +39,8 @@
 #define NODES_MAX 4096
 #define POINTS_MAX 5000 /* an execution with more points counts as endless */
 #define OUTCOMES 4096
-#define PROGRESS_EVERY 65536 /* executions */
-#define WORN_AFTER 100000    /* walks after which the search ends if most walks repeat earlier ones */
+#define PROGRESS_EVERY 65536 /* number of executions between two calls of `progress` */
+#define WORN_AFTER 100000    /* number of walks after which the search ends if most walks repeat earlier ones */
 #define BIT(t) (1u << (t))
 
 enum { UNUSED, READY, WAITING, ENDED };
@@ -49,21 +50,21 @@ typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
     void         *here;
-    uint64_t      until_ns; /* deadline of a wait */
+    uint64_t      until_ns; /* deadline of the thread's wait */
     uint64_t      ticks;
-    uint32_t      at;    /* location of its next operation */
-    uint32_t      cond;  /* condition it waits for */
-    uint32_t      fresh; /* asleep before a load: index of the first store that wakes it */
+    uint32_t      at;    /* location of the thread's next operation */
+    uint32_t      cond;  /* condition that the thread waits for */
+    uint32_t      fresh; /* if the thread is asleep before a load: index of the first store that wakes it */
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
-    bool          yields; /* not chosen until another thread has run */
-    uint32_t      points; /* points of this thread */
-    uint32_t      others; /* points of the other threads when it yielded */
+    bool          yields; /* true: the thread is not chosen until another thread has run */
+    uint32_t      points; /* number of points of this thread */
+    uint32_t      others; /* number of points of the other threads when this thread yielded */
 } thread;
 
-/* A choice. `left`: the set of threads still to try (choice of a thread), or the number of values (choice of a value).
- */
+/* A choice made in the execution. `left`: for a choice of a thread the set of threads still to try, for a choice of a
+ * value the number of values. */
 typedef struct node {
     bool     is_thread;
     uint8_t  chosen;
@@ -82,19 +83,19 @@ static struct {
     uint32_t                asleep;
     uint32_t                preemptions, spurious, points;
     bool                    starting;
-    const char             *script;   /* the rest of the choices to repeat, or NULL */
-    size_t                  recorded; /* choices written to result.choices */
+    const char             *script;   /* the remaining choices that this execution must repeat, or NULL */
+    size_t                  recorded; /* number of choices written to result.choices */
     int                     verdict;
     const char             *why;
     uint64_t                now_ns, outcome;
     uint64_t                outcomes[OUTCOMES];
     bool                    walking;
     fli_prng                prng;
-    uint32_t                stay;  /* walk: probability, of 256, that the same thread continues */
-    uint64_t                path;  /* hash of its choices */
+    uint32_t                stay;  /* walks: probability, in 1/256, that the same thread continues */
+    uint64_t                path;  /* walks: hash of the choices made so far */
     uint64_t               *paths; /* hash set of the paths of all walks so far */
     uint64_t                paths_mask;
-    /* Learnt: which threads write, and which access, each location. */
+    /* Learnt during the search: for each location, the set of threads that write it and the set that access it. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
     bool    tries;    /* the program uses trylock */
     bool    barriers; /* the program uses a process-wide barrier: then no two operations are independent */
@@ -134,7 +135,8 @@ void fli_weak_must(bool holds, const char *what)
     FLI_WEAK_NOTE("VIOLATION: %s", what);
 }
 
-/* Signals that end an execution as a violation: a failed FLI_ASSERT traps; a mutant may dereference a bad pointer. */
+/* Handles signals that end an execution as a violation: a failed FLI_ASSERT traps, and a mutant may dereference a bad
+ * pointer. */
 static void on_trap(int number)
 {
     if (fli_weak_self != 0) fli_weak_fail(number == SIGILL ? "a broken assertion" : "a bad pointer");
@@ -171,8 +173,8 @@ static node *new_node(bool is_thread, uint32_t left)
     return &x.nodes[x.height++];
 }
 
-/* The text form of an execution: for each operation the digit of its thread, followed by a letter for the value read if
- * there were several. Independent of what the search has learnt. */
+/* Appends to the text form of the execution: for each operation the digit of its thread, followed by a letter for the
+ * value read if several were possible. The text does not depend on what the search has learnt. */
 static void record(char letter)
 {
     if (!fli_weak_tracing || x.recorded + 1 >= sizeof x.result.choices) return;
@@ -235,7 +237,7 @@ static bool is_awake(uint32_t i)
     return t->kind == FLI_WEAK_KIND_LOAD && fli_weak_stores(t->at) > t->fresh;
 }
 
-/* No thread can run: advances time to the first alarm. Returns false if there is no alarm. */
+/* Called if no thread can run: advances time to the first alarm. Returns false if there is no alarm. */
 static bool ring_alarm(void)
 {
     thread *first = NULL;
@@ -251,9 +253,9 @@ static bool ring_alarm(void)
     return true;
 }
 
-/* Updates the sleep sets before `chosen` runs: puts the threads in `done`, explored at this point, to sleep, and wakes
- * the threads with an operation that depends on that of `chosen`. Returns the index of the oldest store that a load of
- * `chosen` must consider. */
+/* Updates the sleep sets before `chosen` runs: puts the threads in `done`, which have been explored at this point, to
+ * sleep, and wakes the threads whose operation depends on the operation of `chosen`. Returns the index of the oldest
+ * store that a load of `chosen` must consider. */
 static uint32_t commit(uint32_t chosen, uint32_t done)
 {
     thread *c = &x.threads[chosen];
@@ -275,7 +277,7 @@ static uint32_t lowest(uint32_t mask)
     return (uint32_t)__builtin_ctz(mask);
 }
 
-/* Returns the next thread of a walk. */
+/* Chooses the next thread of a walk at random. */
 static uint32_t draw_thread(uint32_t options, uint32_t self)
 {
     if ((options & BIT(self)) != 0 && fli_prng_below(&x.prng, 256) < x.stay) return drawn(self);
@@ -296,7 +298,7 @@ static uint32_t without_yielders(uint32_t able)
     return rest != 0 ? rest : able;
 }
 
-/* Chooses the next thread; *fresh as in commit(). Returns 0 if all threads have ended. */
+/* Chooses the next thread and returns it, or 0 if all threads have ended. Sets *fresh to the result of commit(). */
 static uint32_t decide(uint32_t *fresh)
 {
     uint32_t able = 0, alive = 0, options = 0, self = fli_weak_self;
@@ -346,7 +348,7 @@ static uint32_t decide(uint32_t *fresh)
 static uint32_t pass(void)
 {
     uint32_t        self = fli_weak_self, fresh = 0;
-    static uint32_t handed; /* `fresh` for the chosen thread */
+    static uint32_t handed; /* the value of `fresh` for the chosen thread */
     if (x.starting) {
         fli_weak_self = 0;
         fli_fiber_switch(&x.threads[self].fiber, &x.outside);
@@ -364,7 +366,7 @@ static uint32_t pass(void)
     return handed;
 }
 
-/* Records that this thread uses the location. Returns true if another thread writes it. */
+/* Records that this thread accesses the location. Returns true if another thread writes the location. */
 static bool is_shared(uint32_t at, bool writes)
 {
     uint8_t self = (uint8_t)BIT(fli_weak_self);
@@ -512,10 +514,11 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
     (void)fli_cond_wait_until(cond, mutex, FLI_NEVER);
 }
 
-/* ---- the futex (port/futex.h) and the barrier for all (port/barrier.h) ---- */
+/* ---- the futex (port/futex.h) and the process-wide barrier (port/barrier.h) ---- */
 
-/* The kernel compares with the newest value. This covers an older value too: a store that the kernel missed would be
- * followed by a wake that finds the sleeper. A futex wait orders no memory. */
+/* Compares with the newest value, as the kernel does. Cases in which the kernel sees an older value need not be
+ * explored: the store that the kernel missed would be followed by a wake-up that finds the sleeping thread. A futex
+ * wait does not order memory accesses. */
 bool fli_futex_wait(uint32_t *word, uint64_t until_ns)
 {
     (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, word);
@@ -545,7 +548,7 @@ void fli_futex_wake(uint32_t *word)
     FLI_WEAK_NOTE("futex wake +%u: nobody", fli_weak_offset(word));
 }
 
-/* An operation that depends on all others: from here on the search uses no reduction. */
+/* Marks an operation as dependent on all others: from here on the search uses no reduction. */
 static thread *point_everywhere(void)
 {
     if (!x.barriers) x.barriers = x.learnt = true;
@@ -606,14 +609,14 @@ void fli_current_set(void *here)
     x.threads[fli_weak_self].here = here;
 }
 
-/* Each thread counts the time since the last alarm on its own, so that reading the clock is independent of other
+/* Each thread counts the time since the last alarm separately, so that reading the clock is independent of other
  * threads. */
 uint64_t fli_clock_ns(void)
 {
     return x.now_ns + x.threads[fli_weak_self].ticks++;
 }
 
-/* Not used: a program's threads are given in advance, none is started or joined inside it. */
+/* Must not be called: the threads of a program are given in advance, and none is started or joined in an execution. */
 void fli_thread_join(fli_thread *thread_)
 {
     (void)thread_;
@@ -664,7 +667,7 @@ static void run_once(void)
     }
     x.starting = false;
     if (fli_weak_running) {
-        /* The first choice is made as if by a thread that has ended. */
+        /* The first choice is made on a separate fiber, as if by a thread that has ended. */
         fli_fiber_reset(&x.beginning, begin, NULL);
         fli_weak_self = 0;
         fli_fiber_switch(&x.outside, &x.beginning);
@@ -675,7 +678,7 @@ static void run_once(void)
     if (x.verdict == RUN_ENDED && x.program->check != NULL) x.program->check();
 }
 
-/* Backtracks to the next execution. Returns false if all have been explored. */
+/* Backtracks to the next execution. Returns false if all executions have been explored. */
 static bool advance(void)
 {
     while (x.height > 0) {
@@ -718,8 +721,8 @@ static void show(void)
     FLI_ASSERT(x.verdict == RUN_VIOLATION || x.script != NULL);
 }
 
-/* A thread writes a location that it was not known to write: what was omitted because of that must be explored. Starts
- * again. */
+/* Starts the search again. Called when a thread writes a location that it was not known to write: executions were
+ * omitted because of that, and must be explored. */
 static void begin_anew(void)
 {
     x.learnt = false;
@@ -757,7 +760,7 @@ static void search(void)
     x.result.complete = true;
 }
 
-/* Returns false if an earlier walk made the same choices. */
+/* Records the choices of this walk. Returns false if an earlier walk made the same choices. */
 static bool note_path(void)
 {
     uint64_t key = x.path | 1;
@@ -769,7 +772,8 @@ static bool note_path(void)
     }
 }
 
-/* Runs one walk, drawn from `prng`. A walk that discovers a new writer lacked points: it is repeated. */
+/* Runs one walk, drawn from `from`. If the walk discovers a new writer, points were missing, so the walk is
+ * repeated. */
 static void walk_once(fli_prng from)
 {
     do {

@@ -1,5 +1,5 @@
-/* fiber.c - see fiber.h. On x86-64 a switch saves six registers (about 5 ns); elsewhere it uses ucontext, which is
- * about 100 times slower. */
+/* fiber.c - see fiber.h. On x86-64 a switch saves six registers (about 5 ns). On other machines it uses ucontext, which
+ * is about 100 times slower. */
 #include "sim/fiber.h"
 
 #include <stdint.h>
@@ -13,8 +13,8 @@
 
 #if defined(__x86_64__) && !defined(SLOW_AND_SAFE)
 
-/* void jump(void **save_sp, void *load_sp): saves and loads the callee-saved registers of the calling convention, no
- * others. */
+/* void jump(void **save_sp, void *load_sp): saves and loads only the callee-saved registers of the calling
+ * convention. */
 __asm__(".text\n"
         ".p2align 4\n"
         ".type fli_fiber_jump, @function\n"
@@ -36,12 +36,12 @@ void fli_fiber_begin(void);
 
 void fli_fiber_reset(fli_fiber *fiber, void (*run)(void *arg), void *arg)
 {
-    /* A stack as if `jump` had been called at the start of `begin`: the registers that jump pops, then its return
-     * address. */
+    /* Prepares the stack as if `jump` had been called at the start of `begin`: the registers that jump pops, then the
+     * return address of jump. */
     uintptr_t  top = ((uintptr_t)fiber->stack + fiber->size) & ~(uintptr_t)15;
     uintptr_t *sp = (uintptr_t *)top;
     *--sp = 0;
-    *--sp = 0; /* two words, so that the stack is aligned where `begin` makes a call */
+    *--sp = 0; /* two words, so that the stack is aligned when `begin` calls a function */
     *--sp = (uintptr_t)fli_fiber_begin;
     *--sp = 0;              /* rbp */
     *--sp = 0;              /* rbx */
@@ -98,7 +98,7 @@ void fli_fiber_switch(fli_fiber *from, fli_fiber *to)
 
 int fli_fiber_init(fli_fiber *fiber, size_t stack_size, void (*run)(void *arg), void *arg)
 {
-    /* A guard page below the stack: an overflow crashes instead of writing to other memory. */
+    /* A guard page below the stack makes a stack overflow crash instead of writing to other memory. */
     size_t guard = 4096;
     char  *at = mmap(NULL, stack_size + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return 0;

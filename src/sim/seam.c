@@ -1,4 +1,4 @@
-/* seam.c - src/port implemented on the simulator's engine: threads, locks, clock, CPUs, descriptors, entropy. */
+/* seam.c - implements src/port on the simulator's engine: threads, locks, clock, CPUs, descriptors, entropy. */
 #include "sim/seam.h"
 #include "base/assert.h"
 #include "port/clock.h"
@@ -71,7 +71,7 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
     if (fli_sim_spurious()) {
         fli_mutex_unlock(mutex);
     } else {
-        /* Unlocking and waiting are atomic: no point between them. */
+        /* Unlocking the mutex and waiting are atomic: there is no point between them. */
         if (!mutex->held) fli_sim_fail("waiting on a condition without its lock");
         mutex->held = false;
         (void)fli_sim_wake(&mutex->waiters, false);
@@ -107,7 +107,7 @@ void fli_unpark(fli_parker *parker)
 bool fli_park(fli_parker *parker, uint64_t until_ns)
 {
     fli_sim_point("park");
-    /* Comparing and blocking are atomic, as in the kernel. */
+    /* Checking `signalled` and blocking are atomic, as in the kernel: there is no point between them. */
     while (!parker->signalled && fli_sim_block(&parker->waiters, until_ns, "park")) {}
     bool signalled = parker->signalled;
     parker->signalled = false;
@@ -129,7 +129,7 @@ void fli_thread_join(fli_thread *thread)
     fli_sim_thread_join(thread->index);
 }
 
-/* Unknown: all virtual threads share one real thread, so none has a CPU time of its own. */
+/* Returns unknown: all virtual threads share one real thread, so none has a CPU time of its own. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 {
     (void)thread;
@@ -186,11 +186,12 @@ uint32_t fli_cpu_quota(const char *root)
 
 uint64_t fli_random_u64(void)
 {
-    uint64_t high = fli_sim_choose(UINT32_MAX), low = fli_sim_choose(UINT32_MAX); /* in this order, on every compiler */
+    /* two declarations, so that the order of the calls is the same with every compiler */
+    uint64_t high = fli_sim_choose(UINT32_MAX), low = fli_sim_choose(UINT32_MAX);
     return ((high << 32) | low) + 1;
 }
 
-/* A descriptor is a number with one property: readable or not. */
+/* A simulated descriptor is an index into this array: readable or not. */
 static bool          readable[64];
 static fli_sim_queue pollers[64];
 static uint64_t      open_fds;
@@ -226,7 +227,7 @@ void fli_wakefd_clear(int fd)
     readable[fd] = false;
 }
 
-/* Waits for the descriptor alone: the workloads pass filch_next_timeout() to fli_sim_poll() themselves. */
+/* Ignores `alarm`: the simulated programs pass filch_next_timeout() to fli_sim_poll() themselves. */
 filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
 {
     *alarm = (fli_alarmfd){ .poll = fd, .timer = -1, .at_ns = FLI_NEVER };

@@ -1,4 +1,4 @@
-/* weak_memory.c - which stores a load may read, and data races on plain memory. See weak.h.
+/* weak_memory.c - decides which stores a load may read, and finds data races on non-atomic memory. See weak.h.
  *
  * Each atomic location keeps all its stores, in modification order, which is the order in which they were executed.
  * A store records its thread and time (an entry of that thread's vector clock), and the clock that an acquiring load
@@ -7,13 +7,13 @@
  * rule of C++20, which promises less than C11).
  *
  * INVARIANT  memory itself always holds the newest store.
- * A thread may read store i unless a later store is already visible to it: the later store happened before (by its
- * clock), the thread itself has read or made a later one, or another thread has read a later one in a load that
- * happened before.
+ * A thread may read store i unless a later store is already visible to it: the later store happened before (by the
+ * thread's clock), the thread itself has read or made a later store, or another thread has read a later store in a load
+ * that happened before.
  *
- * Plain memory: each byte records its last write and the last read of each thread. Two accesses, one of them a write,
- * must be ordered by happens-before. Atomic accesses count as reads here: an unordered plain write beside them
- * (initialisation, or freeing) is a race.
+ * Non-atomic memory: each byte records its last write and the last read of each thread. Two accesses, one of them a
+ * write, must be ordered by happens-before. Atomic accesses count as reads here: a non-atomic write (initialisation, or
+ * freeing) that is not ordered with them is a race.
  */
 #include <string.h>
 
@@ -33,7 +33,7 @@ typedef struct store {
     uint8_t        thread;
 } store;
 
-/* Store `index` was read at this time. */
+/* Records that a thread read store `index` when its clock was `clock`. */
 typedef struct found {
     uint16_t clock, index;
 } found;
@@ -45,7 +45,7 @@ typedef struct location {
     store    stores[HISTORY];
 } location;
 
-/* The accesses to one byte of plain memory. Valid if `stamp` is the present execution. */
+/* The accesses to one byte of non-atomic memory. Valid if `stamp` is the number of the current execution. */
 typedef struct shadow {
     uint32_t stamp;
     uint16_t write_clock;
@@ -56,7 +56,7 @@ typedef struct shadow {
 
 static _Alignas(4096) unsigned char arena[FLI_WEAK_ARENA];
 static unsigned char saved[SETUP_ROOM];
-static uint32_t      used[FLI_WEAK_THREADS + 1]; /* bytes used of each thread's arena; [0]: of setup */
+static uint32_t      used[FLI_WEAK_THREADS + 1]; /* number of used bytes of each thread's arena; [0]: arena of setup */
 static uint32_t      setup_used;
 static shadow        shadows[FLI_WEAK_ARENA];
 static uint32_t      stamp;
@@ -103,7 +103,7 @@ void fli_weak_memory_begin(void)
     for (uint32_t t = 1; t <= FLI_WEAK_THREADS; t++) fli_weak_clocks[t].at[t] = 1;
 }
 
-/* Each thread has an arena of its own, so that addresses do not depend on the interleaving. */
+/* Each thread allocates from an arena of its own, so that addresses do not depend on the interleaving. */
 void *fli_weak_new(size_t size)
 {
     uint32_t self = fli_weak_self, room = self == 0 ? SETUP_ROOM : THREAD_ROOM;
@@ -116,7 +116,7 @@ void *fli_weak_new(size_t size)
     return at;
 }
 
-/* ---- plain memory ---- */
+/* ---- non-atomic memory ---- */
 
 static shadow *shadow_of(uint32_t offset)
 {
@@ -170,8 +170,8 @@ static void plain(const void *at, size_t size, size_t stride, bool write, const 
     }
 }
 
-/* Freeing counts as a write to each byte. Most bytes of a large block have not been accessed in this execution: skip
- * these. */
+/* Freeing counts as a write to each byte. Bytes that were not accessed in this execution are skipped: in a large block
+ * these are most. */
 static void retire(const void *at, size_t size, const void *from)
 {
     uint32_t offset = fli_weak_offset(at);
@@ -196,8 +196,8 @@ void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* malloc and free for the modelled files, which are compiled with these names instead. The size is stored in front of
- * the block. */
+/* malloc and free for the modelled files, which are compiled with these names instead of the usual ones. The size is
+ * stored in front of the block. */
 void *fli_weak_malloc(size_t size);
 void *fli_weak_realloc(void *old, size_t size);
 void  fli_weak_free(void *old);
@@ -224,8 +224,8 @@ void fli_weak_free(void *old)
     if (old != NULL) (void)fli_weak_alloc(NULL, old, *(size_t *)(void *)((unsigned char *)old - 128), 0);
 }
 
-/* The calls that -fsanitize=thread inserts for plain accesses. Wide accesses also mark their second half: fields may be
- * written together and read one by one. */
+/* The functions that -fsanitize=thread calls for non-atomic accesses. Wide accesses also mark their second half,
+ * because fields may be written together and read one by one. */
 #define HOOK(name, size, stride, write)                              \
     void name(void *at);                                             \
     void name(void *at)                                              \
@@ -274,7 +274,7 @@ void __tsan_write_range(void *at, size_t size)
     plain(at, size, 1, true, __builtin_return_address(0));
 }
 
-/* memset, memcpy, memmove for the modelled files, which are compiled with these names instead. */
+/* memset, memcpy, memmove for the modelled files, which are compiled with these names instead of the usual ones. */
 void *fli_weak_memset(void *at, int value, size_t size)
 {
     plain(at, size, 1, true, __builtin_return_address(0));
@@ -317,7 +317,8 @@ void fli_weak_acquire(const fli_weak_clock *from)
     join(&fli_weak_clocks[fli_weak_self], from);
 }
 
-/* Advances the thread's own clock entry: later operations are not part of what was released. */
+/* Copies the thread's clock, then advances the thread's own entry, so that later operations are not part of what was
+ * released. */
 void fli_weak_release(fli_weak_clock *into)
 {
     fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
@@ -333,7 +334,8 @@ void fli_weak_release(fli_weak_clock *into)
 
 static fli_weak_site sites[SITES];
 static uint32_t      site_count;
-/* Cache from the address of a `where` string to its site. Files that include the same header have different addresses. */
+/* Cache from the address of a `where` string to its site. A header's `where` string has a different address in each
+ * file that includes it. */
 static struct {
     const char *where;
     uint32_t    site;
@@ -422,7 +424,7 @@ uint32_t fli_weak_stores(uint32_t offset)
     return l != NULL ? l->count : 1;
 }
 
-/* Returns the location record; a new one begins with the value in memory as its first store. */
+/* Returns the record of a location. A new record has the value in memory as its first store. */
 static location *location_of(const volatile void *at, size_t size)
 {
     uint32_t offset = fli_weak_offset(at);
@@ -496,7 +498,7 @@ void fli_weak_find_newest(uint32_t thread)
 
 uint64_t fli_weak_newest(const volatile void *at, size_t size)
 {
-    return get(at, size); /* the newest store is what memory holds */
+    return get(at, size); /* memory always contains the newest store */
 }
 
 static uint64_t find(location *l, uint32_t index, int order)
@@ -507,7 +509,8 @@ static uint64_t find(location *l, uint32_t index, int order)
     return s->value;
 }
 
-/* Appends a store. A read-modify-write (`rmw`) continues the release sequence of the store before it. */
+/* Appends a store to the location. A read-modify-write (`rmw`) continues the release sequence of the store before
+ * it. */
 static void append(location *l, volatile void *at, size_t size, uint64_t value, int order, bool rmw)
 {
     if (l->count == HISTORY) fli_weak_fail("more stores to one location than the explorer has room for");
@@ -573,8 +576,8 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
     return old;
 }
 
-/* Compare-and-swap. Succeeds only on the newest store. May fail on any store that it may read with a value other than
- * the expected one; a weak one may also fail spuriously. */
+/* Compare-and-swap. Succeeds only if the newest store has the expected value. May fail on any readable store with
+ * another value; a weak compare-and-swap may also fail spuriously. */
 bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
                   bool may_fail, const char *where)
 {
@@ -588,7 +591,7 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
     uint32_t  candidates[HISTORY + 1], n = 0, newest = l->count - 1;
-    if (l->stores[newest].value == want) candidates[n++] = HISTORY; /* success */
+    if (l->stores[newest].value == want) candidates[n++] = HISTORY; /* the candidate HISTORY stands for success */
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;
     }

@@ -1,6 +1,6 @@
-/* atomic.h - the simulator's atomics: same names as src/port/atomic.h, and each one is a point. All virtual threads run
- * on one real one, so the operations themselves are plain; the order in the name is checked elsewhere (weak memory is
- * not explored here, see docs/PROOF.md). */
+/* atomic.h - the simulator's atomics: the same names as in src/port/atomic.h, and each operation is a point. All
+ * virtual threads run on one real thread, so the operations themselves need not be atomic. The memory order in a name
+ * has no effect here: the explorer (sim/weak.h) checks memory orders, see docs/PROOF.md. */
 #ifndef FLI_PORT_ATOMIC_H
 #define FLI_PORT_ATOMIC_H
 
@@ -32,7 +32,8 @@
 #define fli_cas_acqrel_acq(at, expected, wanted) \
     (FLI_AT("cas_acqrel_acq"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 
-/* The weak ones may fail for no reason, and here they do: *expected is then what is there, as on a real machine. */
+/* A weak compare-and-swap may fail spuriously, and here it sometimes does. *expected then gets the value in memory, as
+ * on a real machine. */
 #define FLI_WEAK(name, at, expected, wanted)                                            \
     (FLI_AT(name), fli_sim_weak_fails() ? (*(expected) = atomic_load_explicit((at), FLI_R), 0) \
                                         : atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))

@@ -1,4 +1,4 @@
-/* thread.h - the simulator's threads, locks and condition variables, for the calls of src/port. */
+/* thread.h - the simulator's threads, locks and condition variables, with the functions of src/port/thread.h. */
 #ifndef FLI_PORT_THREAD_H
 #define FLI_PORT_THREAD_H
 

@@ -1,5 +1,5 @@
-/* atomic.h - the explorer's atomics: same names as src/port/atomic.h, each simulated by the rules for the order in its
- * name (sim/weak.h). */
+/* atomic.h - the explorer's atomics: the same names as in src/port/atomic.h. Each operation is simulated by the rules
+ * for the memory order in its name (sim/weak.h). */
 #ifndef FLI_PORT_ATOMIC_H
 #define FLI_PORT_ATOMIC_H
 
@@ -48,7 +48,8 @@
     FLI_WEAK_CAS("cas_weak_acqrel", at, expected, wanted, ACQREL, RLX, true)
 #define fli_cas_weak_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_weak_rlx", at, expected, wanted, RLX, RLX, true)
 
-/* For mutants: half of an order that the code has whole. The code itself does not use these. */
+/* Used only by mutants: operations with half of the memory order that the code uses. The code itself does not use
+ * them. */
 #define fli_cas_acq(at, expected, wanted) FLI_WEAK_CAS("cas_acq", at, expected, wanted, ACQ, RLX, false)
 #define fli_cas_rel(at, expected, wanted) FLI_WEAK_CAS("cas_rel", at, expected, wanted, REL, RLX, false)
 #define fli_cas_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_rlx", at, expected, wanted, RLX, RLX, false)

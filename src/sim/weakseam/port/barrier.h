@@ -1,4 +1,4 @@
-/* barrier.h - the explorer's barrier for all threads: from then on no thread finds a value that was overwritten before. */
+/* barrier.h - the explorer's process-wide barrier: after it no thread reads a value that was overwritten before it. */
 #ifndef FLI_PORT_BARRIER_H
 #define FLI_PORT_BARRIER_H
 
@@ -14,7 +14,7 @@ static inline void fli_barrier_everywhere(void)
 {
     fli_weak_barrier();
 }
-/* For the compiler, which keeps the explorer's calls in their order anyway. */
+/* A compiler barrier. Empty here, because the compiler keeps the order of the explorer's calls. */
 static inline void fli_barrier_here(void)
 {
 }

@@ -1,5 +1,5 @@
-/* thread.h - the explorer's locks and condition variables, for the calls of src/port. Time passes only when no
- * thread can run. The explored program declares its threads; it starts none. */
+/* thread.h - the explorer's locks and condition variables, with the functions of src/port/thread.h. Time passes only
+ * when no thread can run. The explored program declares its threads; it starts none. */
 #ifndef FLI_PORT_THREAD_H
 #define FLI_PORT_THREAD_H
 
@@ -12,15 +12,15 @@
 #include "sim/weak.h"
 
 typedef struct fli_mutex {
-    uint32_t       holder; /* 0: free */
-    fli_weak_clock clock;  /* of the last unlock */
+    uint32_t       holder; /* number of the thread that has locked the mutex; 0: free */
+    fli_weak_clock clock;  /* clock of the thread that unlocked the mutex last */
 } fli_mutex;
 
 typedef struct fli_cond {
     uint32_t unused;
 } fli_cond;
 
-/* The one that ships: its word sleeps by the explorer's futex. */
+/* The parker of src/port; it sleeps on its word by the explorer's futex. */
 typedef struct fli_parker {
     FLI_ATOMIC(uint32_t) signalled;
 } fli_parker;
