@@ -25,7 +25,7 @@ static filch_err on_work(void *user, const filch_command *command, uint64_t tag,
     (void)user;
     (void)tag;
     filch_sched *sched = receiver.sched;
-    uint64_t     timer = 0, timeout_ns = command->target.serial; /* 0: none */
+    uint64_t     timer = 0, timeout_ns = command->target.serial; /* 0: no timeout */
     if (timeout_ns != 0) {
         timer = fli_timers_deadline(&sched->timers, receiver, fli_clock_after(fli_now(&sched->rt), timeout_ns));
         if (timer == 0) return FILCH_ENOMEM;
@@ -43,7 +43,8 @@ static filch_err on_model(void *user, const filch_command *command, uint64_t tag
     return rt->model_ops->handle(rt, command, receiver);
 }
 
-/* Refused in a simulation: real descriptors do not behave the same in each run. */
+/* Handler of all I/O commands. Refuses them in a simulation, because real descriptors do not behave the same in each
+ * run. */
 static filch_err on_io(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
@@ -82,7 +83,7 @@ filch_err fli_builtin_registry(filch_registry **out)
     filch_err       err = fli_registry_create(&registry);
     for (size_t i = 0; err == FILCH_OK && i < sizeof table / sizeof table[0]; i++) {
         err = filch_registry_add(registry, table[i].id, table[i].handler, NULL);
-        FLI_ASSERT(err == FILCH_OK); /* small ids need no memory */
+        FLI_ASSERT(err == FILCH_OK); /* adding a small id allocates no memory */
     }
     for (size_t i = 0; err == FILCH_OK && i < sizeof io / sizeof io[0]; i++) {
         err = filch_registry_add(registry, io[i], on_io, NULL);

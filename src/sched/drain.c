@@ -1,14 +1,14 @@
-/* drain.c - when a stop cancels a process: the part of the worker that steps it. The part of the stopping thread is stop.c; the design is
- * docs/design/shutdown.md.
+/* drain.c - decides when a process gets its cancel during a stop. Runs on the worker that steps the process; stop.c has
+ * the part of the stopping thread. Design: docs/design/shutdown.md.
  *
- * INVARIANT  the stop gives a process one cancel. It comes behind the messages that were in the mailbox when the process was
- *            asked, or in front of them after `hurry` or with FILCH_STOP_CANCEL_FIRST.
- * INVARIANT  a process with a supervisor in this scheduler is asked by its supervisor, not here.
+ * INVARIANT  a stop gives each process one cancel. The cancel comes behind the messages that were in the mailbox when
+ *            the process was asked to end, or in front of them after `hurry` or with FILCH_STOP_CANCEL_FIRST.
+ * INVARIANT  a process with a supervisor in this scheduler is asked to end by its supervisor, not here.
  */
 #include "proc/mailbox.h"
 #include "sched/sched.h"
 
-/* Puts a cancel behind the messages. Returns false if there was no memory for it. */
+/* Puts a cancel behind the messages of the process. Returns false if there is no memory for its node. */
 static bool queue_cancel(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -30,22 +30,25 @@ static bool is_supervised(fli_worker *w, uint64_t word)
     return (word & FLI_HAS_RELATIONS) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
 }
 
-/* Returns true if patience_ns is over and the process waits: it reads no messages, so a cancel behind them would not arrive. */
+/* Returns true if patience_ns has passed and the process waits: it then reads no messages, so a cancel behind them
+ * would not be delivered. */
 static bool is_late(fli_worker *w, const fli_proc *p)
 {
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* Asks a process that has not been asked yet. Returns true if the step begins with a cancel.
+/* Asks a process to end that has not been asked yet. Returns true if the step begins with a cancel.
  *
- * The word that this step began with may be older than the stop. Messages that were sent before the stop, and arrived after that
- * word was read, are drained first: the phase is read by acquire in between, so all that was sent before it was set is seen. */
+ * The word that this step began with may be older than the stop. Messages that were sent before the stop but arrived
+ * after that word was read are drained first. The acquire load of the phase makes visible all that was sent before the
+ * phase was set. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
-    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* among these messages was the cancel of a supervisor that has ended since */
+    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* the drain has found the cancel of a supervisor that has
+                                                               ended since */
     p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

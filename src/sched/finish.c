@@ -1,17 +1,18 @@
 /* finish.c - a process ends. In this order:
  *
  *   1. abandon its yields: a later completion of one gets FILCH_ESTALE. Stop its timers, close its streams
- *   2. set the state word to DONE: nothing is delivered any more. Free and count the events that were never read
+ *   2. set the state word to DONE: no event is delivered any more. Free and count the events that were never read
  *   3. refuse the senders that wait for room in its mailbox
  *   4. call close, once, then free its memory
  *   5. call on_failure after a failure and on_blackbox for a recorded process; release its names and groups; send the exit
  *      events to the processes that monitor it or are linked with it
  *   6. give the slot back with the next generation: the pid is never valid again, and the slot is free for another process
  *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits for it (fli_stats_alive)
- * fli_finish_fast() does 2 and 6 in one CAS for a process that needs none of the others.
+ * fli_finish_fast() does steps 2 and 6 in one CAS, for a process that needs none of the other steps.
  *
  * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn does not
- *            clear it. (The last mailbox limit may still be there: it is read only with the flag LIMITED.)
+ *            clear it. (The mailbox limit of the last process may still be there: it is read only if the flag LIMITED
+ *            is set.)
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "sched/finish.h"
@@ -25,8 +26,8 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Empties the mailbox of a process that is DONE; `last` is the word it had before. Returns true if the process was ended
- * because its mailbox overflowed. */
+/* Empties the mailbox of a process that is DONE; `last` is the state word before DONE was set. Returns true if the
+ * process was ended because its mailbox overflowed. */
 static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t serial, uint64_t last)
 {
     uint32_t unread = fli_mail_is_empty(p, last) ? 0 : fli_mail_discard(rt, worker, p, last);
@@ -41,7 +42,7 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
-/* Step 6. Nothing of the process is left but its slot. */
+/* Step 6: gives back the slot. Nothing else of the process is left. */
 static inline void give_back(fli_worker *w, fli_proc *p)
 {
     fli_finish_slot(w, p, fli_state_free(&p->state));
@@ -51,7 +52,7 @@ static inline void give_back(fli_worker *w, fli_proc *p)
 typedef struct last_words {
     filch_exit_fn on_exit; /* NULL: none */
     void         *user;
-    filch_values *values; /* processes that on_exit spawns inherit them */
+    filch_values *values; /* inherited by the processes that on_exit spawns */
     filch_data   *result;
 } last_words;
 
@@ -61,10 +62,11 @@ static void free_words(const last_words *left)
     if (left->values != NULL) filch_values_drop(left->values);
 }
 
-/* State of a running on_exit, for its cleanup function. */
+/* State of a running on_exit, for the cleanup function tell_end(). */
 typedef struct telling {
     fli_local        *worker;
-    fli_proc         *before; /* the process being stepped; NULL until on_exit has returned: its slot is given back, so torn.c must not end it */
+    fli_proc         *before; /* the process being stepped. NULL until on_exit has returned: the slot of that process is
+                                 given back, so torn.c must not end it if on_exit throws */
     const last_words *left;
 } telling;
 
@@ -84,22 +86,24 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
     __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
-    fli_count(&worker->counters.leaving, 1); /* before `ended` counts the process: a stop sees it in one of the two */
+    fli_count(&worker->counters.leaving, 1); /* before give_back() counts it as ended: a stop sees it in `leaving` or as
+                                                alive */
     give_back(w, p);
     worker->current = &stand_in; /* the slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);
     t.before = before;
 }
 
-/* What the end of a process owns while functions of its type and hooks run. */
+/* Resources of an ending process that must be freed if a C++ exception leaves its close or a hook. */
 typedef struct ending {
     filch_sched      *sched;
     fli_proc         *p;
-    const filch_type *type;   /* NULL: the instance is freed */
-    filch_data       *result; /* NULL: handed on */
+    const filch_type *type;   /* NULL: the instance has been freed */
+    filch_data       *result; /* NULL: the result has been handed on */
 } ending;
 
-/* Frees the instance and the result when a C++ exception leaves `close` or a hook. After an ordinary end both are NULL. */
+/* Frees the instance and the result when a C++ exception leaves `close` or a hook. After an ordinary end `type` and
+ * `result` are NULL, and nothing is freed. */
 static void end_ending(ending *e)
 {
     if (FLI_UNLIKELY(e->type != NULL)) fli_instance_free(e->sched, e->type, e->p->inline_state, e->p->self);
@@ -108,7 +112,7 @@ static void end_ending(ending *e)
     *e->result = filch_none();
 }
 
-/* From step 2 on, when the state is DONE; `last` is the word before that. */
+/* Steps 2 to 7, after the state has been set to DONE; `last` is the state word before that. */
 static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
     filch_sched      *sched = w->sched;

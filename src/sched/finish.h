@@ -5,24 +5,25 @@
 #include "payload/data.h"
 #include "sched/sched.h"
 
-/* Gives back the slot of `p`, which is FREE by its state word, and counts the end. `again`: the slot has generations left; if not, it is
- * never used again. */
+/* Gives back the slot of `p`, whose state is FREE, and counts the end of the process. `again`: the slot has generations
+ * left; a slot without generations is never used again. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
     fli_local *worker = &w->local;
     if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &worker->procs, p);
     else fli_slab_retire(&w->sched->rt.procs);
-    /* PAIR finish.ended, release half: when a stop has counted this end, nothing of the process is left. One writer: no RMW. */
+    /* PAIR finish.ended, release half: when a stop has counted this end, nothing of the process is left. No RMW,
+     * because only this worker writes the counter. */
     fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }
 
-/* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. The step began with
- * `word`, a clean one, and got all events behind it: `node`, or none (NULL).
- *   Precondition  status DONE with a value; no yields, flags, values, extension or close; no relations; neither recorded nor
- *                 simulated.
- *   Skips         the state DONE, closing the mailbox, notices, on_exit.
- *   Repeats       settle: the CAS is from `word`, so no event has arrived since.
- *   General path  fli_finish().
+/* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. The step began
+ * with `word`, which is clean (step.c), and got all events behind it: only `node`, or none (NULL).
+ *   Precondition: status DONE with a value; no yields, flags, values, extension or close; no relations; neither
+ *                 recorded nor simulated.
+ *   Skips:        the state DONE, closing the mailbox, notices, on_exit.
+ *   Repeats:      INVARIANT settle of step.c: the CAS is from `word`, so no event has arrived since.
+ *   General path: fli_finish().
  * Returns false if a precondition fails; then nothing was changed. Thread: the worker that owns the process. */
 FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {

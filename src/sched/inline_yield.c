@@ -2,20 +2,21 @@
  * runs again with the result. No mailbox, no list, no queue.
  *
  * One iteration:
- *   1. call the step function with the completion; a spare node is ready for its next yield
- *   2. if the step made one yield, of a value, and waits: set the node PENDING and call the handler
+ *   1. call the step function with the completion; a spare node is ready for the next yield of the step
+ *   2. if the step made one yield, with a value, and waits: set the node PENDING and call the handler
  *   3. if the handler has completed the yield and no other event has arrived: filch_complete has put the completion in
  *      worker->inline_result, where the next iteration reads it
- * Otherwise the loop ends, and step.c goes on (leave_step after 1, leave_handler after 3).
+ * If a condition of 2 or 3 fails, the loop ends and step.c goes on (leave_step() after 1, leave_handler() after 3).
  *
  * All iterations use the same node. It stays in the process's list of yields and keeps the fields that do not change (its process,
- * its place in the list). Its generation is incremented each time, so a receiver that was kept from an earlier yield claims
- * nothing. From 2 on the node is PENDING like that of any yield, and a thread that has the receiver may be the first to claim it.
+ * its place in the list). Its generation is incremented each time, so a receiver that was kept from an earlier yield
+ * cannot claim it. From 2 on the node is PENDING like the node of any yield, and another thread that has the receiver
+ * may claim it first.
  *
  * INVARIANT  when the loop ends, the node is PENDING, or in the list of completions, or freed.
  *
  * Each iteration is a turn: the loop ends when a fairness pick or a clock reading is due, or when a tick has used up its steps.
- * So it ends soon, also after a stop has begun.
+ * So the loop also ends soon after a stop has begun.
  * Not done here: steps that are timed, recorded or simulated.
  * Design: docs/design/yields.md.
  */
@@ -61,7 +62,7 @@ static void end_loop(fli_worker *w, uint32_t more)
     w->out.spare = NULL;
     w->local.inline_key = 0;
     w->local.inline_node = NULL;
-    fli_count(&w->local.counters.steps, 1); /* the last step; the others are counted as inline_steps */
+    fli_count(&w->local.counters.steps, 1); /* the last step of the loop; the other steps are counted as inline_steps */
 }
 
 /* Sets the node PENDING: from here on a receiver can claim it. */
@@ -72,8 +73,9 @@ static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t c
     fli_store_rel(&node->stamp, pending); /* PAIR node.claim, release half */
 }
 
-/* Returns the receiver of the yield. Compilers copy it with loads of 16 bytes. After stores of 8 bytes the first such load would
- * wait until both stores are in the cache, a fifth of an iteration; so the first two fields are stored as one vector. */
+/* Returns the receiver of the yield. Compilers copy a receiver with 16-byte loads. After two 8-byte stores such a load
+ * would wait until both stores are in the cache, which takes a fifth of an iteration. So the first two fields are
+ * stored as one vector. */
 static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *node, uint64_t key)
 {
 #if UINTPTR_MAX == UINT64_MAX
@@ -88,8 +90,8 @@ static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *no
 #endif
 }
 
-/* Completes the yield with the error that its handler returned. Has no effect if the handler has completed it before, as in
- * dispatch() of step.c. */
+/* Completes the yield with the error that its handler returned. Has no effect if the handler has already completed the
+ * yield. dispatch() of step.c does the same. */
 static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
 {
     filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
@@ -129,7 +131,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_pending_command     *call = &out->pending[0];
     filch_step_fn step = fli_proc_type(p)->step;
     uint32_t      left = steps_allowed(w), allowed = left;
-    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* its stamp is FREE */
+    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* the stamp of the node is FREE now */
     begin_loop(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;

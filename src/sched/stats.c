@@ -33,18 +33,18 @@ static uint64_t sum_leaving(filch_sched *sched)
     return leaving;
 }
 
-/* `ended` is read first: a process is counted in `spawned` before it can end, so the difference is never negative, and 0 only if none is
- * left. `leaving` is read before `spawned`: when an on_exit has returned, the processes that it spawned are counted. Processes
- * that are spawned and end between the readings are counted as alive. */
+/* `ended` is read first: a process is counted in `spawned` before it can end, so the difference is never negative, and
+ * is 0 only if no process is left. `leaving` is read before `spawned`: when an on_exit has returned, the processes that
+ * it spawned are counted. Processes that are spawned and end between the readings are counted as alive. */
 uint64_t fli_stats_alive(filch_sched *sched)
 {
     uint64_t ended = sum_ended(sched), leaving = sum_leaving(sched);
     return sum_spawned(sched) - ended + leaving;
 }
 
-/* Bounds of the number of living processes at two moments during the call: `least` after `spawned` was read and before `ended` was read
- * again; `most` before `spawned` was read and after the first reading of `ended`. If no process ended in between, they are equal,
- * and exact for one moment. */
+/* Bounds of the number of living processes. look() reads `ended`, then `spawned`, then `ended` again. `least` is a
+ * lower bound for a moment between the last two readings, `most` an upper bound for a moment between the first two. If
+ * no process ended during the call, both are equal, and exact for one moment. */
 typedef struct between {
     uint64_t least, most;
 } between;
@@ -55,7 +55,7 @@ static between look(filch_sched *sched)
     return (between){ .least = spawned > second ? spawned - second : 0, .most = spawned - first };
 }
 
-#define LOOKS_MAX 64 /* each takes two loads per worker; if processes end during all of them, more attempts do not help */
+#define LOOKS_MAX 64 /* calls of look() in a row; if processes end during all of them, more calls do not help */
 
 bool fli_stats_is_full(filch_sched *sched)
 {
@@ -147,8 +147,9 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
         .overflow = fli_load_rlx(&p->overflow),
     };
     uint64_t word = fli_state_look(&p->state);
-    /* Read again: if the slot has another process now, the fields above may be that one's. All loads are relaxed, so on a machine
-     * with weak ordering the report may still mix two owners of the slot. Nothing acts on it. */
+    /* Reads the state word again: if another process has the slot now, the fields above may belong to that process. All
+     * loads are relaxed, so on a machine with weak ordering the report may still mix two processes. No decision depends
+     * on the report. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     info.state = state_seen(word, is_running(sched, pid.serial));
     memcpy(out, &info, info.size);

@@ -1,34 +1,40 @@
-/* throttle.c - pauses a worker while messages between workers cost more than a second worker brings.
+/* throttle.c - pauses a worker while messages between workers cost more than the additional worker gains.
  *
- * A message to a process on the same worker costs about 25 ns; to one on another worker 100 to 200 ns, because its cache lines
- * move. Where steps are that short, a second worker can make everything slower: 100 producers and one consumer took 25 ns a
- * message on one worker, and 75 ns on two. A worker should pause for one of three reasons:
+ * A message to a process on the same worker costs about 25 ns; to a process on another worker it costs 100 to 200 ns,
+ * because its cache lines move. Where steps are that short, a second worker can make everything slower: 100 producers
+ * and one consumer took 25 ns a message on one worker, and 75 ns on two. A worker should pause for one of three
+ * reasons:
  *
  *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its cost to
  *                   remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than half of its
- *                   time on them. It pauses, and the processes that talk to each other meet on one worker. (A leaky bucket and
- *                   not a count per clock reading: events that have piled up come all at once, then none for many readings.)
+ *                   time on them. It pauses, so that the processes that exchange messages run on one worker. (A leaky
+ *                   bucket and not a count per clock reading: a backlog of events is delivered all at once, and then
+ *                   none come for many readings.)
  *   backlog         A worker that only sends has no remote events, but may fill a mailbox on another worker faster than that
- *                   one empties it. The cache lines of the backlog move one by one, a message in the time of eight sends, so
- *                   each step of the receiver finds more and takes longer. Condition: all recent steps of the worker sent only
- *                   to receivers that were runnable already, and all workers together receive less than they send. (The
- *                   receivers are elsewhere: on this worker they would have had their turns.)
- *   weak steals     A thief that steals single short steps which lead to nothing more (a process that spawns many that end at
- *                   once: 77 ns each on one worker, 160 ns on two). If steals are dead, with no step beyond the stolen
- *                   processes, fewer of them are enough: a tree of processes that grows always leads to more
+ *                   worker empties it. The cache lines of the backlog move one by one: receiving a message takes as
+ *                   long as eight sends. So each step of the receiver finds more messages and takes longer. Condition:
+ *                   all recent steps of the worker sent only to receivers that were runnable already, and all workers
+ *                   together receive less than they send. (The receivers are elsewhere: receivers on this worker would
+ *                   have run in between.)
+ *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
+ *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two). A steal is dead if it led
+ *                   to no step beyond those of the stolen processes. Fewer dead steals are enough for a pause, because
+ *                   a growing tree of processes always leads to more steps
  *                   (docs/log/2026-11-what-a-second-worker-costs.md).
  *
- * Each pause is an experiment. What all workers do per time is measured before it, with no worker paused, and during it. "Done" is
- * the events that steps received, not the messages sent: a mailbox that only grows is no gain. If less is lost than a quarter
- * of a worker's share, the pause helped, and the next one, of any worker, is longer: 1, 4, 16, 64 ms. If not, the next one is
- * short again, and there is none for 4 ms, doubled each time this repeats, up to 64 ms (back-off). After a pause with 1.5 times as
- * much done, the next decision needs a quarter of the time; after two such pauses the next is 16 times as long.
- * docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
+ * Each pause is an experiment. The rate of all workers is measured before the pause, with no worker paused, and during
+ * it. The rate counts the events that steps received, not the messages sent, because messages that pile up in a mailbox
+ * are no gain. If the rate falls by less than a quarter of one worker's share, the pause helped, and the next pause, of
+ * any worker, is longer: 1, 4, 16, 64 ms. If not, the next pause is 1 ms again, and no worker pauses for 4 ms; that
+ * time is doubled with each pause in a row that did not help, up to 64 ms (back-off). After a pause with at least 1.5
+ * times the rate, the next decision needs a quarter of the time; after two such pauses in a row, the next pause is 16
+ * times as long. docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
  *
  * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy worker with an
- * empty queue, so no wake-up can be lost to it. At least one worker is not paused. The paused worker looks up after 1 ms, 2 ms
- * more, then every 4 ms; it ends the pause if another worker has finished no step since the last look, or if a stop has begun.
- * If all others park meanwhile, these looks, at most 17, are the only activity of the scheduler.
+ * empty queue, so no wake-up can be lost by waking it. At least one worker is not paused. The paused worker checks the
+ * others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker has finished no step since
+ * the last check, or if a stop has begun. If all others park meanwhile, these checks, at most 17, are the only activity
+ * of the scheduler.
  * Design: docs/design/worker-throttling.md.
  */
 #include "sched/throttle.h"
@@ -36,7 +42,7 @@
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define REMOTE_NS UINT64_C(200) /* about what one message from another worker costs */
+#define REMOTE_NS UINT64_C(200) /* approximate cost of one message from another worker */
 #define LOOK_FIRST_NS UINT64_C(1000000)
 #define LOOK_LAST_NS UINT64_C(4000000)
 #define PAUSE_FIRST_NS UINT64_C(1000000)
@@ -45,13 +51,13 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* The mark before a pause is not older than this, and set at most this often: setting it reads the counters of all workers. */
+/* A mark older than this is taken anew; not more often, because taking a mark reads the counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
 /* Upper limit of remote_cost_ns: a worker without further remote events is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
-/* 1.5 times as much. Two pauses in a row are proof, one is not: the first comes when a program begins, which is slow for other
- * reasons. */
+/* True if `more` is at least 1.5 times `less`. Two pauses in a row with such a rate are proof that pauses help. One is
+ * not: the first pause comes when a program begins, which is slow for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
 
@@ -59,12 +65,12 @@
 
 /* REMOTE_COST_HIGH_NS   remote_cost_ns from which a worker should pause
  * AWAKE_NS              time without a paused worker that is needed as comparison
- * AWAKE_PROVEN_NS       the same, if the last pause was 1.5 times as fast
- * AWAKE_DEAD_NS         the same, for dead steals
- * BACKLOG_MIN           sends to runnable receivers, and messages sent but not received, that are a backlog; 2048 are received
- *                       in about 0.3 ms
- * WEAK_STEALS           weak steals in a row; WEAK_STEALS_KNOWN: if the last pause helped
- * DEAD_STEALS           dead steals in a row
+ * AWAKE_PROVEN_NS       as AWAKE_NS, if the rate during the last pause was 1.5 times as high
+ * AWAKE_DEAD_NS         as AWAKE_NS, for dead steals
+ * BACKLOG_MIN           a backlog is at least so many sends to runnable receivers, and so many messages sent but not
+ *                       received; 2048 messages are received in about 0.3 ms
+ * WEAK_STEALS           consecutive weak steals that are allowed; WEAK_STEALS_KNOWN: if the last pause helped
+ * DEAD_STEALS           consecutive dead steals that are allowed
  * The small build pauses at every chance. */
 #ifdef FLI_SMALL
 #define REMOTE_COST_HIGH_NS UINT64_C(0)
@@ -109,7 +115,7 @@ void fli_throttle_fini(fli_throttle *throttle)
     fli_mutex_fini(&throttle->lock);
 }
 
-/* Returns what all workers have done so far: the events that steps received, and the steps without any. */
+/* Returns how many events the steps of all workers have received so far; a step without an event counts as one. */
 static uint64_t done_by_all(filch_sched *sched)
 {
     uint64_t done = 0;
@@ -134,7 +140,7 @@ static void measure(fli_worker *w, fli_throttle_mark *mark)
     mark->sent = sent_by_all(w->sched);
 }
 
-/* Returns what all workers did per millisecond since the mark. */
+/* Returns how many events all workers together received per millisecond since the mark. */
 static uint64_t rate_since(fli_worker *w, const fli_throttle_mark *mark)
 {
     uint64_t passed = w->clock_ns - mark->ns;
@@ -146,7 +152,8 @@ static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
     return (fli_throttle_mark){ .ns = ns, .done = fli_load_rlx(&throttle->ended_done), .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
-/* Moves the mark to the end of the last pause, if it is older; and, with `may_reset`, to now, if it is older than MARK_NS. */
+/* Sets the mark `before` to the end of the last pause, if the mark is older than that. With `may_reset`, sets it to now
+ * if it is older than MARK_NS. */
 static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;
@@ -156,8 +163,8 @@ static void renew_mark(fli_worker *w, bool may_reset)
     if (may_reset && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* Returns true if the time since the mark is long enough to compare a pause with. After a pause that was 1.5 times as fast a short
- * time is enough, if the rate is again that much lower. */
+/* Returns true if the time since the mark is long enough to compare a pause with. After a pause with 1.5 times the
+ * rate, a short time is enough, if the rate is that much lower again. */
 static bool has_comparison(fli_worker *w)
 {
     uint64_t since_ns = w->throttle.before.ns, proven = fli_load_rlx(&w->sched->throttle.proven_rate);
@@ -223,7 +230,7 @@ bool fli_throttle_steals_are_weak(fli_worker *w)
     return enough && !is_backing_off(w);
 }
 
-/* Counts this worker as paused. Returns false if it would be the last one that is not. */
+/* Counts this worker as paused. Returns false, without counting it, if all other workers are paused. */
 static bool throttle_enter(filch_sched *sched)
 {
     /* PAIR throttle.paused, both halves: two workers that try at once see each other. */
@@ -232,8 +239,8 @@ static bool throttle_enter(filch_sched *sched)
     return false;
 }
 
-/* Moves all queued processes to the global queue. The newest one, which this worker would have run next, goes to its front: it
- * was just sent to, and its senders must not send on without it. */
+/* Moves all queued processes to the global queue. The newest process, which this worker would have run next, goes to
+ * the front of that queue: it has just got messages, and must receive them before its senders send more. */
 static void spill_to_global(fli_worker *w)
 {
     fli_proc *newest = fli_lifo_slot_take(&w->lifo_slot), *p;
@@ -275,7 +282,7 @@ static bool wait_until(fli_worker *w, uint64_t until_ns)
     return true;
 }
 
-/* Disables pauses for backoff_ns, then doubles it (exponential back-off). */
+/* Disables pauses for backoff_ns, and doubles backoff_ns for the next time (exponential back-off). */
 static void back_off(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -289,7 +296,8 @@ bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during)
     return during >= before - before / (4 * workers);
 }
 
-/* Sets the length of the next pause, or the back-off, by what was done per millisecond before and during this one. */
+/* Sets the length of the next pause, or starts a back-off, by the rates before and during this pause (events per
+ * millisecond). */
 static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t during)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -305,13 +313,13 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     }
 }
 
-/* Ends a pause. The next measurement starts here: all workers that were not paused before are so again. */
+/* Ends a pause. Takes the mark for the next measurement, because from now on this worker runs again. */
 static void throttle_exit(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
     fli_store_rlx(&throttle->ended_sent, sent_by_all(w->sched));
     fli_store_rlx(&throttle->ended_done, done_by_all(w->sched));
-    fli_store_rel(&throttle->ended_ns, w->clock_ns); /* PAIR throttle.ended, release half: with the count that belongs to it */
+    fli_store_rel(&throttle->ended_ns, w->clock_ns); /* PAIR throttle.ended, release half: publishes both counts */
     (void)fli_sub_acqrel(&throttle->paused, 1);    /* PAIR throttle.paused */
 }
 
@@ -328,8 +336,9 @@ void fli_throttle_pause(fli_worker *w)
     fli_throttle_mark began;
     spill_to_global(w);
     measure(w, &began);
-    /* A pause that ended early says nothing about the next one. But a worker is stuck, and its processes need this one: back off,
-     * unless all that this worker would do is to send it more. */
+    /* A pause that ended early says nothing about the next one. It ended because a worker is stuck, and this worker
+     * must run the processes queued there: so it backs off, unless it would only send more messages to the stuck
+     * worker. */
     if (wait_until(w, w->clock_ns + pause_ns)) learn(w, pause_ns, before, rate_since(w, &began));
     else if (!backlogged) back_off(w);
     throttle_exit(w);

@@ -12,41 +12,47 @@
 
 struct fli_worker;
 
-/* What all workers together had done at a point in time. */
+/* The counts of all workers together at the time `ns`: events received by steps, and messages sent. */
 typedef struct fli_throttle_mark {
     uint64_t ns, done, sent;
 } fli_throttle_mark;
 
-/* A worker's part. Plain, used by the worker alone, except `batched`. */
+/* The throttle fields of one worker. Used by the worker alone, except `batched`. */
 typedef struct fli_worker_throttle {
-    uint64_t remote_cost_ns;     /* cost of remote events; a leaky bucket: time that passes is subtracted */
-    uint64_t decayed_at_ns;      /* when time was last subtracted */
-    uint32_t last_steal;         /* processes taken by the last steal; 0: that steal has been judged */
-    uint32_t weak_steals;        /* steals in a row that led to few steps */
-    uint32_t dead_steals;        /* of those, the last ones in a row that led to no step but those of the stolen processes */
-    uint64_t last_steal_at;      /* its count of steps at the last steal */
+    uint64_t remote_cost_ns;     /* cost of remote events; a leaky bucket: elapsed time is subtracted */
+    uint64_t decayed_at_ns;      /* when elapsed time was last subtracted */
+    uint32_t last_steal;         /* number of processes taken by the last steal; 0: that steal has been judged */
+    uint32_t weak_steals;        /* number of consecutive steals that led to few steps */
+    uint32_t dead_steals;        /* number of the most recent weak steals, in a row, that led to no step but those of
+                                    the stolen processes */
+    uint64_t last_steal_at;      /* the worker's count of steps at the last steal */
     uint64_t backlog_sends;      /* messages sent to receivers that were already runnable, since the last step that did anything else */
-    uint32_t backlog_steps;      /* steps that sent only such messages, since the last check */
-    uint64_t backlog_checked_at; /* its count of steps at the last check */
-    fli_throttle_mark before;    /* a recent mark; no worker has been paused since */
-    /* Events beyond the first one of each step.  writes: the worker.  reads: any; relaxed, for a rate. */
+    uint32_t backlog_steps;      /* steps that sent only to runnable receivers, since the last check */
+    uint64_t backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
+    fli_throttle_mark before;    /* counts to compare a pause with; no worker has been paused since they were taken */
+    /* Number of events received beyond the first event of each step.  writes: the worker.  reads: any; relaxed, for a
+     * rate. */
     FLI_ATOMIC(uint64_t) batched;
 } fli_worker_throttle;
 
-/* A scheduler's part. */
+/* The throttle fields of a scheduler. */
 typedef struct fli_throttle {
-    FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: they, by add.  PAIR throttle.paused */
-    /* Length of the next pause; before when there is none; by how long the next pause that does not help delays the one after it.
-     * writes: workers after a pause.  reads: workers; relaxed: an old value makes a pause too long, or one too many. */
+    FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: a worker that pauses, by add.
+                                    PAIR throttle.paused */
+    /* pause_ns: length of the next pause. backoff_until_ns: no pause begins before this time. backoff_ns: length of the
+     * next back-off, which follows a pause that did not help.
+     * writes: workers after a pause.  reads: workers; relaxed: an old value makes a pause too long, or makes one pause
+     * too many. */
     FLI_ATOMIC(uint64_t) pause_ns, backoff_until_ns, backoff_ns;
-    /* When the last pause ended, and what all workers had done by then.  writes: workers after a pause.  reads: workers.
-     * PAIR throttle.ended  Two pauses that end at once may leave the time of one with the counts of the other: one wrong guess. */
+    /* When the last pause ended, and the counts `done` and `sent` of all workers at that time.  writes: workers after a
+     * pause.  reads: workers. PAIR throttle.ended  Two pauses that end at once may leave the time of one with the
+     * counts of the other; the effect is one wrong decision. */
     FLI_ATOMIC(uint64_t) ended_ns, ended_done, ended_sent;
-    /* What was done per millisecond during the last pause, if that was 1.5 times as much as before it; else 0.  writes: workers
-     * after a pause.  reads: workers; relaxed: a guess. */
+    /* Events received per millisecond during the last pause, if these were at least 1.5 times as many as before the
+     * pause; else 0.  writes: workers after a pause.  reads: workers; relaxed: an estimate. */
     FLI_ATOMIC(uint64_t) proven_rate;
-    fli_mutex lock;   /* guards no data: for `resume` */
-    fli_cond  resume; /* a stop has begun: all pauses end */
+    fli_mutex lock;   /* guards no data; needed to wait for `resume` */
+    fli_cond  resume; /* signalled when a stop has begun: all pauses end */
 } fli_throttle;
 
 filch_err fli_throttle_init(fli_throttle *throttle);
@@ -68,10 +74,11 @@ void fli_throttle_note_steal(struct fli_worker *w, uint32_t count);
  * to too few steps. */
 bool fli_throttle_steals_are_weak(struct fli_worker *w);
 
-/* Returns true if a pause helped, by what was done per millisecond before it and during it. */
+/* Returns true if a pause helped. `before` and `during`: events received per millisecond before and during the
+ * pause. */
 bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during);
 
-/* Moves what is queued to the global queue, and pauses. Thread: the worker, between steps. */
+/* Moves the processes queued at `w` to the global queue, and pauses `w`. Thread: the worker, between steps. */
 void fli_throttle_pause(struct fli_worker *w);
 
 /* Ends all pauses. Thread: the stopping one, after the phase is CLOSING. */

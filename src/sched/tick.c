@@ -1,8 +1,10 @@
-/* tick.c - a scheduler without threads, run by its host's own loop.
+/* tick.c - filch_tick() and the descriptor that the host polls: a scheduler without threads is run by the loop of its
+ * host.
  *
  * The signal. A foreign thread that queues work sets `signalled` and, if it was not set, makes the descriptor wake_fd readable.
- * A tick clears the descriptor first and `signalled` second. A signal in between is either cleared together with the work that it
- * announced, which this tick then runs, or comes after both and makes the descriptor readable again. (PAIR tick.signal)
+ * A tick clears the descriptor first and `signalled` second. A signal that comes before the second clear is
+ * cleared too, and this tick runs the work that it announced. A signal that comes after makes the descriptor readable
+ * again. (PAIR tick.signal)
  */
 #include "port/clock.h"
 #include "port/wakefd.h"
@@ -22,18 +24,20 @@ static bool has_work(filch_sched *sched)
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* it has served timers that this tick has fired */
+    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* its timers have been fired */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
-/* A tick that runs, for its cleanup function. */
+/* State of a running tick, for its cleanup function turn_end(). */
 typedef struct turn {
     filch_sched *sched;
-    void        *before; /* the host may itself be a worker of another scheduler */
+    void        *before; /* the worker of this thread before the tick: the host may be a worker of another scheduler;
+                            NULL: none */
     bool         whole;
 } turn;
 
-/* Runs when filch_tick returns, and also when a C++ exception of a step leaves it: then the process is torn (torn.c). */
+/* Runs when filch_tick returns, and also when a C++ exception of a step leaves filch_tick: then the process is torn
+ * (torn.c). */
 static void turn_end(turn *t)
 {
     if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->caller_worker);
@@ -41,7 +45,7 @@ static void turn_end(turn *t)
     fli_store_rel(&t->sched->ticking, false); /* PAIR tick.owner, release half */
 }
 
-/* Runs up to `steps` steps; 0: up to STEPS_MAX. Returns how many. */
+/* Runs up to `steps` steps; 0: up to STEPS_MAX. Returns how many steps it ran. */
 static uint32_t run(filch_sched *sched, uint32_t steps)
 {
     fli_worker *w = sched->caller_worker;

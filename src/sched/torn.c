@@ -1,10 +1,11 @@
 /* torn.c - ends a process after a C++ exception has left its step, under filch_tick or under a stop without workers. Such a process
- * is torn: it still belongs to caller_worker, somewhere in the middle of a step. It is ended before caller_worker does anything
- * else.
+ * is called torn: it still belongs to caller_worker, and is somewhere in the middle of a step. It is ended before
+ * caller_worker does anything else.
  *
- * Which fast path the step was on is not known. All of them leave the process in a state that fli_finish() can end: the messages of
- * step_single() and step_several() are still behind the state word, and so is an asynchronous completion; the node of an inline
- * completion loop is in `spare`, and the yields of the step are in the list of the process.
+ * It is not known which path of step.c the step was on. All paths leave the process in a state that fli_finish() can
+ * end: the messages of step_single() and step_several() are still behind the state word, and so is an asynchronous
+ * completion; the node of an inline completion loop is in `spare`, and the yields of the step are in the list of the
+ * process.
  * Design: docs/design/shutdown.md.
  */
 #include "proc/ext.h"
@@ -14,7 +15,7 @@
 #include "sched/record.h"
 #include "sched/sched.h"
 
-/* Resets the worker: it steps no process, and ends none. */
+/* Resets the worker to the state of a worker that neither steps nor ends a process. */
 static void rest(fli_worker *w)
 {
     fli_local *worker = &w->local;
@@ -31,16 +32,16 @@ void fli_torn_note(fli_worker *w)
 {
     w->torn = w->local.current;
     w->local.current = NULL;
-    if (w->torn == NULL) rest(w); /* an on_exit has thrown: its process has ended */
+    if (w->torn == NULL) rest(w); /* an on_exit has thrown: the process has already ended */
     fli_store_rlx(&w->status.serial, 0);
 }
 
-/* Frees the yields of the torn step, and the events that it got on the general path. */
+/* Frees the yields of the torn step, and the events that it got (w->given). */
 static void forget_step(fli_worker *w, fli_proc *p)
 {
     fli_local *worker = &w->local;
     filch_out *out = &w->out;
-    fli_event_node  *spare = out->spare; /* of an inline completion loop */
+    fli_event_node  *spare = out->spare; /* the node of an inline completion loop; NULL: none */
     bool       used = spare != NULL && out->pending_count > 0 && out->pending[0].node == spare;
     if (spare != NULL && !used) {
         fli_yield_close(worker->rt, p, spare);
@@ -50,7 +51,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->inline_key = 0;
     worker->inline_node = NULL;
     fli_out_forget(out);
-    if (worker->dispatching) out->pending_count = 0; /* some are with their handlers: fli_finish() abandons all */
+    if (worker->dispatching) out->pending_count = 0; /* some commands have reached their handlers: fli_finish() abandons
+                                                        all yields */
     else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;
@@ -84,8 +86,8 @@ void fli_torn_mend(fli_worker *w)
     worker->serial = fli_proc_serial(p);
     fli_callback_begin(worker);
     if (ended) {
-        /* close or a hook has thrown while the process ended. The steps of fli_finish() that follow are left out, but the slot is
-         * made blank. */
+        /* close or a hook has thrown while the process was ending. The remaining steps of fli_finish() are skipped, but
+         * the slot is made blank. */
         blank(w, p);
         fli_callback_end(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));

@@ -6,22 +6,23 @@
 #include "sched/sentinel.h"
 
 /* The clock is read every clock_interval steps. The interval adapts so that readings are 20 to 50 us apart: often enough for
- * timers, seldom enough to cost little. It stays at or below CLOCK_INTERVAL_MAX steps however short they are, because the next
- * steps may be long. A reading, with what is done then, takes as long as four messages: at every 64th step 0.8 ns of the 13 ns of
- * a message, at every 128th half of that (docs/design/run-queues.md). */
+ * timers, seldom enough to cost little. It is at most CLOCK_INTERVAL_MAX steps however short they are, because the next
+ * steps may be long. A reading, with the work that follows it, takes as long as four messages: with a reading at every
+ * 64th step that is 0.8 ns of the 13 ns of a message, at every 128th step half of that (docs/design/run-queues.md). */
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
-/* A reading of the clock by a step that is this much later than the last one of the worker makes the next one due. */
+/* If a step reads the clock this much later than the worker's last reading, the worker's next reading is due. */
 #define LONG_AGO_NS UINT64_C(1000000)
 /* Clock readings between two samples of a queue wait. A sample takes two more readings. */
 #define SAMPLE_EVERY 8
 
-/* Poll intervals. The processes that a poll makes ready lie on top of the local deque, the first one reported uppermost. The next
- * poll comes when the deque is as short as before it, so that all of them have run. If the deque does not get that short, because
- * steps make ever more processes ready, the next poll comes after POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each
- * report: handling a request takes a few steps, however long they are. A poll without reports is repeated after POLL_EMPTY_NS,
- * not at each clock reading. docs/design/io.md has the figures. */
+/* Poll intervals. The processes that a poll makes ready are the newest in the local deque, the first one reported on
+ * top. The next poll comes when the deque is as short as before the last poll, so that all of them have run. If the
+ * deque does not get that short, because steps make ever more processes ready, the next poll comes after
+ * POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each report: handling a request takes a few steps, however long
+ * they are. A poll without reports is repeated after POLL_EMPTY_NS, not at each clock reading. docs/design/io.md has
+ * the figures. */
 #define POLL_INTERVAL_NS UINT64_C(5000000)
 #define POLL_STEPS_PER_REPORT 16
 #define POLL_EMPTY_NS UINT64_C(100000)
@@ -41,10 +42,11 @@ static bool is_poll_due(fli_worker *w)
 
 /* Returns how many processes woken by timers or descriptors may run ahead of the next fairness pick.
  *
- * Beside processes that return CONTINUE for ever: a process woken by a timer is the newest in the deque and runs next, unless a
- * fairness pick is due. In that case it must not be ready yet: the picked process would continue as the newest, on top of it, and
- * the next picks would follow, until all such processes have had their turns. So no more timers fire than this budget. The
- * others stay due, and the clock is read again after the pick. Why the budget keeps the fairness bound: find.c. */
+ * The problem is processes that return CONTINUE for ever. A process woken by a timer is the newest in the deque and
+ * runs next, unless a fairness pick is due. If a pick is due, the timer must not fire yet: the picked process would
+ * return CONTINUE and be pushed above the woken one, the next pick would be due at once, and so on until all CONTINUE
+ * processes have had their turns. So at most this many timers fire. The others stay due, and the clock is read again
+ * after the pick. Why the budget keeps the fairness bound: find.c. */
 static uint32_t bypass_budget(fli_worker *w)
 {
     if (FLI_LIKELY(!w->saw_continue && w->fair_countdown > 1) || w->fair_every == 1) return UINT32_MAX;
@@ -52,8 +54,8 @@ static uint32_t bypass_budget(fli_worker *w)
     return alone ? UINT32_MAX : w->fair_credit;
 }
 
-/* Charges `count` timers or I/O reports, of at most `most`, to the budget by which they may run ahead of the fairness pick. If the
- * budget is used up, the clock is read again right after the pick. */
+/* Charges `count` timers or I/O reports to the budget of `most` that may run ahead of the fairness pick. If the budget
+ * is used up, the clock is read again right after the pick. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
@@ -70,8 +72,8 @@ static void fire_timers(fli_worker *w, uint32_t most)
     if (FLI_UNLIKELY(fired > 0)) fli_sentinel_note_timers(w, fired);
 }
 
-/* Polls descriptors, after the timers and out of the same budget. If timers have used it up, descriptors are polled all the same:
- * their processes then wait for the fairness picks. */
+/* Polls descriptors. Called after the timers have fired; both share one budget. If timers have used it up, descriptors
+ * are polled all the same, and their processes wait for the fairness picks. */
 static void poll_descriptors(fli_worker *w)
 {
     fli_io_batch batch;
@@ -85,13 +87,13 @@ static void poll_descriptors(fli_worker *w)
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
-    w->local.sends = 0; /* processes that timers wake are not part of a fan-out of the last step */
+    w->local.sends = 0; /* so that processes woken by timers do not count as a fan-out of the last step */
     uint32_t most = bypass_budget(w);
     fire_timers(w, most);
     if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w);
 }
 
-/* Sets the turns between two fairness picks by the average time of a step: find.c. */
+/* Sets the number of turns between two fairness picks by the average time of a step: find.c. */
 static void adapt_fairness(fli_worker *w)
 {
     uint64_t fair = FLI_FAIR_NS / w->step_ns;
@@ -104,8 +106,8 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
     if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
 }
 
-/* Reads the clock when it is due, and does what depends on it: timers, poll, intervals, samples, throttling. If only a fairness pick
- * may run now, the reading is put off until after the pick. */
+/* Reads the clock, and does the work that depends on the time: timers, poll, intervals, samples, throttling. If only a
+ * fairness pick may run now, the reading is put off until after the pick. */
 static void read_clock(fli_worker *w)
 {
     if (FLI_UNLIKELY(bypass_budget(w) == 0)) {
