@@ -1,4 +1,5 @@
-/* blank_test.c - every way to end leaves the slot of a process blank: the fast path of spawn does not clear it. */
+/* blank_test.c - every end of a process leaves its slot blank. The fast path of spawn relies on that: it does not clear
+ * the slot. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -15,7 +16,7 @@ static filch_err fussy_init(void *self, const filch_ctx *ctx, const char *method
     return (filch_err)filch_as_int(args);
 }
 
-/* Yields once for each message, and ends at a number below 0. */
+/* Yields once for each message, and ends when a message is a number below 0. */
 static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -55,7 +56,7 @@ static void tick(void)
     while (ran > 0);
 }
 
-/* Checks all slots. Precondition: none is in use. */
+/* Checks that all slots are blank. Precondition: no slot is in use. */
 static void expect_blank(void)
 {
     uint32_t fresh = fli_load_rlx(&sched->rt.procs.fresh);
@@ -68,7 +69,7 @@ static void expect_blank(void)
         assert_null(p->values);
         same((uint32_t)fli_load_rlx(&p->drops_pending), 0);
         same(fli_load_rlx(&p->drops_reported), 0);
-        same((fli_load_rlx(&p->load) << 12), 0); /* all but the generation */
+        same((fli_load_rlx(&p->load) << 12), 0); /* shifts out the generation */
     }
 }
 
@@ -78,7 +79,7 @@ static void end(void)
     test_alloc_balanced(&alloc);
 }
 
-/* Spawns a process with every spawn option, and sends it messages that it never reads. */
+/* Spawns a process with values, on_exit and a mailbox limit of 4 messages. */
 static void spawn_laden(const filch_type *type, filch_data args, filch_values *values, filch_err expected, filch_pid *pid)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -102,7 +103,8 @@ TEST(a_slot_is_blank_after_a_process_that_had_everything)
         for (int i = 0; i < 4; i++) ok(filch_send(sched, pid, filch_int(i)));
         tick(); /* four yields are outstanding: their list is on the heap */
         for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
-        if (told == 0) ok(filch_terminate(sched, pid)); /* with its mail, and six dropped that it has not heard of */
+        if (told == 0) ok(filch_terminate(sched, pid)); /* it has unread messages, and six drops that were not reported
+                                                           to it */
         tick();
         filch_values_drop(values);
         expect_blank();
@@ -118,7 +120,7 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
     spawn_laden(&fussy, filch_int(FILCH_EUSER), values, FILCH_EUSER, &pid);
     expect_blank();
-    /* And one that fails late: one of its first messages is there already. */
+    /* A spawn that fails late, when one of its first messages is already in the mailbox. */
     static const char   large[PAYLOAD_MAX + 1];
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_data          first[] = { filch_int(1), filch_none() };
@@ -134,7 +136,7 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     end();
 }
 
-/* Spawns inside a step, where the worker has free slots. */
+/* Spawns a child for each message, from the free slots of its worker. */
 static filch_err bearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *child = *(filch_pid **)self;
@@ -164,12 +166,12 @@ TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may
     opt.args = filch_ptr(&child);
     ok(filch_spawn(sched, &bearing, &opt, &mother));
     tick();
-    /* The first brings slots along: they are on the guest's side from then on. */
+    /* The first spawn inside a step fills the magazine of caller_worker with free slots. */
     ok(filch_send(sched, mother, filch_int(1)));
     tick();
     fli_magazine *own = &sched->caller_worker->local.procs;
     assert_true(own->count > 0);
-    /* The one that is spawned next inside a step gets the slot of this one. */
+    /* When this process has ended, its slot is the next one that a spawn inside a step takes. */
     spawn_laden(&asking, filch_none(), NULL, FILCH_OK, &pid);
     for (int i = 0; i < 9; i++) same(filch_send(sched, pid, filch_int(-1)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
     tick();

@@ -1,5 +1,5 @@
-/* cap_test.c - the limit of option memory_max: it counts allocated bytes exactly, also if the allocator behind it
- * fails, and is freed with the last block or by the scheduler, whichever comes last. */
+/* cap_test.c - the counter of option memory_max counts allocated bytes exactly, also if the program's allocator fails.
+ * The counter is freed with the last block or with the scheduler, whichever is freed last. */
 #include "sched/cap.h"
 
 #include "sched/sched.h"
@@ -8,7 +8,7 @@
 
 static const size_t MAX = 1000;
 
-/* Returns the bytes of the counter itself, which count against the limit. */
+/* Returns the size of the counter itself, which counts against the limit. */
 static size_t own_bytes(void)
 {
     test_alloc alloc = { 0 };
@@ -30,7 +30,7 @@ static fli_mem capped(test_alloc *alloc)
     return mem;
 }
 
-/* Checks that exactly the whole limit can be allocated: all earlier blocks have been subtracted. */
+/* Checks that exactly MAX bytes can be allocated, so no freed block is still counted. */
 static void all_is_free(const fli_mem *mem)
 {
     assert_null(fli_alloc(mem, MAX + 1));
@@ -49,7 +49,7 @@ TEST(the_limit_is_exact)
     test_alloc_balanced(&alloc);
 }
 
-/* Holds for many workers too: they have counters of their own only without a limit. */
+/* Holds for many workers too, because workers have stripes of their own only if there is no limit. */
 TEST(the_counter_itself_is_within_the_limit)
 {
     for (size_t max = 1; max < 2 * MAX; max++) {
@@ -103,7 +103,7 @@ TEST(what_the_allocator_behind_it_refuses_is_not_counted)
     all_is_free(&mem);
     void *at = fli_alloc(&mem, 500);
     test_alloc_fail(&alloc, 1, false);
-    assert_null(fli_resize(&mem, at, 500, 800)); /* the block stays, with 500 bytes */
+    assert_null(fli_resize(&mem, at, 500, 800)); /* the block keeps its 500 bytes */
     test_alloc_fail(&alloc, 1, false);
     assert_null(fli_resize(&mem, at, 500, 200));
     test_alloc_fail(&alloc, 0, false);
@@ -125,7 +125,7 @@ TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
     fli_cap_begin(&mem, NULL);
     same(fli_cap_used(&mem), 0);
     fli_cap_end(&mem);
-    fli_cap_drop(&mem); /* has no cap: does nothing */
+    fli_cap_drop(&mem); /* `mem` has no counter: does nothing */
     test_alloc_balanced(&alloc);
 }
 
@@ -136,12 +136,12 @@ TEST(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it)
     void      *first = fli_alloc(&mem, 10), *last = fli_alloc(&mem, 20);
     fli_cap_drop(&mem);
     fli_free(&mem, first, 10);
-    assert_true(atomic_load(&alloc.blocks) == 2); /* the last block, and the limit */
+    assert_true(atomic_load(&alloc.blocks) == 2); /* `last`, and the counter */
     fli_free(&mem, last, 20);
     test_alloc_balanced(&alloc);
 }
 
-/* Two workers of one runtime, on this thread in turn; and a worker of another runtime. */
+/* This thread acts in turn as two workers of one runtime and as a worker of another runtime. */
 TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
 {
     static fli_runtime rt, stranger;
@@ -153,13 +153,13 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     foreign = (fli_local){ .rt = &stranger, .index = 1000 };
     fli_mem_init(&mem, test_alloc_fn, &alloc);
     ok(fli_cap_create(&mem, 0, 2));
-    void *early = fli_alloc(&mem, 5); /* before there are workers */
+    void *early = fli_alloc(&mem, 5); /* counted before there are workers */
     fli_cap_begin(&mem, &rt);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_current_set(&first);
     void *a = fli_alloc(&mem, 1000), *b = fli_alloc(&mem, 70);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_current_set(&second); /* frees what the other one has allocated: its own count is below 0 */
+    fli_current_set(&second); /* frees blocks of the first worker, so its own stripe is below 0 */
     fli_free(&mem, a, 1000);
     b = fli_resize(&mem, b, 70, 20);
     test_alloc_fail(&alloc, 1, false);
@@ -172,7 +172,7 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     fli_current_set(NULL);
     fli_cap_end(&mem);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_current_set(&first); /* a new runtime may have the address of the old one */
+    fli_current_set(&first); /* stands for a worker of a later runtime at the same address */
     void *d = fli_alloc(&mem, 7);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_cap_drop(&mem); /* b, c and d are still allocated */
@@ -184,8 +184,9 @@ TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
     test_alloc_balanced(&alloc);
 }
 
-/* Frees a block of the scheduler while the memory of the scheduler itself is being freed, as a worker of a scheduler would that
- * gets this memory next. Such a worker may have any index: the counter has no stripe for it. */
+/* The allocator late_alloc() frees `block` at the moment when the memory of the scheduler `sched` itself is freed. It
+ * acts as a worker of a later scheduler that has been created at the same address. That worker may have any index, so
+ * the counter of the first scheduler may have no stripe for it. */
 static struct {
     test_alloc   alloc;
     filch_sched *sched;

@@ -1,4 +1,4 @@
-/* create.c - a scheduler begins. In this order, and undone backwards:
+/* create.c - creates a scheduler. In this order; freed in the reverse order:
  *
  *   1. options: read, checked, defaults filled in
  *   2. memory for processes and events, queues, timers, work pool
@@ -28,7 +28,7 @@ static void fill_u64(uint64_t *field, uint64_t value)
     if (*field == 0) *field = value;
 }
 
-/* The limits are documented in filch.h. */
+/* Checks the limits documented in filch.h. */
 static filch_err check_options(const filch_options *opt)
 {
     if (opt->workers < FILCH_NO_WORKERS) return filch_invalid("options.workers is below FILCH_NO_WORKERS");
@@ -120,7 +120,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
-    /* Spare slots in the magazines of the workers are added to those of living processes. */
+    /* max_processes living processes, and the spare slots in the magazines of the workers. */
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
@@ -238,8 +238,8 @@ static void wake_fd_close(filch_sched *sched)
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
-/* Opens the descriptor by which the host of a scheduler without workers is woken. With I/O the poller has one, and can be polled
- * itself. */
+/* Opens wake_fd, by which the host of a scheduler without workers is woken. With I/O the wake descriptor of the poller
+ * is used, and the host polls the descriptor of the poller. */
 static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
@@ -256,7 +256,7 @@ static filch_err wake_fd_open(filch_sched *sched)
     return err;
 }
 
-/* Everything but the threads and the registry. */
+/* Initializes everything but the threads and the registry. */
 static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
 {
     filch_err err = runtime_init(sched, mem);
@@ -308,11 +308,11 @@ static void check_nodes(filch_sched *sched)
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }
 
-/* Thread: any; no other thread uses the scheduler, and its threads have ended. */
+/* Frees the scheduler. Thread: any; no other thread uses the scheduler, and its threads have ended. */
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;
-    sched->rt.model_ops->fini(&sched->rt); /* first: other hosts may still be using the rest */
+    sched->rt.model_ops->fini(&sched->rt); /* first, because other hosts may use the scheduler until this returns */
     check_nodes(sched);
     workers_destroy(sched, sched->worker_total);
     wake_fd_close(sched);
@@ -350,7 +350,7 @@ static filch_err take_registry(filch_sched *sched)
         filch_err err = fli_builtin_registry(&registry);
         if (err != FILCH_OK) return err;
         fli_registry_use(registry);
-        filch_registry_destroy(registry); /* ours now holds it alone */
+        filch_registry_destroy(registry); /* the reference of this scheduler is now the only one */
     } else {
         fli_registry_use(registry);
     }

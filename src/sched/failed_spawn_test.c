@@ -1,5 +1,5 @@
-/* failed_spawn_test.c - a failed spawn leaves nothing behind, and its pid is not used again. Nor is a slot used after
- * its last generation. */
+/* failed_spawn_test.c - a failed spawn leaves nothing behind, and its pid is not used again. A slot is not used again
+ * after its last generation. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -28,7 +28,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
 
 static const filch_type type = { .name = "fussy", .size = 100, .init = on_init, .step = on_step };
 
-/* An init may pass its pid on before it fails. The pid must not lead to the process that is spawned next. */
+/* An init may pass its pid on before it fails. The process that is spawned next must not get that pid. */
 TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
 {
     test_alloc    alloc = { 0 };
@@ -54,7 +54,7 @@ TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
     test_alloc_balanced(&alloc);
 }
 
-/* A slot is retired when failed spawns have used up its generations, like one used up by processes. */
+/* A slot is retired when failed spawns have used up its generations, as it is when processes have used them up. */
 TEST(a_slot_without_generations_is_put_aside)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -82,7 +82,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_none());
 }
 
-/* A process that is killed, and one that ends by itself without an exit notice. */
+/* The last process of the slot is killed; or it ends by itself, without an exit notice. */
 TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
 {
     static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };
@@ -103,7 +103,7 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
         same(last.serial, fli_serial(FLI_GEN_LAST, slot));
         if (kind == &type) ok(filch_terminate(sched, last));
         ok(filch_tick(sched, 0, NULL));
-        fli_current_set(&sched->caller_worker->local); /* its magazine may hold the slot */
+        fli_current_set(&sched->caller_worker->local); /* the slot may be in the magazine of caller_worker */
         ok(filch_spawn(sched, kind, NULL, &next));
         fli_current_set(NULL);
         assert_int_not_equal(fli_serial_slot(next.serial), slot);
@@ -114,7 +114,7 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
 
 static filch_err said;
 
-/* Spawns a child for each message, from a slot that its worker holds. */
+/* Spawns a child for each message, from the magazine of its worker. */
 static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());

@@ -12,9 +12,10 @@
  *
  *     FLI_FAIR_BOUND(R) = 2 * fair_most * (R + 1 + global_batch)
  *
- * turns of its worker, R being the number of ready processes. The test `every_ready_process_is_stepped_within_the_bound` checks it;
- * with a fixed fair_every of 8 the test found the bound for a deque to be exact: the last of 1,000 processes in a deque
- * waited 15,999 turns, and the bound is 2 * 8 * 1,000.
+ * turns of its worker, R being the number of ready processes. The test
+ * `every_ready_process_is_stepped_within_the_bound` checks this bound; with a fixed fair_every of 8 the test found the
+ * bound for a deque to be exact: the last of 1,000 processes in a deque waited 15,999 turns, and the bound is 2 * 8
+ * * 1,000.
  *
  * Picks brought forward. A process that returns CONTINUE makes the next pick due at once; timers and descriptors that are due may then
  * still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick, `fair_credit` the number by which

@@ -1,5 +1,5 @@
-/* find_test.c - where the next process comes from: the newest of the deque, fairness picks of the oldest, batches from
- * the global queue, half of another deque. The scheduler has no threads: the test runs every step. */
+/* find_test.c - where a worker takes its next process from: the newest of its deque, the oldest at a fairness pick, a
+ * batch of the global queue, half of another worker's deque. The scheduler has no threads: the test runs every step. */
 #include "sched/sched.h"
 
 #include "port/clock.h"
@@ -14,8 +14,9 @@ static size_t  stepped;
 
 typedef struct one {
     int64_t number;
-    int     goes_on; /* 0: goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever; 's': sends to
-                        all `friends` in its first step and goes idle; 't': like 's', but continues once */
+    int     goes_on; /* 0: the process goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever;
+                        's': sends to all `friends` in its first step and goes idle; 't': like 's', but continues
+                        once */
 } one;
 
 static filch_pid friends[4];
@@ -101,7 +102,7 @@ TEST(the_global_queue_gives_one_and_sixteen_more)
     run(sched, 1);
     same(fli_inject_count(&sched->global), 40 - 34);
     run(sched, 22);
-    /* The order of arrival is kept, also through the deque. */
+    /* The processes run in the order in which they were queued, also those that were moved to the deque. */
     for (int i = 0; i < 40; i++) same(order[i], i);
     end(sched);
 }
@@ -113,11 +114,11 @@ TEST(the_own_deque_gives_the_newest_first)
     for (int i = 0; i < 4; i++) pids[i] = spawn(sched, i, false);
     run(sched, 4);
     stepped = 0;
-    /* As if a step had sent to them: queued by the worker itself. */
+    /* Sends as the worker, so that the processes go to its deque as if a step had sent to them. */
     fli_current_set(&sched->caller_worker->local);
     for (int i = 0; i < 4; i++) ok(filch_send(sched, pids[i], filch_int(0)));
     fli_current_set(NULL);
-    (void)spawn(sched, 4, false); /* in the global queue: runs after those in the deque */
+    (void)spawn(sched, 4, false); /* goes to the global queue: runs after the processes in the deque */
     run(sched, 5);
     const int64_t want[] = { 3, 2, 1, 0, 4 };
     for (int i = 0; i < 5; i++) same(order[i], want[i]);
@@ -131,7 +132,8 @@ static void make_friends(filch_sched *sched, int n)
     run(sched, (uint32_t)n);
     friend_count = n;
     stepped = 0;
-    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample: it reads the clock */
+    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample, because that reads the
+                                                                                      clock */
     sched->caller_worker->local.ready = fli_ready_next;
 }
 
@@ -153,7 +155,7 @@ TEST(the_first_one_that_a_step_sends_to_is_the_next)
     end(sched);
 }
 
-/* 7 is ready too. 9 sends to 0 and continues: it runs again after 0 and before 7. */
+/* Processes 9 and 7 are ready. 9 sends to 0 and continues: 9 runs again after 0 and before 7. */
 TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
 {
     filch_sched *sched = begin(1000000, 0);
@@ -165,7 +167,7 @@ TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
     end(sched);
 }
 
-/* Each step is a fairness pick of the oldest. 0 is in the LIFO slot, and must not stay there for ever. */
+/* Each turn is a fairness pick. Process 0 is in the LIFO slot, and must not stay there for ever. */
 TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
 {
     filch_sched *sched = begin(1, 0);
@@ -215,7 +217,8 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
     test_alloc_balanced(&alloc);
 }
 
-/* A process that never rests. Every fourth step is a fairness pick: from the global queue and the deque alternately. */
+/* Process 0 is always ready. Every fourth turn is a fairness pick, alternately from the global queue and from the
+ * deque. */
 TEST(every_so_many_turns_the_oldest_goes_first)
 {
     filch_sched *sched = begin(4, 0);
@@ -229,8 +232,8 @@ TEST(every_so_many_turns_the_oldest_goes_first)
     end(sched);
 }
 
-/* A process that continues runs after those that were ready before it. Picks alternate between the oldest of the global
- * queue and the oldest of the deque. */
+/* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
+ * oldest of the global queue and the oldest of the deque. */
 TEST(whoever_continues_lets_the_oldest_go_first)
 {
     filch_sched        *sched = begin(1000000, 0);
@@ -251,7 +254,8 @@ TEST(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives)
     (void)spawn(sched, 0, true);
     (void)spawn(sched, 1, true);
     run(sched, 16);
-    /* Both are in the deque. The pick of step 4 finds the global queue empty and takes the oldest of the deque. */
+    /* Both processes are in the deque. The fairness pick of step 4 finds the global queue empty and takes the oldest of
+     * the deque. */
     size_t ones = 0;
     for (size_t i = 0; i < 16; i++) ones += order[i] == 1;
     assert_in_range(ones, 4, 12);
@@ -311,7 +315,7 @@ static void den_begin(den *d)
     sched->worker_total = 2;
 }
 
-/* Moves the processes of the thief back to caller_worker, and ends. */
+/* Moves the processes of the thief to the global queue, frees the thief, and stops the scheduler. */
 static void den_end(den *d)
 {
     filch_sched *sched = d->sched;
@@ -378,7 +382,7 @@ TEST(a_thief_finds_nothing_where_there_is_nothing)
     den_end(&d);
 }
 
-/* The worker is about to run the process, and has it in its cache. */
+/* The worker that has the process queued is about to run it with warm caches. */
 TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
 {
     den       d;
@@ -420,7 +424,7 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     same(fli_worker_queued(d.sched->caller_worker), 0);
     same(fli_load_rlx(&d.thief->local.counters.stolen), 1);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, p));
-    assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* a stop takes it at once */
+    assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* `any`, as in a stop: the process is taken at once */
     fli_ready(&d.sched->rt, NULL, p);
     den_end(&d);
 }
@@ -434,7 +438,7 @@ TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
     fli_proc *next = fli_deque_pop(&d.sched->caller_worker->deque);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, next));
     assert_true(fli_find_visible(d.sched, 2));
-    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two are queued: the thief takes one */
+    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two processes are queued: the thief takes one */
     assert_non_null(p);
     same(number_of(p), 0);
     assert_true(fli_lifo_slot_is_full(&d.sched->caller_worker->lifo_slot));

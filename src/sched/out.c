@@ -17,7 +17,7 @@ void fli_out_init(filch_out *out, const fli_local *worker)
 }
 
 /* The status is reset before its data is freed: freeing may call functions of the program that have kept `out` and choose another
- * status. That one is reset in the next iteration. */
+ * status. The next iteration resets that status. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {
@@ -50,8 +50,8 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)worker)->out;
 }
 
-/* Resets a status that owns data. Refused outside of the step: then the data belongs to the worker, for example an instance that is
- * about to take over. */
+/* Resets a status that owns data. Returns FILCH_ESTATE outside of the step, because then the data belongs to the
+ * worker, for example an instance that is about to replace the old one. */
 static __attribute__((noinline)) filch_err think_better(filch_out *out)
 {
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
@@ -59,18 +59,19 @@ static __attribute__((noinline)) filch_err think_better(filch_out *out)
     return FILCH_OK;
 }
 
-/* Slow path of the functions that choose a status. A function of its own: its calls would make each of them save registers. */
+/* Slow path of the functions that choose a status. A separate function, because calls inside the fast path would
+ * make it save registers. */
 static __attribute__((noinline, cold)) filch_err choose_again(filch_out *out, fli_status status)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    /* filch_upgrade has made an instance. Only the end of the process may drop it. */
+    /* filch_upgrade has created an instance. Only a status that ends the process may replace it. */
     if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
     filch_err err = think_better(out);
     if (err == FILCH_OK) out->status = status;
     return err;
 }
 
-/* Returns true if `out` is there and holds no result or instance that has to be given up first. */
+/* Returns true if `out` is not NULL and owns no result or instance that must be freed before the status changes. */
 static inline bool may_choose(const filch_out *out)
 {
     return FLI_LIKELY(out != NULL && out->status < FLI_STATUS_DONE);
@@ -140,7 +141,7 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (error == FILCH_OK) return filch_invalid("error is FILCH_OK: use filch_done");
-    /* Without memory for the detail the process fails with the error alone. */
+    /* If there is no memory for the detail, the process fails with the error alone. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);
     return error;
@@ -189,7 +190,9 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
-    call->node = node; /* set last: the first entry may be that of an inline completion loop, which a failed yield must not change */
+    /* Set last, because the first entry may belong to an inline completion loop, and a failed yield must not change
+     * it. */
+    call->node = node;
     call->command.id = command;
     call->command.from = fli_ctx_self(&out->ctx);
     call->command.target = target;
@@ -198,7 +201,7 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* Yield of a value inside a step, with room for one more command. Otherwise: fli_out_yield(). */
+/* Yields a value, if this is a step and `pending` has room for one more command. Otherwise calls filch_yield_any(). */
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *worker = fli_current_get();
@@ -215,14 +218,15 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
 }
 
 /* Fast path of filch_yield: a value.
- *   Precondition  the first yield of a step in an inline completion loop (out->spare is set).
- *   Skips         taking a node, and the fields of the command that the loop has set.
- *   Repeats       the yield is in the list of the process: begin_loop() of inline_yield.c has put it there.
- *   General path  fli_out_yield(). */
+ *   Precondition: the first yield of a step in an inline completion loop (out->spare is set).
+ *   Skips:        taking a node, and the fields of the command that the loop has set.
+ *   Repeats:      the yield is in the list of the process; begin_loop() of inline_yield.c has put it there.
+ *   General path: fli_out_yield(). */
 filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local *worker = fli_current_get();
-    /* Compares the address before `out` is read: a program may have kept the pointer of another step. */
+    /* Compares the address of `out` before its fields are read, because a program may have kept the pointer of another
+     * step. */
     bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
     if (FLI_UNLIKELY(!inside || out->spare == NULL || out->pending_count != 0)) {
         return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
@@ -244,7 +248,7 @@ extern inline filch_err filch_yield(filch_out *out, uint32_t command, uint64_t t
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
 {
-    /* Spans beyond 292 years are for ever. */
+    /* A span of more than 292 years is cut to INT64_MAX ns, which means for ever. */
     return filch_yield(out, command, tag, filch_int(span_ns > INT64_MAX ? INT64_MAX : (int64_t)span_ns));
 }
 
@@ -272,7 +276,7 @@ filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
 filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
 {
     if (fn == NULL) return filch_invalid("fn is NULL");
-    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* more than a value: it has a mark */
+    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* no value: a packed call has a mark */
 }
 
 filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg, uint64_t timeout_ns)
@@ -297,7 +301,8 @@ extern inline filch_sched *filch_out_sched(const filch_out *out);
 
 int filch_should_yield(const filch_out *out)
 {
-    /* Returns 0 unless `out` is that of the worker on this thread. Compares addresses only: there may be no worker, and no `out`. */
+    /* Returns 0 unless `out` belongs to the worker on this thread. Compares addresses only, because `worker` and `out`
+     * may be NULL. */
     const fli_worker *worker = fli_current_get();
     if ((uintptr_t)worker + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
     return worker->local.sends >= out->send_budget;

@@ -1,4 +1,4 @@
-/* out.h - what a step writes: its status and its yields. One per worker, reused for every step. */
+/* out.h - filch_out: what a step writes, its status and its yields. Each worker has one, reused for every step. */
 #ifndef FLI_SCHED_OUT_H
 #define FLI_SCHED_OUT_H
 
@@ -9,9 +9,10 @@
 #include "proc/runtime.h"
 
 struct filch_ctx {
-    filch_sched     *sched; /* first: filch.h knows */
-    const fli_local *worker;  /* in a step: the worker; its `serial` is the process. NULL: the two fields below are used */
-    filch_pid        self;  /* in a step only its node is used */
+    filch_sched     *sched; /* first: inline functions in filch.h read it there */
+    const fli_local *worker;  /* in a step: the worker, whose `serial` names the process. NULL: `self` and `values` are
+                                 used */
+    filch_pid        self;  /* in a step only self.node is used */
     filch_values    *values;
 };
 
@@ -20,7 +21,7 @@ static inline filch_pid fli_ctx_self(const filch_ctx *ctx)
     return ctx->worker == NULL ? ctx->self : (filch_pid){ ctx->self.node, ctx->worker->serial };
 }
 
-/* Returns the values of the process, or NULL: it has none, or the step is over. */
+/* Returns the values of the process, or NULL if it has none or the step has ended. */
 static inline filch_values *fli_ctx_values(const filch_ctx *ctx)
 {
     if (ctx->worker == NULL) return ctx->values;
@@ -34,33 +35,33 @@ typedef enum fli_status {
     FLI_STATUS_IDLE,
     FLI_STATUS_DONE,
     FLI_STATUS_UPGRADE,
-    FLI_STATUS_FAIL /* with an error: filch_fail */
+    FLI_STATUS_FAIL /* set by filch_fail; the step returns the error */
 } fli_status;
 
 typedef struct fli_pending_command {
-    fli_event_node     *node;    /* its yield */
-    filch_command command; /* as the handler gets it; its data is owned */
+    fli_event_node     *node;    /* the node of the yield */
+    filch_command command; /* the command as the handler gets it; owns its data */
 } fli_pending_command;
 
 struct filch_out {
-    filch_ctx         ctx; /* first: the same */
+    filch_ctx         ctx; /* first: inline functions in filch.h read it there */
     fli_status        status;
-    uint32_t          send_budget; /* the option */
+    uint32_t          send_budget; /* option send_budget */
     uint32_t          pending_room;
     fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else NULL */
     fli_pending_command         *pending;  /* allocated; grows, never shrinks */
-    uint32_t          pending_count; /* apart from `status`: read as one they would have to wait for both stores */
-    filch_data        result; /* owned, with DONE and FAIL */
-    const filch_type *type;   /* with UPGRADE: the new type and its instance */
+    uint32_t          pending_count; /* not beside `status`: one load of both would have to wait for both stores */
+    filch_data        result; /* owned; set with DONE and FAIL */
+    const filch_type *type;   /* set with UPGRADE, as `self`: the new type and its instance */
     void             *self;
 };
 
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");
 
-/* Once per worker. */
+/* Initializes the filch_out of a worker. */
 void fli_out_init(filch_out *out, const fli_local *worker);
 
-/* Ready for the next step. The last step has left no pending commands. */
+/* Resets `out` for the next step. The last step has left no pending commands. */
 static inline void fli_out_begin(filch_out *out)
 {
     out->status = FLI_STATUS_NONE;
@@ -77,21 +78,22 @@ static inline bool fli_out_is_idle(const filch_out *out)
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
 {
     if (FLI_UNLIKELY(err != FILCH_OK)) return err;
-    /* NONE, or FAIL without the error that belongs to it: in one comparison. */
+    /* One comparison for two mistakes: status NONE, or FAIL although the step returned FILCH_OK. */
     if (FLI_UNLIKELY((unsigned)out->status - 1u >= FLI_STATUS_FAIL - 1u)) return FILCH_ENOSTATUS;
     return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
 }
 
-/* Returns true if the calling thread is inside the step that `out` belongs to. A program may have kept the pointer. */
+/* Returns true if the calling thread is inside the step that `out` belongs to. Needed because a program may have kept
+ * the pointer. */
 bool fli_out_is_stepping(const filch_out *out);
 
-/* filch_yield, about a pid. */
+/* filch_yield with a target pid. */
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 
-/* Resets the status, and frees what it owns. */
+/* Resets the status, and frees the result or the instance that belongs to it. */
 void fli_out_forget(filch_out *out);
 
-/* Throws away what the step yielded: no handler has heard of it, so it never was out. Thread: the worker `worker`. */
+/* Frees the yields of the step, none of which has been dispatched to a handler. Thread: the worker `worker`. */
 void fli_out_drop_pending(filch_out *out, fli_local *worker);
 
 #endif

@@ -1,13 +1,13 @@
 /* report.c - what a stop reports to its caller: processes ended by force, messages not read, writes that ended early, steps and jobs that
- * have not returned. Workers note it when it happens, under the lock of the stop. Each report contains what the one before it
- * did not. */
+ * have not returned. Workers note these when they happen, under the lock of the stop. Each report contains only what no
+ * earlier report contained. */
 #include <string.h>
 
 #include "proc/log.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
 
-#define LEAST offsetof(filch_report, terminated) /* the first version of the struct */
+#define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
 #define SEARCH 64                                /* entries searched, from the newest: losses of one process are noted close together */
 
 static bool is_stopping(filch_sched *sched)
@@ -15,7 +15,7 @@ static bool is_stopping(filch_sched *sched)
     return fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
 }
 
-/* Returns the type name of a process that lives, or ended and its slot has not been used again. */
+/* Returns the type name of a process that lives, or that has ended if its slot has not been used again. */
 static const char *name_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);
@@ -25,7 +25,7 @@ static const char *name_of(fli_runtime *rt, uint64_t serial)
     return fli_type_name(p != NULL && last ? fli_proc_type(p) : NULL);
 }
 
-/* Makes room for one more item of `size` bytes. Returns false and counts it if there is no memory. */
+/* Makes room for one more item of `size` bytes. If there is no memory, counts the item as omitted and returns false. */
 static bool grow_locked(filch_sched *sched, void **list, size_t count, size_t *room, size_t size)
 {
     if (count < *room) return true;
@@ -50,7 +50,8 @@ static void note_locked(filch_sched *sched, const filch_straggler *straggler)
     }
 }
 
-/* Returns the entry of a process, made if needed; NULL: no memory. */
+/* Returns the entry of a process in the list of losses, and creates it if needed. Returns NULL if there is no
+ * memory. */
 static filch_loss *loss_locked(filch_sched *sched, uint64_t serial)
 {
     fli_losses *l = &sched->stop.losses;
@@ -164,8 +165,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
     full->omitted += most - full->running_count;
 }
 
-/* Returns how many processes have ended without force. A forced one is noted before it is counted as ended; until then the difference
- * is one too small. */
+/* Returns how many processes have ended without force. A forced end is noted before the process is counted as ended;
+ * in between the result is one too small. */
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;
@@ -176,7 +177,7 @@ static uint64_t polite_locked(filch_sched *sched)
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out)
 {
     fli_stop *stop = &sched->stop;
-    fli_mem   mem = sched->rt.mem; /* copied: it goes into the report */
+    fli_mem   mem = sched->rt.mem; /* a copy of the allocator, because it goes into the report */
     size_t    size = out == NULL ? 0 : out->size < sizeof *out ? out->size : sizeof *out;
     fli_mutex_lock(&stop->lock);
     fli_losses   l = stop->losses;
@@ -192,7 +193,7 @@ void fli_report_give(filch_sched *sched, const filch_report *found, filch_report
     size_t straggler_bytes = l.room * sizeof *l.stragglers, loss_bytes = l.loss_room * sizeof *l.losses;
     if (size >= sizeof full) {
         list_jobs(sched, &full);
-    } else { /* the caller has no place for these lists */
+    } else { /* the caller's older struct has no fields for these lists */
         fli_free(&mem, l.losses, loss_bytes);
         full.losses = NULL;
     }

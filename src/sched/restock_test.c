@@ -1,5 +1,6 @@
-/* restock_test.c - all messages that a step sends have value nodes, however many: a worker refills its magazine when it
- * is empty. One general node would send the whole batch to the slow path (step_several). */
+/* restock_test.c - all messages that a step sends have value nodes, however many they are, because a worker refills its
+ * empty magazine. If one message had a general node, step_several() could not take the batch, and the slow path would
+ * run. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"
@@ -12,7 +13,8 @@ static filch_sched *sched;
 
 static struct {
     filch_pid reader;
-    uint32_t  sent, empty, plain; /* messages; sends with an empty magazine; value nodes in the mailbox */
+    uint32_t  sent, empty, plain; /* messages sent; sends with an empty magazine; value nodes in the mailbox of the
+                                     reader */
     filch_err err;
     int64_t   read;
     bool      in_order;

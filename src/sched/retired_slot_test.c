@@ -5,12 +5,13 @@
 #include "support/alloc.h"
 #include "support/check.h"
 
-enum { FEW = 10, MANY = 1000 }; /* with FEW no spawn inside a step takes the fast path: more slots are made at once */
+enum { FEW = 10, MANY = 1000 }; /* with FEW, no spawn inside a step takes the fast path: the first batch of slots is
+                                   larger than the limit */
 
 typedef struct scene {
     test_alloc   alloc;
     filch_sched *sched;
-    uint32_t     max, spawns; /* three times as many spawns as there are slots at first */
+    uint32_t     max, spawns; /* option max_processes; number of spawns: three times the number of slots */
 } scene;
 
 static filch_err answer_of_init;
@@ -66,7 +67,7 @@ static void age(filch_sched *sched)
     }
 }
 
-/* The limit is what it was, and not one more. `alive` processes are there. */
+/* Checks that exactly `max` processes can live at a time. `alive`: number of processes that live already. */
 static void limit_is_kept(scene *s, uint32_t alive)
 {
     filch_pid pid;

@@ -1,5 +1,5 @@
-/* settle_test.c - events that a process gets before it goes idle. The scheduler has no threads: the test runs each
- * step. */
+/* settle_test.c - a process that goes idle first gets the events that arrived during its step. The scheduler has no
+ * threads: the test runs each step. */
 #include "sched/sched.h"
 
 #include "support/check.h"
@@ -7,7 +7,7 @@
 typedef struct log {
     int64_t messages, dropped;
     int     steps;
-    bool    flood; /* once: send itself more messages in a step than its mailbox holds */
+    bool    flood; /* the next step with events sends a message to its own full mailbox, and clears `flood` */
 } log;
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -58,8 +58,8 @@ static filch_pid spawn(filch_sched *sched, log *l, uint32_t mailbox_max, filch_o
     return pid;
 }
 
-/* The events of a step count against the mailbox limit until it ends: messages sent meanwhile are dropped, and no later
- * message may come to report them. */
+/* The events of a step count against the mailbox limit until the step ends, so messages sent during the step are
+ * dropped. The drops must be reported even if no later message arrives. */
 TEST(a_process_hears_of_drops_before_it_goes_idle)
 {
     const uint32_t batches[] = { 1, 64 };
@@ -73,7 +73,7 @@ TEST(a_process_hears_of_drops_before_it_goes_idle)
         same(l.dropped, 1);
         int steps = l.steps;
         ok(filch_tick(sched, 0, NULL));
-        same(l.steps, steps); /* and stays idle then */
+        same(l.steps, steps); /* the process stays idle after that */
         ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
     }
 }

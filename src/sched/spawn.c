@@ -1,4 +1,5 @@
-/* spawn.c - makes a process. Everything that can fail comes before the process can be reached by its pid. Design: docs/design/mailbox-fast-paths.md. */
+/* spawn.c - creates a process. Everything that can fail is done before other threads can reach the process by its pid.
+ * Design: docs/design/mailbox-fast-paths.md. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 /* Limit of options.message_count: the sizes of that many messages fit into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
-/* Returns the bytes of an instance outside of the control block. */
+/* Returns the size of an instance that is not stored in the control block. */
 static size_t heap_size(const filch_type *type)
 {
     return type->size > 0 ? type->size : 1;
@@ -45,7 +46,8 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     } else if (FLI_LIKELY(value)) {
         err = type->init(self, ctx, method, args);
     } else {
-        /* Lent to init, also if it was to be moved: an init that keeps the bytes gets a copy, and the caller keeps its own. */
+        /* The arguments are lent to init, even if the caller wanted to move them. An init that keeps the bytes gets a
+         * copy, and the caller still owns its bytes. */
         filch_data lent = fli_data_lend(args);
         err = type->init(self, ctx, method, &lent);
     }
@@ -78,7 +80,7 @@ static filch_err check_options(const filch_spawn_options *opt)
     if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
-    /* A supervisor that gets no exit event of a child could not stop the next one. */
+    /* Without the exit event of a child its supervisor would never stop the next child. */
     bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
     if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;
@@ -90,7 +92,7 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
     return err == FILCH_OK ? check_options(out) : err;
 }
 
-/* Fills the fields of a process that no other thread can reach yet. */
+/* Fills the fields of a new process, which no other thread can reach yet. */
 static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self, const filch_spawn_options *opt,
                    uint32_t gen)
 {
@@ -121,11 +123,11 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
     return FILCH_OK;
 }
 
-/* Takes a slot for a new process. Returns NULL if there is none, with the reason in *err. */
+/* Takes a slot for a new process. Returns NULL if no slot is free, with the reason in *err. */
 static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
-    /* The limit can be reached only if that many slots have been made. */
+    /* The limit can be reached only if at least max_processes slots have been created. */
     if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_is_full(sched)) {
         *err = FILCH_ELIMIT;
         return NULL;
@@ -134,15 +136,16 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
     return fli_slab_take(procs, worker != NULL ? &worker->procs : NULL);
 }
 
-/* Ends a spawn that enter() has begun. The count of foreign spawns is for a stop, which must not overlook a process that is being
- * spawned. A spawn inside a step is not counted: the spawning process lives until its child is counted. After leave() a foreign
- * thread must not touch the scheduler: the stop may have freed it. */
+/* Ends a spawn that enter() has begun. Foreign spawns are counted so that a stop does not overlook a process that is
+ * being spawned. A spawn inside a step is not counted, because the spawning process lives until its child is counted.
+ * After leave() a foreign thread must not touch the scheduler: the stop may have freed it. */
 static void leave(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
     uint32_t there = fli_load_rlx(&sched->stop.foreign_spawns);
     while ((there & FLI_SPAWN_CLOSED) == 0) {
-        /* PAIR spawn.closed, release half: the process is counted. A stop that begins after this does not wait for this thread. */
+        /* PAIR spawn.closed, release half: the new process has been counted. A stop that begins now does not wait for
+         * this thread. */
         if (fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &there, there - 1)) return;
     }
     fli_stop_left(sched);
@@ -168,7 +171,8 @@ static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
     return false;
 }
 
-/* Puts the first messages into the mailbox. They count for no limit. Thread: the spawner; no other thread can reach the process. */
+/* Puts options.messages into the mailbox. They do not count against the mailbox limit. Thread: the spawning one; no
+ * other thread can reach the process yet. */
 static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
 {
     for (size_t i = 0; i < opt->message_count; i++) {
@@ -192,7 +196,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
     if (!enter(sched, worker, opt->relations)) return FILCH_ECLOSED;
-    /* Checked again when the name is taken; but mostly this saves the call of an init that would be in vain. */
+    /* A name in use is refused here to avoid a useless call of init. The name is checked again when it is taken. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
@@ -247,7 +251,7 @@ no_self:
     p->values = NULL;
     fli_record_drop(rt, p);
     fli_ext_free(rt, p);
-    /* init knew the pid and may have passed it on: no other process may get it. */
+    /* init knew the pid and may have passed it on: no other process may get this pid. */
     if (!fli_state_free(&p->state)) goto retired;
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
@@ -259,7 +263,7 @@ retired:
     goto no_slot;
 }
 
-/* Returns two adjacent options of 32 bits as one word. */
+/* Returns two adjacent 32-bit options as one 64-bit word. */
 static inline uint64_t pair_at(const uint32_t *first)
 {
     uint64_t both;
@@ -280,7 +284,8 @@ static inline bool is_simple(const filch_spawn_options *opt)
     return any == 0;
 }
 
-/* Returns true if a step of this scheduler spawns, without values to inherit, and its magazine has a slot. */
+/* Returns true if the caller is a step of this scheduler without values to inherit, and the magazine of its worker has
+ * a slot. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
@@ -308,7 +313,8 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
     return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
-/* init knew the pid and may have passed it on: no other process may get it. */
+/* Ends a spawn whose init has failed. init knew the pid and may have passed it on, so no other process may get this
+ * pid. */
 static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
     if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);
@@ -317,10 +323,11 @@ static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *
 }
 
 /* Fast path of fli_spawn(). The slot is blank (finish.c).
- *   Precondition  is_simple() and is_at_hand().
- *   Skips         options, limits, relations, name, values, first messages, and the fields that a blank slot has already.
- *   Repeats       everything that can fail comes before the process is opened.
- *   General path  fli_spawn(). */
+ *   Precondition: is_simple() and is_at_hand().
+ *   Skips:        options, limits, relations, name, values, first messages, and the fields that a blank slot has
+ *                 already.
+ *   Repeats:      everything that can fail is done before other threads can reach the process.
+ *   General path: fli_spawn(). */
 static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
@@ -332,7 +339,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     p->report_state = FILCH_STATE_READY;
     p->last_worker = worker->worker_mark;
     fli_count(&worker->counters.spawned, 1);
-    /* Read again: that is cheaper than to keep it over the call of init. */
+    /* Reads the generation again: that is cheaper than to keep it in a register over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
     if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };

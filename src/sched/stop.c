@@ -1,16 +1,16 @@
 /* stop.c - ends a scheduler: what the stopping thread does. docs/design/shutdown.md has the phases and the reasons. In this order:
  *
  *   1. phase CLOSING: messages and spawns of foreign threads are refused, no connections are accepted
- *   2. drain: set ASK for every process. The worker that steps the process decides what it gets (drain.c): a cancel behind its
- *      messages; or nothing, if it has a supervisor, which ends it. Repeated from time to time, for processes that were being
- *      spawned or have lost their supervisor
+ *   2. drain: set ASK for every process. The worker that steps the process then gives it a cancel behind its messages
+ *      (drain.c), unless the process has a supervisor, which ends it. ASK is set again from time to time, for processes
+ *      that were being spawned or have lost their supervisor
  *   3. wait until no process is left, or until the deadline. Timers, files, sockets and the pool work as before
  *   4. force: set KILL for every process that is left. Workers end such a process instead of stepping it, and note it for the
  *      report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
- *   5. if processes are still left, they are inside a step (or a foreign spawn inside an init) that does not return (stuck.c):
- *      name them in the report, free nothing, return FILCH_EBUSY
- *   6. otherwise end the threads of the pool and the workers; phase CLOSED
- *   7. filch_sched_stop frees everything; filch_sched_close leaves that to a later stop
+ *   5. if processes are still left, each is inside a step that does not return (stuck.c), or a foreign thread is inside
+ *      an init that does not return: name them in the report, free nothing, return FILCH_EBUSY
+ *   6. if no process is left, end the threads of the pool and the workers; phase CLOSED
+ *   7. filch_sched_stop frees the scheduler; after filch_sched_close a later stop frees it
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100) /* for jobs of the pool, after the deadline */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* additional time for jobs of the pool, after the deadline */
 #define LOOK_NS FILCH_MILLISECONDS(5)
 #define ROUND_FIRST_NS FILCH_MILLISECONDS(5)
 #define ROUND_LAST_NS FILCH_SECONDS(1)
@@ -33,12 +33,12 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* The stopping thread sees the count either under this lock, or without it; in the second case it takes the lock for the report
- * before it frees anything. So this thread is done with the scheduler when it releases the lock. */
+/* The stopping thread reads the count under this lock, or without it; but before it frees anything it takes the lock,
+ * for the report. So the scheduler lives until this thread has released the lock. */
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
-    (void)fli_sub_acqrel(&sched->stop.foreign_spawns, 1); /* PAIR spawn.closed, release half: the spawned process is counted */
+    (void)fli_sub_acqrel(&sched->stop.foreign_spawns, 1); /* PAIR spawn.closed, release half: the process is counted */
     fli_cond_broadcast(&sched->stop.changed);
     fli_mutex_unlock(&sched->stop.lock);
 }
@@ -52,7 +52,7 @@ static uint32_t count_foreign_spawns(filch_sched *sched)
 
 /* ---- the steps ---- */
 
-/* Sets `flag` for every living process, and queues those that it wakes. */
+/* Sets `flag` for every living process, and queues the processes that the flag wakes. */
 static void raise_all(filch_sched *sched, uint64_t flag)
 {
     fli_runtime *rt = &sched->rt;
@@ -70,7 +70,7 @@ static bool is_empty(filch_sched *sched)
     return count_foreign_spawns(sched) == 0 && fli_stats_alive(sched) == 0;
 }
 
-/* State of run_pending(), for its cleanup function. */
+/* State of run_pending(), for the cleanup function run_pending_end(). */
 typedef struct pending_run {
     fli_worker *w;
     void       *before;
@@ -84,8 +84,8 @@ static void run_pending_end(pending_run *h)
     fli_current_set(h->before);
 }
 
-/* Runs ready processes on this thread, with caller_worker, until there is none or until `until_ns`. `any`: also processes queued at
- * other workers. */
+/* Runs ready processes on this thread, with caller_worker, until none is ready or until `until_ns`. `any`: steals also
+ * from other workers. */
 static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->caller_worker;
@@ -104,8 +104,8 @@ static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
     h.whole = true;
 }
 
-/* Waits for fli_stop_nudge(), at most until `until_ns`. A thread that nudges takes the lock after its change: the change is seen here,
- * or this thread waits already and is woken. */
+/* Waits for fli_stop_nudge(), at most until `until_ns`. A thread that nudges makes its change first and then takes the
+ * lock. So this thread sees the change, or it waits already and is woken. */
 static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -114,7 +114,7 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* Without workers: runs ready processes on this thread. Returns when to look again, at most `until_ns`. */
+/* Without workers: runs ready processes on this thread. Returns when it must be called again, at most `until_ns`. */
 static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 {
     /* PAIR tick.signal, both halves: a thread that queues after this sees CLOSING and nudges. */
@@ -122,7 +122,7 @@ static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
     run_pending(sched, false, until_ns);
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
-    /* Descriptors do not nudge: poll them every LOOK_NS. */
+    /* A ready descriptor does not nudge, so descriptors are polled every LOOK_NS. */
     uint64_t look_ns = fli_io_has_fds(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
     return look_ns < until_ns ? look_ns : until_ns;
 }
@@ -133,8 +133,8 @@ void fli_stop_round(filch_sched *sched, bool hurry)
     raise_all(sched, FLI_ASK);
 }
 
-/* The drain: waits until no process is left or until the deadline. Repeats ASK, for processes that were being spawned during the last
- * time or have lost their supervisor since; the others ignore it. */
+/* The drain: waits until no process is left or until the deadline. Sets ASK again and again, for processes that were
+ * being spawned the last time or have lost their supervisor since; other processes ignore it. */
 static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 {
     uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);
@@ -153,16 +153,17 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
     }
 }
 
-/* Kills the processes that are left, and helps to end them. Returns true if none is left; otherwise *starved is the number of running
- * steps on threads that the system does not run. The time allowed starts anew with each process that ends: nothing is spawned any
- * more, so there is an end. */
+/* Sets KILL for the processes that are left, and ends on this thread those that no worker ends. Returns true if none is
+ * left. Returns false if steps do not return; then *starved is the number of running steps on threads that the system
+ * does not run. The time limit starts anew with each process that ends. The loop ends all the same, because nothing is
+ * spawned any more. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
     uint64_t began_ns = fli_clock_ns(), last = fli_report_ended(sched);
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
-        run_pending(sched, true, FLI_NEVER); /* the processes it finds are ended, not stepped */
+        run_pending(sched, true, FLI_NEVER); /* the processes that it finds are ended, not stepped */
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
         if (ended != last) last = ended, began_ns = fli_clock_ns();
@@ -172,8 +173,8 @@ static bool force(filch_sched *sched, uint64_t *starved)
     return true;
 }
 
-/* Returns how many steps and foreign spawns have not returned after a force; if there are none of both, how many processes live
- * (one may be inside close). 0: the last one has just ended. */
+/* Returns how many steps and foreign spawns have not returned after force(). If all have returned, returns how many
+ * processes live (one may be inside close); 0 if the last process has just ended. */
 static uint64_t count_stuck(filch_sched *sched)
 {
     uint64_t stuck = fli_report_stuck(sched) + count_foreign_spawns(sched);
@@ -191,8 +192,8 @@ static void join_workers(filch_sched *sched)
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
-    /* Taking the lock orders this with workers that park: one that parks later sees the phase and nudges; what one did before it
-     * parked is seen here. */
+    /* Taking the lock orders this thread with workers that park. A worker that parks later sees the phase and nudges;
+     * if it parked earlier, this thread sees what it did before. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
@@ -253,7 +254,8 @@ uint64_t fli_stop_over(filch_sched *sched)
     return forced;
 }
 
-/* The two cleanup functions run also when a C++ exception passes through: a later stop can go on. */
+/* Cleanup functions: tick_over() releases `ticking`, stop_over() releases `stop.busy`. They run also when a C++
+ * exception leaves the stop, so that a later stop can go on. */
 static void tick_over(filch_sched **sched)
 {
     fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.owner, release half */
@@ -264,7 +266,7 @@ static void stop_over(filch_sched **sched)
     if (*sched != NULL) fli_store_rel(&(*sched)->stop.busy, false); /* PAIR stop.owner, release half */
 }
 
-/* A stop by the only thread that may stop now. */
+/* Stops the scheduler. Thread: the one that has set stop.busy. */
 static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
@@ -284,17 +286,18 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
-    if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock: a thread of the parent may hold it */
+    if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock, which a parent's thread may
+                                                                       hold */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
-    /* PAIR stop.owner, acquire half: one stop at a time, which sees what the last one did. */
+    /* PAIR stop.owner, acquire half: one stop at a time; each sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
     filch_report found = { .size = 0 };
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
     stop_over(&busy);
-    busy = NULL; /* the scheduler may be freed below: no cleanup */
+    busy = NULL; /* disables the cleanup, because the scheduler may be freed below */
     bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
     if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;

@@ -1,4 +1,5 @@
-/* wait_test.c - a measured wait is counted in the bucket of its size, at every edge of a bucket. The clock is fixed. */
+/* wait_test.c - a measured queue wait is counted in the right bucket of the histogram, also at the edges of buckets;
+ * the worker's status shows no process during a close. The clock stands still. */
 #include "sched/sched.h"
 
 #include <string.h>
@@ -29,13 +30,13 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Lets the process wait for `waited_ns`. Returns the bucket that was incremented. */
+/* Makes the worker measure a queue wait of `waited_ns` for the process. Returns the bucket that was incremented. */
 static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
 {
     fli_worker *w = sched->caller_worker;
     filch_stats before = stats_of(sched);
     int         bucket = -1;
-    w->sample_in = 1000; /* clock readings request no sample */
+    w->sample_in = 1000; /* so that clock readings request no sample */
     fli_proc_find(&sched->rt, pid.serial)->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     w->sample_serial = pid.serial;
@@ -51,7 +52,8 @@ static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
     return bucket;
 }
 
-/* filch.h: bucket i holds waits below 2^(i+1) ns that are in no smaller one; the last one all longer ones too. */
+/* As filch.h says: bucket i counts waits from 2^i to below 2^(i+1) ns, bucket 0 also shorter waits, the last bucket
+ * also longer waits. */
 TEST(a_wait_is_counted_in_the_bucket_of_its_size)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -63,7 +65,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_tick(sched, 0, NULL));
     same(bucket_of(sched, pid, 0), 0);
     for (int i = 0; i < 40; i++) {
-        uint64_t edge = UINT64_C(2) << i; /* the shortest wait beyond bucket i */
+        uint64_t edge = UINT64_C(2) << i; /* the shortest wait that is too long for bucket i */
         int      last = FILCH_WAIT_BUCKETS - 1;
         same(bucket_of(sched, pid, edge - 1), i < last ? i : last);
         same(bucket_of(sched, pid, edge), i + 1 < last ? i + 1 : last);
@@ -75,7 +77,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
 
 static struct {
     filch_sched *sched;
-    uint64_t     stepped, closed, ended; /* serial in the worker's status during step, close and end */
+    uint64_t     stepped, closed, ended; /* serial in the worker's status during step, close and on_exit */
 } shown;
 
 static uint64_t status_of(filch_sched *sched)
@@ -102,7 +104,7 @@ static void end_and_look(void *user, filch_pid pid, filch_err error, const filch
     shown.ended = status_of(shown.sched);
 }
 
-/* A close that takes its time would be reported as a step that does not return. */
+/* Otherwise a long close would be reported as a step that does not return. */
 TEST(while_a_process_is_closed_none_is_shown_as_being_stepped)
 {
     static const filch_type looker = { .name = "looker", .step = step_and_look, .close = close_and_look };
