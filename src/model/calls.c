@@ -1,7 +1,8 @@
 /* calls.c - the public functions of the model: each call, and each command of a yield, becomes an fli_request that
  * fli_relate() carries out.
  *
- * A call passes the hooks of recording and simulation first. A yield has passed them when it was yielded.
+ * A public call runs the hooks of recording and simulation first. For a yield, these hooks have run when the step
+ * yielded.
  */
 #include <string.h>
 
@@ -20,9 +21,9 @@ static filch_err bad_group(void)
     return filch_invalid("group is NULL or not 1 to 255 bytes");
 }
 
-/* ---- doing it ---- */
+/* ---- carrying out requests ---- */
 
-/* Requests about two processes: `who` and `target`. */
+/* Carries out a request about two processes, `who` and `target`. */
 static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *who,
                             const fli_endpoint *target)
 {
@@ -64,7 +65,7 @@ static filch_err end_by_force(const fli_endpoint *endpoint)
     return FILCH_OK;
 }
 
-/* Requests about one process, pinned as `endpoint`. */
+/* Carries out a request about one process, whose host is pinned as `endpoint`. */
 static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *endpoint)
 {
     switch (request->op) {
@@ -163,7 +164,7 @@ filch_err filch_trap_links(filch_out *out, int on)
         return FILCH_OK;
     }
     p->flags &= (uint8_t)~FLI_PROC_TRAPS;
-    /* A failed link that the next step would have reported now ends the process. */
+    /* The process stops trapping links: a failed link that the next step would have reported now ends the process. */
     if (p->completions != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
     return FILCH_OK;
 }
@@ -231,8 +232,8 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     return err;
 }
 
-/* Returns the model of `sched`, or NULL if none was created yet. Queries are no scheduling points of the simulation;
- * filch_whereis() is recorded, because a replay must return the same pid. */
+/* Returns the model of `sched`, or NULL if none was created yet. Queries are no scheduling points of the simulation.
+ * The result of filch_whereis() is recorded, because a replay must return the recorded pid. */
 static fli_model *look(filch_sched *sched)
 {
     return fli_load_acq(&sched->rt.model); /* PAIR runtime.model, acquire half */
@@ -262,7 +263,7 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
 
 /* ---- yields ---- */
 
-/* The data of the command of filch_yield_cancel(). */
+/* The data of the command that filch_yield_cancel() yields. */
 typedef struct cancel_request {
     int64_t  reason;
     uint64_t deadline_ns;
@@ -359,7 +360,7 @@ static filch_err handle_members(fli_runtime *rt, const char *name, filch_receive
     return err;
 }
 
-/* Makes the request of a command. Returns false if the command's data is malformed. */
+/* Makes the request from a command. Returns false if the command's data is malformed. */
 static bool read_command(const filch_command *command, uint64_t tag, fli_request *request)
 {
     const filch_data *data = &command->data;
@@ -380,7 +381,7 @@ static bool read_command(const filch_command *command, uint64_t tag, fli_request
     }
     default: break;
     }
-    /* The other commands are about the yielding process and a name or group. */
+    /* All other commands are about the yielding process and a name or group. */
     request->target = command->from;
     request->name = filch_text(data);
     return filch_kind_of(data) == FILCH_KIND_TEXT && fli_name_is_sound(request->name);

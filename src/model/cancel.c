@@ -1,9 +1,9 @@
-/* cancel.c - a cancel with a reason and a deadline. The cancel is a notice; the deadline is a timer that terminates the
- * process, and a relation that stops the timer if the process ends before. */
+/* cancel.c - a cancel with a reason and a deadline. The cancel is a notice; the deadline is a timer that terminates
+ * the process, and a relation that stops the timer if the process ends earlier. */
 #include "base/assert.h"
 #include "model/model.h"
 
-/* Starts the timer of the deadline. */
+/* Starts the timer that terminates the process at the deadline. */
 static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t deadline_ns)
 {
     fli_timers   *timers = &((filch_sched *)endpoint->rt)->timers;
@@ -29,8 +29,8 @@ static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64
     return FILCH_EDEAD;
 }
 
-/* Returns true if a supervisor cancels its child during a stop: such a cancel is delivered after the messages that the
- * child has not read. */
+/* Returns true if a supervisor cancels its child during a stop. Such a cancel is delivered after the messages that
+ * the child has not read yet. */
 static bool is_polite(const fli_runtime *rt, const fli_endpoint *me, const fli_endpoint *endpoint)
 {
     if (me->serial == 0 || endpoint->rt != rt || !fli_stop_is_polite((filch_sched *)endpoint->rt)) return false;

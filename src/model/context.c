@@ -1,10 +1,10 @@
 /* context.c - deadlines and scopes that a process inherits (proc/values.h): when a scope is cancelled, every process in
  * it is cancelled; when a deadline comes, its process is cancelled.
  *
- * A process enters its scopes before it is opened, so that nothing can fail afterwards. A cancel in between finds a
- * process that is not open and cannot cancel it; but it has marked the scope, and the spawner checks the mark under the
- * scope's lock after opening the process. Either the cancel came before this check, which sees the mark, or it comes
- * afterwards and finds the process open.
+ * A process enters its scopes before it is opened, so that nothing can fail afterwards. A cancel between these two
+ * moments finds a process that is not open and cannot cancel it; but the cancel has marked the scope, and the
+ * spawner checks the mark under the scope's lock after opening the process. Either the cancel came before this
+ * check, which sees the mark, or the cancel comes later and finds the process open.
  */
 #include "model/model.h"
 #include "proc/values.h"
@@ -77,7 +77,7 @@ filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_val
     fli_relation *relations = NULL, *relation;
     filch_err     err = FILCH_OK;
     *timer = 0;
-    /* A deadline that has passed needs no timer: see fli_context_begin(). */
+    /* A deadline in the past needs no timer: see fli_context_begin(). */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
         err = arm_deadline(m, endpoint, at_ns - now_ns, &relation);
         if (err == FILCH_OK) {
@@ -101,16 +101,17 @@ void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t ti
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
     bool      late = fli_values_deadline(values) <= fli_now(endpoint->rt);
-    /* The timer may have fired before the process was open; and it must not cancel the process a second time. */
+    /* Stops the timer, which must not cancel the process a second time. The timer may also have fired before the
+     * process was open. */
     if (late && timer != 0) fli_timers_abandon(&((filch_sched *)endpoint->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;
     }
-    /* The process is ACTIVE and will be queued by the spawner. */
+    /* The process is ACTIVE, so the flag wakes nothing: the spawner will queue the process. */
     if (late) (void)!fli_state_set_flag(&p->state, fli_serial_gen(endpoint->serial), FLI_CANCEL);
 }
 
-/* ---- the public face ---- */
+/* ---- public functions ---- */
 
 static void ask(const fli_tenant *tenant)
 {

@@ -3,7 +3,7 @@
  * A group is an entry of its host's table, created by the first member or watcher and freed with the last. Members are
  * listed in the order they joined; a process that joins several times is listed several times. Everything is under the
  * table's lock. A relation points to the membership of each member and watcher, so that the end of the process finds
- * it. JOINED and LEFT events are posted under the lock too: every watcher gets them in the same order.
+ * the membership. JOINED and LEFT events are posted under the lock too: every watcher gets them in the same order.
  *
  * The event of a member that leaves because it ends must not need memory. So a group keeps a *reserve* of nodes, as
  * many as it has members times watchers. Joining and watching add to the reserve, or are refused.
@@ -16,7 +16,7 @@
 #include "proc/send.h"
 
 typedef struct membership {
-    struct membership *next, *prev; /* a ring with the head of the list */
+    struct membership *next, *prev; /* links of a ring that starts at the head of the list */
     struct group      *group;
     uint64_t           serial, tag;
 } membership;
@@ -24,8 +24,8 @@ typedef struct membership {
 typedef struct group {
     fli_entry    entry;
     fli_runtime *rt;
-    filch_data   name;              /* owned: the payload of the events */
-    membership   members, watchers; /* heads */
+    filch_data   name;              /* name of the group, the payload of its events; owned */
+    membership   members, watchers; /* heads of the lists of members and watchers */
     uint64_t     member_count, watcher_count, reserve_count;
     uint32_t     reserve; /* first of the reserved nodes, linked by `next` */
 } group;
@@ -120,7 +120,7 @@ static void notify_watchers(fli_model *m, group *g, filch_event_type type, uint6
     }
 }
 
-/* ---- coming and going ---- */
+/* ---- joining and leaving ---- */
 
 static filch_err add_member(fli_model *m, group *g, membership *p)
 {
@@ -185,7 +185,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     return err;
 }
 
-/* Removes a member or watcher from its group. Under the stripe's and the table's lock. */
+/* Removes a member or watcher from its group. Requires the locks of the stripe and of the table. */
 static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
 {
     membership *p = relation->membership;
@@ -219,7 +219,7 @@ static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name
     fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = fli_table_find(table, name);
-    /* A living process in a group has relations, so it has a list. */
+    /* A living process in a group has a relation, so the list of its relations exists. */
     if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_find(m, endpoint, kind, (uintptr_t)g);
     if (relation != NULL) {
         fli_relation_unlist(m, relation, 0);
@@ -252,7 +252,7 @@ filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, con
     return drop_membership(m, rt, name, endpoint, FLI_RELATION_WATCHER);
 }
 
-/* ---- members ---- */
+/* ---- lists of members ---- */
 
 size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room)
 {
@@ -262,7 +262,8 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
         for (const membership *p = g->members.next; p != &g->members; p = p->next) {
-            /* A process that has ended is no member, although it is removed only when its end is processed. */
+            /* A process that has ended is not counted as a member, although it is removed from the group only when
+             * its end is processed. */
             fli_proc *alive;
             filch_pid pid = { rt->node_id, p->serial };
             if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;
@@ -277,7 +278,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out)
 {
     fli_pids list = { .count = fli_group_members(m, rt, name, NULL, 0) };
-    /* Members may join while the array is enlarged. */
+    /* Repeats, because members may join while the array is enlarged. */
     while (list.count > list.room) {
         size_t     size = list.room * sizeof *list.at;
         filch_pid *at = fli_resize(&rt->mem, list.at, size, list.count * sizeof *list.at);

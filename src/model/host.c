@@ -1,8 +1,9 @@
-/* host.c - several schedulers in one program, behind one node: filch_node_*. Each is a host of one model (model.h).
+/* host.c - several schedulers in one program, behind one node: filch_node_*. Each scheduler is a host of one model
+ * (model.h).
  *
- * An operation on a process of another host goes through the caller's own scheduler, by the pid: a send by its route
- * function, every other operation by the model. The node's policy is asked for every operation between hosts, and for
- * none inside a host.
+ * An operation on a process of another host goes through the caller's own scheduler, which finds the host by the
+ * pid: a send uses the route function, every other operation uses the model. The node's policy is asked for every
+ * operation between hosts, and for none inside a host.
  * Design: docs/design/hosts.md.
  */
 #include <string.h>
@@ -39,7 +40,7 @@ void filch_node_destroy(filch_node *node)
     if (node != NULL) fli_model_drop(model_of(node));
 }
 
-/* A filch_route_fn: called for a message to a pid of another host. */
+/* The filch_route_fn of a host: delivers a message to a pid of another host. */
 static filch_err route(void *user, const filch_package *package)
 {
     fli_runtime *rt = user;
@@ -57,7 +58,7 @@ static filch_err route(void *user, const filch_package *package)
     return err;
 }
 
-/* Makes `rt` a host. No other thread uses `rt` yet. */
+/* Makes `rt` a host of the model. Thread: no other thread uses `rt` yet. */
 static filch_err attach(fli_model *m, fli_runtime *rt, const filch_options *opt)
 {
     uint32_t  number;
@@ -104,11 +105,13 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (err != FILCH_OK) return err;
     if (m == NULL) return FILCH_EFOREIGN;
     fli_local *worker = fli_current_worker(rt);
-    if (worker != NULL && worker->rec_hooks != NULL) return FILCH_ESTATE; /* a recording covers one scheduler */
+    if (worker != NULL && worker->rec_hooks != NULL) return FILCH_ESTATE; /* refused, because a recording covers one
+                                                                             scheduler */
     bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;
-    err = fli_endpoint_pin(m, rt, (filch_pid){ node, 1 }, &endpoint); /* the process does not matter, only its host */
+    err = fli_endpoint_pin(m, rt, (filch_pid){ node, 1 }, &endpoint); /* serial 1 stands for any process: only the
+                                                                         host matters */
     if (err != FILCH_OK) return err;
     err = fli_access_check(m, rt, FILCH_CMD_SPAWN, &endpoint, (filch_pid){ 0, 0 });
     if (err == FILCH_OK) {

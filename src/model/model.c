@@ -54,10 +54,11 @@ no_model:
 
 void fli_model_drop(fli_model *m)
 {
-    /* PAIR model.refs, both halves: what every holder did comes before the free. */
+    /* PAIR model.refs, both halves: the accesses of every former holder come before the free. */
     if (fli_sub_acqrel(&m->refs, 1) != 1) return;
     fli_mem mem = m->mem;
-    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* no relation is left */
+    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* asserts that no relation is
+                                                                                      left */
     for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
     for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
     fli_mutex_fini(&m->grow);
@@ -90,8 +91,8 @@ no_groups:
     return err;
 }
 
-/* Frees the host's tables, which are empty. The fli_host itself stays until the model is freed, because other hosts may
- * read it. */
+/* Frees the host's tables, which are empty. The fli_host itself is kept until the model is freed, because other
+ * hosts may read it. */
 static void host_close(fli_model *m, fli_host *host)
 {
     for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
@@ -137,11 +138,11 @@ filch_err fli_model_get(fli_runtime *rt, fli_model **out)
     err = fli_model_add(made, rt, &number); /* the first host has number 0, the initial value of rt->host */
     if (err == FILCH_OK) {
         *out = made;
-        /* PAIR runtime.model, both halves: of several threads that create a model, one wins. */
+        /* PAIR runtime.model, both halves: if several threads create a model, one of them wins. */
         if (!fli_cas_acqrel_acq(&rt->model, &m, made)) {
             *out = m;
             host_close(made, fli_load_rlx(&made->hosts[0]));
-            fli_model_drop(made); /* the reference of its host */
+            fli_model_drop(made); /* drops the reference of the host */
         }
     }
     fli_model_drop(made);
@@ -154,7 +155,8 @@ static void on_fini(fli_runtime *rt)
     if (m == NULL) return;
     fli_host *host = fli_host_at(m, rt->host);
     fli_store_rel(&host->rt, NULL); /* PAIR host.open, release half */
-    /* PAIR host.pins, both halves: a thread that pins after this finds no runtime; the others are waited for. */
+    /* PAIR host.pins, both halves: a thread that pins the host later finds no runtime; the threads that pinned it
+     * earlier are waited for. */
     while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
     fli_names_fini(m, rt);
     host_close(m, host);

@@ -3,12 +3,12 @@
  *
  * A *model* serves one scheduler, or all hosts of a node. It is created on first use.
  *
- * A *relation* has one or two endpoints (processes). It is listed with the process of each endpoint, so that the end of
- * either process finds it. The relations of a process are protected by the lock of its *stripe*; a relation with two
- * endpoints is changed under both locks.
+ * A *relation* has one or two endpoints (processes). The relation is listed with the process of each endpoint, so
+ * that the end of either process finds the relation. The relations of a process are protected by the lock of its
+ * *stripe*; a relation with two endpoints is changed under both locks.
  *
- * Lock order: stripes, the lower number first; then the locks of name and group tables (table.h). Under these only the
- * locks of slabs and of the allocator are taken.
+ * Lock order: stripes, the lower number first; then the locks of name and group tables (table.h). While these locks
+ * are held, only the locks of slabs and of the allocator are taken.
  */
 #ifndef FLI_MODEL_MODEL_H
 #define FLI_MODEL_MODEL_H
@@ -32,7 +32,7 @@
 typedef enum fli_relation_kind {
     FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
     FLI_RELATION_LINK,        /* endpoints 0 and 1 are linked; their order means nothing */
-    /* With endpoint 0 alone: */
+    /* The kinds below have endpoint 0 alone: */
     FLI_RELATION_NAME,     /* the process is registered under a name */
     FLI_RELATION_EXEC,     /* a yield waits for the result of the process */
     FLI_RELATION_DEADLINE, /* a timer will cancel or terminate the process */
@@ -43,18 +43,18 @@ typedef enum fli_relation_kind {
 
 /* A *place* in the list of a process is a relation and one of its endpoints: handle * 2 + endpoint number; 0: none. */
 typedef struct fli_relation {
-    /* Counts the uses of the slot: changes when the relation is removed from its lists. `gen`, `serial` and `hosts` are
-     * also read without the lock, to find the right lock: relaxed, and trusted only if the generation still matches
-     * under that lock. */
+    /* Number of uses of the slot; changes when the relation is removed from its lists. `gen`, `serial` and `hosts`
+     * are also read without the lock, to find the right lock. These reads are relaxed, and their values are used
+     * only if the generation still matches under that lock. */
     FLI_ATOMIC(uint32_t) gen;
     uint32_t self;
     union {
-        FLI_ATOMIC(uint64_t) serial[2]; /* of each endpoint: MONITOR and LINK */
-        /* Every other kind has endpoint 0 alone: */
+        FLI_ATOMIC(uint64_t) serial[2]; /* MONITOR and LINK: the serial of each endpoint */
+        /* All other kinds have endpoint 0 alone: */
         struct {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
-                FLI_ATOMIC(uint64_t) subject;   /* any of these, to be compared */
+                FLI_ATOMIC(uint64_t) subject;   /* any of the four members below, for comparison */
                 FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
                 FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
                 FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
@@ -62,57 +62,60 @@ typedef struct fli_relation {
             };
         };
     };
-    FLI_ATOMIC(uint32_t) hosts; /* host number of endpoint 0, and shifted by 16 that of endpoint 1 */
-    uint32_t next[2], prev[2];  /* of each endpoint: places in the list of its process, a ring in order of creation */
+    FLI_ATOMIC(uint32_t) hosts; /* Bits: low 16 = host number of endpoint 0, above = host number of endpoint 1 */
+    uint32_t next[2], prev[2];  /* for each endpoint: its neighbours in the list of its process, as places; a ring in
+                                   order of creation */
     uint32_t node[2];           /* reserved nodes for the notice to each endpoint; if both are on one host, node[0]
                                    serves both */
     uint16_t kind;
-    uint16_t supervises; /* of a monitor: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
+    uint16_t supervises; /* MONITOR: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
     union {
         uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
-        void              *name_entry;  /* NAME: its entry in the table of names */
+        void              *name_entry;  /* NAME: the entry of the name in the table of names */
         uint64_t           exec_tag;    /* EXEC: see exec_key */
         uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
-        void              *membership;  /* MEMBER, WATCHER: its entry in the group */
-        struct fli_tenant *tenant;      /* SCOPE: its entry in the scope */
+        void              *membership;  /* MEMBER, WATCHER: the membership in the group */
+        struct fli_tenant *tenant;      /* SCOPE: the tenant in the scope */
     };
 } fli_relation;
 
 static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 
-/* A scheduler of the model. */
+/* One scheduler of a model. */
 typedef struct fli_host {
-    /* NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
+    /* The runtime of the host; NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
     FLI_ATOMIC(fli_runtime *) rt;
-    FLI_ATOMIC(uint64_t) node_id; /* node id of its pids; kept after its end, for notices that are delivered later */
+    FLI_ATOMIC(uint64_t) node_id; /* node id of the host's pids; kept after the end of the host, for notices that are
+                                     delivered later */
     /* Number of threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* The first place of each process's list, by slot, in segments like those of the slab.  writes: once, under `grow`.
-     * PAIR host.heads */
+    /* For each slot, the first place in the list of its process; in segments like those of the slab.  writes: once,
+     * under `grow`.  PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
-    filch_route_fn route; /* plain: set before the host is used. For pids of no host of this node; NULL: none */
+    filch_route_fn route; /* route function for pids of no host of this node; NULL: none. Not atomic: set before the
+                             host is used */
     void          *route_user;
-    fli_table      names[FLI_NAME_SHARDS]; /* by hash */
+    fli_table      names[FLI_NAME_SHARDS]; /* tables of names, by hash */
     fli_table      groups;
 } fli_host;
 
 typedef struct fli_model {
     fli_mem mem;
-    /* References: its hosts and the filch_node.  PAIR model.refs */
+    /* Number of references, by the hosts and the filch_node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_slab        relations;
     fli_mutex       grow;   /* protects the allocation of `heads` and of hosts */
-    filch_policy_fn policy; /* plain: set before the second host is added; NULL: every operation between hosts is
-                               denied */
+    filch_policy_fn policy; /* NULL: every operation between hosts is denied. Not atomic: set before the second host
+                               is added */
     void *policy_user;
-    /* By number; added with each host and kept until the end.  PAIR host.open */
+    /* Hosts by number; each is kept until the end of the model.  PAIR host.open */
     FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];
     struct {
         alignas(FLI_LINE) fli_mutex lock;
     } stripes[FLI_STRIPES];
 } fli_model;
 
-/* A process, by its host and serial. It may have ended. */
+/* A process, given by its host and serial. The process may have ended. */
 typedef struct fli_endpoint {
     fli_runtime *rt;
     uint32_t     host;
@@ -135,12 +138,12 @@ static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
     return fli_load_acq(&m->hosts[host]); /* PAIR host.open, acquire half */
 }
 
-/* Finds the host of `pid` and pins it until fli_endpoint_unpin(), so that it is not destroyed. Does not check whether
- * the process is alive. */
+/* Finds the host of `pid` and pins the host until fli_endpoint_unpin(), so that the host is not destroyed. Does not
+ * check whether the process is alive. */
 FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out);
 void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
-/* Asks the node's policy whether `op` on `target`, a process of the host of `endpoint`, is allowed from `rt`. Always
- * FILCH_OK inside one host; FILCH_EDENIED if refused. */
+/* Asks the node's policy whether `op` on `target`, a process of the host of `endpoint`, is allowed from `rt`.
+ * Returns FILCH_OK inside one host; FILCH_EDENIED if the policy refuses. */
 FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint,
                                           filch_pid target);
 
@@ -148,12 +151,12 @@ FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_
 
 FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a,
                                            const fli_endpoint *b, fli_relation **out);
-/* Returns the relation of a place; NULL for 0. */
+/* Returns the relation of a place; NULL for place 0. */
 static inline fli_relation *fli_relation_at(fli_model *m, uint32_t place)
 {
     return place != 0 ? fli_slab_at_size(&m->relations, place / 2, sizeof(fli_relation)) : NULL;
 }
-/* Frees a relation that is in no list and holds no node. */
+/* Frees a relation that is in no list and has no reserved node. */
 void fli_relation_free(fli_model *m, fli_relation *relation);
 
 void fli_stripe_lock(fli_model *m, const fli_endpoint *endpoint);
@@ -162,22 +165,24 @@ void fli_stripes_lock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b
 void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 
 /* Sets HAS_RELATIONS. Returns false if the process has ended, or was not spawned yet when fli_relation_make() was
- * called. Under the stripe's lock. */
+ * called. Requires the stripe's lock. */
 FILCH_MUST_USE bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint);
-/* Adds endpoint `which` of the relation to the list of its process; removes it. Under the stripe's lock. */
+/* fli_relation_list() adds endpoint `which` of the relation to the list of its process, fli_relation_unlist()
+ * removes it. Requires the stripe's lock. */
 void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
-/* Returns true if the process is alive and its slot has a list. Under the stripe's lock. */
+/* Returns true if the process is alive and its slot has a list. Requires the stripe's lock. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
-/* Returns the newest relation of the process with this kind and subject, or NULL. Under the stripe's lock. */
+/* Returns the newest relation of the process with this kind and subject, or NULL. Requires the stripe's lock. */
 fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject);
-/* Changes the generation: the relation is no longer found by its number. Under the locks of its endpoints. */
+/* Changes the generation: the relation is no longer found by its number. Requires the locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
 
 filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag,
                       uint64_t *ref);
 filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref);
-/* Returns true if a process of the same host supervises `serial`: the process `by`, or with 0 any process. */
+/* Returns true if a process of the same host supervises the process `serial`. `by`: the supervisor, or 0 for any
+ * process. */
 bool      fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by);
 filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
@@ -192,11 +197,11 @@ static inline uint64_t fli_relation_ref(fli_relation *relation)
 
 /* ---- notice.c ---- */
 
-/* Fills a notice. `about` NULL: about no process. `data` owns its bytes; the notice takes a reference instead of a
- * copy. */
+/* Fills a notice. `about` NULL: the notice is about no process. `data` owns its bytes; the notice takes a reference
+ * instead of a copy. */
 void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about,
                      uint64_t tag, filch_err error, const filch_data *data);
-/* Pushes the notice to the process; frees it if the process has ended. */
+/* Pushes the notice to the process `serial`, or frees it if the process has ended. */
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
 /* ---- names.c ---- */
@@ -207,17 +212,18 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
 /* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if it has
  * none. Requires that the process had HAS_RELATIONS, so that its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
-/* Removes the name if its process, of this host, has ended but has not been removed from the table yet. No lock may be
- * held. */
+/* Removes the name if its process, of this host, has ended but has not been removed from the table yet. The caller
+ * must hold no lock. */
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
-/* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both to
- * their lists, under the stripe's lock. fli_name_unmake() frees what was not listed. */
+/* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both
+ * to their lists and requires the stripe's lock. fli_name_unmake() frees an entry and a relation that were not
+ * listed. */
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
                         fli_relation **out);
 filch_err fli_name_list(fli_model *m, fli_relation *relation);
 void      fli_name_unmake(fli_model *m, fli_relation *relation);
-/* Removes the name from its table after the end of its process. Under the stripe's lock; the relation is no longer
- * listed. */
+/* Removes the name from its table after the end of its process. Requires the stripe's lock, and a relation that is
+ * no longer listed. */
 void fli_name_forget(fli_model *m, fli_relation *relation);
 
 /* Removes the names that processes of other hosts have on this host. Thread: no process of the host is left. */
@@ -240,11 +246,11 @@ typedef struct fli_pids {
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out);
 void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
 
-/* Sends `data` to each member; *sent is the number of members that accepted it. */
+/* Sends `data` to each member. *sent is the number of members that accepted it. */
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
                               uint64_t *sent);
-/* Removes a member or watcher from its group after the end of its process. Under the stripe's lock; the relation is no
- * longer listed. */
+/* Removes a member or watcher from its group after the end of its process. Requires the stripe's lock, and a
+ * relation that is no longer listed. */
 void fli_group_forget(fli_model *m, fli_relation *relation);
 /* ---- cancel.c ---- */
 
@@ -253,31 +259,31 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *end
 
 /* ---- context.c ---- */
 
-/* Makes the relations of a new process with the deadline and the scopes of `values`, linked by next[0], and enters the
- * scopes. *timer is the timer that will cancel the process at its deadline; 0: none. */
+/* Makes the relations of a new process with the deadline and the scopes of `values`, and enters the scopes. The
+ * relations are linked by next[0]. *timer is the timer that will cancel the process at its deadline; 0: none. */
 filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out,
                            uint64_t *timer);
 /* Undoes fli_context_make(). */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
-/* Called when the process has been opened: cancels it if its deadline has passed or a scope was cancelled meanwhile,
- * and then stops the timer. */
+/* Called when the process has been opened. Cancels the process if a scope was cancelled meanwhile, or if its deadline
+ * has passed; a passed deadline also stops the timer. */
 void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer);
 /* Leaves the scope of a relation that is no longer listed, and frees the relation. */
 void fli_context_free(fli_model *m, fli_relation *relation);
 
 /* ---- spawn_request.c ---- */
 
-/* The handlers of FILCH_CMD_SPAWN and _EXEC. */
+/* Handles FILCH_CMD_SPAWN and FILCH_CMD_EXEC. */
 filch_err fli_spawn_request_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
 /* ---- named_message.c ---- */
 
-/* The handlers of FILCH_CMD_BROADCAST and _SEND_NAME. */
+/* Handles FILCH_CMD_BROADCAST and FILCH_CMD_SEND_NAME. */
 filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
 
 /* ---- calls.c ---- */
 
-/* Carries out the request, without the hooks of recording and simulation. */
+/* Carries out the request, without running the hooks of recording and simulation. */
 filch_err fli_relate(fli_runtime *rt, fli_request *request);
 /* The handler of the commands of src/model. */
 filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);

@@ -1,18 +1,18 @@
-/* named_message.c - broadcast to a group, and send to a name, as yields. Name and payload travel as the data of the
+/* named_message.c - broadcast to a group, and send to a name, as yields. Name and payload are the data of the
  * command, and are freed with it. */
 #include <string.h>
 
 #include "model/model.h"
 #include "payload/data.h"
 
-/* A named_message begins with this address; a payload without it is refused. */
+/* A named_message begins with the address of this variable; a payload that does not is refused. */
 static const char magic;
 
 typedef struct named_message {
     const char *magic;
     fli_mem     mem;
-    size_t      size; /* bytes of the struct with the name */
-    filch_data  data; /* owned */
+    size_t      size; /* size in bytes of the struct with the name */
+    filch_data  data; /* payload of the message; owned */
     char        name[];
 } named_message;
 
@@ -61,7 +61,7 @@ filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name, 
     return yield_named_message(out, FILCH_CMD_SEND_NAME, tag, name, data);
 }
 
-/* Sends to the process with the name. The sender is the process that yielded, not the handler. */
+/* Sends the message to the process with the name. The sender is the process that yielded, not the handler. */
 static filch_err send_as(fli_runtime *rt, const filch_command *command, const named_message *l)
 {
     filch_pid pid;

@@ -4,7 +4,7 @@
  * INVARIANT  an entry is in its table exactly while its relation is listed: both change under the lock of the process's
  *            stripe and, inside it, the table's lock.
  *
- * calls.c and named_message.c check names before they come here; fli_name_make() checks the name of a spawn.
+ * calls.c and named_message.c check a name before they call this file; fli_name_make() checks the name of a spawn.
  */
 #include <assert.h>
 #include <string.h>
@@ -100,7 +100,7 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     fli_proc *alive;
     filch_err err = look_up(m, rt->host, name, pid, &ref);
     /* A process that has ended loses its name when its end is processed. Until then the name is reported as not
-     * registered, and a new registration removes it (fli_name_remove_ended). */
+     * registered, and a new registration removes the name (fli_name_remove_ended). */
     return err == FILCH_OK && pid->node == rt->node_id ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
@@ -109,7 +109,8 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
     static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
     fli_stripe_lock(m, endpoint);
     fli_relation *relation = fli_relation_find(m, endpoint, FLI_RELATION_NAME, endpoint->host);
-    if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* the entry stays while the stripe is locked */
+    if (relation != NULL) strcpy(name, named_of(relation)->entry.name); /* the entry exists as long as the stripe is
+                                                                           locked */
     fli_stripe_unlock(m, endpoint);
     return relation != NULL;
 }
@@ -119,7 +120,7 @@ static bool take_away(fli_model *m, const fli_endpoint *endpoint, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     fli_stripe_lock(m, endpoint);
-    /* Under this lock a relation of this process keeps its generation. */
+    /* A relation of this process keeps its generation while the stripe is locked. */
     bool found = relation != NULL && fli_relation_ref(relation) == ref;
     if (found) {
         fli_relation_unlist(m, relation, 0);
@@ -168,7 +169,7 @@ filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
     return err;
 }
 
-/* Returns the first name of a table, or false if the table is empty. */
+/* Finds the first name of a table. Returns false if the table is empty. */
 static bool first_of(fli_table *table, filch_pid *pid, uint64_t *ref)
 {
     const named *n = NULL;
@@ -189,7 +190,7 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
         fli_endpoint endpoint;
         while (first_of(&host->names[i], &pid, &ref)) {
             if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK)
-                continue; /* its host is ending and removes the name itself */
+                continue; /* the host of the process is ending and removes the name itself */
             (void)take_away(m, &endpoint, ref);
             fli_endpoint_unpin(m, rt, &endpoint);
         }

@@ -1,5 +1,4 @@
-/* relations.c - monitors and links: making them, removing them, and what the end of a process does to them. See
- * model.h.
+/* relations.c - monitors and links: makes and removes them, and processes the end of a process. See model.h.
  *
  * INVARIANT  every endpoint of a listed relation is listed, with a process that has HAS_RELATIONS and has not passed
  *            through fli_ended() yet.
@@ -8,8 +7,8 @@
  *
  * Why no notice is lost: a thread that makes a relation sets HAS_RELATIONS and lists the relation under the stripe's
  * lock. A process ends by a swap of its state word. If the swap comes first, setting the bit fails, and the thread
- * sends the notice itself. If it comes second, the swap returns the bit, and fli_ended() waits for the lock and finds
- * the relation. Why no notice is sent twice: a relation is removed once.
+ * sends the notice itself. If the bit is set first, the swap returns the bit, and fli_ended() waits for the lock and
+ * finds the relation. Why no notice is sent twice: a relation is removed once.
  * Design: docs/design/relations.md.
  */
 #include "base/assert.h"
@@ -92,7 +91,7 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     fli_host *host = fli_host_at(m, endpoint->host);
     unsigned  segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
     if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL)
-        return FILCH_OK; /* the slot was never used: no relation will be listed */
+        return FILCH_OK; /* the slot was never used, so no relation will be listed for it */
     if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
     filch_err err = FILCH_OK;
     fli_mutex_lock(&m->grow);
@@ -105,7 +104,7 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     return err;
 }
 
-/* Returns the list head of a process that has, or is about to have, relations. Under its stripe's lock. */
+/* Returns the list head of a process that has, or is about to have, relations. Requires the lock of its stripe. */
 static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
 {
     uint32_t  slot = fli_serial_slot(serial);
@@ -151,7 +150,7 @@ static bool is_double(const fli_relation *relation)
     return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
 }
 
-/* Reserves the node of the notice to `endpoint`. Returns false if out of memory. */
+/* Reserves the node of the notice to `endpoint` in the relation. Returns false if out of memory. */
 static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
     fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
@@ -159,7 +158,7 @@ static bool reserve_notice(fli_relation *relation, unsigned which, const fli_end
     return node != NULL;
 }
 
-/* Takes the reserved node from the relation; `to` is the runtime it came from. */
+/* Takes the reserved node from the relation. `to` is the runtime from which the node was allocated. */
 static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
 {
     fli_event_node *node = fli_node_at(to, relation->node[which]);
@@ -201,12 +200,13 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     if (relation == NULL) return FILCH_ENOMEM;
     relation->kind = (uint16_t)kind;
     relation->supervises = 0;
-    relation->monitor_tag = 0; /* the widest member of the union */
+    relation->monitor_tag = 0; /* clears the whole union: monitor_tag is its widest member */
     relation->node[0] = relation->node[1] = 0;
     fli_store_rlx(&relation->serial[0], a->serial);
     fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);
     fli_store_rlx(&relation->hosts, a->host | (b != NULL ? b->host : a->host) << 16);
-    /* A monitor notifies endpoint 0; a link notifies the endpoint that is left: on one host one node serves both. */
+    /* A monitor notifies endpoint 0. A link notifies the endpoint that still lives: if both are on one host, one
+     * node serves both. */
     bool reserved = !is_double(relation) || reserve_notice(relation, 0, a);
     if (reserved && kind == FLI_RELATION_LINK && a->host != b->host) reserved = reserve_notice(relation, 1, b);
     if (!reserved) {
@@ -217,7 +217,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     return FILCH_OK;
 }
 
-/* Returns true if there is a list for the slot of `endpoint`. */
+/* Returns true if the list heads of the slot of `endpoint` are allocated. */
 static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 {
     unsigned segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
@@ -227,7 +227,8 @@ static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
-    /* Without a list the pid was unknown to make_heads(): the process was spawned after the caller had begun. */
+    /* If the slot has no list head, make_heads() found no process: the process was spawned after the caller had
+     * begun. */
     return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
 }
 
@@ -294,8 +295,8 @@ static bool is_end(fli_relation *relation, unsigned which, const fli_endpoint *e
     return fli_load_rlx(&relation->serial[which]) == endpoint->serial && host_of(relation, which) == endpoint->host;
 }
 
-/* Returns true if the relation is still the monitor `ref` of this watcher. Stays true under the lock of the watcher's
- * stripe. */
+/* Returns true if the relation is still the monitor `ref` of this watcher. The result stays valid while the lock of
+ * the watcher's stripe is held. */
 static bool is_monitor_of(fli_relation *relation, const fli_endpoint *watcher, uint64_t ref)
 {
     return fli_relation_ref(relation) == ref && is_end(relation, 0, watcher);
@@ -305,8 +306,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     if (relation == NULL) return FILCH_ESTALE;
-    /* The other endpoint may be read while the relation is being reused: then the wrong lock is taken, but the
-     * generation does not match either. */
+    /* The relation may be reused while its other endpoint is read. Then the wrong lock is taken, but the generation
+     * does not match either. */
     unsigned mine = stripe_of_endpoint(watcher),
              other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);
@@ -314,12 +315,12 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
                  stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1])) == other;
     if (found) unlist_both(m, relation);
     unlock_two(m, mine, other);
-    /* Only endpoint 0 has a node; the host of endpoint 1 may have ended. */
+    /* Only endpoint 0 has a node, so the watcher is passed for both; the host of endpoint 1 may have ended. */
     if (found) free_double(m, relation, watcher, watcher);
     return found ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* Returns true if the relation is a monitor by which a process of host `host` supervises this endpoint. */
+/* Returns true if the relation is a monitor by which a process of host `host` supervises endpoint `which`. */
 static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
 {
     if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
@@ -348,7 +349,7 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 /* ---- links ---- */
 
 /* Returns the link between two processes, or NULL. Both lists are walked in step, so the cost is that of the shorter
- * one. */
+ * list. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };
@@ -431,8 +432,8 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
     }
 }
 
-/* Notifies the other endpoint if the kind of relation asks for it. Thread: the one that removed the relation; it has
- * pinned the other host. */
+/* Notifies the other endpoint if the kind of relation requires a notice. Thread: the thread that removed the
+ * relation and has pinned the other host. */
 static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other,
                      filch_err error, const filch_data *result)
 {
@@ -449,7 +450,7 @@ static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error
     filch_receiver receiver = { .sched = (filch_sched *)rt,
                                 .key = fli_load_rlx(&relation->exec_key),
                                 .tag = relation->exec_tag };
-    /* An error means that the yield is no longer outstanding: nothing to do. */
+    /* An error means that the yield is no longer outstanding; the error is ignored. */
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
@@ -457,7 +458,7 @@ static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error
  */
 static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
 {
-    uint32_t released = 0; /* first of the removed places, linked by `next` */
+    uint32_t released = 0; /* first of the removed places, which are linked by `next` */
     fli_mutex_lock(&m->stripes[mine].lock);
     uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? relation_at(m, at)->prev[at & 1] : 0;
     for (bool more = at != 0; more;) {
@@ -485,8 +486,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     }
 }
 
-/* Pins the other endpoint of a relation that is about to be removed. Its process has not ended, so its host exists.
- * Under both locks. */
+/* Pins the other endpoint of a relation that is about to be removed. The process of that endpoint has not ended, so
+ * its host exists. Requires both locks. */
 static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation *relation, unsigned which)
 {
     fli_endpoint far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
@@ -527,8 +528,8 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;
-    fli_relation *context; /* first of several, linked by next[0] */
-    uint64_t      timer;   /* timer of its deadline; 0: the deadline has passed, or there is none */
+    fli_relation *context; /* first of several relations, linked by next[0] */
+    uint64_t      timer;   /* timer of the deadline; 0: the deadline has passed, or there is none */
 } cradle;
 
 static void cradle_free(fli_model *m, const fli_endpoint *child, const fli_endpoint *parent, cradle *c)
@@ -582,7 +583,7 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     if (birth->relations != 0 && !fli_endpoint_set_related(m, &parent)) err = FILCH_EDEAD;
     if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
     if (err == FILCH_OK) {
-        /* In this order: notices are sent in the order of the list, and EXIT must be the last. */
+        /* The link is listed first: notices are sent in the order of the list, and EXIT must be the last one. */
         if (c.link != NULL) list_both(m, c.link);
         if (c.monitor != NULL) list_both(m, c.monitor);
         if (c.exec != NULL) fli_relation_list(m, c.exec, 0);
@@ -590,8 +591,8 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
             next = fli_relation_at(m, relation->next[0]);
             fli_relation_list(m, relation, 0);
         }
-        /* Values without a future deadline and without a scope need no relation: then the model need not be told of the
-         * end. */
+        /* Values without a future deadline and without a scope need no relation: then the model need not be notified
+         * of the end of the process. */
         bool related = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
         if (related) fli_state_open_related(&p->state, fli_serial_gen(serial), limited);
         else fli_state_open(&p->state, fli_serial_gen(serial), limited);

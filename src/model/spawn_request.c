@@ -1,5 +1,5 @@
-/* spawn_request.c - spawn and exec as yields: a spawn_request owns copies of everything that the options point to. It
- * travels as the data of the command and is freed with that data, whether or not the handler was called. */
+/* spawn_request.c - spawn and exec as yields: a spawn_request owns copies of everything that the options point to.
+ * The request is the data of the command and is freed with that data, whether or not the handler was called. */
 #include <string.h>
 
 #include "model/model.h"
@@ -7,15 +7,15 @@
 #include "proc/values.h"
 #include "sched/out.h"
 
-/* A spawn_request begins with this address; a payload without it is refused. */
+/* A spawn_request begins with the address of this variable; a payload that does not is refused. */
 static const char magic;
 
 typedef struct spawn_request {
     const char         *magic;
     fli_mem             mem;
     const filch_type   *type;
-    filch_spawn_options opt;  /* everything it points to belongs to the request */
-    size_t              size; /* bytes of the struct with the texts and messages */
+    filch_spawn_options opt;  /* all memory that the options point to belongs to the request */
+    size_t              size; /* size in bytes of the struct with the texts and messages */
 } spawn_request;
 
 static void spawn_request_free(void *user, void *bytes, size_t size)
@@ -45,7 +45,7 @@ static const char *put_text(char **at, const char *text)
     return copy;
 }
 
-/* Makes a request from the options. Payloads are copied or shared; a moved payload stays the caller's. */
+/* Makes a request from the options. Payloads are copied or shared; a moved payload still belongs to the caller. */
 static filch_err make_request(const fli_runtime *rt, const filch_type *type, const filch_spawn_options *opt,
                               spawn_request **out)
 {
@@ -91,7 +91,7 @@ static filch_err yield_spawn_request(filch_out *out, uint32_t command, uint64_t 
     spawn_request *request;
     err = make_request(&out->ctx.sched->rt, type, &opt, &request);
     if (err != FILCH_OK) return err;
-    /* The request counts as sizeof(magic) bytes: limits apply to the payloads inside. */
+    /* The payload is declared as sizeof(magic) bytes, because limits apply to the payloads inside the request. */
     err = filch_yield(out, command, tag, filch_move(request, sizeof request->magic, spawn_request_free));
     if (err != FILCH_OK) spawn_request_free(NULL, request, request->size);
     return err;

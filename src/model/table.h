@@ -1,4 +1,4 @@
-/* table.h - a hash map from texts to entries, under one lock: for names and groups. Not for hot paths.
+/* table.h - a hash map from texts to entries, under one lock; used for names and groups, not on hot paths.
  *
  * An entry is a struct of the caller that begins with an fli_entry. The order within a bucket is not observable.
  */
@@ -20,18 +20,18 @@ typedef struct fli_entry {
     struct fli_entry *next;
     uint64_t          hash;
     size_t            size; /* bytes of the whole entry */
-    char             *name; /* stored behind the caller's struct */
+    char             *name; /* the text, stored behind the caller's struct */
 } fli_entry;
 
 typedef struct fli_table {
-    fli_mutex   lock; /* held by the caller around every function below that says so */
+    fli_mutex   lock; /* protects the table; held by the caller of every function that says so */
     fli_entry **buckets;
     uint32_t    room, count;
-    fli_entry  *first[FLI_TABLE_FIRST]; /* the buckets until the first growth */
+    fli_entry  *first[FLI_TABLE_FIRST]; /* buckets that are used until the first growth */
 } fli_table;
 
 filch_err fli_table_init(fli_table *table);
-/* Requires an empty table that no other thread uses. */
+/* Frees the table, which must be empty. Thread: no other thread uses the table. */
 void fli_table_fini(const fli_mem *mem, fli_table *table);
 
 uint64_t fli_name_hash(const char *name);
@@ -43,7 +43,7 @@ int fli_name_is_sound(const char *name);
 void *fli_entry_make(const fli_mem *mem, size_t size, const char *name);
 void  fli_entry_free(const fli_mem *mem, void *entry);
 
-/* Under the lock. If there is no memory to grow, the buckets become longer. */
+/* The functions below require the lock. If there is no memory to grow, the buckets become longer. */
 void *fli_table_find(const fli_table *table, const char *name);
 void  fli_table_add(const fli_mem *mem, fli_table *table, void *entry);
 void  fli_table_remove(fli_table *table, void *entry);

@@ -1,4 +1,4 @@
-/* table_test.c - the map behind names and groups. */
+/* table_test.c - the hash table behind names and groups. */
 #include "model/table.h"
 
 #include <stdio.h>
@@ -122,7 +122,7 @@ TEST(two_names_that_hash_alike_are_still_two)
     fli_table  table;
     ok(fli_table_init(&table));
     item *one = fli_entry_make(&mem, sizeof *one, "one"), *two = fli_entry_make(&mem, sizeof *two, "two");
-    one->entry.hash = fli_name_hash("two"); /* as if it had met */
+    one->entry.hash = fli_name_hash("two"); /* forces a collision of the two hashes */
     fli_table_add(&mem, &table, two);
     fli_table_add(&mem, &table, one);
     assert_ptr_equal(fli_table_find(&table, "two"), two);
