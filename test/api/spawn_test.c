@@ -68,7 +68,7 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
             filch_pid pid = { 0, 0 };
             p = (probe){ .size = sizes[i] };
             ok(filch_spawn(w.sched, &type, NULL, &pid));
-            same(p.inits, 1); /* now, on this thread */
+            same(p.inits, 1); /* init has run already, on this thread */
             assert_ptr_equal(p.thread, thread_name());
             same(p.steps, 0);
             assert_true(p.zeroed && p.aligned);
@@ -99,7 +99,7 @@ TEST(init_gets_method_and_args_as_they_were_given)
         opt.method = method;
         opt.args = all[i];
         p = (probe){ .size = 0 };
-        ok(filch_spawn(w.sched, &type, &opt, NULL)); /* the pid is not needed */
+        ok(filch_spawn(w.sched, &type, &opt, NULL)); /* a caller that does not need the pid passes NULL */
         assert_ptr_equal(p.method, method);
         assert_memory_equal(&p.args, &all[i], sizeof all[i]);
     }
@@ -139,7 +139,7 @@ TEST(moved_arguments_are_lent_like_all_others)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_move(bytes, sizeof bytes, free_never);
     world_begin(&w, FILCH_NO_WORKERS);
-    ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps them: a copy */
+    ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps the args: it gets a copy */
     memset(bytes, 0, sizeof bytes);
     (void)world_tick(&w);
     same(world_stats(&w).ended, 1);
@@ -153,7 +153,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     filch_values       *values;
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
     world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_idle); /* so that the first blocks are allocated */
+    actor_start(&w, &a, play_idle); /* so that the first blocks are allocated before the count */
     (void)world_tick(&w);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         filch_type          type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
@@ -183,7 +183,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     world_end(&w);
 }
 
-/* Spawns a type without init: without options, with a method, and with arguments. */
+/* Spawns a type without init three times: without options, with a method, and with arguments. */
 static filch_err play_asks_for_too_much(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type type = { .name = "plain", .step = probe_step };
@@ -221,13 +221,13 @@ TEST(a_type_without_init_has_no_methods_and_no_arguments)
     opt.method = NULL;
     opt.args = filch_int(0);
     same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EINVAL);
-    opt.method = "main"; /* a type that does not know the method reports it itself */
+    opt.method = "main"; /* a type with init must refuse an unknown method itself */
     opt.args = filch_ptr(&w);
     same(filch_spawn(w.sched, &actor_type, &opt, &pid), FILCH_EMETHOD);
     same(world_stats(&w).spawned, 0);
     p = (probe){ .zeroed = true };
     ok(filch_spawn(w.sched, &type, NULL, &pid));
-    assert_string_equal(world_inspect(&w, pid).name, "?"); /* it has no name either */
+    assert_string_equal(world_inspect(&w, pid).name, "?"); /* the type has no name either */
     (void)world_tick(&w);
     same(world_stats(&w).ended, 1);
     world_end(&w);
@@ -252,7 +252,7 @@ TEST(no_more_than_max_processes_are_alive)
             actor_start(&w, &a[i], play_idle);
         }
         for (int i = 0; i < 3; i++) same(filch_spawn(w.sched, &actor_type, &more, NULL), FILCH_ELIMIT);
-        same(a[MAX].inits, 0); /* refused before init */
+        same(a[MAX].inits, 0); /* the spawn was refused before init */
         same(world_stats(&w).alive, MAX);
         for (int i = 0; i < MAX; i++) {
             ok(filch_cancel(w.sched, a[i].pid));
@@ -296,7 +296,7 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
         world_begin_with(&w, 2, opt);
         for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "spawn", spawn_many, &each));
         for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
-        /* Concurrent spawns may all succeed: at most one too many for each thread but one. */
+        /* Concurrent spawns may exceed the limit: by at most one process for each thread but one. */
         uint32_t n = fli_load_rlx(&began);
         assert_true(n >= 50 && n < 50 + COUNT_OF(threads));
         same(fli_load_rlx(&refused_by_limit), COUNT_OF(threads) * each - n);
@@ -319,7 +319,7 @@ TEST(a_pid_that_has_died_stays_dead)
         if (i > 0) assert_false(same_pid(pids[i], pids[i - 1]));
     }
     actor a = { .stage = 0 };
-    actor_start(&w, &a, play_idle); /* uses memory of the earlier processes */
+    actor_start(&w, &a, play_idle); /* reuses the memory of the earlier processes */
     (void)world_tick(&w);
     for (uint32_t i = 0; i < n; i++) {
         assert_false(same_pid(pids[i], a.pid));
@@ -334,7 +334,7 @@ TEST(a_pid_that_has_died_stays_dead)
 
 /* ---- inside steps, handlers and on_exit ---- */
 
-/* Spawns two processes of its type until the tree is deep enough. */
+/* A process that spawns two processes of its type, until the tree is deep enough. */
 typedef struct twig {
     int64_t depth;
 } twig;
@@ -379,7 +379,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     world_end(&w);
 }
 
-/* A process that is spawned again by its own on_exit. */
+/* A process whose on_exit spawns it again. */
 typedef struct phoenix {
     filch_sched *sched;
     actor       *watcher;
@@ -408,16 +408,17 @@ static void rise(void *user, filch_pid pid, filch_err error, const filch_data *r
 {
     (void)user;
     uint32_t lives = fli_load_rlx(&bird.lives) + 1;
-    if (bird.closes != lives) bird.early++; /* after close */
+    if (bird.closes != lives) bird.early++; /* on_exit must be called after close */
     if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
-    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* it has ended */
+    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* the process must be unreachable: it
+                                                                                 * has ended */
     if (filch_send(bird.sched, bird.watcher->pid, filch_int(lives)) != FILCH_OK) bird.wrong++;
     bird.last = pid;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
     bool again = lives < bird.times;
     fli_store_rel(&bird.lives, lives);
-    /* The last action: the next process may end on another worker before this returns. */
+    /* Must be the last action here: the next process may end on another worker before this function returns. */
     if (again && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) fli_store_rel(&bird.failed, 1);
 }
 

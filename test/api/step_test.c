@@ -1,4 +1,4 @@
-/* step_test.c - a step and its consequences: statuses, errors, upgrades, ends, the order of events. */
+/* step_test.c - a step and its effects: statuses, errors, upgrades, ends, and the order of events. */
 #include "api/world.h"
 
 static world w;
@@ -30,7 +30,7 @@ TEST(continue_goes_on_idle_rests_wait_waits_and_done_ends)
     actor_start(&w, &a, play_statuses);
     same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
     (void)world_tick(&w);
-    same(a.steps, 3); /* twice without events, until it idles */
+    same(a.steps, 3); /* the process continues twice without events, then idles */
     same(a.seen_count, 0);
     same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
@@ -60,15 +60,16 @@ static filch_err play_many_minds(actor *me, const filch_event *events, size_t co
     (void)events, (void)count;
     static char big[100];
     if (me->stage++ == 0) {
-        (void)filch_done(out, filch_bytes(big, sizeof big)); /* replaced by the next status; its copy is freed */
+        (void)filch_done(out, filch_bytes(big, sizeof big)); /* replaced by the next status; the copy of the bytes is
+                                                              * freed */
         (void)filch_wait(out);
         (void)filch_done(out, filch_bytes(big, sizeof big));
         (void)filch_done(out, filch_bytes(big, sizeof big));
         return filch_continue(out);
     }
     (void)filch_continue(out);
-    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* replaced: the new instance is closed and never
-                                                                 * stepped */
+    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* replaced by the next status: the new instance is
+                                                                 * closed and never stepped */
     return filch_done(out, filch_int(2));
 }
 
@@ -81,7 +82,7 @@ TEST(the_last_status_counts)
     same(a.steps, 2);
     same(filch_as_int(&a.result), 2);
     same(a.inits, 2);
-    same(a.closes, 2); /* once for each init that succeeded */
+    same(a.closes, 2); /* one close for each init that succeeded */
     world_end(&w);
 }
 
@@ -221,7 +222,7 @@ TEST(a_step_gets_at_most_batch_max_events)
         (void)world_tick(&w);
         same(a.seen_count, 3000);
         same(a.count_max, max[i]);
-        for (int k = 0; k < SIGHTINGS_MAX; k++) same(a.seen[k].number, k); /* in order */
+        for (int k = 0; k < SIGHTINGS_MAX; k++) same(a.seen[k].number, k); /* messages arrive in order */
         actor_stop(&a);
         world_end(&w);
     }
@@ -294,7 +295,7 @@ static void begin_with_handler(void)
     filch_registry_destroy(registry);
 }
 
-/* Yields once, waits for it twice (a cancel may come between), then idles. */
+/* Makes one yield and waits for it in two steps (a cancel may come between), then idles. */
 static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -334,7 +335,7 @@ TEST(messages_queue_while_it_waits_and_come_in_order_afterwards)
     same(a.seen[1].tag, 42);
     same(a.seen[1].number, 7);
     for (int i = 0; i < 30; i++) same(a.seen[2 + i].number, i);
-    assert_true(a.seen[2].step > a.seen[1].step); /* the step that waited got only the completion */
+    assert_true(a.seen[2].step > a.seen[1].step); /* the step after the wait got only the completion */
     actor_stop(&a);
     world_end(&w);
 }
@@ -372,16 +373,16 @@ TEST(an_idle_process_with_yields_out_is_woken_by_either)
         same(a.seen[i].tag, tags[i]);
     }
     actor_stop(&a);
-    same(filch_complete(receivers[1], 2, filch_none(), FILCH_OK), FILCH_ESTALE); /* it ended with this one
-                                                                                  * outstanding */
+    same(filch_complete(receivers[1], 2, filch_none(), FILCH_OK), FILCH_ESTALE); /* the process ended while this yield
+                                                                                  * was outstanding */
     world_end(&w);
 }
 
 /* ---- upgrade ---- */
 
-/* The state of the second type; small enough for the control block. */
+/* The state of the second type, small enough for the control block. */
 typedef struct second {
-    struct second *me; /* its address in init */
+    struct second *me; /* address of the instance in init */
     actor         *a;
 } second;
 
@@ -392,7 +393,7 @@ static filch_err second_init(void *self, const filch_ctx *ctx, const char *metho
     second *s = self;
     if (method != NULL && strcmp(method, "fail") == 0) return FILCH_EUSER + 9;
     if (method != NULL) return FILCH_EMETHOD;
-    if (s->me != NULL || s->a != NULL) return FILCH_EUSER; /* not zeroed */
+    if (s->me != NULL || s->a != NULL) return FILCH_EUSER; /* error: the state is not zeroed */
     s->me = s;
     s->a = filch_as_ptr(args);
     if (!same_pid(filch_ctx_self(ctx), s->a->pid)) return FILCH_EUSER;
@@ -403,7 +404,7 @@ static filch_err second_init(void *self, const filch_ctx *ctx, const char *metho
 static filch_err second_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     second *s = self;
-    if (s->me != s) s->a->note = 50; /* an instance does not move */
+    if (s->me != s) s->a->note = 50; /* error: the instance has moved */
     if (upgraded->closes != 1) s->a->note = 51;
     for (size_t i = 0; i < count; i++) {
         s->a->seen[s->a->seen_count++] =
@@ -433,7 +434,7 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
         return filch_idle(out);
     }
     if (count == 0) return filch_idle(out);
-    /* First every invalid upgrade. The status chosen before it stays. */
+    /* Tries every invalid upgrade first. Each leaves the status that was chosen before. */
     static const filch_type no_step = { .name = "no step" }, no_init = { .name = "no init", .step = second_step };
     (void)filch_idle(out);
     if (filch_upgrade(out, NULL, NULL, filch_none()) != FILCH_EINVAL) me->note = 1;
@@ -442,9 +443,9 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
     if (filch_upgrade(out, &no_init, NULL, filch_int(1)) != FILCH_EINVAL) me->note = 4;
     if (filch_upgrade(out, &second_type, "fail", filch_ptr(me->user)) != FILCH_EUSER + 9) me->note = 5;
     if (filch_upgrade(out, &second_type, "unheard of", filch_ptr(me->user)) != FILCH_EMETHOD) me->note = 6;
-    if (me->stage++ == 1) return FILCH_OK; /* idle, as chosen */
+    if (me->stage++ == 1) return FILCH_OK; /* the status is idle, as chosen before */
     filch_err err = filch_upgrade(out, &second_type, NULL, filch_ptr(me->user));
-    if (me->closes != 0) me->note = 7; /* the old instance is closed after the step, not in it */
+    if (me->closes != 0) me->note = 7; /* error: the old instance must be closed after the step, not in it */
     return err;
 }
 
@@ -457,20 +458,20 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     actor_start(&w, &a, play_upgrade);
     b.pid = a.pid;
     (void)world_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* only failing upgrades: it stays idle */
+    ok(filch_send(w.sched, a.pid, filch_int(1))); /* all upgrades of this step fail: the process stays idle */
     (void)world_tick(&w);
     same(a.note, 0);
     same(a.stage, 2);
     assert_string_equal(world_inspect(&w, a.pid).name, "actor");
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     uint32_t ran = 0;
-    ok(filch_tick(w.sched, 1, &ran)); /* the step that upgrades */
+    ok(filch_tick(w.sched, 1, &ran)); /* runs the step that upgrades */
     same(a.stage, 3);
     same(a.note, 0);
     assert_string_equal(world_inspect(&w, a.pid).name, "second");
     same(a.closes, 1);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
-    ok(filch_complete(receivers[0], 42, filch_int(4), FILCH_OK)); /* yielded by the old instance */
+    ok(filch_complete(receivers[0], 42, filch_int(4), FILCH_OK)); /* this yield was made by the old instance */
     (void)world_tick(&w);
     same(b.seen_count, 2);
     same(b.seen[0].type, FILCH_EVENT_YIELD);
@@ -479,7 +480,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     ok(filch_cancel(w.sched, a.pid));
     UNTIL(&w, is_over(&a));
     same(a.exit_error, FILCH_OK);
-    same(filch_as_int(&a.result), 1000); /* a process that awaits the pid gets the new type's result */
+    same(filch_as_int(&a.result), 1000); /* a process that waits for the end of the pid gets the new type's result */
     same(b.note, 0);
     same(b.inits, 1);
     same(b.closes, 1);
@@ -494,7 +495,7 @@ static filch_err play_kill_self(actor *me, const filch_event *events, size_t cou
 {
     (void)events, (void)count;
     if (filch_terminate(filch_out_sched(out), me->pid) != FILCH_OK) me->note = 1;
-    if (me->closes != 0) me->note = 2; /* never during a step */
+    if (me->closes != 0) me->note = 2; /* error: close was called during a step */
     return me->stage == 0 ? filch_continue(out) : filch_idle(out);
 }
 
@@ -540,7 +541,7 @@ static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t c
         if (filch_send(sched, other->pid, filch_int(i)) != FILCH_OK) me->note = 2;
     }
     if (filch_should_yield(out) == 0) me->note = 3;
-    return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none()); /* a new step, a new budget */
+    return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none()); /* the next step has a new budget */
 }
 
 TEST(should_yield_speaks_up_when_the_send_budget_is_spent)
@@ -582,7 +583,8 @@ TEST(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile)
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
     same(world_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
     assert_string_equal(world_inspect(&w, a.pid).name, "actor");
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* while it runs: not lost when it settles */
+    ok(filch_send(w.sched, a.pid, filch_int(1))); /* sent while the step runs: the message must not get lost when the
+                                                   * step ends */
     fli_store_rel(&inside, 2);
     UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     same(world_stats(&w).steps, 2);
@@ -611,7 +613,7 @@ static filch_err doomed_step(void *self, const filch_event *events, size_t count
 
 static const filch_type doomed_type = { .name = "doomed", .step = doomed_step, .close = held_close };
 
-/* Continues for a while, so that its worker stays busy after the last of these steps. */
+/* Continues for 1000 steps, so that its worker is busy, and then terminates the process `doomed`. */
 static filch_err play_kills(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ < 1000) return filch_continue(out);

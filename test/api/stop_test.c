@@ -1,5 +1,5 @@
-/* stop_test.c - everything ends: the promises of filch_sched_stop and filch_sched_close, with processes of every
- * behaviour and threads that keep calling. */
+/* stop_test.c - the promises of filch_sched_stop and filch_sched_close: every process ends, whatever its behaviour, and
+ * while other threads keep calling. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,21 +13,21 @@
 #include "support/gate.h"
 #include "support/until.h"
 
-enum { HOLD = FILCH_CMD_USER }; /* its handler keeps the receiver and does nothing */
+enum { HOLD = FILCH_CMD_USER }; /* its handler keeps the receiver and does not complete */
 
-/* What the processes of a test did. Reset by begin(). */
+/* Counts and flags set by the processes of a test. Reset by begin(). */
 static struct {
     atomic_uint_fast64_t opened, closed, steps, cancels, cancels_again, exits, exit_error;
-    atomic_uint_fast64_t moved, freed; /* memory passed by filch_move, and freed by it */
+    atomic_uint_fast64_t moved, freed; /* number of blocks passed by filch_move, and of those freed */
     atomic_bool          inside, release;
     atomic_int           code[8];
     atomic_bool          holding, held;
-    filch_receiver       receiver; /* of the first HOLD; read after `held` */
+    filch_receiver       receiver; /* receiver of the first HOLD; read it after `held` */
     filch_pid            peer;
     test_alloc           alloc;
 } seen;
 
-/* Too large for a control block, so that every instance is allocated. */
+/* Too large for a control block, so that every instance is allocated separately. */
 typedef struct instance {
     uint64_t state, filler[7];
 } instance;
@@ -43,7 +43,8 @@ static filch_err open_instance(void *self, const filch_ctx *ctx, const char *met
 static void close_instance(void *self)
 {
     instance *me = self;
-    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* a second close would show: the state has changed */
+    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* close changes the state, so a second close is not
+                                                            * counted */
     me->state = 0;
 }
 
@@ -115,7 +116,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
-/* Its first step does not return before the test releases it; then it makes every call. */
+/* Its first step returns when the test releases it, and then makes every call. */
 static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -202,7 +203,8 @@ static void end(void)
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
 #define EACH_WORKER_COUNT(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w++)
-/* None and 2: for tests that wait for the whole patience of a stop, 2 s each time. */
+/* The worker counts FILCH_NO_WORKERS and 2: for slow tests, in which a stop waits for its whole `patience_ns`, 2 s each
+ * time. */
 #define SOME_WORKER_COUNTS(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w += 2)
 
 TEST(stopping_an_empty_scheduler_gives_everything_back)
@@ -242,14 +244,14 @@ TEST(processes_that_keep_spawning_do_not_outlive_stop)
         for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &breeder, NULL, NULL));
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 100);
         else ok(filch_tick(sched, 100, NULL));
-        /* They may spawn until the deadline; then a spawn is refused, or its process killed. */
+        /* The processes may spawn until the deadline; then a spawn is refused, or the new process is killed. */
         filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL);
         assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
         end();
     }
 }
 
-/* ---- processes that do not ---- */
+/* ---- processes that do not end by themselves ---- */
 
 TEST(report_names_each_straggler_and_what_it_waited_for)
 {
@@ -312,7 +314,7 @@ TEST(stop_delivers_its_cancel_once)
         filch_sched *sched = begin(worker_counts[w]);
         for (int i = 0; i < 2000; i++) (void)start(sched, &deaf);
         for (int i = 0; i < 10; i++) (void)start(sched, &blocked);
-        /* Stepped all the time, and cancelled last: it notices the stop in another way before. */
+        /* Processes that are always ready; the stop cancels them last. */
         for (int i = 0; i < 3; i++) (void)start(sched, &busy);
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 4000);
         same(filch_sched_stop(sched, FILCH_MILLISECONDS(50), NULL), FILCH_EDEADLINE);
@@ -407,7 +409,7 @@ TEST(step_that_never_returns_is_named_and_left_alone_until_a_later_stop)
     filch_report_free(&report);
     same(atomic_load(&seen.closed), 2);
 
-    /* A second call while nothing has changed: equal results, and no process is counted twice. */
+    /* A second call while nothing has changed returns equal results and counts no process twice. */
     report = (filch_report)FILCH_REPORT_INIT;
     same(filch_sched_stop(sched, 0, &report), FILCH_EBUSY);
     assert_true(report.ended == 0 && report.forced == 0 && report.stuck == 1 && report.count == 1);
@@ -424,7 +426,7 @@ TEST(step_that_never_returns_is_named_and_left_alone_until_a_later_stop)
 
 TEST(one_stuck_step_does_not_keep_the_others_from_ending)
 {
-    filch_sched *sched = begin(1); /* its only worker is stuck: the stopping thread must do the rest */
+    filch_sched *sched = begin(1); /* the only worker is inside a step: the stopping thread must do the rest */
     (void)start(sched, &stuck);
     until(atomic_load(&seen.inside));
     for (int i = 0; i < 100; i++) (void)start(sched, &deaf);
@@ -449,7 +451,7 @@ static filch_err work_stuck(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Yields work; continues to wait for it after a cancel, and ends with its error. */
+/* Yields blocking work. After a cancel continues to wait for the work; ends with the work's error. */
 static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -491,7 +493,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
 {
     EACH_WORKER_COUNT(w)
     {
-        filch_sched *sched = begin(worker_counts[w]); /* one pool thread */
+        filch_sched *sched = begin(worker_counts[w]); /* the pool has one thread */
         filch_pid running = start(sched, &works);
         if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
         until(atomic_load(&seen.inside));
@@ -517,7 +519,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
     }
 }
 
-/* ---- callers and times of a stop ---- */
+/* ---- who may stop a scheduler, and when ---- */
 
 static filch_err stops_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -615,7 +617,7 @@ static filch_err refuse_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_EUSER;
 }
 
-/* Returns true if the scheduler is open, without changing anything. */
+/* Returns true if the scheduler is open. Changes nothing. */
 static bool is_open(filch_sched *sched)
 {
     static const filch_type refuses = { .init = refuse_init, .step = polite_step };
@@ -686,7 +688,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
     }
 }
 
-/* On a cancel: tries what a process may still do, and then yields blocking work. */
+/* On a cancel tries everything that a process may still do, and then yields blocking work. */
 static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -718,11 +720,12 @@ TEST(processes_may_still_send_spawn_and_block_while_closing)
         closing c;
         close_begin(&c, sched, FILCH_SECONDS(60));
         until(atomic_load(&seen.code[3]) != -1);
-        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK)); /* the peer may end */
+        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK)); /* completes the yield of the peer, so that it
+                                                                        * can end */
         same(close_end(&c), FILCH_OK);
         for (int i = 0; i < 4; i++) same(atomic_load(&seen.code[i]), FILCH_OK);
-        assert_true(atomic_load(&seen.cancels) >= 2); /* of the process and of those it has spawned; the peer may end
-                                                       * before */
+        assert_true(atomic_load(&seen.cancels) >= 2); /* cancels of the process and of those it has spawned; the peer
+                                                       * may end before its cancel */
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
         end();
     }
@@ -788,7 +791,7 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
     }
 }
 
-/* Init that waits, and then fails. After it the thread waits at a gate before it takes the lock of stop. */
+/* For an init that waits and then fails: afterwards its thread waits at this gate before it takes the lock of stop. */
 static gate door;
 static _Thread_local const fli_mutex *door_lock;
 void __real_fli_mutex_lock(fli_mutex *mutex);
@@ -816,7 +819,7 @@ static void spawn_in_vain(void *sched)
     atomic_store(&seen.code[0], filch_spawn(sched, &slow_to_refuse, NULL, NULL));
 }
 
-/* Its init has returned, the spawn has not: it may still use the scheduler. */
+/* The init of the process has returned, but the spawn has not: the spawn may still use the scheduler. */
 TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
 {
     SOME_WORKER_COUNTS(w)
@@ -902,7 +905,7 @@ static void storm(void *arg)
         options.on_exit = on_exit_count;
         filch_err err = filch_spawn(s->sched, &polite, &options, &pid);
         tally(s, err);
-        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* counts spawns for which on_exit must be called */
+        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* number of spawns for which on_exit must be called */
         void *bytes = malloc(40);
         err = bytes != NULL ? filch_send(s->sched, pid, filch_move(bytes, 40, free_moved)) : FILCH_OK;
         tally(s, err);
@@ -910,7 +913,7 @@ static void storm(void *arg)
         tally(s, filch_send(s->sched, pid, filch_bytes(&(uint64_t[8]){ i }, 64)));
         if (i % 4 == 0) (void)!filch_cancel(s->sched, pid);
         if (i % 16 == 0) (void)!filch_terminate(s->sched, pid);
-        s->other += i > UINT32_MAX; /* fails if it never ends */
+        s->other += i > UINT32_MAX; /* fails the test if the loop does not end */
     }
     atomic_fetch_add(&seen.exit_error, s->other);
 }
@@ -930,7 +933,8 @@ static void storm_once(int32_t workers, uint64_t deadline_ns)
         until(atomic_load(&seen.opened) > 50);
     }
     filch_err err = filch_sched_close(sched, deadline_ns, NULL);
-    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* a spawning thread was suspended */
+    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* repeated, because a spawning thread
+                                                                                   * was suspended */
     assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
     for (int i = 0; i < 3; i++) {
@@ -973,10 +977,10 @@ TEST(a_thousand_lives_leave_nothing_behind)
     until(thread_count() == threads);
 }
 
-/* ---- a slow close ---- */
+/* ---- a close function that is slow ---- */
 
-/* Longer than the time allowed for a step that does not return, but short compared with the delays of a loaded
- * machine. */
+/* If set, a timed wait of the library lasts up to 30 s unless it is signalled: longer than the stop allows for a step
+ * that does not return. `waits` counts such waits. */
 static FLI_ATOMIC(bool) waits_for_signals;
 static FLI_ATOMIC(uint32_t) waits;
 bool __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
@@ -1009,7 +1013,7 @@ TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
     ok(filch_tick(sched, 0, NULL));
     fli_store_rel(&waits_for_signals, true);
     ok(fli_thread_start(&thread, "completes", complete_when_stop_waits, &err));
-    /* Closed first: the other thread may still be in filch_complete() when the last process has ended. */
+    /* Close, not stop: the other thread may still be inside filch_complete() when the last process has ended. */
     filch_err stopped = filch_sched_close(sched, FILCH_SECONDS(25), NULL);
     fli_thread_join(&thread);
     fli_store_rel(&waits_for_signals, false);
@@ -1019,7 +1023,7 @@ TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
     end();
 }
 
-/* ---- a close that takes its time ---- */
+/* ---- a close function that keeps its worker ---- */
 
 static FLI_ATOMIC(bool) in_close;
 
@@ -1029,7 +1033,8 @@ static filch_err leaves_when_told(void *self, const filch_event *events, size_t 
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Holds its worker until the stopping thread has closed the others, and a little longer. */
+/* Close function that keeps its worker until the stopping thread has closed the other processes, and a little
+ * longer. */
 static void slow_close(void *self)
 {
     uint64_t until_ns = fli_clock_ns() + FILCH_MILLISECONDS(300);
@@ -1056,9 +1061,9 @@ TEST(a_close_that_takes_its_time_is_no_step_that_does_not_return)
     }
 }
 
-/* ---- a force that takes long ---- */
+/* ---- forced ends that take long ---- */
 
-enum { MANY = 8 }; /* 2.4 seconds */
+enum { MANY = 8 }; /* closing them takes 2.4 s in total */
 
 static FLI_ATOMIC(uint64_t) closed_many;
 
@@ -1068,7 +1073,8 @@ static void close_one_of_many(void *self)
     (void)fli_add_acqrel(&closed_many, 1);
 }
 
-/* Its worker is here until the others have been closed, by the thread that stops, and then a little longer. */
+/* Close function that keeps its worker until the stopping thread has closed all other processes, and a little
+ * longer. */
 static void close_after_all(void *self)
 {
     fli_store_rel(&in_close, true);

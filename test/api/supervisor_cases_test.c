@@ -1,5 +1,6 @@
-/* supervisor_cases_test.c - which children are restarted after they were stopped because of others, how long a child
- * and a subtree have to end, that jitter spreads restarts, and the boundary of each default. In virtual time. */
+/* supervisor_cases_test.c - which children are restarted after they were stopped because of a sibling, how much time a
+ * child and a subtree have to end, that jitter spreads restarts, and the boundary of each default. Runs in virtual
+ * time. */
 #include "api/diary.h"
 
 /* ---- which children are restarted ---- */
@@ -19,7 +20,7 @@ static void returns_with(uint32_t strategy)
     world_tick(&w);
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a -c -b +a +b +c");
-    tell(&w, 1, 0); /* ends by itself without an error: not restarted */
+    tell(&w, 1, 0); /* the child ends by itself without an error: it is not restarted */
     assert_string_equal(diary_from(9), "-b");
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(10), "-a -c +a +c");
@@ -60,7 +61,7 @@ static void run_cancelled(const filch_supervisor *spec)
     filch_sim_report_free(&report);
 }
 
-/* Returns the time of the nth entry, counted from the cancel. */
+/* Returns the time of entry `nth`, counted from the cancel of the supervisor. */
 static uint64_t at_ns(size_t nth)
 {
     return diary.times_ns[nth] - FILCH_SECONDS(10);
@@ -86,7 +87,7 @@ TEST(a_nested_supervisor_has_the_time_that_its_children_take)
                                              { .id = "low", .supervisor = &low } };
     static const filch_supervisor spec = { .children = kids, .child_count = 2 };
     run_cancelled(&spec);
-    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all in order: nothing was cut short */
+    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all children ended in order: none was killed early */
     WITHIN(at_ns(3), FILCH_SECONDS(60));
     WITHIN(at_ns(4), FILCH_SECONDS(60));
 }
@@ -122,7 +123,7 @@ static filch_err together_scenario(filch_sched *sched, void *user)
     return filch_sim_later(sched, FILCH_SECONDS(1), fail_all, NULL);
 }
 
-/* Measures how long each child waited when all failed at once. */
+/* Lets all children fail at once and measures how long each waits for its restart. */
 static void waits_of(uint16_t jitter, uint64_t waits[MANY])
 {
     for (int i = 0; i < MANY; i++) {
@@ -152,7 +153,7 @@ static void waits_of(uint16_t jitter, uint64_t waits[MANY])
 TEST(children_that_fail_together_do_not_come_back_together)
 {
     uint64_t waits[MANY], least = UINT64_MAX, most = 0;
-    waits_of(1000, waits); /* from half to one and a half of ten seconds */
+    waits_of(1000, waits); /* waits between 5 s and 15 s */
     for (int i = 0; i < MANY; i++) {
         assert_true(waits[i] >= FILCH_SECONDS(5) && waits[i] <= FILCH_SECONDS(15) + FILCH_MILLISECONDS(100));
         if (waits[i] < least) least = waits[i];
@@ -175,7 +176,7 @@ TEST(without_jitter_they_come_back_together)
 TEST(a_small_jitter_is_a_small_one)
 {
     uint64_t waits[MANY];
-    waits_of(10, waits); /* a hundredth: 9.95 s to 10.05 s */
+    waits_of(10, waits); /* one percent: 9.95 s to 10.05 s */
     for (int i = 0; i < MANY; i++) {
         assert_true(waits[i] >= FILCH_MILLISECONDS(9950) && waits[i] < FILCH_MILLISECONDS(10150));
     }
@@ -185,7 +186,7 @@ TEST(a_small_jitter_is_a_small_one)
 
 typedef struct failing {
     filch_supervisor spec;
-    uint32_t         at_ms[8]; /* when `a` is made to fail; 0: end of the list */
+    uint32_t         at_ms[8]; /* times at which child `a` is made to fail; 0: end of the list */
 } failing;
 
 static void fail_a(filch_sched *sched, void *arg)
@@ -217,7 +218,8 @@ static void run_failing(failing *how)
 
 TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 {
-    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* the first failure is outside the period by then */
+    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* at the fourth failure the first one is outside the
+                                                            * period */
     run_failing(&few);
     assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a +a -a");
     assert_true(diary.gone != FILCH_ELIMIT);
@@ -229,7 +231,7 @@ TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 
 TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
 {
-    /* Up for 1 s, 4 s and 4 s, which is not stable, and then for 16 s, which is. */
+    /* The child runs for 1 s, 4 s and 4 s, which does not count as stable, and then for 16 s, which does. */
     failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) }, .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
     run_failing(&how);
     static const uint64_t expected_s[] = { 8, 16, 30, 30, 8 };
@@ -256,7 +258,7 @@ TEST(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error)
     world_tick(&w);
     opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     const filch_child late = { .id = "late", .type = &child_type, .options = &opt };
-    fli_store_rlx(&w.deny, true); /* too large for any machine */
+    fli_store_rlx(&w.deny, true); /* no memory: stands for a size that no machine has */
     opt.args = filch_bytes("x", SIZE_MAX / 2);
     same(filch_child_start(w.sched, pid, &late), FILCH_ENOMEM);
     opt.args = filch_bytes("x", SIZE_MAX / 2 + 1);

@@ -1,5 +1,5 @@
-/* supervisor_edge_test.c - edge cases of supervisors: restarts that fail, no memory, invalid messages, unrelated
- * events, ends that coincide, back-offs longer than 64 bits hold. */
+/* supervisor_edge_test.c - edge cases of supervisors: restarts that fail, missing memory, invalid messages, unrelated
+ * events, ends at the same time, back-offs that do not fit into 64 bits. */
 #include "api/diary.h"
 #include "support/alloc.h"
 
@@ -19,15 +19,15 @@ TEST(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_trie
     world_tick(&w);
     diary.refuse[1] = 2;
     tell(&w, 2, FAILURE);
-    /* Each time b cannot start, a, which runs again already, is stopped first; and no child runs twice. */
+    /* Each time b cannot start, the supervisor stops a, which runs again already. No child runs twice. */
     assert_string_equal(diary_from(3), "-c -b -a +a -a +a -a +a +b +c");
     same(diary.alive, 3);
-    /* rest_for_one: children before the failed one are not affected. */
+    /* With rest_for_one, children before the failed one are not affected. */
     (void)supervise(w.sched, &rest);
     world_tick(&w);
     diary.refuse[2] = 1;
     tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was tried twice, b was not */
+    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was started twice, b once */
     diary.refuse[1] = 1;
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(7), "-a -c -b +a +b +c");
@@ -45,7 +45,7 @@ TEST(one_for_all_restarts_that_keep_failing_end_the_supervisor)
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a -c -b +a -a +a -a +a -a");
     same(diary.gone, FILCH_ELIMIT);
-    same(diary.refuse[1], 97); /* one failure and two restarts were counted; the third was too many */
+    same(diary.refuse[1], 97); /* one failure and two restarts were counted; the third restart exceeded the limit */
     same(world_stats(&w).alive, 0);
     world_end(&w);
 }
@@ -71,7 +71,7 @@ TEST(options_that_turned_bad_are_a_start_that_fails)
 
 static FLI_ATOMIC(bool) may_close;
 
-/* Its init returns when the scheduler stops: the next child cannot be started any more. */
+/* Init that returns when the scheduler stops, so that the next child cannot be started. */
 static filch_err door_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)method, (void)args;
@@ -104,12 +104,13 @@ TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
     world_end(&w);
     same(diary.goings, 1);
     same(diary.gone, FILCH_OK);
-    same(diary.count, 0); /* a was never started */
+    same(diary.count, 0); /* child a was never started */
 }
 
 TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
 {
-    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } }; /* stubborn */
+    /* Child b ignores a cancel. */
+    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
     static const filch_supervisor spec = { .children = kids, .child_count = 1 };
     static const filch_child      late = { .id = "late", .type = &child_type, .options = ARGS(0) };
     world                         w;
@@ -141,7 +142,7 @@ static struct {
     size_t      size[8], answers;
 } boss;
 
-/* Sends its requests, and records the answers. */
+/* Sends its requests to the supervisor and records the answers. */
 static filch_err play_boss(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -178,7 +179,7 @@ TEST(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobod
     same(boss.answers, 1);
     same(boss.kind[0], FILCH_KIND_BYTES);
     same(boss.size[0], 0);
-    same(diary.goings, 0); /* it stays without children */
+    same(diary.goings, 0); /* the supervisor continues without children */
     world_end(&w);
 }
 
@@ -207,7 +208,7 @@ TEST(a_late_child_that_cannot_start_is_told_and_forgotten)
     world_end(&w);
 }
 
-/* The args of each child: their kind, and the text or the bytes. */
+/* The args that each child got: their kind, and the text or the bytes. */
 static char       heard[3][64];
 static filch_kind heard_kind[3];
 static size_t     heard_size[3], heard_count;
@@ -257,7 +258,7 @@ TEST(the_args_of_a_late_child_are_the_same_at_each_start)
         heard_count = 0;
         memset(lent, 'x', sizeof lent);
         ok(filch_child_start(w.sched, pid, &late));
-        memset(lent, 'y', sizeof lent); /* the caller may overwrite it after the call */
+        memset(lent, 'y', sizeof lent); /* the caller may overwrite the args after the call */
         opt.args = filch_none();
         world_tick(&w);
         opt.args = filch_none();
@@ -319,7 +320,7 @@ TEST(a_temporary_child_that_is_told_to_leave_leaves_once)
     actor_start(&w, &me, play_boss);
     world_tick(&w);
     same(boss.answers, 2);
-    same(boss.size[0], 2 * sizeof(filch_child_info)); /* listed at once: a is still stopping */
+    same(boss.size[0], 2 * sizeof(filch_child_info)); /* the list is answered at once, while a is still stopping */
     same(boss.number[1], FILCH_OK);
     tell(&w, 1, 0); /* b has ended without an error and stays in the list, down */
     actor again = { 0 };
@@ -374,7 +375,7 @@ TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
     same(filch_child_start(w.sched, pid, &child), FILCH_EINVAL);
     opt.args = filch_bytes(longest, SIZE_MAX);
     same(filch_child_start(w.sched, pid, &child), FILCH_ETOOBIG);
-    /* The supervisor type without a spec. */
+    /* A process of the supervisor type, spawned without a spec. */
     opt.args = filch_int(3);
     same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EINVAL);
     opt.args = filch_ptr((void *)(uintptr_t)&sub);
@@ -399,7 +400,8 @@ TEST(what_is_no_order_and_ends_of_strangers_disturb_nobody)
     for (size_t size = 0; size <= sizeof zeros; size += 8) ok(filch_send(w.sched, pid, filch_bytes(zeros, size)));
     ok(filch_send(w.sched, pid, filch_ptr(&w)));
     ok(filch_send(w.sched, pid, filch_int(1)));
-    /* It monitors an unrelated process and watches a group: events that it has not asked for. */
+    /* The supervisor is made to monitor an unrelated process and to watch a group, so that it gets events it did not
+     * request. */
     actor_start(&w, &stranger, play_idle);
     ok(filch_monitor(w.sched, pid, stranger.pid, 0, NULL));
     ok(filch_watch(w.sched, "group", pid, 0));
@@ -428,7 +430,7 @@ TEST(a_supervisor_whose_partner_fails_stops_its_children_and_fails_too)
     world_end(&w);
 }
 
-/* ---- subtrees that are not up yet ---- */
+/* ---- subtrees that have not started completely ---- */
 
 TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
 {
@@ -445,7 +447,7 @@ TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
     world                         w;
     memset(&diary, 0, sizeof diary);
     opt.on_exit = on_gone;
-    opt.mailbox_max = 1; /* `up` reports get lost; the supervisor asks the child that has not reported again */
+    opt.mailbox_max = 1; /* reports of children get lost; the supervisor asks a child again that has not reported */
     opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
     world_begin(&w, FILCH_NO_WORKERS);
     ok(filch_supervise(w.sched, &top, &opt, &pid));
@@ -481,7 +483,7 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
     (void)supervise(w.sched, &top);
     world_tick(&w);
     assert_string_equal(diary_from(0), "+a");
-    tell(&w, 0, 0); /* a is no longer wanted: it is not waited for either */
+    tell(&w, 0, 0); /* a is not restarted, so the supervisor does not wait for a */
     assert_string_equal(diary_from(0), "+a -a");
     ok(filch_unregister(w.sched, "taken"));
     UNTIL(&w, diary.count == 4);
@@ -494,9 +496,9 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
 typedef struct waiting {
     filch_supervisor spec;
     uint32_t         fails_at_ms[4];
-    uint32_t         fails[4]; /* which of the children */
-    uint32_t         before;   /* processes started first: so the supervisor has another pid, and draws other random
-                                * numbers */
+    uint32_t         fails[4]; /* indices of the children that fail */
+    uint32_t         before;   /* number of processes spawned before the supervisor: so its pid differs, and it draws
+                                * other random numbers */
 } waiting;
 
 static void fail_one(filch_sched *sched, void *arg)
@@ -541,7 +543,7 @@ TEST(a_back_off_is_never_longer_than_its_most)
     how.spec.stable_ns = FILCH_SECONDS(1000);
     runs(&how, FILCH_SECONDS(200));
     for (size_t i = 0; i < 3; i++) waited(i, FILCH_SECONDS(2));
-    how.spec.backoff_max_ns = 0; /* 30 s */
+    how.spec.backoff_max_ns = 0; /* 0: the default, 30 s */
     runs(&how, FILCH_SECONDS(200));
     waited(0, FILCH_SECONDS(10));
     waited(1, FILCH_SECONDS(20));
@@ -550,7 +552,8 @@ TEST(a_back_off_is_never_longer_than_its_most)
 
 TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
 {
-    /* Half of all draws would exceed 64 bits, by up to 2562 hours: of twelve children none may be restarted then. */
+    /* Half of all random back-offs would exceed 64 bits, by up to 2562 hours. If such a value wrapped around, one of
+     * the twelve children would be restarted early; none may be. */
     for (uint32_t before = 0; before < 4; before++) {
         waiting how = { .spec = { .children = three, .child_count = 3, .jitter = 1 },
                         .fails_at_ms = { 1, 2, 3 },
@@ -564,13 +567,13 @@ TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
 
 TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
 {
-    /* c fails at 1 s and would be restarted at 11 s; a fails at 6 s: all are restarted at 16 s, and none before. */
+    /* c fails at 1 s and would be restarted at 11 s. a fails at 6 s: all are restarted at 16 s, none before. */
     waiting how = { .spec = { .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10 },
                     .fails_at_ms = { 1000, 6000 },
                     .fails = { 2, 0 } };
     how.spec.backoff_ns = FILCH_SECONDS(10);
     runs(&how, FILCH_SECONDS(60));
-    diary.count = diary.count < 9 ? diary.count : 9; /* then the run is over */
+    diary.count = diary.count < 9 ? diary.count : 9; /* later entries come from the end of the run */
     assert_string_equal(diary_from(0), "+a +b +c -c -a -b +a +b +c");
     assert_true(diary.times_ns[6] - diary.times_ns[4] >= FILCH_SECONDS(10));
 }
@@ -587,11 +590,11 @@ static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children
 typedef struct errand {
     filch_pid supervisor;
     size_t    asked, answered;
-    bool      stopped; /* the late child has been started and has left */
+    bool      stopped; /* the late child was started and stopped again */
     bool      wrong;
 } errand;
 
-/* Has one child started, stopped, and all listed; each of these requests is answered, if it was sent. */
+/* Requests to start a child, to stop it, and to list all. Each request that was sent must be answered. */
 static filch_err play_errand(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const char          words[] = "args that do not fit into an event";
@@ -618,7 +621,8 @@ static filch_err play_errand(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* A tree, an errand, a failure and a stop, with the nth allocation failing. Returns true if there was no nth. */
+/* Runs a tree, the requests, a failure and a stop while allocation number `nth` fails. Returns true if there were fewer
+ * allocations. */
 static bool grows_without(uint64_t nth, bool and_after)
 {
     test_alloc          memory = { 0 };
@@ -639,7 +643,7 @@ static bool grows_without(uint64_t nth, bool and_after)
     bool there = err == FILCH_OK;
     how.args = filch_ptr(&runner);
     if (there && filch_spawn(w.sched, &actor_type, &how, NULL) != FILCH_OK) runner.user = NULL;
-    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* a child without memory to report that it is up tries again */
+    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* a child that had no memory to report its start tries again */
     else world_tick(&w);
     if (diary.pids[1].serial != 0) (void)!filch_send(w.sched, diary.pids[1], filch_int(FAILURE));
     if (!and_after) world_tick(&w);
@@ -647,11 +651,12 @@ static bool grows_without(uint64_t nth, bool and_after)
     test_alloc_fail(&memory, 0, false);
     world_tick(&w);
     bool ended = diary.goings > 0 && world_stats(&w).alive <= 1;
-    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all are up, whichever allocation
+    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
                                                                               * failed */
     if (ended) same(diary.alive, 0);
     assert_true(e.answered <= e.asked);
-    if (there && !ended && !and_after) same(e.answered, e.asked); /* otherwise there was no memory for answers either */
+    if (there && !ended && !and_after) same(e.answered, e.asked); /* in other cases there may be no memory for the
+                                                                   * answers */
     assert_false(e.wrong);
     if (over) same(e.answered, 3);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
@@ -670,7 +675,7 @@ TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
     world_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     ok(filch_supervise(w.sched, &spec, NULL, NULL));
-    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* the times of 10000 restarts */
+    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* the supervisor stores the times of 10000 restarts */
     fli_store_rlx(&w.deny, true);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_ENOMEM);
     same(filch_child_start(w.sched, pid, &three[0]), FILCH_ENOMEM);
@@ -699,7 +704,7 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
     world         w;
     void         *plain = memory.alloc(memory.user, NULL, 0, 8);
     assert_non_null(plain);
-    free(plain); /* malloc's */
+    free(plain); /* `plain` came from malloc */
     opt.memory_max = 3000000;
     world_begin_with(&w, FILCH_NO_WORKERS, opt);
     memory = filch_sched_memory(w.sched);
@@ -712,12 +717,12 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
     assert_non_null(at);
     assert_int_equal(at[999], 7);
     same(fli_load_rlx(&w.bytes), before + 5000);
-    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too large: the block is unchanged */
+    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too large: realloc fails and the block is unchanged */
     assert_int_equal(at[999], 7);
     assert_null(memory.alloc(memory.user, NULL, 0, 4000000));
     assert_null(memory.alloc(memory.user, at, 5000, 0));
     same(fli_load_rlx(&w.bytes), before);
-    /* Memory that is in use when the scheduler is freed may be freed later. */
+    /* A block that is in use when the scheduler is freed may be freed later. */
     at = memory.alloc(memory.user, NULL, 0, 100);
     assert_non_null(at);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));

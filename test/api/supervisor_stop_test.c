@@ -1,5 +1,6 @@
-/* supervisor_stop_test.c - a child ends by itself while the scheduler stops, before its supervisor is cancelled: it is
- * not restarted, and the strategy is not applied to its siblings. They are stopped when their supervisor is. */
+/* supervisor_stop_test.c - a child ends by itself while the scheduler stops, before its supervisor is cancelled. The
+ * child is not restarted, and the strategy is not applied to its siblings: they are stopped when their supervisor
+ * is. */
 #include <string.h>
 
 #include <filch.h>
@@ -11,13 +12,13 @@
 
 enum { FIRST, SECOND, THIRD, LAST, CHILDREN, STEPS = 300 };
 
-/* Written by steps of processes that stop one after the other; read when the scheduler has stopped. */
+/* Written by steps of processes that end one after the other. Read when the scheduler has stopped. */
 static struct {
     FLI_ATOMIC(uint32_t) started[CHILDREN];
-    FLI_ATOMIC(uint32_t) order, asked[CHILDREN]; /* position in the order of cancels; 0: none */
-    FLI_ATOMIC(uint32_t) last_ended;             /* position of the end of LAST in that order */
+    FLI_ATOMIC(uint32_t) order, asked[CHILDREN]; /* position of each child in the order of cancels; 0: not cancelled */
+    FLI_ATOMIC(uint32_t) last_ended;             /* position of the end of LAST in the order of cancels */
     FLI_ATOMIC(uint64_t) victim;
-    int64_t              fails; /* the child that ends by itself */
+    int64_t              fails; /* index of the child that ends by itself */
     test_alloc           alloc;
 } seen;
 
@@ -46,8 +47,8 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* The child that is stopped first. On the cancel it makes the victim fail, and continues for many steps, in which every
- * ready process runs. */
+/* Step of the child that is stopped first. On the cancel it makes the victim fail, and continues for many steps, in
+ * which every ready process runs. */
 static filch_err last_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     child *me = self;

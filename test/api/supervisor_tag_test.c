@@ -1,5 +1,5 @@
-/* supervisor_tag_test.c - answers of a supervisor: identified by a tag, in order for one id; and bytes that look like
- * requests or answers are neither. */
+/* supervisor_tag_test.c - answers of a supervisor are identified by a tag, and those for one id come in order. Bytes
+ * that only look like a request or an answer are ignored. */
 #include "api/diary.h"
 
 static const filch_spawn_options a_options = { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(0) };
@@ -15,7 +15,7 @@ static struct {
     bool               tagged;
 } boss;
 
-/* Sends requests in one step: start, stop, start, stop, start, and a stop of an unknown child. */
+/* Sends six requests in one step: start, stop, start, stop, start, and a stop of an unknown child. */
 static filch_err give_orders(filch_sched *sched)
 {
     filch_pid to = boss.supervisor;
@@ -104,13 +104,13 @@ TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
     world w;
     boss_begin(&w, false);
     same(boss.others, 3);
-    same(boss.plain[0], -1); /* the pid */
+    same(boss.plain[0], -1); /* -1 stands for a pid */
     same(boss.plain[1], FILCH_OK);
     same(boss.plain[2], -1);
     world_end(&w);
 }
 
-/* A process that has seen a request can copy its bytes. */
+/* Bytes of a request, copied by a process that has seen the request. */
 static unsigned char copied[512];
 static size_t        copied_size;
 
@@ -141,7 +141,7 @@ TEST(bytes_that_look_like_an_order_are_an_ordinary_message)
     ok(filch_send(w.sched, supervisor, filch_bytes(copied, copied_size)));
     for (int i = 0; i < 5; i++) world_tick(&w);
     same(diary.alive, 3);
-    ok(filch_child_stop(w.sched, supervisor, "a")); /* the real request */
+    ok(filch_child_stop(w.sched, supervisor, "a")); /* the only valid request */
     for (int i = 0; i < 5; i++) world_tick(&w);
     same(diary.alive, 2);
     world_end(&w);

@@ -1,5 +1,6 @@
 /* supervisor_test.c - supervisors: which children are restarted, in which order, how often, and when the supervisor
- * gives up. Mostly in virtual time (filch_sim_run); the last part exposes a tree to faults for five minutes of it. */
+ * gives up. Mostly in virtual time (filch_sim_run). The last part exposes a tree to faults for five minutes of virtual
+ * time. */
 #include "api/diary.h"
 
 static void fails_with(uint32_t strategy, const char *expected)
@@ -16,7 +17,7 @@ static void fails_with(uint32_t strategy, const char *expected)
     size_t before = diary.count;
     ok(filch_cancel(w.sched, pid));
     world_tick(&w);
-    assert_string_equal(diary_from(before), "-c -b -a"); /* in reverse */
+    assert_string_equal(diary_from(before), "-c -b -a"); /* children are stopped in reverse order */
     same(diary.goings, 1);
     same(diary.gone, FILCH_OK);
     world_end(&w);
@@ -73,7 +74,7 @@ TEST(a_temporary_child_that_is_stopped_for_others_does_not_come_back)
     world_tick(&w);
     tell(&w, 0, FAILURE);
     assert_string_equal(diary_from(3), "-a -c -b +a +c");
-    tell(&w, 2, FAILURE); /* and is removed from the list */
+    tell(&w, 2, FAILURE); /* the child fails and is removed from the list */
     assert_string_equal(diary_from(8), "-c -a +a +c");
     (void)supervise(w.sched, &rest);
     world_tick(&w);
@@ -87,14 +88,14 @@ TEST(a_transient_child_that_ended_well_before_its_turn_is_done)
     static const filch_child kids[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TRANSIENT },
         { .id = "c", .type = &child_type, .options = ARGS(2) },
-        { .id = "b", .type = &child_type, .options = ARGS(4) }, /* stubborn */
+        { .id = "b", .type = &child_type, .options = ARGS(4) }, /* child b ignores a cancel */
     };
     static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
     world                         w;
     world_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
     world_tick(&w);
-    tell(&w, 2, FAILURE); /* now b is being stopped, and takes a while; a would be the next */
+    tell(&w, 2, FAILURE); /* now b is being stopped, which takes a while; then a would be stopped */
     tell(&w, 0, 0);
     tell(&w, 1, 0);
     assert_string_equal(diary_from(3), "-c -a -b +c +b");
@@ -132,7 +133,7 @@ TEST(a_child_that_cannot_start_ends_the_beginning)
     world_tick(&w);
     assert_string_equal(diary_from(0), "+a +b -b -a");
     same(diary.gone, FAILURE);
-    /* Later it is tried again, as often as the intensity allows. */
+    /* A restart that fails is tried again, as often as the intensity allows. */
     (void)supervise(w.sched, &spec);
     world_tick(&w);
     diary.refuse[1] = 2;
@@ -186,7 +187,7 @@ static void fail_a(filch_sched *sched, void *arg)
 static filch_err slow_scenario(filch_sched *sched, void *user)
 {
     (void)supervise(sched, user);
-    /* Six failures right after each start, then one after a stable time. */
+    /* Six failures soon after each start, then one after a stable time. */
     static const uint32_t at_ms[] = { 1000, 2000, 3000, 5000, 8000, 11000, 90000 };
     for (size_t i = 0; i < COUNT_OF(at_ms); i++) {
         if (filch_sim_later(sched, FILCH_MILLISECONDS(at_ms[i]), fail_a, NULL) != FILCH_OK) return FILCH_ENOMEM;
@@ -194,7 +195,7 @@ static filch_err slow_scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-/* Returns the time between the nth end and the next start. */
+/* Returns the time between end number `nth` and the start after it. */
 static uint64_t waited_ns(size_t nth)
 {
     return diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
@@ -296,12 +297,13 @@ TEST(a_subtree_that_gives_up_is_started_again_by_its_supervisor)
     world_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &outer);
     world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each starts when those before it are up, subtrees too */
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each child starts when all before it are up, including whole
+                                                        * subtrees */
     size_t before = diary.count;
     tell(&w, 2, FAILURE);
     assert_string_equal(diary_from(before), "-c +c");
     before = diary.count;
-    tell(&w, 2, FAILURE); /* one failure too many: the subtree restarts, and what comes after it */
+    tell(&w, 2, FAILURE); /* one failure too many: the subtree and all children after it are restarted */
     assert_string_equal(diary_from(before), "-c -b -d +b +c +d");
     before = diary.count;
     ok(filch_cancel(w.sched, pid));
@@ -325,7 +327,7 @@ TEST(a_supervisor_that_is_killed_takes_its_tree_along)
     world_end(&w);
 }
 
-/* ---- children that are added later ---- */
+/* ---- children that are added at run time ---- */
 
 static struct {
     filch_pid   supervisor;
@@ -385,7 +387,7 @@ TEST(children_come_and_go_by_message)
     same(clerk.answers[1], FILCH_OK);
     same(clerk.answers[2], FILCH_EDEAD);
     assert_string_equal(diary_from(0), "+a +b +f -f");
-    /* Added by a foreign thread, and restarted like the others. */
+    /* A child added by a foreign thread is restarted like the others. */
     ok(filch_child_start(w.sched, clerk.supervisor, &clerk.child));
     world_tick(&w);
     tell(&w, 5, FAILURE);
@@ -444,16 +446,16 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
     world_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
     world_tick(&w);
-    tell(&w, 1, FAILURE); /* restarted: it stays in the list */
+    tell(&w, 1, FAILURE); /* the child is restarted and stays in the list */
     same(releases, 0);
     ok(filch_child_stop(w.sched, pid, "late"));
     world_tick(&w);
     same(releases, 1);
-    diary.refuse[1] = 1; /* cannot be started */
+    diary.refuse[1] = 1; /* the next start of this child fails */
     ok(filch_child_start(w.sched, pid, &late));
     world_tick(&w);
     same(releases, 2);
-    ok(filch_child_start(w.sched, pid, &late)); /* ends with its supervisor */
+    ok(filch_child_start(w.sched, pid, &late)); /* the child ends with its supervisor */
     world_tick(&w);
     ok(filch_child_start(w.sched, pid, &late)); /* the id is in use */
     world_tick(&w);
@@ -461,7 +463,7 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
     ok(filch_terminate(w.sched, pid));
     world_tick(&w);
     same(releases, 4);
-    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* the caller still owns it */
+    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* the caller still owns the args */
     same(releases, 4);
     world_end(&w);
 }
@@ -481,22 +483,22 @@ TEST(who_awaits_a_tree_hears_when_all_of_it_is_up)
     memset(&clerk, 0, sizeof clerk);
     world_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &outer);
-    diary.refuse[3] = 1; /* the last child of the outer tree */
+    diary.refuse[3] = 1; /* the last child of the outer tree fails to start once */
     world_tick(&w);
     same(diary.goings, 1);
     clerk.supervisor = supervise(w.sched, &outer);
-    actor_start(&w, &me, play_await); /* before any child is up */
+    actor_start(&w, &me, play_await); /* awaits before any child is up */
     world_tick(&w);
     assert_string_equal(diary_from(0), "+a +b +c +d");
     same(clerk.count, 1);
-    actor_start(&w, &other, play_await); /* and at once when all are up */
+    actor_start(&w, &other, play_await); /* awaits when all children are up: answered at once */
     world_tick(&w);
     same(clerk.count, 2);
     same(clerk.answers[0] | clerk.answers[1] | me.note | other.note, FILCH_OK);
     world_end(&w);
 }
 
-/* A supervisor that counts its instances. */
+/* A supervisor type of the test, which counts its instances. */
 static int wrapped;
 
 static filch_err wrap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -529,7 +531,8 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     world_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
     world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with the type of Filch: d starts when b and c are up */
+    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with Filch's own supervisor type: d starts when b and c are
+                                                        * up */
     same(wrapped, 1);
     ok(filch_cancel(w.sched, pid));
     world_tick(&w);
@@ -538,7 +541,7 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     world_end(&w);
 }
 
-/* ---- bugs that users met ---- */
+/* ---- regression tests for bugs that users found ---- */
 
 static filch_err play_stops(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -551,7 +554,8 @@ static filch_err play_stops(actor *me, const filch_event *events, size_t count, 
 
 TEST(everybody_who_asked_for_a_stop_hears_of_it)
 {
-    static const filch_child kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } }; /* stubborn */
+    /* The child ignores a cancel. */
+    static const filch_child kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } };
     static const filch_supervisor spec = { .children = kids, .child_count = 1 };
     world                         w;
     actor                         me = { 0 }, you = { 0 };
@@ -571,7 +575,7 @@ TEST(everybody_who_asked_for_a_stop_hears_of_it)
     world_end(&w);
 }
 
-/* The mailbox of the upper supervisor holds one message, and is full when the lower one reports that it is up. */
+/* The mailbox of the upper supervisor holds one message. It is full when the lower supervisor reports that it is up. */
 static void crowd(uint32_t overflow)
 {
     static const filch_supervisor lower = { .children = &three[1], .child_count = 1 };
@@ -587,7 +591,7 @@ static void crowd(uint32_t overflow)
     opt.overflow = overflow;
     ok(filch_supervise(w.sched, &upper, &opt, &pid));
     ok(filch_tick(w.sched, 1, NULL));
-    /* With DROP_OLDEST the lower one has reported, and the next message drops its report. */
+    /* With DROP_OLDEST the lower supervisor has reported, and the next message drops the report. */
     if (overflow == FILCH_OVERFLOW_DROP_OLDEST) ok(filch_tick(w.sched, 1, NULL));
     ok(filch_send(w.sched, pid, filch_int(1)));
     world_tick(&w);
@@ -607,7 +611,7 @@ TEST(a_list_that_is_too_large_is_answered_with_that_error)
     static const filch_supervisor spec = { .children = three, .child_count = 3 };
     filch_options                 opt = FILCH_OPTIONS_INIT;
     world                         w;
-    actor                         me = { .stage = 2 }; /* begins with the list */
+    actor                         me = { .stage = 2 }; /* begins with the request for a list */
     memset(&clerk, 0, sizeof clerk);
     opt.payload_max = 2 * sizeof(filch_child_info);
     world_begin_with(&w, FILCH_NO_WORKERS, opt);

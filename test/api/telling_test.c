@@ -61,8 +61,8 @@ static void begin_plain(world *w)
 
 /* ---- failures ---- */
 
-/* Ends at the first message: 1 without an error, 2 with a detail, 3 with an error only, 4 without a status, 5 by
- * waiting without a yield. */
+/* Ends at the first message. Message 1: without an error; 2: with an error and a detail; 3: with an error only; 4:
+ * without a status; 5: by waiting without a yield. */
 static filch_err play_ends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -139,7 +139,7 @@ TEST(the_name_of_a_process_that_failed_is_told)
     actor_start(&w, &c, play_ends);
     ok(filch_register(w.sched, "first", b.pid));
     ok(filch_register(w.sched, "second", b.pid));
-    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* with a relation, and without a name */
+    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* process c has a relation and no name */
     world_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -295,7 +295,7 @@ TEST(a_supervisor_logs_each_restart_and_that_it_gives_up)
         assert_non_null(strstr(told.text[i], "'one'"));
     }
     assert_non_null(strstr(told.text[2], "gives up"));
-    same(told.failures, 4); /* three times the child, then the supervisor */
+    same(told.failures, 4); /* three failures of the child, then one of the supervisor */
     same(told.error[3], FILCH_ELIMIT);
     world_end(&w);
 }

@@ -1,4 +1,4 @@
-/* tick_test.c - a scheduler without threads, run by the loop of its host. */
+/* tick_test.c - a scheduler without workers, which the loop of its host runs by filch_tick. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static struct {
     atomic_bool          inside, release, held, sent;
     filch_receiver       receiver;
     filch_err            code[4];
-    uint64_t             on_thread, elsewhere; /* steps on the test's own thread, and on others */
+    uint64_t             on_thread, elsewhere; /* number of steps on the test's own thread, and on others */
     pthread_t            home;
     uint64_t             slept, fired, ticks;
     filch_pid            pid;
@@ -58,7 +58,7 @@ static bool is_readable(filch_sched *sched)
     return poll(&fd, 1, 0) == 1 && (fd.revents & POLLIN) != 0;
 }
 
-/* Sleeps in poll as a host would: until the descriptor is readable or the next timer is due. */
+/* Sleeps in poll as a host would, until the descriptor is readable or the next timer is due. */
 static void host_waits(filch_sched *sched)
 {
     uint64_t        ns = filch_next_timeout(sched);
@@ -95,7 +95,7 @@ static const filch_type busy = { .name = "busy", .step = busy_step };
 
 /* ---- a typical host ---- */
 
-/* Spawns a child, sends to it, sleeps, and gets one message of a timer and three of a ticker. */
+/* A process that spawns a child, sends to it, sleeps, and gets one message of a timer and three of a ticker. */
 typedef struct day {
     uint64_t  began_ns, slept, fired, ticks;
     filch_pid child;
@@ -159,7 +159,7 @@ TEST(host_loop_runs_everything_without_a_thread)
     same(stats.workers, 0);
     same(stats.timers, 0);
     assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
-    /* The loop slept in between: it did not spin. */
+    /* The number of rounds is small: the loop slept and did not spin. */
     assert_true(laps < 2000);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
     same(thread_count(), threads);
@@ -185,8 +185,8 @@ TEST(descriptor_becomes_readable_when_another_thread_sends)
         assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
         fli_thread thread;
         ok(fli_thread_start(&thread, "sender", send_one, sched));
-        host_waits(sched); /* at most a minute; not at all if a process is queued already, and the descriptor about
-                            * to be written */
+        host_waits(sched); /* sleeps at most a minute; returns at once if a process is queued and the descriptor is
+                            * about to be written */
         fli_thread_join(&thread);
         assert_true(is_readable(sched));
         same(seen.code[0], FILCH_OK);
@@ -248,7 +248,7 @@ TEST(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left)
     assert_true(is_readable(sched));
     ok(filch_tick(sched, 0, &ran)); /* a tick without a limit ends, too */
     same(ran, 65536);
-    ok(filch_tick(sched, UINT32_MAX, &ran)); /* and one with the largest limit */
+    ok(filch_tick(sched, UINT32_MAX, &ran)); /* a tick with the largest limit ends, too */
     same(ran, 65536);
     assert_true(is_readable(sched));
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
@@ -262,11 +262,12 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
     ok(filch_tick(sched, 1, NULL));
     while (filch_next_timeout(sched) == 0) ok(filch_tick(sched, 0, NULL));
     uint64_t ns = filch_next_timeout(sched);
-    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the ticker, and a tick of the wheel */
+    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the period of the ticker, plus a tick of the
+                                                                         * wheel */
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
-/* Sleeps for the given ns, and ends. */
+/* Init of a process that sleeps for the given time and ends. */
 static filch_err nap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
@@ -298,7 +299,8 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     enum { ROUNDS = 10000, GAP_NS = 150000 };
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     bool         held = false;
-    /* A slow machine may find them due one by one, or all three: then the round shows nothing. */
+    /* Tries again if the machine is slow: then the timers are found due one by one, or all three at once, and the round
+     * proves nothing. */
     for (unsigned i = 0; i < ROUNDS && !held; i++) {
         seen.slept = 0;
         spawn_nap(sched, 0);
@@ -320,7 +322,7 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
-/* ---- threads that may tick ---- */
+/* ---- which threads may tick ---- */
 
 static filch_err lingering_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -346,7 +348,7 @@ TEST(second_thread_that_ticks_is_told_busy)
     uint32_t ran = 99;
     same(filch_tick(sched, 0, &ran), FILCH_EBUSY);
     same(ran, 99);
-    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_EBUSY); /* that thread is inside a step */
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_EBUSY); /* another thread is inside a step */
     atomic_store(&seen.release, true);
     fli_thread_join(&thread);
     same(seen.code[0], FILCH_OK);
@@ -390,7 +392,7 @@ TEST(scheduler_with_workers_is_not_ticked)
 
 /* ---- stop, on the calling thread ---- */
 
-/* Waits for a completion; ignores a cancel. */
+/* Waits for a completion and ignores a cancel. */
 static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -411,7 +413,8 @@ static bool was_cancelled(void *ctx)
     return atomic_load(&seen.cancels) > 0;
 }
 
-/* Completes shortly after the cancel: with another delay in each round, to meet the stop while it goes to sleep. */
+/* Completes the yield shortly after the cancel, with another delay in each round: some completions arrive while the
+ * stop goes to sleep. */
 static void complete_after_cancel(void *arg)
 {
     uint64_t round = *(uint64_t *)arg;
@@ -422,7 +425,7 @@ static void complete_after_cancel(void *arg)
     seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
 }
 
-/* On a cancel, works for a moment first. */
+/* On a cancel, works for a moment before it ends. */
 static filch_err tidy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -443,7 +446,7 @@ TEST(stop_without_workers_rings_the_timers_of_those_who_tidy_up)
     same(filch_sched_stop(sched, FILCH_SECONDS(50), &report), FILCH_OK);
     same(report.ended, 1);
     same(report.forced, 0);
-    assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(40)); /* not at the deadline */
+    assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(40)); /* the stop did not wait for its deadline */
     filch_report_free(&report);
 }
 
@@ -454,13 +457,13 @@ TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
         filch_sched *sched = begin(FILCH_NO_WORKERS);
         fli_thread   thread;
         ok(filch_spawn(sched, &waiting, NULL, NULL));
-        ok(filch_spawn(sched, &counting, NULL, NULL)); /* not yet stepped when the stop begins */
+        ok(filch_spawn(sched, &counting, NULL, NULL)); /* the process has not been stepped when the stop begins */
         ok(filch_tick(sched, 2, NULL));
         assert_true(atomic_load(&seen.held));
         ok(fli_thread_start(&thread, "answer", complete_after_cancel, &i));
         until(atomic_load(&seen.inside));
         filch_report report = FILCH_REPORT_INIT;
-        /* Close, because the other thread may still be inside filch_complete(). */
+        /* Close, not stop, because the other thread may still be inside filch_complete(). */
         same(filch_sched_close(sched, FILCH_SECONDS(60), &report), FILCH_OK);
         same(report.ended, 2);
         filch_report_free(&report);
@@ -468,7 +471,7 @@ TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
         same(seen.code[0], FILCH_OK);
         same(seen.elsewhere, 0);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
-        /* A completion that the sleeping stop misses would cost a minute. */
+        /* If the sleeping stop missed a completion, it would sleep for a minute. */
         assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(55));
     }
 }

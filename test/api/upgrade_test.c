@@ -1,13 +1,13 @@
-/* upgrade_test.c - an upgrade is not taken back by the status that follows it. */
+/* upgrade_test.c - a status that is chosen after an upgrade in the same step does not replace the upgrade. */
 #include <filch.h>
 
 #include "api/world.h"
 
 static struct {
     int       old_steps, old_closed, new_opened, new_steps, new_closed;
-    filch_err after; /* what the status after the upgrade returned */
+    filch_err after; /* result of the call that chose a status after the upgrade */
     filch_err (*then)(filch_out *out);
-    bool      returns; /* the step returns it */
+    bool      returns; /* the step returns that result */
 } seen;
 
 static filch_err new_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -1,5 +1,5 @@
-/* wake_fd_test.c - the descriptor of a scheduler without workers reports timers too: a host that polls only this
- * descriptor misses none. Polls have a timeout only so that a failure does not hang. */
+/* wake_fd_test.c - the descriptor of a scheduler without workers reports timers too, so a host that polls only this
+ * descriptor misses no timer. Polls have a timeout only so that a failure does not hang the test. */
 #include <poll.h>
 
 #include "api/world.h"

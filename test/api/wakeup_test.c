@@ -1,7 +1,7 @@
-/* wakeup_test.c - a ready process gets a worker, even when the workers that know of it are busy.
+/* wakeup_test.c - a ready process is run by a worker even if the workers that queued it are busy.
  *
- * Steps here spin until other processes have run, so each process needs a worker of its own at the same time. If none
- * comes within PATIENCE, the test releases all steps and fails.
+ * Steps here spin until other processes have run, so each process needs a worker of its own at the same time. If a
+ * process gets no worker within PATIENCE, the test releases all steps and fails.
  */
 #include "port/atomic.h"
 #include "port/clock.h"
@@ -25,7 +25,7 @@ static uint64_t scaled(uint64_t count)
     return some > 0 ? some : 1;
 }
 
-/* All relaxed: only counts and flags; they order nothing. */
+/* All relaxed, because they are only counts and flags and order nothing. */
 static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
 static FLI_ATOMIC(bool) give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
@@ -89,7 +89,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type guest = { .name = "guest", .step = guest_step };
 
-/* Wakes the others, then waits for them inside its step as they do. */
+/* Wakes the others, then waits for them inside its step, as they wait for each other. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -112,13 +112,13 @@ TEST(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* The first thief takes a part of the queue and is itself held in a step: another worker must come for the rest. */
+/* The first thief takes a part of the queue and then stays in a step: another worker must come for the rest. */
 TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {
         filch_sched *sched = start(workers, NULL);
         for (uint64_t i = 0; i < scaled(20); i++) {
-            /* Sometimes all workers are parked, sometimes still about to park. */
+            /* In every second round all workers are parked; in the others they may be about to park. */
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
             ok(filch_spawn(sched, &host, NULL, NULL));
@@ -128,7 +128,8 @@ TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
     }
 }
 
-/* The processes come from a foreign thread, by the global queue, from which a worker takes several at once. */
+/* A foreign thread spawns the processes, so they come from the global queue, from which a worker takes several at
+ * once. */
 TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
 {
     for (int32_t workers = 2; workers <= 5; workers++) {
@@ -143,7 +144,7 @@ TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
     }
 }
 
-/* Sleeps first, each process a little longer than the one before it; then it waits like the others. */
+/* Sleeps first, each process a little longer than the one before it. Then waits for the others inside its step. */
 static filch_err late_guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0) return guest_step(self, events, count, out);
@@ -154,7 +155,8 @@ static filch_err late_guest_step(void *self, const filch_event *events, size_t c
 
 static const filch_type late_guest = { .name = "late guest", .step = late_guest_step };
 
-/* The worker that wakes for the first timer is held in a step; another must wake for the second, and so on. */
+/* The worker that wakes for the first timer stays in a step. Another worker must wake for the second timer, and so
+ * on. */
 TEST(timers_are_served_while_those_who_woke_for_others_are_in_long_steps)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
@@ -250,7 +252,7 @@ static void count_long_step(void *user, filch_pid pid, const char *name, uint64_
     if (strcmp(name, "hermit") == 0 && finished == 0) (void)fli_add_rlx(&named_running, 1);
 }
 
-/* Stays in its step until the other process has been stepped often enough, long after the step is overdue. */
+/* Stays in its step, which is overdue, until the other process has been stepped often enough. */
 static filch_err hermit_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -271,7 +273,7 @@ TEST(a_long_step_is_named_once_while_it_runs_however_often_others_look)
         filch_pid     pid;
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.long_step_ns = LONG_STEP;
-        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without a callback, it is only counted */
+        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without a callback a long step is only counted */
         reset(0);
         fli_store_rlx(&named_running, 0);
         filch_sched *sched = start(2, &opt);

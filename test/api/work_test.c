@@ -1,5 +1,4 @@
-/* work_test.c - blocking functions on the work pool: their results, their limits, and what happens when the process
- * that yielded has ended. */
+/* work_test.c - blocking functions on the work pool: their results, their limits, and jobs whose process has ended. */
 #include "api/world.h"
 
 static world w;
@@ -10,7 +9,7 @@ static FLI_ATOMIC(uint32_t) gate, entered, running, running_max, freed;
 
 static filch_err job_answer(void *arg, filch_data *result)
 {
-    if (filch_kind_of(result) != FILCH_KIND_NONE) return FILCH_EUSER; /* empty at first */
+    if (filch_kind_of(result) != FILCH_KIND_NONE) return FILCH_EUSER; /* error: the result must be empty at first */
     *result = *(filch_data *)arg;
     return FILCH_OK;
 }
@@ -21,7 +20,7 @@ static filch_err job_fail(void *arg, filch_data *result)
     return (filch_err)(intptr_t)arg;
 }
 
-/* Blocks until the gate is open. */
+/* Job that blocks until the gate is open. */
 static filch_err job_block(void *arg, filch_data *result)
 {
     uint32_t now = fli_add_acqrel(&running, 1) + 1, max = fli_load_rlx(&running_max);
@@ -70,7 +69,7 @@ typedef struct task {
     void         *arg;
 } task;
 
-/* Runs one job; ends with its completion. */
+/* Yields one job and ends with its completion. */
 static filch_err play_work(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const task *t = me->user;
@@ -78,7 +77,7 @@ static filch_err play_work(actor *me, const filch_event *events, size_t count, f
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         return events[i].error != FILCH_OK ? events[i].error : filch_done(out, events[i].data);
     }
-    if (me->stage++ > 0) return filch_wait(out); /* a cancel: it continues to wait */
+    if (me->stage++ > 0) return filch_wait(out); /* after a cancel, continues to wait */
     filch_err err = filch_yield_work(out, 6, t->fn, t->arg);
     return err == FILCH_OK ? filch_wait(out) : err;
 }
@@ -112,7 +111,8 @@ TEST(every_kind_of_result_comes_back)
             assert_true(filch_as_num(&a.result) == filch_as_num(&all[i]));
             assert_ptr_equal(filch_as_ptr(&a.result), filch_as_ptr(&all[i]));
             if (i == 4) assert_string_equal(filch_text(&a.result), text);
-            if (i == 6 || i == 7) assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i])); /* no copy */
+            if (i == 6 || i == 7) assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i])); /* the result is not
+                                                                                               * copied */
             actor_ends(&w, &a, FILCH_OK);
         }
         world_end(&w);
@@ -128,7 +128,7 @@ TEST(an_error_comes_back_with_the_event)
     actor_start(&w, &a, play_work);
     actor_ends(&w, &a, FILCH_EUSER + 8);
     same(a.seen[0].tag, 6);
-    same(a.seen[0].number, 5); /* its data too */
+    same(a.seen[0].number, 5); /* the completion has the error and the data of the job */
     world_end(&w);
 }
 
@@ -150,7 +150,7 @@ TEST(a_result_that_cannot_travel_becomes_an_error)
         actor_ends(&w, &a, errors[i]);
     }
     world_end(&w);
-    same(fli_load_acq(&freed), 1); /* the pool took what was moved, and nothing else can use it */
+    same(fli_load_acq(&freed), 1); /* the job's moved bytes are freed, because no process can use them */
 }
 
 static filch_err play_bad_work(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -181,11 +181,12 @@ TEST(a_function_that_blocks_holds_no_worker)
     world_begin(&w, 1);
     actor_start(&w, &blocked, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
-    UNTIL(&w, world_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* its step may not have returned yet */
+    UNTIL(&w, world_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the step may not have returned before
+                                                                             * this */
     actor_start(&w, &other, play_idle);
     for (int i = 0; i < 100; i++) ok(filch_send(w.sched, other.pid, filch_int(i)));
     ok(filch_cancel(w.sched, other.pid));
-    actor_ends(&w, &other, FILCH_OK); /* the only worker is free */
+    actor_ends(&w, &other, FILCH_OK); /* the only worker is free for other processes */
     assert_false(is_over(&blocked));
     fli_store_rel(&gate, 1);
     UNTIL(&w, is_over(&blocked));
@@ -271,7 +272,7 @@ TEST(a_result_for_the_dead_is_freed_once)
     same(fli_load_acq(&freed), 2);
 }
 
-/* Opens the gate when it is cancelled: the job before its own returns only then. */
+/* Opens the gate when it is cancelled. The job before its own returns only then. */
 static filch_err play_opens(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = play_work(me, events, count, out);
@@ -293,7 +294,7 @@ TEST(stop_waits_for_jobs_that_have_begun_and_for_those_behind_them)
     UNTIL(&w, fli_load_acq(&entered) == 1);
     actor_start(&w, &second, play_opens);
     UNTIL(&w, world_inspect(&w, second.pid).state == FILCH_STATE_BLOCKED);
-    world_end(&w); /* all end by themselves */
+    world_end(&w); /* all processes end by themselves */
     same(first.exit_error, FILCH_OK);
     same(filch_as_int(&first.result), 4);
     same(second.exit_error, FILCH_OK);

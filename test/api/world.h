@@ -2,8 +2,9 @@
  * saw. Included by each program of this folder.
  *
  * The world counts every byte that the scheduler allocates, and checks that each block is freed with its size:
- * world_end fails if one is missing. Actors are part of the test, so they can be read after their process has ended. A
- * play runs on the thread that steps it: it records what it finds, and the test asserts.
+ * world_end fails if a block was not freed. Actors belong to the test, so the test can read them after their process
+ * has ended. A play may run on a worker, where a test cannot assert: so the play records what it finds, and the test
+ * checks that.
  */
 #ifndef FILCH_TEST_WORLD_H
 #define FILCH_TEST_WORLD_H
@@ -23,19 +24,19 @@
 
 typedef struct world {
     filch_sched *sched;
-    bool         ticks; /* no workers: the test's thread runs everything */
+    bool         ticks; /* the scheduler has no workers: the test's thread runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
     FLI_ATOMIC(bool) miscounted; /* a block was freed with a wrong size, or written past its end */
-    FLI_ATOMIC(bool) deny;       /* allocations fail */
+    FLI_ATOMIC(bool) deny;       /* all allocations fail */
 } world;
 
-/* In front of each block, as large as the strictest alignment. */
+/* Header in front of each block, as large as the strictest alignment. */
 typedef union world_block {
     size_t      size;
     max_align_t align;
 } world_block;
 
-/* After each block: it must stay unchanged. */
+/* Bytes after each block, which must stay unchanged. */
 static const char world_fence[] = "outside of block";
 
 static inline bool world_is_fenced(const world_block *block)
@@ -64,7 +65,7 @@ static inline void *world_alloc(void *user, void *old, size_t old_size, size_t s
     return block + 1;
 }
 
-/* Begins with the given options; with `workers` FILCH_NO_WORKERS the test's thread runs everything. */
+/* Creates a scheduler with the given options. If `workers` is FILCH_NO_WORKERS, the test's thread runs everything. */
 static inline void world_begin_with(world *w, int32_t workers, filch_options opt)
 {
     *w = (world){ .ticks = workers == FILCH_NO_WORKERS };
@@ -79,7 +80,7 @@ static inline void world_begin(world *w, int32_t workers)
     world_begin_with(w, workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Stops, expects the result `expected`, and checks that all memory was freed. */
+/* Stops the scheduler, expects the result `expected`, and checks that all memory was freed. */
 static inline void world_end_as(world *w, uint64_t deadline_ns, filch_err expected)
 {
     same(filch_sched_stop(w->sched, deadline_ns, NULL), expected);
@@ -93,7 +94,7 @@ static inline void world_end(world *w)
     world_end_as(w, FILCH_SECONDS(60), FILCH_OK);
 }
 
-/* Runs until there is no work at present. Only without workers. */
+/* Runs the scheduler until there is no work at present. Only for a scheduler without workers. */
 static inline uint32_t world_tick(world *w)
 {
     uint32_t ran = 0, sum = 0;
@@ -122,7 +123,7 @@ static inline filch_stats world_stats(world *w)
 
 typedef struct world_wait {
     patience all, still;
-    uint64_t steps; /* at the last check */
+    uint64_t steps; /* number of steps at the last check */
 } world_wait;
 
 static inline world_wait world_wait_begin(void)
@@ -130,7 +131,7 @@ static inline world_wait world_wait_begin(void)
     return (world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
 }
 
-/* Returns true if the condition will not come: the time is up, or no process was stepped between two checks. */
+/* Returns true if the condition will not become true: the time is up, or no process was stepped between two checks. */
 static inline bool world_wait_is_vain(world *w, world_wait *wait)
 {
     if (patience_is_over(&wait->still)) {
@@ -142,7 +143,7 @@ static inline bool world_wait_is_vain(world *w, world_wait *wait)
     return patience_is_over(&wait->all);
 }
 
-/* Waits for a condition, and runs the scheduler meanwhile if it has no workers. */
+/* Waits until a condition is true. Runs the scheduler meanwhile if it has no workers. */
 #define UNTIL(w, condition)                                                              \
     do {                                                                                 \
         world_wait until_wait = world_wait_begin();                                      \
@@ -186,8 +187,8 @@ typedef struct sighting {
     uint64_t   tag;
     filch_pid  from;
     filch_kind kind;
-    int64_t    number; /* filch_as_int */
-    uint32_t   step;   /* in which step, from 1 */
+    int64_t    number; /* value of filch_as_int() */
+    uint32_t   step;   /* number of the step that got the event, from 1 */
 } sighting;
 
 #define SIGHTINGS_MAX 64
@@ -197,18 +198,18 @@ typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count,
 
 struct actor {
     play_fn    play;
-    void      *user; /* used by the play, like `stage` and `note` */
+    void      *user; /* for the play, like `stage` and `note` */
     int64_t    stage;
     filch_err  note;
     filch_pid  pid;
     uint32_t   steps;
-    size_t     count_max; /* events in one step */
+    size_t     count_max; /* maximum number of events in one step */
     sighting   seen[SIGHTINGS_MAX];
-    size_t     seen_count; /* in total, also those that did not fit into the array */
+    size_t     seen_count; /* number of all events, including those that did not fit into `seen` */
     uint32_t   inits, closes;
     filch_err  exit_error;
-    filch_data result;          /* kept */
-    FLI_ATOMIC(uint32_t) exits; /* written last: when it is 1 the fields before may be read */
+    filch_data result;          /* result of the process, kept */
+    FLI_ATOMIC(uint32_t) exits; /* written last: when it is 1, the fields above may be read */
 };
 
 static inline filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -258,7 +259,7 @@ static const filch_type actor_type = {
     .name = "actor", .size = sizeof(actor *), .init = actor_init, .step = actor_step, .close = actor_close
 };
 
-/* Starts `me`, which plays `play`. `opt` may set limits and values. */
+/* Starts the actor `me`, which runs `play`. `opt` may set limits and values. */
 static inline void actor_start_with(world *w, actor *me, play_fn play, filch_spawn_options opt)
 {
     me->play = play;
@@ -278,8 +279,7 @@ static inline bool is_over(actor *me)
     return fli_load_acq(&me->exits) > 0;
 }
 
-/* Waits for the end of `me` and checks that it ends with `error` and was closed once. Drops its result if it was
- * kept. */
+/* Waits for the end of `me`. Checks that it ended with `error` and was closed once. Drops its result if it was kept. */
 static inline void actor_ends(world *w, actor *me, filch_err error)
 {
     UNTIL(w, is_over(me));
@@ -295,7 +295,7 @@ static inline bool has_cancel(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* A play: idles, and ends on a cancel. */
+/* Play that idles, and ends on a cancel. */
 static inline filch_err play_idle(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

@@ -1,4 +1,5 @@
-/* yield_test.c - commands and their handlers: what a handler receives, which threads may complete, when, how often. */
+/* yield_test.c - commands and their handlers: what a handler receives; which threads may complete a yield, when, and
+ * how often. */
 #include "api/world.h"
 
 enum { CMD_KEEP = FILCH_CMD_USER, CMD_AT_ONCE, CMD_FAILS, CMD_BOTH, CMD_LOOK, CMD_SMALL = 255, CMD_LARGE = INT32_MAX };
@@ -33,7 +34,7 @@ static filch_err handle_fails(void *user, const filch_command *command, uint64_t
     return FILCH_EUSER + 4;
 }
 
-/* Completes, and then returns an error as well. */
+/* Handler that completes the yield and then returns an error as well. */
 static filch_err handle_both(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
@@ -44,11 +45,11 @@ static filch_err handle_both(void *user, const filch_command *command, uint64_t 
 typedef struct look {
     void         *user;
     filch_command command;
-    filch_data    data; /* kept */
+    filch_data    data; /* payload of the command, kept */
     filch_pid     ctx_self;
     filch_sched  *ctx_sched;
     uint64_t      tag;
-    int64_t       value; /* inherited under "key" */
+    int64_t       value; /* the value inherited under "key" */
 } look;
 
 static look last_look;
@@ -87,7 +88,7 @@ static void begin(int32_t workers)
 
 /* ---- plays ---- */
 
-/* Yields the command `stage` once, with the payload `user`, and ends with the error or the data of its completion. */
+/* Yields the command `stage` once, with the payload `user`. Ends with the error or the data of the completion. */
 static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -129,7 +130,7 @@ TEST(errors_of_handlers_and_unknown_commands_are_events)
         actor a = { .stage = cases[i].command };
         actor_start(&w, &a, play_ask);
         UNTIL(&w, is_over(&a));
-        same(a.seen_count, 1); /* one completion, also from a handler that made two */
+        same(a.seen_count, 1); /* one completion, even if the handler made two */
         actor_ends(&w, &a, cases[i].error);
     }
     same(world_stats(&w).completions, COUNT_OF(cases));
@@ -173,7 +174,7 @@ TEST(a_handler_is_told_who_asks_for_what)
         opt.values = values;
         actor_start_with(&w, &a, play_ask, opt);
         actor_ends(&w, &a, FILCH_OK);
-        assert_true(last_look.user == (void *)(uintptr_t)ids[i]); /* found by its own id */
+        assert_true(last_look.user == (void *)(uintptr_t)ids[i]); /* the handler was found by its own id */
         same(last_look.command.id, ids[i]);
         assert_true(same_pid(last_look.command.from, a.pid));
         assert_true(is_nobody(last_look.command.target));
@@ -198,7 +199,7 @@ TEST(the_first_answer_counts)
     (void)world_tick(&w);
     same(fli_load_acq(&kept_count), 1);
     filch_receiver to = kept[0];
-    same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* not the tag of the yield */
+    same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* 7 is not the tag of the yield */
     same(filch_complete(to, to.tag, filch_bytes(NULL, 1), FILCH_OK), FILCH_EINVAL);
     same(world_stats(&w).completions, 0);
     ok(filch_complete(to, to.tag, filch_int(1), FILCH_OK));
@@ -208,7 +209,7 @@ TEST(the_first_answer_counts)
     same(a.seen_count, 1);
     actor_ends(&w, &a, FILCH_OK);
     filch_data moved = filch_move(malloc(50), 50, NULL);
-    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* after its end; the caller still owns the
+    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* the process has ended; the caller still owns the
                                                                       * memory */
     free((void *)filch_raw(&moved));
     filch_stats stats = world_stats(&w);
@@ -233,7 +234,7 @@ TEST(receivers_that_never_were_are_refused)
     }
     same(world_stats(&w).completions, 0);
     ok(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_EUSER + 1));
-    actor_ends(&w, &a, FILCH_EUSER + 1); /* an error of the program is passed on unchanged */
+    actor_ends(&w, &a, FILCH_EUSER + 1); /* an error code of the program is passed on unchanged */
     world_end(&w);
 }
 
@@ -246,7 +247,7 @@ TEST(an_answer_for_the_dead_does_nothing)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
-    /* Its node may be in use again; the old receiver does not reach the new yield. */
+    /* The next yield may use the node of the old one. The old receiver must not complete the new yield. */
     actor b = { .stage = CMD_KEEP };
     actor_start(&w, &b, play_ask);
     (void)world_tick(&w);
@@ -258,7 +259,7 @@ TEST(an_answer_for_the_dead_does_nothing)
     world_end(&w);
 }
 
-/* Yields and ends in one step. */
+/* Makes a yield and ends in one step. */
 static filch_err play_last_words(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -279,7 +280,7 @@ TEST(what_the_last_step_yields_is_dispatched_too)
     world_end(&w);
 }
 
-/* ---- many ---- */
+/* ---- many yields ---- */
 
 typedef struct crowd {
     uint32_t n, answered, repeated, wrong;
@@ -332,7 +333,7 @@ TEST(thousands_of_yields_of_one_step_are_answered_in_any_order)
     static crowd c;
     actor        a = { .stage = 0 };
     crowd_begin(&a, &c, FILCH_NO_WORKERS);
-    /* A fixed shuffle: 7919 is a prime that divides none of the counts. */
+    /* A fixed shuffle; 7919 is a prime that divides none of the counts. */
     for (uint64_t i = 0; i < c.n; i++) {
         filch_receiver to = kept[i * 7919 % c.n];
         ok(filch_complete(to, to.tag, filch_int(-(int64_t)to.tag), FILCH_OK));
@@ -343,7 +344,7 @@ TEST(thousands_of_yields_of_one_step_are_answered_in_any_order)
 
 static FLI_ATOMIC(uint32_t) next_answer, wins;
 
-/* Two threads complete every yield; one of them wins each. */
+/* Two threads complete every yield; one of them succeeds for each. */
 static void answer_all(void *arg)
 {
     const crowd *c = arg;
@@ -412,7 +413,7 @@ TEST(tags_need_not_differ)
     same(a.note, FILCH_OK);
     for (int i = 0; i < 5; i++) {
         same(a.seen[i].tag, 1);
-        same(a.seen[i].number, 4 - i); /* in the order of their completion */
+        same(a.seen[i].number, 4 - i); /* in the order of the completions */
     }
     world_end(&w);
 }

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The allocator under its internal names: a lookup would need memory. */
+/* The allocator by its internal names, because looking up malloc by dlsym would itself allocate memory. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -30,7 +30,7 @@ void *__libc_memalign(size_t alignment, size_t size);
 static struct {
     char       *told;
     char        what[16];
-    atomic_long left; /* calls until the failure; 0: it has happened, or never will */
+    atomic_long left; /* number of calls until the failure; 0: it has happened, or never will */
 } plan;
 
 __attribute__((constructor)) static void read_plan(void)
@@ -51,7 +51,7 @@ static bool refuses(const char *what)
     return true;
 }
 
-/* After main no call fails: the counters of a coverage build are written then. */
+/* Called after main: no call fails any more, because a coverage build then writes its counters. */
 static void give_up(void)
 {
     atomic_store(&plan.left, 0);
@@ -65,8 +65,8 @@ static int main_then_give_up(int argc, char **argv, char **environment)
     return program_main(argc, argv, environment);
 }
 
-/* Starts the program in the main of this file. A constructor would be too early: its atexit functions are called
- * last. */
+/* Replaces the start of main, to register give_up() by atexit there. A constructor would be too early: functions that
+ * it registers are called last. */
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
                       void (*rtld_fini)(void), void *stack_end);
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -110,7 +110,7 @@ void *aligned_alloc(size_t alignment, size_t size)
     return refuses("memory") ? nothing() : __libc_memalign(alignment, size);
 }
 
-/* Calls the next function of that name. */
+/* Calls the real function `name`, the next one after this library. */
 #define REAL(type, name, ...) ((type)(uintptr_t)dlsym(RTLD_NEXT, name))(__VA_ARGS__)
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
@@ -140,7 +140,8 @@ int fclose(FILE *file)
     return refuses("flush") ? failed(ENOSPC) : result;
 }
 
-static atomic_bool looked, waited; /* a poll without waiting has returned; one without a limit has begun */
+static atomic_bool looked, waited; /* looked: a poll with timeout 0 has returned; waited: a poll without a limit has
+                                    * begun */
 
 ssize_t write(int descriptor, const void *bytes, size_t size)
 {
