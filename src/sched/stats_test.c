@@ -1,5 +1,5 @@
-/* stats_test.c - every event is counted once; the smaller struct of an old caller is filled up to its size; other
- * threads never read a wrong number of living processes. */
+/* stats_test.c - statistics count every event once; the shorter struct of an older caller is filled up to its size;
+ * other threads never read a wrong number of living processes. */
 #include "sched/sched.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
         case 2: return FILCH_EUSER;
         case 3: ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000))); return filch_wait(out);
         case 4:
-            ok(filch_yield(out, 4000, 1, filch_none())); /* has no handler: an error event */
+            ok(filch_yield(out, 4000, 1, filch_none())); /* command 4000 has no handler: the process gets an error
+                                                            event */
             return filch_wait(out);
         default: break;
         }
@@ -72,13 +73,13 @@ TEST(lives_steps_and_messages_are_counted)
     stats = stats_of(sched);
     same(stats.spawned, 4);
     same(stats.ended, 3);
-    same(stats.failed, 2); /* by its own error, and by force */
+    same(stats.failed, 2); /* pids[1] by its own error, pids[2] by filch_terminate */
     same(stats.alive, 1);
     same(stats.sent, 4);
     same(stats.undelivered, 1);
     same(stats.yields, 2);
     same(stats.completions, 1);
-    same(stats.timers, 0); /* removed with its process */
+    same(stats.timers, 0); /* the timer was removed with its process */
     same(stats.steps, 4 + 4 + 1);
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
@@ -101,7 +102,7 @@ TEST(refused_and_dropped_messages_are_counted)
     same(stats_of(sched).dropped, 2);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 1);
-    same(info.dropped, 2); /* counted before the process is told */
+    same(info.dropped, 2); /* the drops are counted before the process gets the notice */
     tick(sched);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 0);
@@ -156,7 +157,7 @@ TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
     ok(filch_inspect(sched, pid, &u.info));
     assert_string_equal(u.info.name, "counted");
     for (size_t i = offsetof(filch_info, state); i < sizeof u; i++) same(u.bytes[i], 0xee);
-    /* The larger struct of a newer caller: only the fields known here are written. */
+    /* The larger struct of a newer caller: only the fields known to this version are written. */
     memset(&u, 0xee, sizeof u);
     u.stats.size = sizeof(filch_stats) + 64;
     ok(filch_sched_stats(sched, &u.stats));
@@ -206,7 +207,7 @@ TEST(whoever_counts_the_living_never_sees_too_few)
     filch_pid     root;
     options.workers = 2;
     ok(filch_sched_create(&sched, &options));
-    ok(filch_spawn(sched, &type, NULL, &root)); /* lives throughout */
+    ok(filch_spawn(sched, &type, NULL, &root)); /* lives during the whole test */
     uint64_t lives = 0, rounds = scaled(60);
     for (uint64_t round = 0; round < rounds; round++) {
         filch_spawn_options tree = FILCH_SPAWN_OPTIONS_INIT;
@@ -350,20 +351,20 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
     fli_worker         *w = sched->caller_worker;
     fli_proc           *p = fli_proc_find(&sched->rt, pid.serial);
     for (int by_neighbour = 0; by_neighbour < 2; by_neighbour++) {
-        /* Ten seconds ago its wait here was to be measured, but another worker took it, and has stepped it. */
+        /* Ten seconds ago this worker began to measure the wait of `p`, but another worker stole and stepped `p`. */
         w->sample_serial = pid.serial;
         w->sample_ns = fli_now(&sched->rt) - FILCH_SECONDS(10);
         p->last_worker = 7;
         if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
-        w->slow_push_from = UINT32_MAX; /* no other sample meanwhile */
+        w->slow_push_from = UINT32_MAX; /* so that no other sample is taken meanwhile */
         w->local.ready = fli_ready_next;
         uint64_t steps = stats_of(sched).steps;
         tick(sched);
         same(stats_of(sched).steps, steps + (by_neighbour ? 2 : 1));
-        same(waits_from(sched, 31), 0); /* 2 s */
+        same(waits_from(sched, 31), 0); /* no wait of 2 s or more */
     }
-    /* And one that comes to its end here is. */
+    /* A wait that ends on the worker that began to measure it is counted. */
     p->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     tick(sched);
@@ -374,7 +375,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
 TEST(one_whose_wait_is_measured_is_at_home_nowhere)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = FLI_MARK_SAMPLED };
-    for (uint32_t index = 0; index < 1025; index++) { /* the largest number of workers, and caller_worker */
+    for (uint32_t index = 0; index < 1025; index++) { /* all possible workers, and caller_worker */
         assert_false(fli_proc_is_idle_word(&p, fli_proc_idle_word(index)));
         assert_true(fli_worker_mark(index) != FLI_MARK_SAMPLED);
     }

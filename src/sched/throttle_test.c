@@ -1,5 +1,5 @@
-/* throttle_test.c - which worker pauses, for how long, and what happens to its queue. The workers have threads, but
- * nothing to do; the pauses are those of the caller's worker, which the test thread runs. */
+/* throttle_test.c - which worker pauses, for how long, and what happens to its queue. The worker threads have
+ * nothing to do. The worker that pauses is caller_worker, which the test thread runs. */
 #include "sched/throttle.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
 
 static const filch_type type = { .name = "one", .step = on_step };
 
-/* Keeps its worker until it is released. */
+/* Keeps its worker inside the step until `released` is set. */
 static filch_err hold(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -36,7 +36,7 @@ static filch_err hold(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type holder = { .name = "holder", .step = hold };
 
-/* Waits for messages. */
+/* Counts messages, and ends when `released` is set. */
 static filch_err listen(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -67,7 +67,7 @@ static uint32_t paused(filch_sched *sched)
     return fli_load_rlx(&sched->throttle.paused);
 }
 
-/* Reads the clock `readings` times, 10 us apart, each time after `heard` remote events of the caller's worker. Returns
+/* Reads the clock `readings` times, 10 us apart, each time after `heard` remote events of caller_worker. Returns
  * the last result of fli_throttle_is_due(). */
 static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
 {
@@ -80,7 +80,7 @@ static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
     return too_much;
 }
 
-/* Returns the caller's worker, awake for 1.5 ms and without remote cost. */
+/* Returns caller_worker, which has not paused for 1.5 ms and has no remote cost. */
 static fli_worker *caller_worker_of(filch_sched *sched)
 {
     fli_worker *w = sched->caller_worker;
@@ -95,7 +95,7 @@ TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_often(w, 100, 20));
 #ifndef FLI_SMALL
-    assert_false(read_often(w, 30, 40)); /* 6 us above half of the time, at each reading */
+    assert_false(read_often(w, 30, 40)); /* each 10 us reading adds 16 us of cost: 6 us too much */
 #endif
     assert_true(read_often(w, 10, 40));
     assert_false(read_often(w, 200, 0));
@@ -118,13 +118,13 @@ TEST(who_had_time_to_rest_has_not_heard_too_much)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
-        w->clock_ns += 90000; /* it had no work and parked */
+        w->clock_ns += 90000; /* the worker had no work and parked */
         assert_false(read_often(w, 1, 100));
     }
     end(sched);
 }
 
-/* Reads the clock `readings` times, 10 us apart. Before each reading the caller's worker ran one step that sent `sent`
+/* Reads the clock `readings` times, 10 us apart. Before each reading caller_worker ran one step that sent `sent`
  * messages to a process that was ready, and `others` other steps; all workers received `received` messages. Returns
  * the last result of fli_throttle_is_due(). */
 static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
@@ -151,7 +151,7 @@ TEST(who_only_sends_what_nobody_receives_is_to_nap)
     assert_false(pile_often(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
 #endif
     assert_true(pile_often(w, 10, 64, 0, 0));
-    assert_true(pile_often(w, 100, 64, 0, 8));   /* few of them are received */
+    assert_true(pile_often(w, 100, 64, 0, 8));   /* few of the messages are received */
     assert_false(pile_often(w, 1, 64, 1, 0));
     end(sched);
 }
@@ -174,7 +174,7 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool too_much = read_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    assert_false(too_much); /* no rate to compare with yet */
+    assert_false(too_much); /* there is no rate to compare a pause with yet */
 #else
     (void)too_much;
 #endif
@@ -184,7 +184,7 @@ TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
     end(sched);
 }
 
-#ifndef FLI_SMALL /* small constants: a pause needs no measured rate */
+#ifndef FLI_SMALL /* with small constants a pause needs no measured rate */
 TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
@@ -194,11 +194,11 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
     assert_false(read_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_often(w, 1, 0));
-    fli_count(&sched->workers[0]->throttle.batched, 160); /* in 230 us: more than two thirds of that rate */
+    fli_count(&sched->workers[0]->throttle.batched, 160); /* in 230 us: above 2/3 of the proven rate */
     assert_false(read_often(w, 1, 0));
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     fli_store_rlx(&sched->throttle.ended_done, 160);
-    assert_false(read_often(w, 9, 0)); /* still too soon */
+    assert_false(read_often(w, 9, 0)); /* too soon after the last pause */
     assert_true(read_often(w, 2, 0));
     end(sched);
 }
@@ -222,7 +222,7 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
     until(steal_often(w, 200, 10, 10));       /* until there is a rate to compare a pause with */
-    assert_false(steal_often(w, 1, 10, 100)); /* led to many steps */
+    assert_false(steal_often(w, 1, 10, 100)); /* the steal led to many steps */
     w->step_ns = 10000;
     assert_false(steal_often(w, 200, 10, 10)); /* the steps were long */
     assert_false(fli_throttle_steals_are_weak(w));         /* no steal since the last call */
@@ -241,7 +241,8 @@ TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
     end(sched);
 }
 
-/* Two workers, both inside a step until they are released: they cannot steal, and a pause of a third is cut short. */
+/* Creates a scheduler with two workers that are inside a step until `released` is set. They cannot steal, and a pause
+ * of caller_worker ends early. */
 static filch_sched *begin_held(void)
 {
     filch_sched *sched = begin(2);
@@ -252,8 +253,8 @@ static filch_sched *begin_held(void)
     return sched;
 }
 
-#ifndef FLI_SMALL /* small constants: one steal is enough */
-/* A first weak steal after a good one; all workers have been awake for long. */
+#ifndef FLI_SMALL /* with small constants one steal is enough */
+/* Makes one steal that is not weak and then one that is. Then pretends that no worker has paused for a millisecond. */
 static void begin_again(fli_worker *w)
 {
     assert_false(steal_often(w, 1, 10, 100));
@@ -308,11 +309,11 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
-    fli_current_set(&w->local);                              /* spawns below go to the deque of the caller's worker */
+    fli_current_set(&w->local);                              /* the spawns below go to the deque of caller_worker */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
-    fli_throttle_pause(w); /* cut short: the other workers are inside steps */
+    fli_throttle_pause(w); /* ends early, because the other workers are inside steps */
     same(fli_deque_count(&w->deque), 0);
     same(fli_inject_count(&sched->global), 10);
     same(paused(sched), 0);
@@ -329,11 +330,11 @@ TEST(one_always_stays_up)
     fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* no pause ended, */
-    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none was cut short */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* no pause has ended, */
+    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none ended early */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
-    fli_throttle_pause(w); /* another worker stays awake */
+    fli_throttle_pause(w); /* one worker stays unpaused */
     assert_true(fli_load_rlx(&sched->throttle.ended_ns) > 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -345,7 +346,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
     fli_worker  *w = sched->caller_worker;
     filch_pid    newest;
     void        *first = NULL;
-    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* in the global queue */
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* these are in the global queue */
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
     w->clock_ns = fli_clock_ns();
@@ -391,7 +392,7 @@ TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
     assert_true(fli_throttle_helped(2, 0, 0));
 }
 
-/* Pauses. All work counted so far was done in the millisecond before; none is done during the pause. */
+/* Pauses `w`. Pretends that all work counted so far was done in the last millisecond; none is done during the pause. */
 static void nap_after_a_millisecond(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -406,14 +407,14 @@ static void nap_in_vain(fli_worker *w)
     nap_after_a_millisecond(w);
 }
 
-/* A pause that does not help: the work before it was an inline completion loop (inline_yield.c). */
+/* A pause that does not help: much work before it, in inline completion loops (inline_yield.c), none during it. */
 static void nap_after_a_rally(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->local.counters.inline_steps, 1000000000);
     nap_after_a_millisecond(w);
 }
 
-/* A pause with no work before or during it; counts as helpful. */
+/* A pause with no work before and during it. It counts as a pause that helped. */
 static void nap_well(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -489,7 +490,7 @@ static void add_on(void *arg)
     }
 }
 
-/* A pause of 1 ms after a second with almost no work. Returns true if the work done during it proved its rate. */
+/* Pauses for 1 ms after a second with almost no work. Returns true if the pause set proven_rate. */
 static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -556,7 +557,7 @@ TEST(what_is_received_counts_message_by_message)
     ok(filch_spawn(sched, &listener, NULL, &whom));
     for (int i = 0; i < 10; i++) ok(filch_send(sched, whom, filch_int(i)));
     ok(filch_tick(sched, 0, &ran));
-    same(fli_load_rlx(&w->throttle.batched), 9); /* the tenth counts as the step */
+    same(fli_load_rlx(&w->throttle.batched), 9); /* one of the ten events is counted by the step itself */
     ok(filch_spawn(sched, &sender, NULL, NULL));
     ok(filch_tick(sched, 0, &ran));
     same(fli_load_rlx(&w->throttle.batched), 18);
@@ -580,7 +581,7 @@ TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    nap_well(w); /* the other workers are inside steps */
+    nap_well(w); /* ends early, because the other workers are inside steps */
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
     assert_true(patience_of(w) > 0);
     fli_store_rlx(&released, true);
@@ -605,14 +606,14 @@ TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     fli_throttle_note_backlog(&w->throttle, 1000000);
-    nap_well(w); /* cut short: the other workers are inside steps */
+    nap_well(w); /* ends early, because the other workers are inside steps */
     same(patience_of(w), 0);
     same(w->throttle.backlog_sends, 0);
     fli_store_rlx(&released, true);
     end(sched);
 }
 
-/* Sends ten messages to itself and continues: this queues no other process. */
+/* Sends ten messages to itself and continues, so no other process is queued. */
 static filch_err send_itself_ten(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

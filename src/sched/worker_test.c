@@ -1,5 +1,5 @@
-/* worker_test.c - when a worker serves its timers and its descriptors. The scheduler has no threads, and only steps
- * advance the clock: a step of a loop takes exactly the time that the test sets. */
+/* worker_test.c - how soon a busy worker fires due timers and polls descriptors. The scheduler has no threads, and only
+ * steps advance the clock: a step of a loop process takes exactly the time that the test sets. */
 #include "sched/sched.h"
 
 #include <arpa/inet.h>
@@ -15,11 +15,11 @@
 
 enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 
-/* Step of the loops over phases; larger where programs are slow (sanitizers, valgrind). */
+/* Increment of `phase` in the loops of the tests; larger where programs are slow (sanitizers, valgrind). */
 #define EACH(n) (scaled(100) >= 25 ? (n) : (n) * 13)
 
-#define TURN_NS FILCH_MILLISECONDS(2) /* a step of a loop */
-#define SHORT_NS 100                  /* a step of the talker */
+#define TURN_NS FILCH_MILLISECONDS(2) /* duration of a step of a loop process */
+#define SHORT_NS 100                  /* duration of a step of the talker process */
 
 static uint64_t now_ns;
 
@@ -30,18 +30,20 @@ uint64_t __wrap_fli_clock_ns(void)
 }
 
 typedef struct scene {
-    int64_t  phase;          /* number of short steps before the loops begin: shifts the fairness count */
-    bool     talk;           /* the short steps continue beside the loops */
-    bool     asks;           /* instead: a process that yields again and again */
+    int64_t  phase;          /* number of short steps before the loop processes start; shifts the count of fairness
+                                picks */
+    bool     talk;           /* the talker goes on with short steps beside the loop processes */
+    bool     asks;           /* instead of the talker: a process that yields again and again */
     uint32_t loops, sleepers;
-    bool     quiet;          /* the loops do not read the clock */
-    uint64_t sleep_ns;       /* the sleepers wake at multiples of it */
+    bool     quiet;          /* the loop processes do not read the clock */
+    uint64_t sleep_ns;       /* the sleepers wake at multiples of this time */
     uint32_t fair_every;
     uint32_t steps_per_tick;
     /* Results. */
     uint32_t slept;                     /* number of sleeps that have ended */
-    uint64_t first_late_ns, late_ns;    /* largest delay of a first sleep, and of the later ones */
-    uint64_t turns, last[LOOPS], apart; /* steps; the last one of each loop; the most between two steps of a loop */
+    uint64_t first_late_ns, late_ns;    /* largest delay of a first sleep, and of a later sleep */
+    uint64_t turns, last[LOOPS], apart; /* count of steps; the last step of each loop process; largest distance of two
+                                           steps of a loop process */
 } scene;
 
 static scene play;
@@ -69,7 +71,8 @@ static filch_err loop_step(void *self, const filch_event *events, size_t count, 
     if (*last != 0 && play.turns - *last > play.apart) play.apart = play.turns - *last;
     *last = play.turns;
     now_ns += TURN_NS;
-    /* Tells the worker that time has passed. Without it the worker may not read its clock for many steps. */
+    /* filch_now() makes the worker notice that time has passed. Otherwise it might read its clock only many steps
+     * later. */
     if (!play.quiet) (void)filch_now(filch_out_sched(out));
     return filch_continue(out);
 }
@@ -128,8 +131,7 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
 
 static const filch_type talker = { .name = "talker", .size = sizeof(int64_t), .step = talker_step };
 
-/* Yields for ever, with synchronous completions. Of 1000 steps 980 are short; the others take as long as those of a
- * loop. */
+/* Yields for ever, with synchronous completions. Of 1000 steps 980 take SHORT_NS, the others TURN_NS. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
@@ -152,7 +154,8 @@ static filch_err answer(void *user, const filch_command *command, uint64_t tag, 
 
 enum { READERS = 5, LETTERS = 50 };
 
-/* Receives datagrams. `sent_ns`: when the one was sent that is not read yet; 0: none. */
+/* A process that receives datagrams. `sent_ns`: when the datagram was sent that is not read yet; 0: none is
+ * outstanding. */
 typedef struct reader {
     filch_stream stream;
     int          port;
@@ -193,7 +196,8 @@ static const filch_type reader_type = {
     .name = "reader", .size = sizeof(int64_t), .init = loop_init, .step = reader_step
 };
 
-/* A loop that also sends `letters` datagrams, one to a reader, when all earlier ones have been read. */
+/* A loop process that also sends a datagram to each of the first `letters` readers, when all earlier datagrams have
+ * been read. */
 static filch_err postman_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = loop_step(self, events, count, out);
@@ -249,10 +253,10 @@ static void run(scene given)
     end(sched);
 }
 
-/* Option fair_every: 0 leaves it to the scheduler. Steps of a tick. */
+/* `fair`: values of option fair_every; 0 lets the scheduler choose. `ticks`: steps of one tick. */
 static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
 
-/* The sleeper waits for the running step, and for one more if a fairness pick is due. */
+/* The sleeper waits for the running step, and for one more step if a fairness pick is due. */
 TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -265,7 +269,7 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
     }
 }
 
-/* The timer is due during short steps, and the next step is a fairness pick of a loop. */
+/* The timer becomes due during short steps, and the next step is a fairness pick of a loop process. */
 TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -279,7 +283,7 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 }
 
 /* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The sleepers start one by one between
- * the loops: the first sleep of each does not count.) */
+ * the loop processes, so the first sleep of each is not checked.) */
 TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
 {
     for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
@@ -295,7 +299,7 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
     }
 }
 
-/* The inline completion loop reads the clock, and ends when a timer is due. */
+/* The process in the inline completion loop reads the clock, and the loop ends when a timer is due. */
 TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
 {
     for (size_t i = 0; i < 8; i++) {
@@ -305,8 +309,8 @@ TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
     }
 }
 
-/* More timers are due than there are steps. A loop runs when all processes that were ready before it have run; at least
- * every n-th step is a fairness pick. */
+/* More timers become due than steps can run. A loop process runs when all processes that were ready before it have run;
+ * at least every n-th step is a fairness pick. */
 TEST(timers_do_not_keep_loops_from_their_turns)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
@@ -319,7 +323,8 @@ TEST(timers_do_not_keep_loops_from_their_turns)
     }
 }
 
-/* The host pauses between ticks after many short steps: the next clock reading of the worker is many steps away. */
+/* The host pauses between two ticks, after many short steps: the worker would read its clock again only many steps
+ * later. */
 TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it)
 {
     for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -333,13 +338,13 @@ TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_beh
             now_ns += FILCH_MILLISECONDS(3);
             ok(filch_tick(sched, 1000, NULL));
             assert_true(play.slept > 0);
-            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* the pause of the host counts too */
+            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* includes the pause of the host */
             end(sched);
         }
     }
 }
 
-/* fair_every is 1: processes woken by timers wait for all that were ready before them, and run. */
+/* fair_every is 1: processes woken by timers run after all processes that were ready before them. */
 TEST(where_every_turn_is_the_oldests_sleeps_end_too)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -349,7 +354,7 @@ TEST(where_every_turn_is_the_oldests_sleeps_end_too)
     }
 }
 
-/* No process is ready, at any value of the fairness count. */
+/* No process is ready when the timer fires. The test goes through all values of fair_countdown. */
 TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
 {
     for (size_t i = 0; i < 4; i++) {
@@ -366,7 +371,7 @@ TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
 
 #if FLI_IO
 
-/* Starts readers and loops; the first loop is the postman. */
+/* Starts readers and loop processes; the first loop process is the postman. */
 static filch_sched *begin_with_letters(scene given, uint32_t at_once)
 {
     filch_sched *sched = begin(given);
@@ -387,8 +392,8 @@ static void end_with_letters(filch_sched *sched)
     close(post);
 }
 
-/* The bound is that of sleepers that wake at once. (A poll interval that had begun before the loops lasts longer: the
- * first datagrams do not count.) */
+/* The bound is the one for sleepers that wake at once. (The first datagrams are not checked, because a poll interval
+ * that began before the loop processes started lasts longer.) */
 TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
 {
     for (uint32_t i = 0; i < 16; i++) {
@@ -403,7 +408,7 @@ TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
     }
 }
 
-/* More timers are due than there are steps: they run first, but datagrams are read in the end. */
+/* More timers become due than steps can run. The timers go first, but the datagrams are read in the end. */
 TEST(timers_do_not_keep_letters_from_being_read)
 {
     for (uint32_t i = 0; i < 8; i++) {
