@@ -33,7 +33,7 @@ typedef struct fli_idle_worker {
 } fli_idle_worker;
 
 typedef struct fli_idle {
-    /* Bits, from high to low: 1 = sentinel armed, 16 = count of searching workers, 16 = count of parked workers.
+    /* Bits 0 to 15: count of parked workers. Bits 16 to 31: count of searching workers. Bit 32: the sentinel is armed.
      * writes: any worker or submitter, by add.  PAIR idle.word */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
     /* How long a search may last at present; at most option search_ns.  writes: workers that were unparked.  reads:

@@ -125,7 +125,7 @@ filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64
 filch_err filch_done_any(filch_out *out, filch_data result)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* the result would never be freed */
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* outside of a step the result would never be freed */
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
     filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
@@ -276,7 +276,7 @@ filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
 filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
 {
     if (fn == NULL) return filch_invalid("fn is NULL");
-    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* no value: a packed call has a mark */
+    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* not a value: see fli_work_pack() */
 }
 
 filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg, uint64_t timeout_ns)

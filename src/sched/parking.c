@@ -90,8 +90,7 @@ static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
     unlist_parked_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
-/* Ends the sleep of `w`, which has been taken off the list; `polls`: it was the poller then. The caller does
- * not hold the lock. */
+/* Ends the sleep of `w`, which has been taken off the list; `polls`: it was the poller then. Needs no lock. */
 static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_ring(&sched->io);
@@ -226,7 +225,7 @@ fli_wake fli_parking_park(fli_worker *w)
         bool     late;
         if (fli_io_has_fds(&sched->io) && idle->poller == NULL) {
             late = wait_in_poller(w, until, &batch);
-            /* Reports of the poller unpark it, unless another thread has done so. */
+            /* A poller that got reports leaves the list of parked workers, unless another thread has taken it off. */
             if (batch.count > 0 && w->idle.is_parked) unlist_parked_locked(idle, w);
             if (!w->idle.is_parked) break;
         } else {

@@ -42,7 +42,7 @@ typedef struct fli_worker fli_worker;
 /* The part of a worker that other threads may read. */
 typedef struct fli_worker_status {
     /* writes: the worker.  reads: any; relaxed: for reports, and to see whether the worker makes progress. */
-    FLI_ATOMIC(uint64_t) serial;   /* the process being stepped, or the last one that was; 0: none */
+    FLI_ATOMIC(uint64_t) serial;   /* serial of the process being stepped, or of the last process stepped; 0: none */
     FLI_ATOMIC(uint64_t) began_ns; /* when the step of that process began, if steps are timed; else 0 */
     FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by CAS */
 } fli_worker_status;
@@ -61,7 +61,7 @@ typedef struct fli_stuck {
 } fli_stuck;
 
 struct fli_worker {
-    fli_local     local; /* first: a worker is an fli_local */
+    fli_local     local; /* first member: a pointer to a worker is also one to its fli_local */
     filch_sched  *sched;
     fli_deque     deque;
     fli_lifo_slot lifo_slot; /* the first process woken by the current step. Runs before the deque; thieves may take it if the
@@ -73,11 +73,12 @@ struct fli_worker {
     alignas(FLI_LINE) fli_prng prng;
     fli_proc *torn;        /* the process whose step a C++ exception has left (torn.c); NULL: none */
     bool      exit_untold; /* the ending process has relations that have not been notified of its exit yet (torn.c) */
-    uint32_t  given;       /* events in w->events that the step got on the general path; 0 outside of such a step */
+    uint32_t  given;       /* number of events in w->events that the running step got, if torn.c must free them; else
+                              0 */
 
     /* Steps: step.c. */
     fli_proc *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
-    uint64_t  idle_word;  /* the bookkeeping of a process that went idle on this worker: fli_proc_idle_word() */
+    uint64_t  idle_word;  /* fli_proc_idle_word() of a process that went idle on this worker */
     bool      fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
     bool      may_rerun;  /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
     uint32_t  steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
@@ -96,8 +97,9 @@ struct fli_worker {
     uint32_t clock_countdown; /* steps until the clock is read */
     uint32_t clock_interval;  /* steps between two clock readings; adapts to how long steps take */
     uint64_t clock_ns;        /* time of the last clock reading */
-    uint32_t poll_depth;      /* descriptors are polled again when the deque has at most this many processes, */
-    uint64_t poll_until_ns;   /* or at this time, if the worker's count of steps has reached poll_steps */
+    uint32_t poll_depth;      /* a poll is due when the deque has at most this many processes */
+    uint64_t poll_until_ns;   /* a poll is also due at this time, if the worker's count of steps has reached
+                                 poll_steps */
     uint64_t poll_steps;      /* see poll_until_ns */
     uint64_t step_ns;         /* average time of a step between the last two clock readings */
 
@@ -106,7 +108,7 @@ struct fli_worker {
     uint32_t sample_in;                /* clock readings until the next sample */
     uint32_t slow_push_from;           /* number of sends in one step from which on pushes take push_checked(); or
                                           FLI_PUSH_SAMPLE */
-    fli_victim_progress *victim_progress; /* of every worker, by index */
+    fli_victim_progress *victim_progress; /* progress of every worker, by index */
     filch_event     message;  /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event    *messages; /* batch_max events of step_several(), prefilled */
     filch_event    *events;   /* batch_max events of the other paths */
@@ -150,7 +152,7 @@ typedef struct fli_stop {
     uint64_t   forced_told, polite_told;  /* processes that earlier reports have counted as ended: by force, and without
                                              force */
     uint64_t   ended_before;              /* count of ended processes when the first stop began */
-    /* Bits: low 31 = count of foreign threads inside filch_spawn, high 1 = FLI_SPAWN_CLOSED.  writes: these threads and
+    /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these threads and
      * the stopping one. PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
@@ -159,7 +161,7 @@ typedef struct fli_stop {
 #define FLI_SPAWN_CLOSED (UINT32_C(1) << 31)
 
 struct filch_sched {
-    fli_runtime     rt;  /* first: a filch_sched is an fli_runtime */
+    fli_runtime     rt;  /* first member: a pointer to a filch_sched is also one to its fli_runtime */
     filch_options   opt; /* the options as given, with the defaults filled in */
     filch_registry *registry;
     uint64_t        program; /* the program that created the scheduler; differs in a forked child */
@@ -211,7 +213,7 @@ static inline uint32_t fli_worker_queued(fli_worker *w)
 /* worker.c */
 /* The main function of a worker thread. */
 void fli_worker_run(void *worker);
-/* Runs one process of fli_find_near(). Returns false if there is none. */
+/* Does one turn: steps the process that fli_find_near() returns. Returns false if there is none. */
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
@@ -297,7 +299,8 @@ filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const fi
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
 
-/* filch_spawn with checked options. `birth`: relations, name and values of the process; NULL: none. */
+/* Spawns a process with options that have been checked. `birth`: relations, name and values of the process; NULL:
+ * none. */
 filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
                     filch_pid *pid);
 /* Copies the options of a caller compiled against an older or newer filch.h: missing fields get their defaults, unknown fields
@@ -328,12 +331,12 @@ static inline void fli_callback_end(fli_local *worker)
 
 /* failure.c */
 /* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. Lends
- * `detail`. Thread: the worker that ends the process. */
+ * `detail` to it. Thread: the worker that ends the process. */
 void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
                       const filch_data *detail);
 
 /* finish.c */
-/* Ends a process that the worker owns. Takes `result`. */
+/* Ends a process that the worker owns. Takes ownership of `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
 
 /* torn.c */
@@ -358,7 +361,7 @@ void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread);
 void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
 /* Adds to the report each process that is in a step that has not returned. Returns how many there are. */
 uint64_t fli_report_stuck(filch_sched *sched);
-/* Moves what has been noted into the caller's report, or frees it if `out` is NULL. */
+/* Moves the noted entries into the caller's report, or frees them if `out` is NULL. */
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out);
 /* Returns false if `report` is too short even for the first version of this struct. */
 bool     fli_report_is_sound(const filch_report *report);

@@ -20,7 +20,7 @@
 
 /* A worker that was parked for more than LONG_PARK times the search time shortens the next search. */
 #define LONG_PARK 4
-/* A worker that woke by timeout and ran fewer steps than this parks again without a search. */
+/* A worker that woke by timeout and ran fewer steps than this parks again after one attempt. */
 #define BRIEF_STEPS 1024
 
 static void start_searching(fli_idle *idle)

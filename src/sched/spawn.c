@@ -15,7 +15,7 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Limit of options.message_count: the sizes of that many messages fit into 32 bits. */
+/* Limit of options.message_count. An array of so many payloads has a size that fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
 /* Returns the size of an instance that is not stored in the control block. */
@@ -289,7 +289,7 @@ static inline bool is_simple(const filch_spawn_options *opt)
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
-    /* fast_rt is set: a step is running. */
+    /* fast_rt is set only while a step runs. */
     FLI_ASSUME(worker->current != NULL);
     if (worker->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;

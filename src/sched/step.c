@@ -372,7 +372,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {
-        nodes[0]->next = 0; /* ends the list here, for torn.c: the held node is about to be freed */
+        nodes[0]->next = 0; /* ends the list at this node, for torn.c, because the held node is freed next */
         fli_node_give(rt, worker, fli_node_at(rt, held)); /* the held node is not the head any more */
     }
     begin_step(w);
