@@ -1,5 +1,5 @@
-/* await.c - the loop of yield.c, written from top to bottom (filch_await.h): what that costs. An operation is one
- * yield.
+/* await.c - the cost of straight-line steps (filch_await.h): the loop of yield.c, written with FILCH_AWAIT. An
+ * operation is one yield.
  *
  * With STATES (environment) set the program runs this loop as a state machine written by hand, so that both can be
  * measured in alternation, from one binary.
@@ -12,7 +12,7 @@
 #define PROCESSES 10000
 enum { CMD_NOTHING = FILCH_CMD_USER };
 
-static bench b; /* size: yields per process */
+static bench b; /* --size is the number of yields per process */
 
 static filch_err on_nothing(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -22,11 +22,11 @@ static filch_err on_nothing(void *user, const filch_command *command, uint64_t t
 }
 
 struct asker {
-    filch_await at; /* the state machine has it too, unused: both take the same memory */
+    filch_await at; /* unused by the state machine, which has it too so that both variants take the same memory */
     uint64_t    answered;
 };
 
-/* Begins when told to, as in yield.c. */
+/* Starts when it gets a message, as in yield.c. */
 static filch_err awaits_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct asker *asker = self;

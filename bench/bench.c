@@ -42,7 +42,8 @@ uint64_t bench_rss_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns the peak resident size so far. (getrusage would also count that of the program that started this one.) */
+/* Returns the peak resident size of this program so far. (getrusage would also include the program that started this
+ * one.) */
 static double peak_mb(void)
 {
     char   line[128];
@@ -109,7 +110,7 @@ void bench_start(bench *b, const filch_options *options)
     filch_options opt = FILCH_OPTIONS_INIT;
     if (options != NULL) opt = *options;
     opt.workers = b->workers == 0 ? FILCH_NO_WORKERS : (int32_t)b->workers;
-    opt.node = opt.seed = 1; /* the same run each time, as far as threads allow */
+    opt.node = opt.seed = 1; /* fixed, so that runs are equal as far as threads allow */
     bench_must(filch_sched_create(&b->sched, &opt), "create");
 }
 
@@ -134,7 +135,7 @@ static filch_stats stats_of(bench *b)
     return stats;
 }
 
-/* Ticks once; without work waits until the next timer or for a moment. */
+/* Calls filch_tick() once. If nothing ran, sleeps until the next timer is due, but at most 1 ms. */
 static void tick(bench *b)
 {
     uint32_t ran = 0;
@@ -163,7 +164,7 @@ void bench_wait(bench *b)
     while (sem_wait(&b->over) != 0) {}
 }
 
-/* Checks twice per millisecond: more often would cost CPU time on a machine with as many workers as CPUs. */
+/* Checks twice per millisecond: checking more often would cost CPU time on a machine with as many workers as CPUs. */
 void bench_wait_ended(bench *b, uint64_t count)
 {
     while (stats_of(b).ended < count) {
@@ -174,11 +175,12 @@ void bench_wait_ended(bench *b, uint64_t count)
 
 void bench_over(bench *b)
 {
-    if (b->workers == 0) b->is_over = true; /* called on the ticking thread itself */
+    /* without workers a process runs on the thread that waits, so no synchronisation is needed */
+    if (b->workers == 0) b->is_over = true;
     sem_post(&b->over);
 }
 
-/* ---- the stopwatch ---- */
+/* ---- the measurement ---- */
 
 static void read_counts(uint64_t *rmws, uint64_t *lines)
 {
@@ -241,7 +243,7 @@ double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, siz
     return (double)samples_ns[count / 2] / 1000;
 }
 
-/* ---- the line ---- */
+/* ---- the printed line ---- */
 
 static void print_count(const bench *b, const char *name, uint64_t count)
 {

@@ -26,37 +26,37 @@ typedef struct bench {
     const char  *system; /* "filch" */
     const char  *name;
     uint64_t     size;    /* --size N */
-    uint32_t     workers; /* --workers N; 0: this thread ticks */
+    uint32_t     workers; /* --workers N; 0: no workers, this thread calls filch_tick() */
     uint32_t     run;     /* --run K: only printed */
     filch_sched *sched;
-    double       value; /* set by bench_end to ns per operation; bench_value changes it */
+    double       value; /* ns per operation, set by bench_end; bench_value replaces it */
     const char  *unit;
-    /* the rest is used by bench.c alone */
+    /* the fields below are used by bench.c only */
     sem_t    over;
     bool     is_over;
     uint64_t began_ns, took_ns, began_cpu_ns, cpu_ns, operations;
     uint64_t rmws, lines;
-    bool     counted; /* these two are valid */
+    bool     counted; /* true: the two counts above are valid */
     char     extra[512];
 } bench;
 
 void bench_open(bench *b, const char *name, uint64_t size, int argc, char **argv);
-/* `options` may be NULL. workers, node and seed are set here. */
+/* Starts the scheduler. `options` may be NULL. workers, node and seed are set by bench_start. */
 void bench_start(bench *b, const filch_options *options);
 
-/* Spawns; ends the program on an error. */
+/* Spawns a process. Ends the program on an error. */
 filch_pid bench_spawn(bench *b, const filch_type *type, filch_data args);
-/* Sends from this thread; ends the program on an error. */
+/* Sends a message from this thread. Ends the program on an error. */
 void bench_send(bench *b, filch_pid to, filch_data data);
 
-/* Waits until no process is ready and all workers are parked. */
+/* Waits until no process is runnable and all workers are parked. */
 void bench_quiet(bench *b);
 void bench_begin(bench *b);
 /* Waits until bench_over was called. */
 void bench_wait(bench *b);
 /* Waits until `count` processes have ended. */
 void bench_wait_ended(bench *b, uint64_t count);
-/* Thread: any. */
+/* Ends bench_wait(). Thread: any. */
 void bench_over(bench *b);
 void bench_end(bench *b, uint64_t operations);
 
@@ -66,9 +66,9 @@ void bench_extra(bench *b, const char *name, double value);
 /* Adds p50, p99 and max of `count` samples in ns, printed in us under `prefix`. Returns the median in us. Sorts the
  * samples. */
 double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, size_t count);
-/* Stops the scheduler and prints the line, if `right`. */
+/* Stops the scheduler. Prints the line if `right`, otherwise an error. Returns the exit code of the program. */
 int bench_close(bench *b, bool right);
-/* Prints the line with the present values, for programs that measure several things. */
+/* Prints the line with the current values, for programs that measure several things. */
 void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);
@@ -79,7 +79,7 @@ void    *bench_alloc(size_t count, size_t size);
 /* Ends the program unless `err` is FILCH_OK. */
 void bench_must(filch_err err, const char *what);
 
-/* xorshift64*: the same numbers on every machine. */
+/* Random numbers (xorshift64*): the same on every machine. */
 static inline uint64_t bench_random(uint64_t *state)
 {
     *state ^= *state >> 12;

@@ -1,11 +1,11 @@
-/* big.c - 500 processes, each sends to all: 5,000 times each pings a random other one and serves pings while it waits
- * for the pong. An operation is one message. */
+/* big.c - 500 processes that all send to each other. Each process pings a random other process 5,000 times, and answers
+ * pings while it waits for the pong. An operation is one message. */
 #include "bench.h"
 
 #define PROCESSES 500
 enum { PING = 1, PONG, GO };
 
-static bench     b; /* size: pings per process */
+static bench     b; /* --size is the number of pings per process */
 static filch_pid everybody[PROCESSES], judge_pid;
 static uint64_t  reported, pongs;
 

@@ -1,21 +1,23 @@
-/* cross.c - one message between two workers, both awake: the value is the median time from the send to the step.
+/* cross.c - the time of one message between two workers that are both awake. The value is the median time from the send
+ * to the step.
  *
- * A woken process runs on the worker that woke it, so two processes that send to each other come together on one
- * worker; here that must not happen. Both always continue, so each is always ready and neither is ever woken. If they
- * meet on one worker nevertheless, one of them stays in its step until the other worker has stolen the other process.
- * Only messages from one thread to another are measured; `crossed` is their share. Reading the clock is part of the
- * time. Without meaning on a machine where two CPUs are not free.
+ * A woken process runs on the worker that woke it, so two processes that send to each other would soon run on one
+ * worker. To prevent this, both processes always return CONTINUE, so each is always runnable and neither is ever woken.
+ * If both are on one worker nevertheless, one of them stays in its step until the other worker has stolen the other
+ * process. Only messages from one thread to another are measured; `crossed` is their share. Reading the clock is part
+ * of the time. The result is meaningless on a machine without two free CPUs.
  */
 #include "bench.h"
 
-/* Then the machine is too busy, or there is only one worker. */
+/* If the processes met this often on one worker, the machine is too busy, or there is only one worker. */
 #define MET_MAX 1000
 
 static bench     b;
 static filch_pid players[2];
 static uint64_t *late_ns;
 static uint64_t  crossed, met;
-static void     *sender; /* the thread of the last message: its receiver reads it, then sends the next */
+/* identifies the thread that sent the last message; the receiver reads it before it sends the next message */
+static void     *sender;
 
 struct player {
     int index;
@@ -29,7 +31,7 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-static _Thread_local char worker; /* its address stands for the thread */
+static _Thread_local char worker; /* the address of this variable identifies the thread */
 
 static filch_err pass_on(filch_sched *sched, filch_pid to)
 {
@@ -37,7 +39,7 @@ static filch_err pass_on(filch_sched *sched, filch_pid to)
     return filch_send(sched, to, filch_int((int64_t)bench_now_ns()));
 }
 
-/* Long enough for a sentinel to wake up and steal. */
+/* Busy-waits long enough for a sentinel to wake up and steal the other process. */
 static void stay_in_step(void)
 {
     uint64_t until = bench_now_ns() + 3000000;

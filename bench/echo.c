@@ -1,10 +1,11 @@
-/* echo.c - loopback: clients send 64 bytes, servers send them back. An operation is one round trip.
+/* echo.c - round trips over loopback sockets: clients send 64 bytes, servers send the bytes back. An operation is one
+ * round trip.
  *
  * --size N round trips in total; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in
  * flight on each. Client and server are processes of one scheduler: a round trip is two writes, two reads, and the
- * waits of both ends. With IDLE (environment) set to a number there are as many idle connections, from another program,
- * and the line says what each takes in this program's memory: its process, its stream, and its outstanding read. What
- * the system keeps for a socket is not included.
+ * waits of both ends. With IDLE (environment) set to a number N, another program makes N idle connections, and the
+ * printed line says how much memory of this program each takes: its process, its stream, and its outstanding read.
+ * Memory of the kernel is not included.
  */
 #include "bench.h"
 
@@ -32,7 +33,7 @@ static filch_err must(filch_err err, const char *what)
     return err;
 }
 
-/* ---- server: one process per connection, which it is given ---- */
+/* ---- server: one process per connection; gets the stream in its first message ---- */
 
 struct server {
     filch_stream stream;
@@ -50,7 +51,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
         } else if (events[i].error != FILCH_OK) {
             return filch_done(out, filch_none()); /* the client has closed */
         } else if (events[i].tag == 1) {
-            /* The bytes are written from the buffer that they were received in. */
+            /* Writes the bytes from the buffer in which they were received, without a copy. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
             if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
         }
@@ -160,7 +161,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return value > 0 ? value : otherwise;
 }
 
-/* Starts another program that makes that many connections and then does nothing. */
+/* Starts another program that makes the idle connections and then does nothing. */
 static pid_t crowd(void)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };

@@ -1,12 +1,13 @@
-/* floor.c - what this machine can do: the shapes of the benchmarks with as little runtime as possible.
+/* floor.c - lower bounds for the benchmarks on this machine: programs of the same shape with as little runtime as
+ * possible.
  *
- *     floor NAME [--size N] [--run K]        NAME: as the benchmarks, and timerop
+ *     floor NAME [--size N] [--run K]        NAME: a benchmark, or timerop
  *
  * One thread, no stealing, no limits, no links, no tracing. What is left is what every such runtime must do: look a pid
- * up, take a message from a free list, put it into a mailbox, queue the receiver, call it, free the message. Lines of
- * system "floor" do it without any atomic read-modify-write, as if everything belonged to one worker; those of "floor2"
- * with the two that a mailbox open to all senders needs: one to put the message in, one to go idle.
- * skynet runs on two threads that share nothing. wake is a bare futex, timers a bare sorted array.
+ * up, take a message from a free list, put it into a mailbox, queue the receiver, call it, free the message. Lines with
+ * system "floor" use no atomic read-modify-write, as if everything belonged to one worker. Lines with system "floor2"
+ * use the two that a mailbox with several senders needs: one to put the message in, one to go idle. skynet runs on two
+ * threads that share nothing. wake uses only a futex, timers only a sorted array.
  */
 #include "bench.h"
 
@@ -20,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- a world of processes for one thread ---- */
+/* ---- processes and their queue, for one thread ---- */
 
 typedef struct message message;
 typedef struct process process;
@@ -35,8 +36,8 @@ struct message {
 
 struct process {
     step_fn            step;
-    _Atomic(message *) newest; /* the lowest bit: empty, and the process is in no queue */
-    message           *oldest; /* the message read last: its `next` is the next to read */
+    _Atomic(message *) newest; /* lowest bit set: the mailbox is empty, and the process is in no queue */
+    message           *oldest; /* the message read last; its `next` is the next message to read */
     uint32_t           generation;
     uint32_t           peer;
     int64_t            number, left, first;
@@ -48,7 +49,7 @@ struct world {
     process  *processes;
     message  *free_messages;
     process  *free_processes;
-    process **queue; /* a ring */
+    process **queue; /* a ring buffer */
     uint64_t  head, tail, mask;
     uint64_t  sent_in_step;
     uint64_t  random;
@@ -76,11 +77,11 @@ static void queue(world *w, process *p)
     w->queue[w->tail++ & w->mask] = p;
 }
 
-/* `rmws` is a constant wherever this is called: 0 or 2. */
+/* Sends a message. `rmws` is 0 or 2, and a constant wherever send is called. */
 static inline void send(world *w, int rmws, uint32_t to, uint32_t from, int64_t value)
 {
     process *p = &w->processes[to];
-    if (p->generation == 0) abort(); /* as a pid would be checked */
+    if (p->generation == 0) abort(); /* stands for the check of a pid */
     message *m = message_take(w);
     m->value = value;
     m->from = from;
@@ -151,7 +152,7 @@ static uint32_t index_of(const world *w, const process *p)
     return (uint32_t)(p - w->processes);
 }
 
-/* ---- the message shapes, each with 0 and with 2 read-modify-writes ---- */
+/* ---- the benchmarks with messages, each with 0 and with 2 read-modify-writes ---- */
 
 #define RING 1000
 #define PRODUCERS 100
@@ -182,7 +183,7 @@ static uint64_t received;
         (void)p;                                                                             \
         received += (uint64_t)m->value;                                                      \
     }                                                                                        \
-    /* BUDGET messages to `receivers` in turn, then those run */                             \
+    /* sends BUDGET messages to the receivers in turn, then runs them */                     \
     static uint64_t pour##R(uint64_t messages, uint32_t receivers)                           \
     {                                                                                        \
         world *w = world_create(receivers, count##R);                                        \
@@ -289,7 +290,7 @@ static void mayfly(world *w, process *p, const message *m)
     process_give(w, p);
 }
 
-/* Slots are reused: BUDGET processes are made, then they run. */
+/* Slots are reused: creates BUDGET processes, then runs them. */
 static uint64_t spawn(uint64_t size)
 {
     world *w = world_create(BUDGET, mayfly);
@@ -311,7 +312,7 @@ static uint64_t spawn(uint64_t size)
     return received == size ? size : 0;
 }
 
-/* A process continues: queued, taken, called. */
+/* A process that continues by itself is queued, taken from the queue, and called. */
 static void again(world *w, process *p, const message *m)
 {
     (void)m;
@@ -333,9 +334,9 @@ static uint64_t yield(uint64_t size)
     return received;
 }
 
-/* ---- skynet: each thread grows half of the tree in a world of its own, newest first ---- */
+/* ---- skynet: each thread builds half of the tree in its own world and runs the newest process first ---- */
 
-/* Newest first, the tree is never wider than ten nodes a level. */
+/* Enough because the newest process runs first: then at most ten nodes per level exist at once. */
 #define SLOTS 128
 
 typedef struct half {
@@ -357,7 +358,7 @@ static void plant(world *w, uint32_t parent, int64_t first, int64_t count)
     queue(w, p);
 }
 
-/* Slot 0 is the thread itself: what arrives there is the result. */
+/* Slot 0 stands for the thread itself: a message to it is the result. */
 static void report(world *w, process *p, int64_t sum)
 {
     send(w, 0, p->peer, index_of(w, p), sum);
@@ -393,7 +394,7 @@ static void *grow_half(void *arg)
         uint32_t generation = p->generation;
         if (!p->is_born) {
             p->is_born = true;
-            grow(w, p, NULL); /* from now on a sender queues it */
+            grow(w, p, NULL); /* after this first run a sender queues the process */
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
         }
@@ -412,7 +413,7 @@ static uint64_t skynet(uint64_t size)
     return halves[0].sum + halves[1].sum == (int64_t)(size * (size - 1) / 2) ? (size * 10 - 1) / 9 : 0;
 }
 
-/* ---- memory: a cache line each ---- */
+/* ---- memory: one cache line per process ---- */
 
 static uint64_t idle(uint64_t size)
 {
@@ -420,7 +421,7 @@ static uint64_t idle(uint64_t size)
     return size;
 }
 
-/* ---- a bare wake: one thread sleeps on a futex, the other one wakes it ---- */
+/* ---- wake: one thread sleeps on a futex, the other thread wakes it ---- */
 
 static _Atomic(uint32_t) bell, answered;
 static _Atomic(uint64_t) rung_ns;
@@ -460,9 +461,9 @@ static uint64_t wake(uint64_t size)
     return size;
 }
 
-/* ---- timers: due times in order, a thread that sleeps until the next one ---- */
+/* ---- timers: due times in order, and a thread that sleeps until the next one ---- */
 
-/* After a wake it sleeps at least this long, instead of waking for each timer. */
+/* After a wake-up the thread sleeps at least this long, instead of waking for each timer. */
 #define NAP_NS 150000
 
 static int by_due(const void *a, const void *b)
@@ -488,7 +489,7 @@ static uint64_t timers(uint64_t size)
     return size;
 }
 
-/* Arm and cancel: one slot of a wheel, a doubly linked list and a bit. */
+/* timerop: arms and cancels a timer in one slot of a wheel, a doubly linked list and a bit. */
 typedef struct alarm_node {
     struct alarm_node *next, *prev;
 } alarm_node;
@@ -513,13 +514,13 @@ static uint64_t timerop(uint64_t size)
     return occupied == 0 ? size : 0;
 }
 
-/* ---- which is which ---- */
+/* ---- the table of programs ---- */
 
 typedef struct shape {
     const char *name;
-    uint64_t    size; /* as the benchmark of that name */
+    uint64_t    size; /* default size, equal to that of the benchmark with this name */
     int         rmws;
-    uint64_t (*run)(uint64_t size); /* gives the operations done; 0: something was wrong */
+    uint64_t (*run)(uint64_t size); /* returns the number of operations done; 0: the result was wrong */
 } shape;
 
 static const shape shapes[] = {

@@ -1,6 +1,7 @@
-/* foreign.c - messages from a foreign thread, in alternation: that thread sends one, then this one ticks. Always
- * without workers. Not for timing; it counts how many read-modify-writes and cache lines a message between two threads
- * costs, which is equal in every run. An operation is one message. */
+/* foreign.c - messages from a foreign thread, in alternation: the foreign thread sends one message, then this
+ * thread calls filch_tick(). Runs always without workers. Not for timing: it counts how many read-modify-writes
+ * and moved cache lines a message between two threads costs, and the counts are equal in every run. An operation
+ * is one message. */
 #include "bench.h"
 
 #include <pthread.h>

@@ -1,10 +1,10 @@
-/* forkjoin.c - 10,000 idle processes; one sends each of them 100 messages, round-robin. A process ends with the last of
- * its messages. An operation is one message. */
+/* forkjoin.c - one process sends 100 messages to each of 10,000 idle processes, round-robin. A process ends after the
+ * last of its messages. An operation is one message. */
 #include "bench.h"
 
 #define PROCESSES 10000
 
-static bench     b; /* size: messages for each process */
+static bench     b; /* --size is the number of messages for each process */
 static filch_pid joiners[PROCESSES];
 
 struct joiner {

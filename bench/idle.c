@@ -1,14 +1,15 @@
 /* idle.c - a million processes that have run once and wait for a message: how much memory each takes.
  *
- * The value is the growth of the program as reported by the kernel. `asked_bytes` is what the scheduler allocated: it
- * does not depend on pages, so the gate uses it. A process here has no state of its own.
+ * The value is the growth of the program's resident memory as reported by the kernel. `asked_bytes` is how much the
+ * scheduler allocated; it does not depend on pages, so tools/bench_gate uses it. The processes have no state of their
+ * own.
  */
 #include "bench.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Number spawned in one step, then they get their turn. */
+/* Number of processes spawned in one step, so that the new processes run in between. */
 #define PER_STEP 256
 
 static bench            b;

@@ -7,10 +7,10 @@
 #define SLEEP_EVERY 10
 enum { NAP = 1 };
 
-static bench     b; /* size: rounds per client */
+static bench     b; /* --size is the number of rounds per client */
 static filch_pid server_pid;
 
-/* ---- the server: adds one ---- */
+/* ---- the server: replies with the number plus one ---- */
 
 static filch_err server_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -25,7 +25,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
 
 static const filch_type server = { .name = "server", .step = server_step };
 
-/* ---- a helper: has something computed where blocking is allowed, reports it and ends ---- */
+/* ---- a helper: computes a number on the work pool, reports it and ends ---- */
 
 struct helper {
     filch_pid client;
@@ -69,7 +69,7 @@ static const filch_type helper = {
 
 struct client {
     uint64_t random, round;
-    int      missing; /* replies of this round that are missing */
+    int      missing; /* number of replies of this round that have not arrived */
 };
 
 static filch_err client_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -99,7 +99,7 @@ static filch_err next_round(struct client *client, filch_out *out)
 static filch_err client_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct client *client = self;
-    if (count == 0) return filch_idle(out); /* waits for the message to begin */
+    if (count == 0) return filch_idle(out); /* waits for the start message */
     for (size_t i = 0; i < count; i++) {
         int64_t number = filch_as_int(&events[i].data);
         if (events[i].type == FILCH_EVENT_CANCEL || events[i].error != FILCH_OK) return FILCH_ECANCELLED;

@@ -1,4 +1,4 @@
-/* pingpong.c - two processes, one message: there, back, a million times. An operation is one message. */
+/* pingpong.c - two processes exchange one message, there and back, a million times. An operation is one message. */
 #include "bench.h"
 
 static bench    b;
@@ -16,7 +16,7 @@ static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Sends how many round trips are left; comes back with the same number. */
+/* Sends the number of round trips that are left; the same number comes back. */
 static filch_err ping_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct ping *ping = self;

@@ -1,6 +1,6 @@
-/* relations.c - many monitors and links: what one costs to make and to end, in time and memory. Half of --size are
- * monitors of one hub by all others and of all others by the hub; half are links in a ring. Then all processes end. An
- * operation is one relation, made and ended. `bytes` is what one held. */
+/* relations.c - the cost of making and ending monitors and links, in time and memory. Half of --size are monitors of
+ * one hub by all others and of all others by the hub; half are links in a ring. Then all processes end. An operation is
+ * one relation, made and ended. `bytes` is the memory of one relation. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static void *counting_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* Ends when it is cancelled, well. */
+/* Ends without error when it is cancelled. */
 static filch_err resident_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     }
     for (uint64_t i = 0; i < links; i++) {
         uint64_t step = i < others ? 1 : 2;
-        if (others <= 4 && step == 2) continue; /* the same pair again */
+        if (others <= 4 && step == 2) continue; /* these pairs are linked already */
         bench_must(filch_link(b.sched, pids[i % others], pids[(i + step) % others]), "link");
     }
     uint64_t held = atomic_load(&bytes) - before;

@@ -4,7 +4,7 @@
 #define PROCESSES 1000
 
 static bench    b;
-static uint64_t rounds; /* seen by the first process */
+static uint64_t rounds; /* counted by the first process */
 
 struct member {
     filch_pid next;
@@ -18,7 +18,8 @@ static filch_err member_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* The token is the number of hops left. A pid closes the circle: it is the next process. */
+/* An int message is the token: the number of hops left. A pid message is the pid of the next process; it closes the
+ * circle. */
 static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct member *member = self;

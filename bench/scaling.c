@@ -1,11 +1,11 @@
-/* scaling.c - 10,000 to 10,000,000 idle processes, or as many as --size says: bytes each, time to create each, time to
- * send each one message. One line for each number; all three should be constant, except for cache misses. The value is
- * the nanoseconds per message. */
+/* scaling.c - costs with 10,000 to 10,000,000 idle processes, or --size of them: bytes per process, time to create a
+ * process, time to send a message to each. One line for each number; all three should be constant, except for cache
+ * misses. The value is the nanoseconds per message. */
 #include "bench.h"
 
 #include <stdlib.h>
 
-/* Number spawned in one step: also what filch_should_yield advises for sends. */
+/* Number of processes spawned in one step; filch_should_yield gives the same advice for sends. */
 #define PER_STEP 256
 
 static bench      b;
@@ -59,8 +59,8 @@ static filch_stats stats_now(void)
     return stats;
 }
 
-/* Spawns `type` and waits until it has ended and every process of the crowd has made a step. Checks at intervals of
- * 1/100 of the time that this takes at least. */
+/* Spawns a process of `type` and waits until it has ended and every idle process has made a step. Checks at intervals
+ * of 1/100 of the shortest time that this can take. */
 static void let(const filch_type *type)
 {
     filch_stats before = stats_now(), now = before;
@@ -78,7 +78,8 @@ static void measure(uint64_t count)
 {
     b.size = count;
     crowd = bench_alloc(count, sizeof *crowd);
-    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1; /* so that its pages are not counted for the processes */
+    /* touches the pages of the array, so that they are not counted as memory of the processes */
+    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1;
     bench_start(&b, NULL);
     bench_quiet(&b);
     uint64_t rss = bench_rss_bytes();

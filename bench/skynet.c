@@ -1,15 +1,16 @@
-/* skynet.c - a tree of processes, ten children each, a million leaves. A leaf sends its number up, a node the sum of
- * its children; the root must end with 499999500000. The value is the time for all of it; an operation is a process. */
+/* skynet.c - a tree of processes with ten children each and a million leaves. A leaf sends its number to its parent, a
+ * node the sum of its children. The result of the root must be 499999500000. The value is the time for the whole tree;
+ * an operation is a process. */
 #include "bench.h"
 
 static bench   b;
 static int64_t total;
 
-/* The args of a new process. Lent: init runs inside the parent's filch_spawn. */
+/* The args of a new process. They may be on the parent's stack, because init runs inside the parent's filch_spawn. */
 struct birth {
     filch_pid parent;
-    int64_t   first; /* of the numbers below it */
-    int64_t   count; /* how many numbers */
+    int64_t   first; /* smallest of the numbers in this subtree */
+    int64_t   count; /* how many numbers the subtree has */
 };
 
 static filch_err report(filch_out *out, uint64_t parent, int64_t sum)
@@ -23,7 +24,7 @@ static filch_err report(filch_out *out, uint64_t parent, int64_t sum)
     return filch_send(filch_ctx_sched(ctx), (filch_pid){ filch_ctx_self(ctx).node, parent }, filch_int(sum));
 }
 
-/* 16 bytes of state cost nothing extra, so a pid of our own scheduler is kept as its serial alone. */
+/* Keeps only the serial of the parent's pid, so that the state fits into the 16 bytes that cost no extra memory. */
 struct leaf {
     uint64_t parent;
     int64_t  number;
@@ -52,7 +53,7 @@ static const filch_type leaf = { .name = "leaf", .size = sizeof(struct leaf), .i
 struct node {
     uint64_t parent;
     int64_t  first, count, sum;
-    int      missing; /* children that have not reported */
+    int      missing; /* number of children that have not reported */
 };
 
 static filch_err node_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -100,7 +101,8 @@ int main(int argc, char **argv)
     struct birth birth = { { 0, 0 }, 0, (int64_t)b.size };
     uint64_t     processes = 1;
     for (uint64_t level = b.size; level > 1; level /= 10) processes += b.size * 10 / level;
-    if (b.size < 10 || processes != (b.size * 10 - 1) / 9) return bench_close(&b, false); /* not a power of ten */
+    /* false: --size is not a power of ten */
+    if (b.size < 10 || processes != (b.size * 10 - 1) / 9) return bench_close(&b, false);
     bench_start(&b, NULL);
     bench_quiet(&b);
     bench_begin(&b);

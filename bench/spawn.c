@@ -1,7 +1,7 @@
 /* spawn.c - one process spawns a million others; each runs one step and ends. An operation is one process. */
 #include "bench.h"
 
-/* Number spawned in one step, then others get their turn. */
+/* Number of processes spawned in one step, so that the new processes run in between. */
 #define PER_STEP 256
 
 static bench b;

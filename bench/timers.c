@@ -1,11 +1,12 @@
-/* timers.c - 100,000 processes, each sleeps once for a random time up to a second. The value is the CPU time of the
- * whole run; p50, p99 and max are the delays of the steps. */
+/* timers.c - 100,000 processes, each of which sleeps once for a random time up to a second. The value is the CPU time
+ * of the whole run; p50, p99 and max are how late the steps were. */
 #include "bench.h"
 
 #include <stdatomic.h>
 
 static bench     b;
-static uint64_t *late_ns; /* in the order of the ends: an index per process would be a cache miss for each */
+/* in the order in which the sleeps end; an element per process would cost a cache miss for each */
+static uint64_t *late_ns;
 static _Atomic uint64_t woken;
 
 struct sleeper {
@@ -34,7 +35,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
         return err != FILCH_OK ? err : filch_wait(out);
     }
     if (events[0].type != FILCH_EVENT_YIELD || events[0].error != FILCH_OK) return FILCH_ECANCELLED;
-    if (now_ns < sleeper->due_ns) return FILCH_EUSER; /* early: never */
+    if (now_ns < sleeper->due_ns) return FILCH_EUSER; /* a sleep must never end early */
     late_ns[atomic_fetch_add_explicit(&woken, 1, memory_order_relaxed)] = now_ns - sleeper->due_ns;
     return filch_done(out, filch_none());
 }
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
     bench_quiet(&b);
     bench_begin(&b);
     for (uint64_t i = 0; i < b.size; i++) bench_spawn(&b, &sleeper, filch_int((int64_t)i));
-    /* The last sleep cannot end before. Checking for it meanwhile would cost the CPU time of 500 wake-ups. */
+    /* The last sleep cannot end before this. Checking earlier would cost the CPU time of 500 wake-ups. */
     if (b.workers > 0) bench_sleep_ns(FILCH_SECONDS(1) - 1);
     bench_wait_ended(&b, b.size);
     bench_end(&b, b.size);

@@ -1,6 +1,6 @@
-/* wake.c - how fast an idle runtime reacts: a foreign thread sleeps 500 us and sends to an idle process, 5,000 times;
- * the value is the median time from the send to the step. `searching_`: the send is 20 us after the last message, while
- * a worker still searches. */
+/* wake.c - how fast an idle runtime reacts. A foreign thread sleeps 500 us and then sends to an idle process, 5,000
+ * times; the value is the median time from the send to the step. For the results `searching_...` the thread sends 20 us
+ * after the last message, while a worker is still searching. */
 #include "bench.h"
 
 #include <sched.h>
@@ -44,7 +44,7 @@ static void run(filch_pid to, bool asleep)
         if (b.workers == 0) bench_quiet(&b);
         while (atomic_load_explicit(&seen, memory_order_acquire) == i) {
             if (asleep) bench_sleep_ns(50000);
-            else sched_yield(); /* the worker may be waiting for this CPU */
+            else sched_yield(); /* yields the CPU, because the worker may be waiting for it */
         }
     }
 }

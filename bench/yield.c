@@ -1,11 +1,11 @@
-/* yield.c - 10,000 processes, each yields 100 times a command that its handler completes at once. An operation is one
- * yield: asked, handled, completed, and the step that sees it. */
+/* yield.c - 10,000 processes, each of which yields 100 times a command that its handler completes synchronously. An
+ * operation is one yield: the yield, the handler, the completion, and the step that receives it. */
 #include "bench.h"
 
 #define PROCESSES 10000
 enum { CMD_NOTHING = FILCH_CMD_USER };
 
-static bench b; /* size: yields per process */
+static bench b; /* --size is the number of yields per process */
 
 static filch_err on_nothing(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -18,7 +18,7 @@ struct asker {
     uint64_t answered;
 };
 
-/* Waits for a message before it begins. */
+/* Waits for a message before the first yield. */
 static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct asker *asker = self;

@@ -1,7 +1,7 @@
 /* counted.c - the counters and the model of caches. See counted.h.
  *
- * The model is kept without locks: two threads that touch the same line at the same moment may lose a move. For one
- * thread, and for threads that take turns, it is exact; that is how the gate uses it.
+ * The model uses no locks: if two threads access the same line at the same moment, a move may be missed. For one
+ * thread, and for threads that take turns, the counts are exact; tools/bench_gate uses only such programs.
  */
 #include "counting/counted.h"
 
@@ -11,20 +11,23 @@
 
 #define THREADS 64
 #define LINE_SHIFT 6
-#define LINES (UINT64_C(1) << 20) /* a direct-mapped table: a collision forgets the older line, and counts nothing */
+/* size of a direct-mapped table: on a collision the older line is removed and nothing is counted */
+#define LINES (UINT64_C(1) << 20)
 #define HOLDERS_BITS 16
 
-/* Written by its own thread, read by counted_read; threads beyond the last share one and may lose counts. */
+/* Counters of each thread: written by that thread, read by counted_read. With more than THREADS threads, some threads
+ * share an element and may lose counts. */
 static struct {
     _Alignas(128) _Atomic(uint64_t) rmws;
     _Atomic(uint64_t) lines;
 } tallies[THREADS];
 
-/* tag of the line << HOLDERS_BITS | the threads that hold it, a bit each */
+/* Table of cache lines. Bits of an entry: low HOLDERS_BITS = one bit for each thread that holds the line, high = line
+ * number. */
 static _Atomic(uint64_t) table[LINES];
 
 static _Atomic(unsigned)      thread_count;
-static _Thread_local unsigned me; /* 1: the first thread that counted anything */
+static _Thread_local unsigned me; /* number of this thread, from 1; 0: this thread has not counted anything yet */
 
 static unsigned my_index(void)
 {
@@ -76,7 +79,7 @@ void counted_read(uint64_t *rmws, uint64_t *lines)
     }
 }
 
-/* ---- locks: the linker sends the library's calls here (--wrap) ---- */
+/* ---- locks: the linker redirects the library's calls to these functions (--wrap) ---- */
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __real_pthread_mutex_trylock(pthread_mutex_t *mutex);

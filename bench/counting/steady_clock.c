@@ -1,6 +1,7 @@
-/* steady_clock.c - a clock for counting (tools/bench_gate loads it before the C library's): each reading is 2 us after the one
- * before. A worker reads the clock more rarely while little time passes, and makes fairness picks more often the longer steps take;
- * with this clock it does so as on a fast machine, and equally in every run, under valgrind and beside other programs too. */
+/* steady_clock.c - a deterministic clock for counting: each reading is 2 us after the previous one. tools/bench_gate
+ * preloads it, so that it replaces the clock of the C library. A worker reads the clock less often if little time
+ * passes between readings, and makes fairness picks more often if steps take long. With this clock it behaves as on a
+ * fast machine, equally in every run, also under valgrind and beside other programs. */
 #include <stdatomic.h>
 #include <time.h>
 

@@ -1,10 +1,7 @@
-/* crash.c - a crowd of supervised Lua processes, of which one in ten crashes at once: how long the others take to
- * answer before, during and after that. The program is crash.lua.
- *
- *     lua_crash [--workers N] [--size N] [--run STORMS]
- *
- * The size is how many processes there are; value is the 99th percentile during the storms, in us.
- */
+/* crash.c - many supervised Lua processes, of which one in ten crashes at the same time (a storm). Measures how long
+ * the other processes take to answer before, during and after a storm. The Lua program is crash.lua. Usage: lua_crash
+ * [--workers N] [--size N] [--run STORMS]. The size is the number of processes; the value is the 99th percentile during
+ * the storms, in us. */
 #include <filch_lua.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +26,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     bench_over(&b);
 }
 
-/* Each line is a name and a number. */
+/* Prints the result of the Lua program, in which each line is a name and a number. */
 static void print(void)
 {
     char *rest = NULL;

@@ -1,11 +1,12 @@
-/* lateness.c - the delay of a process beside hostile Lua code: two workers, two processes of one row of test/lua/hostile.lua, a process that
- * wants a step every 10 ms, and a plain thread that sleeps for the same period, as the reference. Then both are terminated, and how long that
- * takes is measured. One line of JSON for each row.
+/* lateness.c - how late a process runs beside hostile Lua code. There are two workers, two processes that run one row of
+ * test/lua/hostile.lua, a process that wants a step every 10 ms, and, as the reference, a thread that sleeps 10 ms at a
+ * time. At the end the two hostile processes are terminated, and the time of that is measured. Prints one line of JSON
+ * for each row.
  *
  *     lua_lateness [--run MS] [--only NAME] [--list]
  *
- * Exit: 0 if the process was never more than 50 ms later than the thread, and terminate never took 100 ms more than the thread was late;
- * 1 otherwise.
+ * Exit code: 0 if the process was never more than 50 ms later than the thread, and terminating never took more than
+ * 100 ms longer than the thread was late; otherwise 1.
  */
 #include <filch_lua.h>
 #include <pthread.h>
@@ -126,7 +127,7 @@ static filch_pid start(world *w, const char *chunk, const char *name, filch_exit
     return pid;
 }
 
-/* Returns all names of rows, one per line. */
+/* Returns the names of all rows, one per line. */
 static char *names_of_rows(void)
 {
     world w = open_world();

@@ -26,7 +26,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     bench_over(&b);
 }
 
-/* Runs the chunk with the size as its argument. Returns its result, a number. */
+/* Runs the Lua chunk with --size as its argument. Returns its result, a number. */
 static double run(const char *chunk)
 {
     filch_lua_code         *code;
@@ -125,7 +125,7 @@ static const char crowd[] =
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
-/* Two processes that never wait alternate: measures the longest turn, by the clock. */
+/* Measures the longest turn by the clock, while two processes that never wait alternate. */
 static const char loops[] =
     "local me = process.self()\n"
     "for i = 1, 2 do process.spawn(function()\n"
@@ -158,9 +158,10 @@ static double cpu_ms(void)
     return (double)clock() * 1e3 / CLOCKS_PER_SEC;
 }
 
-/* What the watchdog costs a process that only computes, in processor time of the whole program, watchdog included. A percent
- * is lost in the noise of a shared machine, so it is interrupted OFTEN times as often as by default and compared with a run without
- * the watchdog, the best of ten each, in turn; what it costs by default is that part of the difference. */
+/* Measures the cost of the watchdog for a process that only computes, in CPU time of the whole program including the
+ * watchdog. The expected cost, about one percent, is less than the noise of a shared machine. So the process is
+ * interrupted OFTEN times as often as by default, and compared with a run without the watchdog: the best of ten runs
+ * each, in alternation. The cost by default is the difference divided by OFTEN. */
 static void measure_overhead(void)
 {
     enum { OFTEN = 50 };

@@ -1,9 +1,7 @@
-/* atomic.h - the counting build's atomics: stands in front of src/port/atomic.h in the include path.
- *
- * It replaces what that file is made of, the operations of <stdatomic.h>, by ones that count first, and then includes
- * it: whatever name src/port/atomic.h gives to a read-modify-write, now or later, it is counted. The address is
- * evaluated twice, so it must have no side effects; in Filch it is always the address of a field.
- */
+/* atomic.h - the atomics of the counting build. In the include path this file comes before src/port/atomic.h. It
+ * replaces the operations of <stdatomic.h> by macros that count first, and then includes src/port/atomic.h. So every
+ * read-modify-write of src/port/atomic.h is counted, whatever its name. The macros evaluate the address twice, so it
+ * must have no side effects; in Filch it is always the address of a field. */
 #ifndef COUNTING_PORT_ATOMIC_H
 #define COUNTING_PORT_ATOMIC_H
 
@@ -22,7 +20,7 @@
 #undef atomic_fetch_or_explicit
 #undef atomic_fetch_xor_explicit
 
-/* What the compilers call the bare operations. */
+/* The names of the uncounted operations in each compiler. */
 #if defined(__clang__)
 #define COUNTED_LOAD __c11_atomic_load
 #define COUNTED_STORE __c11_atomic_store

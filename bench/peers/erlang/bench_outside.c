@@ -1,5 +1,5 @@
-/* bench_outside.c - a thread that is not one of Erlang's own, for the wake benchmark: it sleeps, sends the time to a
- * process, and waits until the process has seen it. */
+/* bench_outside.c - a thread that is no scheduler thread of Erlang, for the wake benchmark: the thread sleeps, sends
+ * the time to a process, and waits until the process has read it. */
 #include <erl_nif.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void sleep_ns(ErlNifUInt64 ns)
     while (nanosleep(&span, &span) != 0) {}
 }
 
-/* Not enif_monotonic_time: it answers only to Erlang's own threads. */
+/* Not enif_monotonic_time, which works only on Erlang's own threads. */
 static ErlNifSInt64 now_ns(void)
 {
     struct timespec now;
@@ -35,7 +35,7 @@ static void *send_all(void *argument)
     for (ErlNifUInt64 i = 0; i < job.count; i++) {
         sleep_ns(job.span_ns);
         ERL_NIF_TERM now = enif_make_int64(env, now_ns());
-        if (!enif_send(NULL, &job.to, env, now)) abort(); /* no such process: nothing to measure */
+        if (!enif_send(NULL, &job.to, env, now)) abort(); /* the process does not exist: nothing to measure */
         enif_clear_env(env);
         while (atomic_load(&seen_count) == i) sleep_ns(50000);
     }
@@ -57,7 +57,7 @@ static ERL_NIF_TERM send_later(ErlNifEnv *env, int count, const ERL_NIF_TERM arg
     return enif_make_atom(env, "ok");
 }
 
-/* How many ns ago that was; and the thread may go on. */
+/* Returns how many ns have passed since the send, and lets the thread continue. */
 static ERL_NIF_TERM seen(ErlNifEnv *env, int count, const ERL_NIF_TERM arguments[])
 {
     ErlNifSInt64 now = now_ns(), sent;
