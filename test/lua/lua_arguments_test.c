@@ -1,5 +1,5 @@
-/* lua_arguments_test.c - functions of Lua processes called wrongly or in rare ways: each reports what is wrong, or does
- * what the reference says. */
+/* lua_arguments_test.c - functions of Lua processes called with wrong arguments or in rare ways: each reports the
+ * error, or does what the reference says. */
 #include <lauxlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 static world w;
 static char  folder[] = "/tmp/filch-lua-arguments-XXXXXX";
-static char  files[16][sizeof folder + 32]; /* written there */
+static char  files[16][sizeof folder + 32]; /* paths of the files in `folder` */
 static int   written;
 
 static int open_world(void **state)
@@ -32,7 +32,7 @@ static void write_file(const char *name, const char *text, size_t size)
     ok(fclose(out));
 }
 
-/* What is only so in a library with I/O. */
+/* `text` only in a library with I/O. */
 #ifdef FLI_IO
 #define WITH_IO(text) text
 #else
@@ -82,7 +82,8 @@ TEST(what_the_world_refuses_is_nil_and_words)
             "assert(process.unlink(gone) ~= nil or true) assert(process.watch('g') and process.unwatch('g')) assert(#process.members('empty') == 0)\n"
             "assert(process.trap() and process.trap(false) and process.trap(nil) and process.trap(true))\n"
             "refused('connect', net.connect('nonsense')) refused('listen', net.listen('nonsense')) refused('open', fs.open('/no/such/file'))\n"
-            "local program, why = exec.run{ '/no/such/program' } assert(program == nil and why or program.self:wait('60s') ~= 0)\n" /* valgrind starts first, and fails later */
+            /* under valgrind the start succeeds, and the program fails later */
+            "local program, why = exec.run{ '/no/such/program' } assert(program == nil and why or program.self:wait('60s') ~= 0)\n"
             "refused('resolve', net.resolve('127.0.0.1', 'no such service'))\n"
             WITH_IO("assert(net.resolve('127.0.0.1', '80'):find('127.0.0.1:80', 1, true))\n")
             "assert(os.getenv('FILCH_NO_SUCH_VARIABLE') == nil and type(runtime.version()) == 'string')\n"
@@ -125,7 +126,7 @@ TEST(requests_know_who_asked)
             "assert(process.request(server, me) == 'answer' and process.receive() == 'beside the answer')\n"
             "local a, why = process.request(server, 1) assert(a == nil and why[1] == 'refused')\n"
             "assert(tostring(server):find('^<%d+%.%d+>$')) local _, why = pcall(getmetatable(server).__tostring, 5) assert(why:find('pid expected'), why)\n"
-            /* cancelled while it waits for an answer, and while it waits for an end */
+            /* a task is cancelled while it waits for a reply, and while it waits for the end of a process */
             "local mute = process.spawn(function() process.receive() process.receive() end)\n"
             "local asks = task.spawn(function() return process.request(mute, 1, 3600) end) time.sleep('1ms') asks:cancel()\n"
             "local fine, said = pcall(asks.await, asks) assert(not fine and said == 'cancelled', said)\n"
@@ -220,7 +221,7 @@ TEST(names_of_libraries_and_arithmetic_of_texts)
             "local mine = setmetatable({}, { __pairs = function(t) return function(_, k) if not k then return 1, 'one' end end, t, nil end }) for k, v in pairs(mine) do assert(k == 1 and v == 'one') end\n"
             "local slow = setmetatable({}, { __pairs = function(t) time.sleep(0) return next, { 5 }, nil end }) for k, v in pairs(slow) do assert(v == 5) end\n"
             "assert(not pcall(pairs) and not pcall(function() for _ in pairs(5) do end end)) for k in pairs(setmetatable({ 1 }, {})) do assert(k == 1) end\n"
-            /* what goes along by name with a function, and what does not */
+            /* values that are sent by name with a function, and values that are not */
             "local lib, fn, everything, wrapped = table, string.upper, _G, coroutine.wrap(function() end)\n"
             "assert(process.exec(function() return lib.concat({ fn('a'), everything.tostring(5) }) end) == 'A5')\n"
             "assert(not pcall(process.spawn, function() return wrapped end)) local own = {} assert(process.exec(function() own.x = 1 return own.x end) == 1 and own.x == nil)\n"
@@ -268,7 +269,7 @@ static int what_is_pushed(lua_State *L)
     return 0;
 }
 
-/* Code of the host that runs before there is a process: functions of a process are refused. */
+/* Opens the libraries of the host. It runs before there is a process, so functions of a process are refused. */
 static void open_own(lua_State *L, void *user)
 {
     atomic_int *opened = user;
@@ -296,7 +297,7 @@ TEST(functions_of_the_embedder_see_the_process_and_its_values)
     world_passes(&own, "what_is_pushed()");
     world_passes(&own, "assert(process.exec(function() what_is_pushed() return 1 end) == 1)");
     w = kept;
-    atomic_store(&opened, 1000); /* from now on it fails */
+    atomic_store(&opened, 1000); /* from now on open_own() fails */
     filch_lua_code *code = NULL;
     for (int i = 0; i < 4; i++) {
         ok(filch_lua_load(own.lua, "return 2", 8, NULL, &code, NULL, 0));
@@ -387,7 +388,7 @@ TEST(simulations_take_no_check_and_tell_long_errors)
     has_text(report.text, "test:2: long long long");
     filch_sim_report_free(&report);
     filch_lua_code_drop(w.lua, code);
-    /* A process that is killed leaves no error text. */
+    /* A process that was killed leaves no error text. */
     static const char killed[] = "local me = process.self() process.spawn(function() process.terminate(me) end) time.sleep(1)";
     ok(filch_lua_load(w.lua, killed, sizeof killed - 1, "test", &code, NULL, 0));
     ok(filch_lua_sim(w.lua, code, NULL, NULL, 1, &report));
@@ -397,7 +398,7 @@ TEST(simulations_take_no_check_and_tell_long_errors)
     filch_lua_code_drop(w.lua, code);
 }
 
-/* Thousands of pieces of code, most of them unused; one is held. */
+/* Loads thousands of pieces of code, most of them unused. One is held, and must survive. */
 TEST(code_that_nobody_uses_makes_room)
 {
     filch_lua_code *held = NULL, *code = NULL;
@@ -423,7 +424,8 @@ TEST(code_that_nobody_uses_makes_room)
     world_passes(&w, "return 1");
 }
 
-/* A process that starts many kinds remembers some; code with equal upvalues counts as the same. */
+/* A process that starts many different functions remembers some of them. Two functions with equal code and equal
+ * upvalues count as one. */
 TEST(functions_are_known_again)
 {
     world_passes(&w, "local x, out = 1, {}\n"
@@ -440,14 +442,15 @@ TEST(functions_are_known_again)
 TEST(tasks_that_are_woken_for_nothing_go_on_waiting)
 {
     world_passes(&w, "local me = process.self()\n"
-                     /* b ends while a, which has given up on it, sleeps; and long after the end of c */
+                     /* b ends while a, which has stopped waiting for b, sleeps; b ends long after c has ended */
                      "local b = task.spawn(function() time.sleep('8ms') end)\n"
                      "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return time.now() - began end)\n"
                      "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"
-                     /* tasks wait for messages as the main one does */
+                     /* tasks wait for messages as the main task does */
                      "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) time.sleep(0) process.send(me, 'for a task')\n"
                      "local m, from = t:await() assert(m == 'for a task' and from == me)\n"
-                     "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n" /* a pattern deeper than any message */
+                     /* p: a pattern deeper than any message */
+                     "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n"
                      "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
 }
 
@@ -486,7 +489,7 @@ TEST(supervisors_and_upgrades_say_what_is_wrong)
             "none, why = supervisor.children(up) assert(none == nil and why) none, why = supervisor.start_child(up, { id = 'q', f }) assert(none == nil and why) none, why = supervisor.stop_child(up, 'a') assert(none == nil and why)\n"
             "none, why = supervisor.stop(up)\n"
             "assert(not pcall(supervisor.children, process.self()))\n"
-            /* what cannot be gone over to changes nothing */
+            /* an upgrade to code that cannot be used fails and changes nothing */
             "for _, bad in ipairs { 'plain', 'table', 'nothing', 'bad', 'none' } do local r, said = process.upgrade(bad) assert(r == nil and type(said) == 'string' and #said > 0, bad) end\n"
             "assert(not pcall(process.upgrade, 5) and not pcall(process.upgrade, print) and not pcall(process.upgradable, 5))\n"
             "assert(not pcall(process.upgrade, nil))\n");

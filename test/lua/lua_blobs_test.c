@@ -1,4 +1,5 @@
-/* lua_blobs_test.c - bytes held by many processes exist once: blobs, and long strings that are sent on. */
+/* lua_blobs_test.c - the bytes of a blob, or of a long string that is sent on, are stored once for all processes that
+ * hold them. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -6,7 +7,7 @@
 
 static world w;
 
-/* where(value): the address of the bytes that would be sent for it. */
+/* where(value) -> the address of the bytes that would be sent for the value. */
 static int where(lua_State *L)
 {
     filch_data data;
@@ -30,7 +31,7 @@ static int open_world(void **state)
     *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
-    options.slice_ns = FILCH_SECONDS(60); /* long strings are remembered for a step: none is interrupted here */
+    options.slice_ns = FILCH_SECONDS(60); /* long strings are remembered during one step: no step is interrupted here */
     world_open(&w, 2, &options);
     return 0;
 }
@@ -131,7 +132,7 @@ TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
     world_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
     world_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                      "for i = 1, 200 do process.send(me, { b }) process.receive() end");
-    /* Kept messages are charged with the memory they refer to. */
+    /* Kept messages are charged with the blobs that they refer to. */
     world_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                   "for i = 1, 20 do process.send(me, { b, i }) end\n"
                   "process.receive(function() return false end, '1s')");

@@ -1,6 +1,6 @@
-/* lua_budget_test.c - the error of a spent budget cannot be caught: whatever calls Lua code back, the worker becomes
- * free, and terminate ends the process. One worker, so that a process that occupied it would be noticed: the driver
- * runs on the same one. */
+/* lua_budget_test.c - the error of a spent budget cannot be caught: whatever C code calls Lua code back, the worker
+ * becomes free, and terminate ends the process. There is one worker, on which the driver runs too. So a process that
+ * kept the worker would be noticed. */
 #include "lua/world.h"
 
 #define LOOP "while true do end"
@@ -18,8 +18,8 @@ static int open_world(void **state)
     return 0;
 }
 
-/* Runs `chunk` as a process beside the driver, which sleeps a few times on the same worker, terminates it and waits for
- * its end. `spent`: it must end by itself, since its budget is spent. */
+/* Runs `chunk` as a process beside the driver. The driver sleeps a few times on the same worker, terminates the process
+ * and waits for its end. If `spent`, it does not terminate the process, which must end because its budget is spent. */
 static void drive(const char *chunk, bool spent)
 {
     static char text[8192];
@@ -37,7 +37,7 @@ static void drive(const char *chunk, bool spent)
     if (spent && strstr(w.text, "too long") == NULL) fail_msg("%s: ended with %s", chunk, w.text);
 }
 
-/* Each loops in Lua code that C calls. */
+/* Each chunk loops in Lua code that C code calls. */
 static const char *const spent[] = {
     "error(setmetatable({}, { __tostring = LOOP }))",
     "local c <close> = setmetatable({}, { __close = LOOP }) error('x')",
@@ -78,7 +78,7 @@ TEST(a_loop_where_nothing_can_interrupt_it_ends_its_process)
     for (size_t i = 0; i < sizeof spent / sizeof spent[0]; i++) drive(spent[i], true);
 }
 
-/* Whatever encloses it, and repeatedly. */
+/* Tries each chunk inside each kind of protected call, nested and repeated. */
 TEST(no_protected_call_catches_a_spent_budget)
 {
     static const char *const around[] = {
@@ -95,7 +95,8 @@ TEST(no_protected_call_catches_a_spent_budget)
     };
     static const char *const inside[] = {
         "local c <close> = setmetatable({}, { __close = LOOP }) tostring(setmetatable({}, { __tostring = LOOP }))",
-        "error(setmetatable({}, { __tostring = LOOP })) ", /* caught unchanged: loops for ever, and is terminated */
+        /* pcall catches this object unchanged: the loop around it goes on until it is terminated */
+        "error(setmetatable({}, { __tostring = LOOP })) ",
         "table.concat(setmetatable({}, { __len = LOOP }))",
         "xpcall(error, LOOP)",
     };
@@ -108,7 +109,7 @@ TEST(no_protected_call_catches_a_spent_budget)
     }
 }
 
-/* Where Lua can yield, a loop is not an error: it continues in slices until it is terminated. */
+/* Where Lua can yield, a loop is no error: the process continues in slices until it is terminated. */
 TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
 {
     static const char *const loops[] = {
@@ -136,7 +137,7 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) drive(loops[i], false);
 }
 
-/* Most of its instructions are where Lua cannot yield, but it always returns from there. */
+/* Most instructions of each loop are at places where Lua cannot yield, but the loop always leaves these places. */
 TEST(a_loop_with_metamethods_is_interrupted_between_them)
 {
     static const char *const loops[] = {
@@ -155,7 +156,7 @@ TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
     drive("work.run(function() while true do pcall(function() " LOOP " end) end end)", false);
 }
 
-/* Each is one call of C that takes tens of milliseconds at least. */
+/* Each chunk makes one call of a C function that takes at least tens of milliseconds. */
 static const char *const long_calls[] = {
     "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do assert(t[i - 1] <= t[i]) end",
     ("local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b end)\n"
@@ -178,13 +179,13 @@ static const char *const long_calls[] = {
      "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
     ("local a, b, t = ('x'):rep(1 << 20), ('x'):rep(1 << 20), {} for i = 1, 2000 do t[i] = i % 2 == 0 and a or b end\n"
      "begin() table.sort(t) assert(#t == 2000)"),
-    /* the same hash for all keys: each one takes as long as all before it */
+    /* all keys have the same hash, so inserting a key takes as long as all insertions before it */
     ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
      "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() assert(msgpack.decode(s)[32767] == 1)"),
     "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
 };
 
-/* A long call of C lets the process beside it run before the call has ended. */
+/* While a C function runs for long, the process beside it must run before the call has returned. */
 TEST(long_calls_of_c_let_others_run)
 {
     for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
@@ -212,12 +213,13 @@ TEST(long_calls_of_c_let_others_run)
     }
 }
 
-/* `empty`: a table that was large, and takes a tenth of a millisecond to walk over. `many(n)`: a list that has it n times. */
+/* `empty`: a table that was large and was emptied; walking over it takes a tenth of a millisecond. `many(n)`: a list
+ * that contains `empty` n times. */
 #define EMPTIED                                                                                                         \
     "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n"           \
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
-/* Each is a loop in C that would take seconds, and cannot be interrupted. */
+/* Each chunk runs a loop in C that would take seconds and cannot be interrupted. */
 TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
 {
     static const char *const walks[] = {
@@ -241,14 +243,15 @@ TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
     }
 }
 
-/* Loops that can be interrupted continue. */
+/* These loops in C can be interrupted, so the process continues. */
 TEST(texts_of_tables_that_take_long_are_left_in_between)
 {
     drive(EMPTIED "msgpack.encode(many(100000))", false);
     drive(EMPTIED "json.encode(many(100000))", false);
 }
 
-/* The keys have one hash value in a table twice as large as that of the receiver. */
+/* Makes a table `t` in which all keys have one hash value. The table is twice as large as the receiver's, so sending it
+ * is fast and reading it is slow. */
 #define SAME_HASH                                                                                                   \
     "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n"            \
     "for i = 1, 30000 do t[i * 32767] = true end\n"
@@ -372,7 +375,7 @@ TEST(a_coroutine_that_is_being_closed_cannot_yield)
                      "assert(not fine and why:find('being closed', 1, true), why)\n");
 }
 
-/* With a budget for thousands of levels of calls. */
+/* Opens a world with a budget that suffices for thousands of levels of calls. */
 static int open_patient_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -382,7 +385,8 @@ static int open_patient_world(void **state)
     return 0;
 }
 
-/* Coroutines in a row, each with a variable with a __close that `ends` the next one, %d levels of pcall in between. */
+/* Makes a chain of coroutines. Each has a variable with a __close handler that ends the next coroutine by the function
+ * %s, inside %d levels of pcall. */
 #define CHAIN                                                                                              \
     "local levels, deepest, refused = %d, 0, nil\n"                                                         \
     "local function nested(n, f) if n == 0 then return f() end local fine, why = pcall(nested, n - 1, f)\n" \
@@ -413,7 +417,7 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
         (void)world_start(&w, text, 64 << 20);
         until(atomic_load(&w.over));
         if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
-        /* the error of a coroutine closes it */
+        /* here an error in each coroutine closes it */
         size = snprintf(text, sizeof text, CHAIN, levels[i], "(function(f) return f() end)",
                         "coroutine.wrap(function() local c <close> = closing coroutine.yield() error('x') end) next()");
         snprintf(text + size, sizeof text - (size_t)size, "assert(not pcall(next))\nassert(deepest < 9000, deepest)\n");
@@ -423,7 +427,8 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
     }
 }
 
-/* Variables to be closed when a process fails are closed outside of all of its calls. */
+/* When a process fails, its variables are closed after all its calls have been left, so the depth of these calls does
+ * not matter. */
 TEST(a_process_that_fails_closes_its_variables_however_deep_it_was)
 {
     char text[4096];

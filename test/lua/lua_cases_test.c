@@ -1,10 +1,10 @@
-/* lua_cases_test.c - sleeps end in order however they were begun and cancelled; each mode of fs.open does what
- * io.open's does. */
+/* lua_cases_test.c - sleeps end in order however they were begun and cancelled; each mode of fs.open does what the same
+ * mode of io.open does. */
 #include "lua/simulated.h"
 
 #include <unistd.h>
 
-/* In virtual time: tasks sleep for times in random order, some of them are cancelled; the others wake in order and in
+/* In virtual time: tasks sleep for times in random order, and some tasks are cancelled. The others wake in order and on
  * time. */
 TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
 {
@@ -33,7 +33,7 @@ TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
              5);
 }
 
-/* Without cancelled tasks: each receive with a timeout cancels its timer when its message arrives. */
+/* No task is cancelled here. Each receive with a timeout cancels its timer when its message arrives. */
 TEST(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order)
 {
     simulate("local me, out = process.self(), {}\n"
@@ -47,7 +47,8 @@ TEST(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order)
              "      if i % 2 == 0 then task.spawn(function() time.sleep(wait / 2) ch:send(1) end) end\n"
              "      local got = ch:receive(wait)\n"
              "      local took = time.now() - began\n"
-             "      if got then assert(got == 1 and i % 2 == 0 and took < wait + 1.5, took)\n" /* the machine may sleep through both */
+             /* the machine may sleep past both times */
+             "      if got then assert(got == 1 and i % 2 == 0 and took < wait + 1.5, took)\n"
              "      else assert(took >= wait - 1e-6 and took < wait + 1.5, took) end\n"
              "    end)\n"
              "  end\n"
@@ -72,13 +73,13 @@ TEST(each_mode_of_open_is_that_of_io_open)
              "local function put(text) local f = assert(fs.open(path, 'w')) if text ~= '' then f:write(text) end f:close() end\n"
              "local function got(file) local f = assert(fs.open(file or path)) local s = f:read(100) or '' f:close() return s end\n"
              "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) end end\n"
-             /* what a mode makes of the ten bytes that were there after three are written */
+             /* contents of a file of ten bytes after three bytes were written in each mode */
              "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = '0123456789abc' } do\n"
              "  put '0123456789'\n"
              "  local f = assert(fs.open(path, mode)) assert(f:write 'abc' == 3) f:close()\n"
              "  is(got(), expected, mode)\n"
              "end\n"
-             /* which may read, and which write */
+             /* which modes allow reading, and which allow writing */
              "for mode, reads in pairs { r = true, ['r+'] = true, w = false, ['w+'] = true, a = false, ['a+'] = true } do\n"
              "  put 'text'\n"
              "  local f = assert(fs.open(path, mode))\n"
@@ -89,7 +90,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
              "  is(n == 1, mode ~= 'r', mode .. ' writes')\n"
              "  f:close()\n"
              "end\n"
-             /* and which of them make a file that is not there */
+             /* which modes create a file that does not exist */
              "for mode, makes in pairs { r = false, ['r+'] = false, w = true, ['w+'] = true, a = true, ['a+'] = true } do\n"
              "  local name = gone .. mode:gsub('+', 'p')\n"
              "  local f, why = fs.open(name, mode)\n"
@@ -110,7 +111,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
 }
 #endif
 
-/* Nearly each counter has a value of its own. */
+/* The program gives nearly each counter another value. */
 TEST(runtime_stats_are_those_of_the_scheduler)
 {
     world       w;
@@ -123,7 +124,7 @@ TEST(runtime_stats_are_those_of_the_scheduler)
                      "local function reader() while not process.lookup('go') do time.sleep('1us') end while process.receive(0) do end end\n"
                      "local small = process.spawn { reader, mailbox = 2 }\n"
                      "local lossy = process.spawn { reader, mailbox = 2, overflow = 'drop_newest' }\n"
-                     /* how many they take depends on whether they run meanwhile: send says it */
+                     /* how many messages they take depends on whether they run meanwhile; the result of send tells */
                      "local sent, refused, dropped = 20, 0, 0\n"
                      "repeat if process.send(small, 1) then sent = sent + 1 else refused = refused + 1 end until refused == 9\n"
                      "repeat if process.send(lossy, 1) then sent = sent + 1 else dropped = dropped + 1 end until dropped == 8\n"
@@ -144,7 +145,7 @@ TEST(runtime_stats_are_those_of_the_scheduler)
     for (size_t i = 0; i < 19; i++) s[i] = strtoull(at, (char **)(uintptr_t)&at, 10);
     static const unsigned long long expected[14] = { 1, 0, 1, 7, 6, 3, 0, 6, 9, 8, 0, 0, 0, 0 };
     for (size_t i = 0; i < 14; i++) {
-        /* A refused send may have been tried twice: at once, and where it may wait. */
+        /* A refused send counts twice if it was tried twice: at once, and as a send that may wait. */
         if (s[i] != expected[i] && !(i == 8 && s[i] == 18)) fail_msg("figure %zu is %llu in %s", i, s[i], w.text);
     }
     const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };
@@ -219,14 +220,14 @@ TEST(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be)
     }
 }
 
-/* The text after time, level and pid, one line each. */
+/* The logged lines, without time, level and pid. */
 static char   logged[4096];
 static size_t logged_size;
 
 static void keep_log(void *user, const char *text, size_t size)
 {
     (void)user;
-    const char *words = strchr(text, '>'); /* of the pid */
+    const char *words = strchr(text, '>'); /* the end of the pid */
     assert_true(words != NULL && text[size - 1] == '\n' && memchr(text, '\n', size - 1) == NULL);
     size_t left = size - (size_t)(words - text) - 2;
     memcpy(logged + logged_size, words + 2, left);
@@ -257,7 +258,7 @@ static void keep_line(void *user, const char *text, size_t size)
     snprintf(user, 256, "%.*s", (int)size, text);
 }
 
-/* After ten days of virtual time, to the microsecond. */
+/* The log shows ten days of virtual time, to the microsecond. */
 TEST(a_simulation_logs_its_own_time)
 {
     filch_lua        *lua;
@@ -341,7 +342,8 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
     world_close(&w);
 }
 
-/* Each __tostring runs for 0.2 s of the thread's time without interruption; the sum is above the limit. */
+/* Each __tostring runs for 0.2 s of processor time without interruption. Only the sum is above the limit, so the
+ * process must not be ended. */
 TEST(several_times_without_an_interruption_are_not_one_long_one)
 {
     world             w;

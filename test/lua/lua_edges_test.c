@@ -12,7 +12,7 @@
 
 static world w;
 
-/* The log, line after line. One worker writes it, and the test reads it after the process has ended. */
+/* The logged lines. One worker writes them, and the test reads them after the process has ended. */
 static char   logged[1 << 18];
 static size_t logged_size;
 
@@ -36,7 +36,7 @@ static int open_world(void **state)
     return 0;
 }
 
-/* The pointer of a host arrives as userdata without a metatable. */
+/* A pointer sent by the host arrives as a userdata without a metatable. */
 TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
 {
     static int thing;
@@ -142,7 +142,7 @@ TEST(a_file_longer_than_a_page_is_loaded_whole)
     ok(w.error);
     assert_string_equal(w.text, "the end");
     filch_lua_code_drop(w.lua, code);
-    /* A buffer for the text of size 0, and none at all. */
+    /* The buffer for the error text has size 0, or is NULL. */
     same(filch_lua_load(w.lua, "=", 1, "x", &code, why, 0), FILCH_LUA_ESYNTAX);
     same(filch_lua_load(w.lua, "=", 1, "x", &code, NULL, 10), FILCH_LUA_ESYNTAX);
     ok(unlink(path));
@@ -165,8 +165,8 @@ TEST(options_that_no_host_can_have_are_refused)
     assert_null(lua);
 }
 
-/* The addresses of the seed and the prototypes are found by comparing states. Another Lua may hide them: then nothing
- * is shared between states, and everything works. */
+/* Filch finds the seed and the prototypes of a state by comparing states. In another version of Lua this may fail: then
+ * nothing is shared between states, and everything still works. */
 TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
 {
     w.lua->proto_word = 0;
@@ -226,13 +226,14 @@ TEST(a_host_without_a_limit_of_time_loads_files)
     world_close(&other);
 }
 
-/* The limit of a process is reached by its blobs, its long strings and its kept messages, at any place. */
+/* Blobs, long strings and kept messages reach the memory limit of the process, at every possible place. */
 TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
 {
     static const char chunk[] =
         "local me, b, s = process.self(), blob.new(('b'):rep(9000)), ('s'):rep(17000)\n"
         "for i = 1, 6 do process.send(me, { b, s .. i, i }) end\n"
-        "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n" /* the others are kept */
+        /* the other messages are kept */
+        "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n"
         "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == 9000) end\n"
         "return process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end)";
     unsigned passed = 0, refused = 0;

@@ -1,4 +1,4 @@
-/* lua_found_test.c - bugs that users of Lua processes met. */
+/* lua_found_test.c - regression tests for bugs that users of Lua processes reported. */
 #include "lua/world.h"
 
 static world w;
@@ -10,7 +10,7 @@ static int open_world(void **state)
     return 0;
 }
 
-/* The process crashed: the position of the search was in a message that the pattern had taken. */
+/* Regression: the process crashed if the pattern received the message at which the saved position of the search was. */
 TEST(a_pattern_may_receive_by_itself)
 {
     world_passes(&w, "local me = process.self()\n"
@@ -21,13 +21,15 @@ TEST(a_pattern_may_receive_by_itself)
                      "  return m == 3\n"
                      "end)\n"
                      "assert(m == 3)\n"
-                     "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n" /* takes all of them itself */
+                     /* the pattern takes all messages itself */
+                     "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n"
                      "assert(select(2, process.receive(0)) == 'timeout')\n"
-                     "for i = 1, 4 do process.send(me, i) end\n" /* a match that was taken meanwhile does not count */
+                     /* a match does not count if its message was taken meanwhile */
+                     "for i = 1, 4 do process.send(me, i) end\n"
                      "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
 }
 
-/* Messages that had arrived during the sleep were not found. */
+/* Regression: messages that had arrived during the sleep were not found. */
 TEST(receive_without_waiting_finds_what_came_while_it_slept)
 {
     world_passes(&w, "local me = process.self()\n"
@@ -37,7 +39,7 @@ TEST(receive_without_waiting_finds_what_came_while_it_slept)
                      "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
 }
 
-/* The request had been sent, or the process started, before the call found that it could not wait here. */
+/* Regression: the request was sent, or the process started, before the call found that it could not wait here. */
 TEST(where_it_cannot_wait_nothing_is_sent_or_started)
 {
     world_passes(&w, "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then process.reply(from, 0) else error('asked') end end end)\n"
@@ -49,7 +51,8 @@ TEST(where_it_cannot_wait_nothing_is_sent_or_started)
                      "process.terminate(server)\n");
 }
 
-/* A limit that was too small for the new process ended the process that started it, through pcall. */
+/* Regression: a memory limit too small for the new process ended the process that called spawn, although the call was
+ * inside pcall. */
 TEST(one_that_cannot_begin_does_not_end_who_started_it)
 {
     world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
@@ -59,7 +62,7 @@ TEST(one_that_cannot_begin_does_not_end_who_started_it)
                      "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
 }
 
-/* A send that fails at a full mailbox counts in `refused`, and in nothing else. */
+/* Regression: a send that fails at a full mailbox must count once in `refused`, and in no other counter. */
 TEST(a_send_that_fails_is_counted_as_refused_once)
 {
     world_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = 'fail', monitor = true }\n"
@@ -71,7 +74,7 @@ TEST(a_send_that_fails_is_counted_as_refused_once)
                      "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n");
 }
 
-/* "4 apples" were four bytes. */
+/* Regression: "4 apples" was read as four bytes. */
 TEST(sizes_are_read_to_their_end)
 {
     world_passes(&w, "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', 0, -1, 1.5, true, '9000000000G' } do\n"
@@ -85,7 +88,7 @@ TEST(sizes_are_read_to_their_end)
                      "end\n");
 }
 
-/* "cannot wait here", whatever the error was: the stream could not be closed in time. */
+/* Regression: when an error closed a stream, the reported error was always "cannot wait here". */
 TEST(an_error_is_told_though_a_stream_is_closed_on_the_way)
 {
     static world      rich;
@@ -100,7 +103,7 @@ TEST(an_error_is_told_though_a_stream_is_closed_on_the_way)
     world_close(&rich);
 }
 
-/* "number has no integer representation" */
+/* Regression: such timeouts failed with "number has no integer representation". */
 TEST(an_endless_timeout_is_one_everywhere)
 {
     world_passes(&w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
@@ -113,7 +116,7 @@ TEST(an_endless_timeout_is_one_everywhere)
                      "end\n");
 }
 
-/* The program crashed. */
+/* Regression: calling these functions with other values crashed the program. */
 TEST(functions_of_metatables_take_only_tables)
 {
     world_passes(&w, "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
@@ -123,17 +126,19 @@ TEST(functions_of_metatables_take_only_tables)
                      "end\n");
 }
 
-/* A worker was occupied for ever: finalizers cannot be interrupted. */
+/* Regression: a finalizer, which cannot be interrupted, occupied a worker for ever. */
 TEST(no_metatable_of_ours_takes_a_finalizer)
 {
     world_passes(&w, "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
                      "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
-                     "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n" /* as any other table */
+                     /* allowed, as for any other table */
+                     "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
                      "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
                      "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not getmetatable(x)) end\n");
 }
 
-/* Another task could resume a task's own coroutine, or close it: memory that it waited with was freed. */
+/* Regression: another task could resume or close the coroutine of a task, which freed memory that the waiting task
+ * still used. */
 TEST(only_a_task_goes_on_in_its_own_coroutine)
 {
     world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"

@@ -1,6 +1,6 @@
-/* lua_hostile_test.c - calls every function of the environment with hostile arguments (hostile.lua), again and again,
- * beside a process on the same worker, which must continue and then ends the caller. A function without a row fails the
- * test. Judged by counts: the other process gets its turns, and terminate works; bench/lua_lateness measures delays. */
+/* lua_hostile_test.c - a process calls every function of the environment with hostile arguments (hostile.lua), again
+ * and again. Another process on the same worker must get its turns, and then terminates the caller. A function without
+ * a row in hostile.lua fails the test. The test checks counts only; bench/lua_lateness measures delays. */
 #include "lua/world.h"
 
 static world w;
@@ -58,7 +58,7 @@ TEST(whatever_is_called_others_run_and_terminate_works)
                  "process.terminate(pid)\n"
                  "process.receive({ event = 'exit', pid = pid })\n",
                  name);
-        world_passes(&w, chunk); /* in time, or the text names the row that never ended */
+        world_passes(&w, chunk); /* fails after a timeout; the text then names the row that never ended */
     }
     assert_true(count > 150);
     free(names);

@@ -1,5 +1,6 @@
-/* lua_leaks_test.c - hundreds of rounds of each feature leave nothing behind while their process lives on: no Lua
- * memory, no memory of the host, no processes, no timers, no descriptors. The rounds are in leaks.lua. */
+/* lua_leaks_test.c - hundreds of rounds of each feature leave nothing behind while the process that runs them
+ * continues: no Lua memory, no memory of the host, no processes, no timers, no descriptors. The rounds are in
+ * leaks.lua. */
 #include "lua/world.h"
 
 #include <malloc.h>
@@ -17,7 +18,7 @@ static struct {
 } measured[MEASURES];
 static size_t measured_count;
 
-/* A process calls print to have the memory of the whole program measured, while it waits. */
+/* Measures the memory of the whole program. A process calls this function by print, and waits meanwhile. */
 static void measure(void *user, const char *text, size_t size)
 {
     (void)user, (void)text, (void)size;
@@ -29,7 +30,7 @@ static void measure(void *user, const char *text, size_t size)
     measured[measured_count++].descriptors = open_descriptors();
 }
 
-/* When all processes have ended only the cache and the loaded files hold code. */
+/* Checks that only the cache and the loaded files hold code after all processes have ended. */
 static void code_is_let_go(const char *feature)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -55,8 +56,8 @@ static void leaves_nothing(const char *feature)
     snprintf(chunk, sizeof chunk, "require('leaks').run('%s', %d, %d)", feature, ROUNDS, MEASURES);
     world_passes(&w, chunk);
     same(measured_count, MEASURES);
-    /* A leak in every round shows in each part; a one-time allocation (a block of slots, a thread's cache) in one of
-     * them. */
+    /* A leak in every round shows in each measurement. A one-time allocation (a block of slots, a thread's cache) shows
+     * in one of them. */
     size_t least = SIZE_MAX;
     for (size_t i = 1; i < MEASURES; i++) {
         size_t grown = measured[i].bytes > measured[i - 1].bytes ? measured[i].bytes - measured[i - 1].bytes : 0;
@@ -79,7 +80,7 @@ static void note_free(void *user, void *bytes, size_t size)
     atomic_fetch_add(&freed, 1);
 }
 
-/* A string made from it is a copy: the block itself is remembered for this one step. */
+/* The string that the reader gets is a copy, and the block of the message is remembered for one step only. */
 TEST(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on)
 {
     world_open(&w, 1, NULL);

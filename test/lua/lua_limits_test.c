@@ -1,5 +1,5 @@
-/* lua_limits_test.c - no Lua process can stop the others: loops, recursion, memory bombs. One worker, so that a process
- * that occupied it would be noticed. */
+/* lua_limits_test.c - no Lua process can stop the others by endless loops, recursion or memory use. There is one
+ * worker, so that a process that kept it would be noticed. */
 #include "lua/world.h"
 
 /* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand. */
@@ -30,7 +30,7 @@ static int open_world(void **state)
 
 TEST(endless_loops_of_every_kind_are_interrupted_and_go_on)
 {
-    /* Each reports its start; the first process gets its turn again and again, and ends them. */
+    /* Each process reports its start. The first process gets its turn again and again, and ends them. */
     world_passes(
         &w, "local me = process.self()\n"
             "local hogs = {\n"
@@ -83,7 +83,8 @@ TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
     }
 }
 
-/* A million active calls need more memory than the other tests have, and time: an interrupt walks over all of them. */
+/* A million active calls need more memory than the other tests have. They also need time, because an interruption walks
+ * over all of them. */
 static world deep;
 
 static void roomy(const char *chunk)
@@ -139,7 +140,7 @@ TEST(memory_bombs_end_their_process_and_nobody_else)
         world_run(&w, bombs[i]);
         if (w.error != FILCH_LUA_EMEMORY) fail_msg("%zu: %s %s", i, filch_err_name(w.error), w.text);
         has_text(w.text, "not enough memory");
-        until(world_alive(&w) == 1); /* the end of the last bomb is reported before it is counted */
+        until(world_alive(&w) == 1); /* the end of the last process is reported before it is counted */
     }
 }
 

@@ -1,10 +1,10 @@
-/* lua_no_memory_test.c - Lua processes while memory runs out, at every single allocation: in the host and its states,
- * in the heap of a process, in the scheduler. Each time the error is reported, no process waits for ever, and nothing
- * is left behind.
+/* lua_no_memory_test.c - Lua processes when memory runs out. Every single allocation is made to fail once: in the host
+ * and its states, in the heap of a process, in the scheduler. Each time the error is reported, no process waits for
+ * ever, and nothing is left behind.
  *
  * The linker puts the functions below in place of libc's and of fli_lua_heap_resize (--wrap in test/CMakeLists.txt).
- * The scheduler has no workers, one thread for jobs (all but the last few results are awaited), and an
- * allocator of its own: so each run allocates in the same order, almost to its end.
+ * The scheduler has no workers, one thread for jobs, and an allocator of its own. All results of jobs but the last few
+ * are awaited. So each run allocates in the same order, almost to its end.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,9 +36,9 @@ typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, STACK, REFER
 static struct {
     atomic_long held;    /* blocks of malloc in use */
     atomic_int  what;    /* the kind of request that fails */
-    atomic_long left;    /* requests until the failure; 0 or less: it has happened */
+    atomic_long left;    /* requests until the first failure; 0 or less: it has happened */
     atomic_long length;  /* number of failures in a row */
-    atomic_long refused; /* times */
+    atomic_long refused; /* number of requests that were refused */
 } sys = { .what = THINGS };
 
 /* Requests of this thread are not counted. */
@@ -53,7 +53,7 @@ static bool refuses(thing t)
     return true;
 }
 
-/* Makes the n-th request for `t` fail, and `length` - 1 after it. */
+/* Makes the n-th request for `t` fail, and the `length` - 1 requests after it. */
 static void refuse(thing t, long nth, long length)
 {
     atomic_store(&sys.refused, 0);
@@ -62,7 +62,7 @@ static void refuse(thing t, long nth, long length)
     atomic_store(&sys.what, (int)t);
 }
 
-/* Ends the failures. Returns true if there was one. */
+/* Ends the failures. Returns true if a request was refused. */
 static bool was_refused(void)
 {
     atomic_store(&sys.what, THINGS);
@@ -115,13 +115,13 @@ INSTEAD(void, free, void *old)
 
 INSTEAD(void *, fli_lua_heap_resize, fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
-    /* Lua relies on it that shrinking succeeds. */
+    /* Lua requires that shrinking succeeds. */
     if (size <= old_size || !refuses(HEAP)) return __real_fli_lua_heap_resize(heap, old, old_size, size);
     heap->refused = true;
     return NULL;
 }
 
-/* What Lua itself calls. */
+/* The allocator that Lua calls. */
 INSTEAD(void *, fli_lua_heap_alloc, void *heap, void *old, size_t old_size, size_t size)
 {
     return __wrap_fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
@@ -149,13 +149,13 @@ INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigac
     return -1;
 }
 
-/* A stack at its limit, or without memory to grow. */
+/* Fails like a stack at its limit, or without memory to grow. */
 INSTEAD(int, lua_checkstack, lua_State *L, int more)
 {
     return refuses(STACK) ? 0 : __real_lua_checkstack(L, more);
 }
 
-/* A payload that is kept is copied unless it is shared. */
+/* Fails as filch_keep does without memory: it copies a payload unless the payload is shared. */
 INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 {
     return refuses(REFERENCE) ? FILCH_ENOMEM : __real_filch_keep(data, out);
@@ -163,11 +163,12 @@ INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 
 /* ---- the host ---- */
 
-/* Returns true if a request failed and the call reported it. */
+/* Creates a host while the n-th request for `t` fails. Returns true if a request failed; checks that the call reported
+ * it, or succeeded if `hidden`. */
 static bool create_without(thing t, long nth, bool hidden)
 {
     filch_lua        *lua = NULL;
-    filch_lua_options all = FILCH_LUA_OPTIONS_INIT; /* all that it may need */
+    filch_lua_options all = FILCH_LUA_OPTIONS_INIT; /* the signal makes the host need every kind of thing */
     long              before = atomic_load(&sys.held);
     all.signal = SIGURG;
     refuse(t, nth, 1);
@@ -190,8 +191,7 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
     static const struct {
         thing t;
         long  least;
-        bool  hidden; /* the call may succeed in another way: a state that could not be compared is not used as a
-                       * template */
+        bool  hidden; /* the call may succeed all the same: if states cannot be compared, there are no templates */
     } cases[] = { { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         long nth = 1;
@@ -200,7 +200,7 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
     }
 }
 
-/* Lua relies on it that shrinking succeeds. A block of malloc cannot become one of a chunk without memory. */
+/* Lua requires that shrinking succeeds. But without memory a block of malloc cannot be moved into a chunk. */
 TEST(a_heap_shrinks_without_memory)
 {
     static char  first[4096];
@@ -208,7 +208,7 @@ TEST(a_heap_shrinks_without_memory)
     fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
     char *block = fli_lua_heap_resize(&heap, NULL, 0, 3000), *big = fli_lua_heap_resize(&heap, NULL, 0, 9000);
     memset(block, 'b', 3000);
-    (void)fli_lua_heap_resize(&heap, NULL, 0, 1000); /* now the chunk is full */
+    (void)fli_lua_heap_resize(&heap, NULL, 0, 1000); /* fills the chunk */
     refuse(MEMORY, 1, 1000000);
     char *shrunk = fli_lua_heap_resize(&heap, block, 3000, 900);
     char *gone = fli_lua_heap_resize(&heap, big, 9000, 500);
@@ -225,7 +225,7 @@ TEST(a_heap_shrinks_without_memory)
 
 static test_alloc sched_alloc;
 
-/* The allocator of the test, which does not fail. */
+/* The allocator of the test itself, which does not fail. */
 static void *outside(void *user, void *old, size_t old_size, size_t size)
 {
     exempt = true;
@@ -281,12 +281,13 @@ static bool is_over(void)
     if (atomic_load(&w.over) != 0) return true;
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w.sched, &stats));
-    bool awaited = stats.yields != stats.completions + stats.abandoned; /* work on other threads */
+    bool awaited = stats.yields != stats.completions + stats.abandoned; /* work on other threads is outstanding */
     if (ran == 0 && !awaited && filch_next_timeout(w.sched) == FILCH_FOREVER) fail_msg("%s waits for ever", running);
     return false;
 }
 
-/* Runs the chunk to its end. `arm` chooses what fails, from its loading on. Returns true if something failed. */
+/* Runs the chunk to its end. `arm` chooses the requests that fail, from loading the chunk on. Returns true if a request
+ * failed. */
 static bool run_without(const char *chunk, void (*arm)(long nth, long length), long nth, long length)
 {
     filch_lua_code *code = NULL;
@@ -302,7 +303,7 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
     if (started) err = w.error;
     bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK || err == FILCH_LUA_EERROR;
     if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
-    /* Code that is left belongs to the program. */
+    /* The test holds a reference to the code, if it was loaded. */
     filch_lua_code_drop(w.lua, code);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     ok(filch_lua_destroy(w.lua));
@@ -323,15 +324,15 @@ static void arm_heap(long nth, long length)
 
 static void arm_sched(long nth, long length)
 {
-    refuse(THINGS, 0, 0); /* nor has anything failed, even if the test before this one did */
+    refuse(THINGS, 0, 0); /* switches off the other failures, which an earlier test may have set */
     atomic_store(&sched_alloc.refused, 0);
     test_alloc_fail(&sched_alloc, (uint64_t)nth, length > 1);
 }
 
-/* Each asserts its results, so that a failure is an error, and its children are linked, so that it gets their
+/* Each program asserts its results, so that a failure is an error. Its children are linked, so that it gets their
  * errors. */
 static const char *const programs[] = {
-    /* messages of all kinds, kept and chosen; requests; errors with tracebacks */
+    /* messages of all kinds, kept messages and selective receive; requests; errors with tracebacks */
     "local text, two = ... assert(text == 'a text' and two == 2)\n"
     "local me, list = process.self(), { 1, 2, { 'x' } }\n"
     "local child = process.spawn_linked(function(n)\n"
@@ -361,7 +362,7 @@ static const char *const programs[] = {
     "assert(channel.select({ channel.new(), channel.inbox }, 0.0001) == nil)\n"
     "assert(task.spawn(function(...) return select('#', ...) end, table.unpack({}, 1, 300)):await() == 300)\n"
     "local co = coroutine.wrap(function() for i = 1, 3 do time.sleep(0) coroutine.yield(i) end end) assert(co() + co() + co() == 6)\n",
-    /* text of all kinds; the libraries as they are first named */
+    /* texts of all kinds; each library at its first use */
     "local s = json.encode({ 1, 2.5, { a = 'b', c = { true, false } }, ('w'):rep(3000) }) assert(#json.decode(s)[4] == 3000)\n"
     "assert(('x=1, y=2'):gsub('(%w)=(%w)', '%2=%1') == '1=x, 2=y') assert(('abc'):rep(1000, ','):find('c,a', 2000))\n"
     "local keys = {} for k in pairs(string) do keys[#keys + 1] = k end table.sort(keys) assert(#keys > 15)\n"
@@ -370,7 +371,7 @@ static const char *const programs[] = {
     "assert(runtime.stats().alive >= 1) assert('10' + 5 == 15) assert(tostring(process.self()):find('<'))\n"
     "local t = setmetatable({}, { __index = function(_, k) return k end }) assert(t.x == 'x') assert(math.random(10) <= 10)\n"
     "local co = coroutine.create(function(...) return ... end) assert(select('#', coroutine.resume(co, table.unpack({}, 1, 100))) == 101)\n",
-    /* what is long and shared; processes by name; many of the same kind, so that there is a template */
+    /* long and shared strings; processes by name; many processes of one kind, so that there is a template */
     "local me, long = process.self(), ('l'):rep(20000)\n"
     "for i = 1, 4 do process.spawn_linked(function(i, s) assert(#s == 20000) assert(process.send(me, { i, s, blob and blob.new(s) })) end, i, long) end\n"
     "for i = 1, 4 do local m = process.receive() assert(#m[2] == 20000) end\n"
@@ -379,7 +380,7 @@ static const char *const programs[] = {
     "assert(process.register('me') and process.join('group') and #process.members('group') == 1)\n"
     "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) assert(process.unregister('me'))\n"
     "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
-    /* blobs, and what goes on as something else */
+    /* blobs, and blobs or strings that are sent on in another form */
     "local me = process.self()\n"
     "local b = blob.new(('b'):rep(30000)) local s = ('s'):rep(17000)\n"
     "local pid = process.spawn_linked(function()\n"
@@ -389,7 +390,7 @@ static const char *const programs[] = {
     "local r = assert(process.request(pid, { b = b, s = s, again = b, more = s })) assert(r[1] == 30000 and r[2] == 17000 and r[3] == 5)\n"
     "for i = 1, 3 do assert(process.send(me, { b, s, i })) end for i = 1, 3 do assert(process.receive()[3] == i) end\n"
     "assert(msgpack.decode(msgpack.encode({ 1, 'two', { three = 3.5 } }))[2] == 'two') return b\n",
-    /* supervisors: a tree, a restart, a child that comes and goes */
+    /* supervisors: a tree, a restart, a child that is added and removed */
     "local long = ('l'):rep(20000)\n"
     "local function worker(text)\n"
     "  assert(#text == 20000)\n"
@@ -404,7 +405,7 @@ static const char *const programs[] = {
     "assert(supervisor.start_child(top, { worker, long, id = 'late' }))\n"
     "assert(#supervisor.children(top) == 3)\n"
     "assert(supervisor.stop_child(top, 'late') and supervisor.stop(top))\n",
-    /* jobs on the pool: results and errors, long ones too; some that are not awaited, begun or not */
+    /* jobs on the pool: results and errors, also long ones; jobs that are not awaited, begun or not */
     "local long, b = ('l'):rep(20000), blob.new(('b'):rep(30000))\n"
     "local function twice(x) return x * 2 end\n"
     "for i = 1, 3 do\n"
@@ -419,7 +420,7 @@ static const char *const programs[] = {
     "assert(work.run('told') == nil)\n"
     "for i = 1, 3 do task.spawn(function() work.run(function(s) return { s, i } end, long) end) end\n"
     "local r, late = work.run { function(s) return s end, long, timeout = 0 } assert(r == long or late == 'timeout', late)\n",
-    /* other code, there and back, with messages that wait; files are looked at */
+    /* upgrades to other code and back, with messages in the mailbox; a check for changed files */
     "local pid = process.spawn_linked('older', 5)\n"
     "for i = 1, 3 do assert(process.send(pid, { add = 1, ('m'):rep(600) })) end\n"
     "assert(process.request(pid, 'answer later', '10s') == 'answered by the new one')\n"
@@ -428,7 +429,7 @@ static const char *const programs[] = {
     "assert(process.request(pid, { upgrade = 'broken.fails' }, '10s'):find('at the top', 1, true))\n"
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
     "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() == 0)\n",
-    /* functions that go along with functions */
+    /* functions that are sent along with functions */
     "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
     "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared end\n"
     "local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1) } end, sum, { g = sum }))\n"
@@ -436,7 +437,8 @@ static const char *const programs[] = {
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
 
-/* Fails every request, or if a run takes long every stride-th. Returns their number. */
+/* Runs the chunk once for each request that can fail, or for each stride-th request if runs take long. Returns the
+ * number of the last request. */
 static long sweep(const char *chunk, void (*arm)(long nth, long length), long length, long stride)
 {
     uint64_t share = scaled(100);
@@ -451,7 +453,7 @@ static void arm_thread(long nth, long length)
     refuse(THREAD, nth, length);
 }
 
-/* Its arguments, functions among them, were half written, and the job was created. */
+/* Memory runs out when arguments (functions among them) are half written, or when the job has been created. */
 TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_leaves_nothing)
 {
     static const char *const chunks[] = {
@@ -460,13 +462,13 @@ TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_lea
         "local list = { function() return 1 end, function() return 2 end, function() return 3 end, function() return 4 end,\n"
         "               function() return 5 end, function() return 6 end, function() return 7 end }\n"
         "assert(process.exec(function(s, l) return l[7]() + #s end, ('l'):rep(2000), list) == 2007)\n",
-        /* more functions and variables than need no memory */
+        /* more functions and variables than fit without allocating memory */
         "local list = {} for i = 1, 20 do local a, b = i, 2 * i list[i] = function() return a + b end end\n"
         "assert(process.exec(function(l) return l[20]() end, list) == 60)\n",
     };
     assert_true(sweep(chunks[2], arm_memory, 1, 1) > 5);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_heap, 2, 1) > 100);
-    assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1); /* nor does it wait for a thread that was not started */
+    assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1); /* no process waits for a thread that was not started */
 }
 
 TEST(a_process_that_runs_out_of_memory_as_a_long_text_arrives_leaves_nothing)
@@ -483,12 +485,12 @@ TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
-        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* it, and all later ones */
+        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* the n-th request and all later ones fail */
     }
 }
 
-/* After a single failure Lua collects garbage and tries again; two in a row are final; and so is a heap that stays
- * full. */
+/* After one refused request Lua collects garbage and tries again. Two refused requests in a row are final, and so is a
+ * heap that stays full. */
 TEST(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
@@ -517,7 +519,8 @@ static void arm_reference(long nth, long length)
     refuse(REFERENCE, nth, length);
 }
 
-/* None waits for a certain message: a message for which a full stack has no room is delivered as a string of bytes. */
+/* No program waits for a certain message, because a message is delivered as a string of bytes if the full stack has no
+ * space for its value. */
 static const char *const stack_programs[] = {
     "local me, b, s = process.self(), blob.new(('b'):rep(30000)), ('s'):rep(17000)\n"
     "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] == 30000 and m[2] == i) end\n"

@@ -1,6 +1,6 @@
-/* lua_preempt_test.c - tasks, channels and receive, interrupted wherever the program's own code runs: nothing is lost,
- * the order is kept, no wait ends early. Interrupted at each second instruction in a real run, or at points drawn from
- * a seed.
+/* lua_preempt_test.c - tasks, channels and receive when the Lua code is interrupted at any place: no value is lost, the
+ * order is kept, no wait ends early. Real runs are interrupted at each second instruction, simulated runs at points
+ * drawn from a seed.
  *
  * FILCH_TASKS_VALUES=N sends N values through each channel.
  */
@@ -27,7 +27,8 @@ static int open_world(void **state)
     return 0;
 }
 
-/* Hooks walk over all active calls: with many of these, none is set. */
+/* Opens a world without the frequent interruptions. For tests with many active calls, because setting a hook walks over
+ * all of them. */
 static int open_quiet_world(void **state)
 {
     *state = &w;
@@ -63,7 +64,8 @@ TEST(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter)
     world_passes(&w, chunk);
 }
 
-/* Both arrive while the call checks, enters the queues and parks: from messages, and from a task that sends. */
+/* A message from another process and a value from a task arrive while select checks its cases, enters the queues and
+ * parks. */
 TEST(select_misses_neither_a_value_nor_a_message)
 {
     simulate("local ch, me = channel.new(), process.self()\n"
@@ -114,7 +116,7 @@ TEST(a_receive_ends_neither_early_nor_late_because_its_pattern_slept)
              "local v, why = process.receive(function(m) return m ~= 'no' end, '1s') assert(v == nil and why == 'timeout')\n", scaled(50));
 }
 
-/* It returns only if the other task runs while the pattern does. */
+/* The function in the pattern returns only if the other task runs meanwhile. */
 TEST(a_pattern_that_runs_for_long_lets_others_run)
 {
     world_passes(&w, "local go = false\n"
@@ -132,7 +134,8 @@ TEST(a_pattern_may_receive_by_itself)
                      "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end return m == 4 end)\n"
                      "assert(inner == 3 and m == 4)\n"
                      "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
-                     "inner = nil for i = 1, 5 do process.send(me, i) end\n" /* the message that is being matched */
+                     /* next: the pattern receives the message that is being matched */
+                     "inner = nil for i = 1, 5 do process.send(me, i) end\n"
                      "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') return true end return m == 5 end)\n"
                      "assert(inner == 2 and m == 5)\n"
                      "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
@@ -143,7 +146,7 @@ static bool is_over(void *user)
     return atomic_load(&((world *)user)->over) != 0;
 }
 
-/* A program with a full stack cannot leave a call half done. Takes seconds of CPU time in builds without
+/* A call that fails because the stack is full changes nothing. Takes seconds of CPU time in builds without
  * optimisation, so the wait is longer than usual. */
 TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
 {
@@ -187,7 +190,8 @@ TEST(what_a_task_waited_for_is_forgotten_however_its_wait_ends)
                      "b:close() local fine, why = t:await() assert(not fine and why:find('closed channel')) local s, r = a:waiting() assert(r == 0)\n");
 }
 
-/* A bug that shows only if a task is interrupted between two certain instructions, in a program of a hundred. */
+/* The program has about a hundred instructions, and a bug that shows only if a task is interrupted between two certain
+ * ones. */
 TEST(a_simulation_finds_a_race_of_three_instructions)
 {
     static const char racy[] = "local n = 0\n"

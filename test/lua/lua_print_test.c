@@ -1,5 +1,5 @@
-/* lua_print_test.c - print to a reader that is slow or gone, when the host has set no function for printing. Standard
- * output of this program is a pipe while a test runs. */
+/* lua_print_test.c - print when the reader of standard output is slow or gone, and the host has set no function for
+ * printing. Standard output of this program is a pipe while a test runs. */
 #include <fcntl.h>
 #include <filch_lua.h>
 #include <poll.h>
@@ -73,7 +73,7 @@ static filch_pid start(const char *chunk)
     return pid;
 }
 
-/* Fills the rest of the pipe, and waits until the writer has no more output that could be lost. */
+/* Fills the pipe until a write would block. */
 static void fill_pipe(void)
 {
     static const char dots[4096];
@@ -123,7 +123,8 @@ TEST(a_line_longer_than_the_pipe_leaves_whole_before_print_returns)
     size_t   got = 0;
     filch_pid pid = start("print(('x'):rep(300000)) return 'done'");
     until(sleeps(pid));
-    same(filch_lua_flush(w.lua, FILCH_SECONDS(0), &dropped), FILCH_EDEADLINE); /* its beginning was written */
+    /* the beginning of the line was written */
+    same(filch_lua_flush(w.lua, FILCH_SECONDS(0), &dropped), FILCH_EDEADLINE);
     same(dropped, 0);
     until(((got += empty_pipe(last, sizeof last)), atomic_load(&w.over)));
     got += empty_pipe(last, sizeof last);
@@ -202,9 +203,9 @@ TEST(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so)
     ok(filch_lua_create(&lua, NULL));
     memset(line, 'x', sizeof line);
     line[sizeof line - 1] = '\n';
-    ok(filch_lua_log(lua, line, sizeof line)); /* more than the pipe takes */
+    ok(filch_lua_log(lua, line, sizeof line)); /* more bytes than fit into the pipe */
     filch_err left = filch_lua_flush(lua, 0, &dropped);
-    ok(filch_lua_log(lua, "lost\n", 5)); /* after a rest that is not read */
+    ok(filch_lua_log(lua, "lost\n", 5)); /* dropped, because the rest of the line before it cannot be written */
     filch_err still = filch_lua_flush(lua, 0, &dropped);
     ok(filch_lua_destroy(lua));
     (void)dup2(kept, STDERR_FILENO);

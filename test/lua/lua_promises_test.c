@@ -1,6 +1,6 @@
-/* lua_promises_test.c - promises of the Lua libraries that a small bug would break without notice: what is left
- * running, what is left behind, quadratic cost, and the meaning of patterns and full mailboxes. By counts and virtual
- * time. */
+/* lua_promises_test.c - promises of the Lua libraries that a small bug would break without notice: no task is left
+ * running, no memory is left behind, no cost is quadratic, patterns and full mailboxes behave as described. Checked by
+ * counts and virtual time. */
 #include <lua.h>
 
 #include "lua/simulated.h"
@@ -26,7 +26,7 @@ TEST(any_leaves_no_task_running)
              "waiter:cancel() assert(not pcall(waiter.await, waiter)) time.sleep('1h') assert(ran == 0 and ends == 7)\n", scaled(20));
 }
 
-/* Workers stall now and then, so ticks are late. Each late tick keeps its place, and those in between are on time. */
+/* Workers stall now and then, so some ticks are late. A late tick does not delay the ticks after it. */
 TEST(ticks_do_not_drift)
 {
     simulate("local began, best = time.now(), 1\n"
@@ -96,7 +96,7 @@ static int open_counted_world(void **state)
     return 0;
 }
 
-/* A monitor takes more than 64 bytes, as long as both processes live. */
+/* A monitor occupies more than 64 bytes while both processes live, so a monitor that is left behind is noticed. */
 TEST(a_request_leaves_no_monitor_behind)
 {
     world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then process.reply(from, m) end end end\n"
@@ -148,7 +148,8 @@ TEST(a_send_to_a_full_mailbox_that_waits_waits)
 
 TEST(a_send_that_waits_hears_of_the_receivers_end)
 {
-    /* The first message may be read before the receiver sleeps, so the second or third finds the mailbox full. */
+    /* The receiver may read the first message before it sleeps, so only the second or third message finds the mailbox
+     * full. */
     simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, overflow = overflow } end\n"
              "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return why end end error('never full') end\n"
              "local began = time.now()\n"
@@ -194,8 +195,8 @@ TEST(null_and_empty_lists_survive_a_message)
                      "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
-/* Two processes that sleep for half a second and for a second: under some seeds the machine oversleeps, and the later
- * one wakes first. */
+/* Two processes sleep for half a second and for a second. Under some seeds the machine oversleeps, and the process with
+ * the longer sleep wakes first. */
 TEST(sleeps_that_are_far_apart_end_together_under_some_seeds)
 {
     static const char chunk[] = "local me = process.self()\n"

@@ -2,7 +2,7 @@
  * replayed. */
 #include "lua/world.h"
 
-/* What a run prints. */
+/* The text that a run prints. */
 typedef struct paper {
     char   text[WORLD_TEXT];
     size_t size;
@@ -85,7 +85,7 @@ TEST(an_hour_passes_at_once)
     filch_sim_report_free(&report);
 }
 
-/* Two processes read, wait, and write: an update gets lost in some orders. */
+/* Two processes read a number, wait, and write it back: in some orders one update is lost. */
 static const char racy[] =
     "local store = process.spawn(function() local n = 0 while true do local m, from = process.receive()\n"
     "  if m == 'get' then process.reply(from, n) else n = m process.reply(from, true) end end end)\n"

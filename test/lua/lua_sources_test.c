@@ -1,5 +1,5 @@
-/* lua_sources_test.c - the code that a program names comes from its own folders: no other file is read, none of another
- * kind, none that is large, and no call waits for one. */
+/* lua_sources_test.c - the code that a program names comes only from its own folders. Files elsewhere, files that are
+ * not regular, and large files are refused, and no call blocks on a file. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

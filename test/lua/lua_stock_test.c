@@ -1,5 +1,6 @@
-/* lua_stock_test.c - functions under the names of stock Lua do what stock Lua does: each chunk runs in both, with equal
- * results. Of an error only its occurrence is compared; Filch has texts of its own. */
+/* lua_stock_test.c - functions with the names of stock Lua do what stock Lua does: each chunk runs in Filch and in
+ * stock Lua, with equal results. Of errors only the occurrence is compared, because Filch has error texts of its
+ * own. */
 #include <lauxlib.h>
 #include <lualib.h>
 
@@ -11,12 +12,12 @@ static int open_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
-    options.memory_max = (size_t)512 << 20; /* for stacks of a million values */
+    options.memory_max = (size_t)512 << 20; /* enough for stacks of a million values */
     world_open(&w, 1, &options);
     return 0;
 }
 
-/* show(...) records values; try(f, ...) the results of a call; the chunk returns all of it. */
+/* show(...) records values; try(f, ...) records the results of a call; the chunk returns everything recorded. */
 static const char head[] =
     "local out = {}\n"
     "local function text(v)\n"
@@ -68,7 +69,7 @@ TEST(tables_are_changed_as_by_stock_lua)
         "liar = setmetatable({}, { __len = function() return math.maxinteger end }) try(table.insert, liar, math.maxinteger, 1) try(table.remove, liar, math.maxinteger)\n");
 }
 
-/* Strings have an __index, so they are accepted as tables until something is set. */
+/* Strings have an __index, so functions accept them as tables until they set an element. */
 TEST(strings_are_repeated_as_by_stock_lua)
 {
     same_as_stock("for n = -1, 9 do for _, s in ipairs { '', 'a', 'ab', 'abc' } do show(string.rep(s, n), string.rep(s, n, ''), string.rep(s, n, '-'), string.rep(s, n, '<>')) end end\n"
@@ -107,7 +108,7 @@ TEST(text_is_loaded_as_by_stock_lua)
         "local big = {} for n = 1, 400 do big[n] = 'local x' .. n .. ' = ' .. n end show(#big)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 150 and 'do local x = 1 end ' or nil end) ~= nil)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 2000 and ' ' or nil end) ~= nil)\n");
-    /* Stock Lua returns nil and a message for these, or accepts what is not safe here. */
+    /* Stock Lua returns nil and a message for these calls, or accepts arguments that are not safe in Filch. */
     world_passes(&w, "local f, why = load(string.char(27) .. 'Lua', 'n', 'b') assert(f == nil and why == 'only text can be loaded')\n"
                      "assert(load(string.char(27) .. 'Lua') == nil)\n"
                      "local fine, text = pcall(load, function() return 5 end) assert(not fine and text:find('must return a string'), text)\n"

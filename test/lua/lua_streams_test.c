@@ -86,11 +86,11 @@ TEST(a_stream_is_given_to_another_process)
             "local client = assert(listener:accept())\n"
             "local server = process.spawn_monitored(serve)\n"
             "assert(client:give(server))\n"
-            "assert(client:read() == nil and client:give(server) == nil)\n" /* not ours any more */
+            "assert(client:read() == nil and client:give(server) == nil)\n" /* the stream belongs to `server` now */
             "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
             "caller:close()\n"
             "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
-            /* Among other messages, which are received in another order. */
+            /* The stream arrives among other messages, which are received in another order. */
             "caller = assert(net.connect(listener:address())) client = assert(listener:accept())\n"
             "assert(client:give(me)) process.send(me, 'x') process.send(me, ('y'):rep(40))\n"
             "assert(process.receive(function(m) return m == 'x' end) == 'x')\n"
@@ -98,11 +98,12 @@ TEST(a_stream_is_given_to_another_process)
             "assert(process.receive(function(m) return m == ('y'):rep(40) end))\n"
             "local mine = process.receive() assert(mine:write('still there\\n'))\n"
             "assert(caller:read_until('\\n') == 'still there\\n')\n"
-            /* A stream that is not taken is closed. */
+            /* A stream that its new owner never received is closed when the owner ends. */
             "local deaf = process.spawn(function() time.sleep('1h') end)\n"
             "assert(mine:give(deaf)) process.terminate(deaf)\n"
             "assert(select(2, caller:read()) == 'end')\n"
-            "assert(caller:give(deaf) == nil and caller:address())\n"); /* still ours */
+            /* after the failed give the stream still belongs to this process */
+            "assert(caller:give(deaf) == nil and caller:address())\n");
 }
 #endif
 

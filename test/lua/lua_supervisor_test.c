@@ -1,10 +1,10 @@
-/* lua_supervisor_test.c - the library `supervisor`: trees written in Lua, in simulation under many seeds and on
- * threads. Supervisors are tested in test/api/supervisor_test.c; this tests that they get what the Lua description
- * says. */
+/* lua_supervisor_test.c - the library `supervisor`: trees described in Lua, in simulation under many seeds and on
+ * threads. The behaviour of supervisors is tested in test/api/supervisor_test.c; this file tests that they get what the
+ * Lua description says. */
 #include "lua/simulated.h"
 
-/* The beginning of all chunks: children that report when they begin and end, and obey messages. Reports of children
- * that begin together may arrive in any order: the diary sorts them. */
+/* The beginning of all chunks: children that report when they begin and end, and obey messages. The diary sorts the
+ * reports of children that begin together, because these may arrive in any order. */
 #define CHILDREN                                                                                                  \
     "local me = process.self()\n"                                                                                 \
     "local function child(who)\n"                                                                                 \
@@ -185,7 +185,7 @@ TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
         "end\n"
         "local ended = process.receive({ event = 'exit', pid = starter }, '1m')\n"
         "assert(ended and ended.error, 'it lives on')\n"
-        /* Without the link the processes that monitor it get an exit. */
+        /* Without the link, a process that monitors the supervisor gets its exit event. */
         "local top = assert(supervisor.start { link = false, intensity = 0, children = { { id = 'w', child, 'w', name = 'w' } } })\n"
         "process.monitor(top)\n"
         "process.send('w', 'fail')\n"
@@ -221,7 +221,7 @@ TEST(a_start_that_fails_is_told_and_leaves_nothing)
     simulate(chunk, scaled(100));
 }
 
-/* Each is refused with its place and a hint, and nothing is started. */
+/* Each description is refused with the place of the error and a hint, and no process is started. */
 TEST(descriptions_that_make_no_sense_name_the_place)
 {
     static const char chunk[] =
@@ -287,13 +287,13 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "assert(why:find('described by a table'), why)\n"
         "_, why = pcall(supervisor.start_child, top, { f, restart = 'never' })\n"
         "assert(why:find(\"^restart is 'never'\"), why)\n"
-        "assert(runtime.stats().spawned == 3)\n" /* this process, the supervisor, and the process that asked whether
-                                                  * it is up */
+        /* this process, the supervisor, and the helper process that waited until all children were up */
+        "assert(runtime.stats().spawned == 3)\n"
         "supervisor.stop(top)\n";
     simulate(chunk, 1);
 }
 
-/* Faults hit a tree for ten virtual minutes: in the end each child that should run does, once. */
+/* Faults hit a tree for ten virtual minutes. In the end each child that should run does run, exactly once. */
 TEST(a_tree_under_faults_is_whole_in_the_end)
 {
     static const char chunk[] =

@@ -1,6 +1,6 @@
 /* lua_tasks_fuzz_test.c - random programs of tasks, channels, select, deadlines, cancels and messages, interrupted at
- * each instruction or where a seed says, beside a model (tasks_model.h) that is compared after each batch of
- * operations.
+ * each instruction or at points drawn from a seed. The outcomes are compared with a model (tasks_model.h) after each
+ * batch of operations.
  *
  * FILCH_TASKS_SEED=N runs one seed and prints what it does; FILCH_TASKS_RUNS=N runs N seeds.
  */
@@ -22,7 +22,8 @@ static struct {
 static const char *const kinds[] = { "send", "receive", "iterate", "select", "rest", "await", "close", "cancel", "post" };
 static const int         capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
 
-/* The operations of a batch are tasks that begin at once; each leaves its outcome as a text. */
+/* Each operation of a batch is a task, and all of them begin at the same time. Each task stores its outcome as a
+ * text. */
 static const char program[] =
     "local me, ch, tasks, out = process.self(), {}, {}, {}\n"
     "for i, capacity in ipairs { 0, 1, 4, 0 } do ch[i] = channel.new(capacity) end\n"
@@ -69,7 +70,7 @@ static void set_int(lua_State *L, const char *name, lua_Integer value)
     lua_setfield(L, -2, name);
 }
 
-/* { kind = , slot = , target = , timeout = , cases... } */
+/* Pushes { kind = , slot = , target = , timeout = , cases... }. */
 static void push_op(lua_State *L, const model_op *op)
 {
     lua_newtable(L);
@@ -95,7 +96,7 @@ static void tell_op(const model_op *op)
     printf("\n");
 }
 
-/* draw() -> the operations of a batch; nil: no more. */
+/* draw() -> the operations of the next batch; nil: there are no more. */
 static int draw(lua_State *L)
 {
     if (fuzz.batches++ == BATCHES) return 0;
@@ -118,7 +119,7 @@ static int field(lua_State *L, int at)
     return value;
 }
 
-/* check(outcomes by slot, { { length, senders, receivers } by channel }): an error if the model disagrees. */
+/* check(outcomes by slot, { { length, senders, receivers } by channel }): raises an error if the model disagrees. */
 static int check(lua_State *L)
 {
     model_view view;
@@ -165,7 +166,7 @@ static void run_seed(filch_lua *lua, filch_lua_code *code, uint64_t seed)
     model_destroy(fuzz.model);
 }
 
-/* `count`: see filch_lua_options. */
+/* Runs `runs` seeds, beginning at `from`. `count`: see filch_lua_options. */
 static void run_seeds(uint32_t count, uint64_t from, uint64_t runs)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

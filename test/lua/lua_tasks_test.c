@@ -1,4 +1,4 @@
-/* lua_tasks_test.c - concurrency inside a Lua process, and with others: tasks, channels, timers, monitors, links,
+/* lua_tasks_test.c - concurrency inside a Lua process and between processes: tasks, channels, timers, monitors, links,
  * names, groups. */
 #include "lua/world.h"
 

@@ -1,5 +1,5 @@
-/* lua_total_test.c - the memory of all processes together has a limit: beyond it children, messages and blobs are
- * refused, with a reason, and ended processes return their part. */
+/* lua_total_test.c - all processes together have a memory limit. Beyond it children, messages and blobs are refused
+ * with a reason. Ended processes return their memory. */
 #include "lua/world.h"
 
 static world w;
@@ -21,7 +21,8 @@ TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ende
     int64_t first = 0;
     for (int round = 0; round < 5; round++) {
         world_passes(&w, "local pids, why = {}, nil\n"
-                         "local reserve, collect = ('x'):rep(300000), collectgarbage\n" /* to be able to tell of it */
+                         /* `reserve` is freed when memory has run out, so that the error can be reported */
+                         "local reserve, collect = ('x'):rep(300000), collectgarbage\n"
                          "while true do\n"
                          "  local fine, pid = pcall(process.spawn_linked, function() process.receive() end)\n"
                          "  if not fine then why = pid reserve = nil collect() break end\n"
@@ -33,7 +34,7 @@ TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ende
                          "return #pids\n");
         if (round == 0) first = w.number;
         assert_true(w.number > 100 && w.number <= TOTAL / 8000);
-        assert_true(w.number >= first - first / 4); /* nothing stayed counted that was freed */
+        assert_true(w.number >= first - first / 4); /* all freed memory was subtracted from the count */
     }
 }
 
@@ -64,7 +65,8 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
                      "process.terminate(sink)\n"
                      "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
                      "assert(process.send(process.self(), t))\n");
-    /* The memory of ended processes is freed a moment after their exit is seen: repeats until there is room. */
+    /* The memory of ended processes is freed a moment after their exit event, so this repeats until there is enough
+     * memory. */
     do {
         world_passes(&w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
                          "process.spawn_monitored(function()\n"

@@ -1,5 +1,5 @@
-/* lua_upgrade_test.c - processes that upgrade to other code: what stays, what fails without a change, and files that
- * are reloaded. */
+/* lua_upgrade_test.c - processes that upgrade to other code: which state is kept, which upgrades fail without changing
+ * anything, and files that are reloaded. */
 #include <unistd.h>
 
 #include "lua/simulated.h"
@@ -30,7 +30,7 @@ TEST(pid_name_mailbox_links_and_monitors_stay)
     simulate(chunk, scaled(300));
 }
 
-/* A message is in the mailbox, among the kept ones, or among the events of the step that upgrades. */
+/* At the upgrade, messages are in the mailbox, among the kept messages, and among the events of the step. */
 TEST(no_message_is_lost_and_their_order_stays)
 {
     static const char chunk[] =
@@ -100,8 +100,8 @@ TEST(wrong_arguments_are_errors_and_name_the_place)
     simulate(chunk, 1);
 }
 
-/* With a function, from inside coroutines, tasks and pcalls; pending to-be-closed variables are closed; the tasks are
- * gone. */
+/* Upgrades to a function, from inside coroutines, tasks and pcalls. Pending to-be-closed variables are closed, and the
+ * tasks are dropped. */
 TEST(it_works_wherever_it_is_called)
 {
     static const char chunk[] =
@@ -122,7 +122,7 @@ TEST(it_works_wherever_it_is_called)
     simulate(chunk, scaled(50));
 }
 
-/* Sleeps and requests of the old code get no answer; a cancel that was not delivered reaches the new code. */
+/* Completions of sleeps and requests of the old code do not reach the new code; a pending cancel does. */
 TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
 {
     static const char chunk[] =
@@ -213,10 +213,10 @@ TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
         others += hash != hashes;
         hashes = hash;
     }
-    same(others, scaled(40)); /* and another seed is another run */
+    same(others, scaled(40)); /* each seed gives another run */
 }
 
-/* A connection stays open; and a message that looks like a stream is not one. */
+/* A connection stays open during an upgrade. A message that looks like a stream is not accepted as one. */
 #ifdef FLI_IO
 TEST(streams_are_handed_over)
 {
@@ -357,22 +357,22 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
                      "for i = 1, 100 do assert(process.request('c' .. i, 'get') == 'one a ' .. i) end\n");
     reload_now(&w);
     same(reload.calls, 0);
-    /* New code, the old state. */
+    /* The process has new code and its old state. */
     folder_write(&f, "counter.lua", COUNTER("two", ""));
     reload_now(&w);
     same(reload.calls, 1);
     same(reload.error, FILCH_OK);
     same(reload.told, 100);
     answers(&w, "c1", "two a 1");
-    /* All of them: a process that is being upgraded has not yet reported which files it uses, and could not be notified
-     * of the next change. */
+    /* Waits for all of them, because a process that is being upgraded has not yet recorded which files it uses, and
+     * would not be notified of the next change. */
     world_passes(&w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
-    /* A file that is only required counts too. */
+    /* A changed file that was only loaded by require upgrades its processes too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
     same(reload.told, 100);
     answers(&w, "c1", "two b 1");
-    /* A syntax error is reported once, and changes nothing, not for new processes either. */
+    /* A syntax error is reported once, and changes nothing, also for new processes. */
     folder_write(&f, "counter.lua", "local function = 3");
     reload_now(&w);
     same(reload.calls, 1);
@@ -392,15 +392,15 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     until(atomic_load(&lines) > 0);
     answers(&w, "c1", "two b 1");
     answers(&w, "c50", "two b 50");
-    assert_true(atomic_load(&lines) <= 2); /* two workers may report at once */
+    assert_true(atomic_load(&lines) <= 2); /* two workers may report the failure at the same time */
     folder_write(&f, "counter.lua", COUNTER("four", ""));
     reload_now(&w);
     answers(&w, "c50", "four b 50");
-    /* Empty and missing: the file is being written. */
+    /* An empty or missing file is ignored, because it is probably being written. */
     folder_write(&f, "part.lua", "");
     reload_now(&w);
     same(reload.calls, 0);
-    /* A process that did not ask for it keeps its code; a new process gets the new code. */
+    /* A process that did not call process.upgradable keeps its code; a new process gets the new code. */
     folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain two') end end }");
     reload_now(&w);
     same(reload.told, 0);
@@ -439,7 +439,7 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     folder_remove(&f, names, 2);
 }
 
-/* Runs the chunk until it reports no error. */
+/* Runs the chunk again and again until it reports no error. */
 static void becomes(world *w, const char *chunk)
 {
     char all[1024];
@@ -476,12 +476,12 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     options.log = nothing;
     options.log_user = &lines;
     world_open(&w, 2, &options);
-    /* Changed before the process asks for upgrades: it is upgraded when it asks. */
+    /* The file was changed before the process called process.upgradable: the process is upgraded when it does. */
     world_passes(&w, "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
     folder_write(&f, "odd.lua", ODD("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
-    /* Changed twice during a sleep: one upgrade is enough. */
+    /* The file was changed twice while the process slept: the process is upgraded once. */
     world_passes(&w, "process.send('odd', 'sleep')");
     folder_write(&f, "odd.lua", ODD("three", "return n"));
     reload_now(&w);
@@ -489,13 +489,13 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     folder_write(&f, "odd.lua", ODD("four", "return n"));
     reload_now(&w);
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
-    /* A task that receives does not upgrade; the main task does. */
+    /* A receive in a task does not upgrade the process; a receive in the main task does. */
     world_passes(&w, "process.send('odd', 'task')");
     folder_write(&f, "odd.lua", ODD("five", "error(n == 5 and {} or 'in words')"));
     reload_now(&w);
     world_passes(&w, "process.send('odd', 'for the task')");
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
-    /* States that cannot be obtained or handed over: the process keeps its code. */
+    /* If hand_over fails, or its result cannot be handed over, the process keeps its code. */
     folder_write(&f, "odd.lua", ODD("six", "return n"));
     reload_now(&w);
     until(atomic_load(&lines) == 1);
@@ -504,13 +504,13 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
     folder_write(&f, "odd.lua", ODD("seven", "return coroutine.create(print)"));
     reload_now(&w);
-    same(reload.told, 1); /* the other one has cancelled it */
+    same(reload.told, 1); /* only `coroutine`: the process `odd` has turned upgrades off */
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     folder_write(&f, "odd.lua", ODD("eight", "process.exit('bye')"));
     reload_now(&w);
     until(atomic_load(&lines) == 2);
     world_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
-    /* It may also end there, or have no memory for it. */
+    /* hand_over may also end the process, or run out of memory. */
     world_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
     becomes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
     folder_write(&f, "odd.lua", ODD("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));
@@ -521,7 +521,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     folder_write(&f, "odd.lua", ODD("ten", "return n"));
     reload_now(&w);
     becomes(&w, "assert(not process.lookup('hungry'))");
-    /* A value that is not a table has no main; a file that is gone changes nothing. */
+    /* A file whose value is not a table has no function main. A missing file changes nothing. */
     until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);

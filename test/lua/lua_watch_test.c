@@ -1,5 +1,5 @@
-/* lua_watch_test.c - preempting steps that run too long: without signals, without damage to the interrupted step, and
- * in time for waiting processes. */
+/* lua_watch_test.c - interrupting steps that run too long: without signals, without damage to the interrupted step, and
+ * soon enough for the processes that wait. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 static world w;
 
-/* A yield may pass through a protected call of the host program. */
+/* Continuation of a protected call of the host program, so that a yield may pass through that call. */
 static int after_call(lua_State *L, int status, lua_KContext ctx)
 {
     (void)ctx;
@@ -39,8 +39,8 @@ static filch_lua_options quick(uint64_t slice_ns)
     return options;
 }
 
-/* Uses everything that changes data which the setting of a hook reads or writes: calls and returns, protected calls and
- * errors through them, short-lived coroutines, collections, deep recursion. Returns a known sum. */
+/* Uses everything that changes data which setting a hook reads or writes: calls and returns, protected calls and errors
+ * inside them, short-lived coroutines, garbage collection, deep recursion. Returns a known sum. */
 static const char torture[] =
     "local rounds = ...\n"
     "local function deep(n) if n == 0 then return 0 end return 1 + deep(n - 1) end\n"
@@ -137,7 +137,7 @@ TEST(a_named_signal_interrupts_too_and_is_given_back)
     world_open(&w, 1, &options);
     (void)sigaction(SIGURG, NULL, &during);
     assert_ptr_not_equal((void *)(uintptr_t)during.sa_handler, (void *)(uintptr_t)before.sa_handler);
-    /* The thread sanitizer delivers signals where a thread calls into libc: so the loop does. */
+    /* The thread sanitizer delivers signals only when a thread calls libc, so the loop calls time.ns(). */
     world_passes(&w, "local hog = process.spawn(function() while true do time.ns() end end)\n"
                      "while runtime.stats().interrupted < 3 do time.sleep('1ms') end\n"
                      "process.terminate(hog)");
@@ -150,8 +150,8 @@ TEST(timers_are_served_between_two_turns_of_endless_loops)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     world_open(&w, 1, &options);
-    /* Many short steps first: then the worker reads its clock seldom. A due timer waits for the present turn, and not
-     * for those of the other loops (src/sched/worker_test.c counts them on a clock of its own). */
+    /* First come many short steps, after which the worker reads its clock seldom. A due timer waits until the present
+     * turn ends, but not for turns of the other loops (src/sched/worker_test.c counts them on a clock of its own). */
     world_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
                      "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
                      "rush()\n"
@@ -161,8 +161,8 @@ TEST(timers_are_served_between_two_turns_of_endless_loops)
                      "  local before = runtime.stats().interrupted\n"
                      "  time.sleep('1ms')\n"
                      "  local turns = runtime.stats().interrupted - before\n"
-                     "  assert(turns <= 3, turns)\n" /* the present turn, that of a fairness pick, and one that ends
-                                                      * as the count begins */
+                     /* at most three: the present turn, a fairness pick, and a turn that ends when the count begins */
+                     "  assert(turns <= 3, turns)\n"
                      "end\n"
                      "for i = 1, 6 do process.terminate(hogs[i]) end\n");
     world_close(&w);
@@ -183,7 +183,7 @@ TEST(without_a_thread_instructions_are_counted)
                           "assert(process.receive({ event = 'exit', pid = pid }).error:find('ran for too long'))\n", 0);
     while (!atomic_load(&w.over)) {
         uint32_t ran;
-        ok(filch_tick(w.sched, 1, &ran)); /* returns although the process loops */
+        ok(filch_tick(w.sched, 1, &ran)); /* returns although the process is in an endless loop */
     }
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
     same(thread_count(), before);
@@ -197,7 +197,7 @@ TEST(a_way_to_watch_that_does_not_exist_is_refused)
     bad.watch = 3;
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_COUNT;
-    bad.signal = SIGURG; /* no such signal is sent */
+    bad.signal = SIGURG; /* invalid, because WATCH_COUNT sends no signal */
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_THREAD;
     bad.signal = -1;

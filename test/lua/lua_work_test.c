@@ -1,5 +1,5 @@
-/* lua_work_test.c - Lua on the work pool: work.run gives results and errors, does not occupy a worker, and stops when
- * the result is not wanted any more. One worker, so that a job that occupied it would be noticed. */
+/* lua_work_test.c - Lua on the work pool: work.run returns results and errors, does not occupy a worker, and stops the
+ * job when its result is no longer wanted. There is one worker, so that a job that occupied it would be noticed. */
 #include <lauxlib.h>
 #include <lua.h>
 
@@ -18,7 +18,7 @@ static int block(lua_State *L)
     return 1;
 }
 
-/* Reports that it was called, and does not wait. */
+/* Counts the call and returns at once. */
 static int enter(lua_State *L)
 {
     (void)L;
@@ -113,7 +113,7 @@ TEST(several_jobs_run_at_once)
 
 TEST(a_job_that_nobody_waits_for_is_stopped)
 {
-    /* Four threads: if one of these jobs continued, the last one would not run. */
+    /* The pool has four threads: if one of these jobs continued, the last job would not run. */
     world_passes(&w, "local forever = {\n"
                      "  function() enter() while true do end end,\n"
                      "  function() enter() while true do pcall(function() while true do end end) end end,\n"

@@ -1,11 +1,10 @@
-/* simulated.h - runs a Lua program under many seeds, under each of which it must pass: for the tests of Lua
- * processes. */
+/* simulated.h - for the tests of Lua processes: runs a Lua program under many seeds; it must pass under each. */
 #ifndef FILCH_TEST_LUA_SIMULATED_H
 #define FILCH_TEST_LUA_SIMULATED_H
 
 #include "lua/world.h"
 
-/* `stall` as filch_sim_options.stall: with 0 no wait is longer than requested. */
+/* Runs `chunk` under `seeds` seeds. `stall` is filch_sim_options.stall: with 0 no wait is longer than requested. */
 static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t stall)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

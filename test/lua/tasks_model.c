@@ -7,17 +7,18 @@
 
 enum { STATES_MAX = 256, SETTLES = 2, ORDER = MODEL_BATCH + SETTLES };
 
-typedef enum slot_state { FREE, WAITS, SERVED, OVER } slot_state; /* SERVED: it has its outcome, and its task has not run yet */
+/* SERVED: the operation has its outcome, but its task has not run yet */
+typedef enum slot_state { FREE, WAITS, SERVED, OVER } slot_state;
 
 typedef struct slot {
     slot_state state;
-    bool       cancelled; /* and not reported yet */
+    bool       cancelled; /* a cancel was requested and is not reported yet */
     int        until_ms;  /* 0: no deadline */
     model_op   op;
     char       outcome[MODEL_TEXT];
 } slot;
 
-/* A place in the queue of a channel: case `at` of the operation in `slot`. */
+/* An entry in the queue of a channel: case `at` of the operation in `slot`. */
 typedef struct place {
     int slot, at;
 } place;
@@ -75,8 +76,9 @@ static bool uses_inbox(const model_op *op)
     return false;
 }
 
-/* Only one task waits for messages at a time, because it is not specified which of several gets one. Slots are drawn by
- * what all states agree on: whether they are free was observed. */
+/* Draws a case for an operation. At most one task waits for messages at a time (`inbox`), because it is not specified
+ * which of several tasks gets a message. The first state is enough to draw from, because all states agree on which
+ * slots are free. */
 static model_case draw_case(model *m, int kind, bool inbox)
 {
     model_case c = { draw(m, MODEL_CHANNELS), 0 };
@@ -99,12 +101,13 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
         op->cases[i] = draw_case(m, (int)op->kind, inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
     }
     if (op->kind == MODEL_POST) op->cases[0] = (model_case){ 0, ++m->next_value };
-    if (op->kind == MODEL_CLOSE && (op->cases[0].channel > 0 || draw(m, 3) != 0)) return false; /* only the first channel, seldom */
+    /* only the first channel is closed, and seldom */
+    if (op->kind == MODEL_CLOSE && (op->cases[0].channel > 0 || draw(m, 3) != 0)) return false;
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) {
         const slot *target = &s->slots[op->target];
         if (target->state != WAITS || op->target == slot_number) return false;
-        /* It is not specified which of two ends is seen first: so a task that awaits is cancelled alone, and is not
-         * awaited by a third. */
+        /* The order in which the ends of two tasks are seen is not specified. So a task that awaits another is not
+         * cancelled in a batch with other operations, and no third task awaits it. */
         if (target->op.kind == MODEL_AWAIT && (op->kind == MODEL_AWAIT || batch_left > 1)) return false;
         if (op->kind == MODEL_CANCEL && target->op.kind == MODEL_AWAIT) return false;
     }
@@ -124,7 +127,8 @@ int model_draw(model *m, model_op batch[MODEL_BATCH])
         model_op op;
         if (m->states[0].slots[i].state != FREE) continue;
         if (!draw_op(m, &op, i, inbox, want)) continue;
-        /* A cancelled task and one that awaits it, at once: either may see the end first. */
+        /* If one batch cancels a task and awaits it, either task may see the end first, so such batches are not
+         * drawn. */
         if ((op.kind == MODEL_CANCEL && awaits) || (op.kind == MODEL_AWAIT && cancels)) continue;
         cancels = cancels || op.kind == MODEL_CANCEL;
         awaits = awaits || op.kind == MODEL_AWAIT;
@@ -154,7 +158,7 @@ static void leave(state *s, int slot_number)
     }
 }
 
-/* Case `at` of its operation has happened: with `value`, or 0 if the channel is closed. */
+/* Records that case `at` of the operation has happened: with `value`, or with 0 if the channel was closed. */
 static void serve(state *s, int slot_number, int at, int value, bool passed)
 {
     slot       *to = &s->slots[slot_number];
@@ -180,7 +184,7 @@ static int take_value(line *l)
     return value;
 }
 
-/* Returns true if the case could proceed at once. */
+/* Tries case `at` of the operation. Returns true if it could proceed at once. */
 static bool try_channel(state *s, int slot_number, int at)
 {
     model_case c = s->slots[slot_number].op.cases[at];
@@ -259,7 +263,8 @@ static void close_line(state *s, int number)
     while (l->sender_count > 0) serve(s, l->senders[0].slot, l->senders[0].at, 0, false);
 }
 
-/* `blind`: messages have not arrived yet when the operation checks; both is allowed. */
+/* Applies an operation to the state. `blind`: messages have not arrived yet when the operation checks for them. Both
+ * possibilities are allowed. */
 static void apply(state *s, const model_op *op, bool blind)
 {
     slot *me = &s->slots[op->slot];
@@ -296,8 +301,8 @@ static int inbox_case(const model_op *op)
     return -1;
 }
 
-/* Runs the tasks that have something to see: ends are reported to tasks that await them, messages are taken, cancels
- * raised. */
+/* Runs the tasks that have an outcome to handle: ends are reported to tasks that await them, messages are taken,
+ * cancels are raised. */
 static void settle(state *s)
 {
     for (int round = 0; round < MODEL_SLOTS; round++) {
@@ -319,7 +324,7 @@ static void settle(state *s)
     }
 }
 
-/* Time passes without other events. */
+/* Lets `ms` milliseconds pass without other events. */
 static void pass(state *s, int ms)
 {
     s->now_ms += ms;
@@ -356,7 +361,7 @@ typedef struct search {
     const model_view *view;
     state            *found;
     int               found_count;
-    state             last; /* a state that did not agree */
+    state             last; /* a state that did not agree with the view */
 } search;
 
 static void keep(search *f, const state *s)
@@ -375,7 +380,8 @@ static void keep(search *f, const state *s)
     if (f->found_count < STATES_MAX) f->found[f->found_count++] = copy;
 }
 
-/* `left`: operations that have not been applied, as bits; `settles`: how often tasks may still run in between. */
+/* Tries all orders of the operations. `left`: bits of the operations that have not been applied; `settles`: how often
+ * tasks may still run in between. */
 static void try_orders(search *f, const state *s, unsigned left, int settles)
 {
     if (left == 0) {

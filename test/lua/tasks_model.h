@@ -1,8 +1,8 @@
 /* tasks_model.h - a model of what tasks and channels of a Lua process must do, for lua_tasks_fuzz_test.c.
  *
- * The operations of a *batch* begin at one time, each in a task of its own. The model does not know how they are
- * interrupted: it tries each order of the operations, with its outcomes. The outcomes of the program must be among
- * these. As the order may stay unknown, the model holds a set of states.
+ * The operations of a *batch* begin at the same time, each in a task of its own. The model does not know where the
+ * tasks are interrupted, so it computes the outcomes for each order of the operations. The outcomes of the program must
+ * be among these outcomes. Because several orders may have the same outcomes, the model holds a set of states.
  */
 #ifndef FILCH_TEST_LUA_TASKS_MODEL_H
 #define FILCH_TEST_LUA_TASKS_MODEL_H
@@ -17,22 +17,22 @@ typedef enum model_kind {
 } model_kind;
 
 typedef struct model_case {
-    int channel; /* -1: the inbox */
-    int value;   /* 0: receives */
+    int channel; /* number of a channel; -1: the inbox */
+    int value;   /* value to send; 0: the case receives */
 } model_case;
 
 typedef struct model_op {
     model_kind kind;
-    int        slot;       /* the task that does it */
-    int        target;     /* of await and cancel: a slot */
-    int        timeout_ms; /* 0: none; of sleep: how long */
+    int        slot;       /* the task that executes the operation */
+    int        target;     /* for await and cancel: slot of the other task */
+    int        timeout_ms; /* 0: no timeout; for sleep: its duration */
     int        case_count;
-    model_case cases[MODEL_CASES]; /* of send, receive, iterate and close: the first */
+    model_case cases[MODEL_CASES]; /* send, receive, iterate and close use the first case only */
 } model_op;
 
-/* What the program shows after a batch. */
+/* The state that the program shows after a batch. */
 typedef struct model_view {
-    char outcome[MODEL_SLOTS][MODEL_TEXT]; /* "": it still waits, or there is none */
+    char outcome[MODEL_SLOTS][MODEL_TEXT]; /* "": the task still waits, or there is none */
     int  length[MODEL_CHANNELS], senders[MODEL_CHANNELS], receivers[MODEL_CHANNELS];
 } model_view;
 
@@ -40,9 +40,10 @@ typedef struct model model;
 
 model *model_create(uint64_t seed, const int capacity[MODEL_CHANNELS]);
 void   model_destroy(model *m);
-/* Draws a batch of operations that are possible now. Returns their number. */
+/* Draws a batch of operations that are possible in the present state. Returns their number. */
 int model_draw(model *m, model_op batch[MODEL_BATCH]);
-/* The batch began, and `ms` passed. Returns false if the view is impossible: then `why` says what was expected. */
+/* Checks the view after the batch began and `ms` milliseconds passed. Returns false if the view is impossible: then
+ * `why` says what was expected. */
 bool model_check(model *m, const model_op *batch, int count, int ms, const model_view *view, char *why, int why_size);
 
 #endif

@@ -1,4 +1,4 @@
-/* world.h - a scheduler, a Lua host, and the result of the first process: for the tests of Lua processes. */
+/* world.h - for the tests of Lua processes: a scheduler, a Lua host, and the result of the first process. */
 #ifndef FILCH_TEST_LUA_WORLD_H
 #define FILCH_TEST_LUA_WORLD_H
 
@@ -16,7 +16,7 @@ enum { WORLD_TEXT = 16384 };
 typedef struct world {
     filch_sched *sched;
     filch_lua   *lua;
-    filch_err    error; /* of the first process, with its text or result */
+    filch_err    error; /* error of the first process; `text` is its error text or result */
     filch_kind   kind;
     int64_t      number;
     double       real;
@@ -48,7 +48,7 @@ static inline void world_ended(void *user, filch_pid pid, filch_err error, const
     atomic_store(&w->over, 1);
 }
 
-/* `options` may be NULL; print is set here. */
+/* Opens a world. `options` may be NULL; its function `print` is replaced. */
 static inline void world_open(world *w, int32_t workers, const filch_lua_options *options)
 {
     memset(w, 0, sizeof *w);
@@ -108,7 +108,7 @@ static inline void world_close(world *w)
     ok(filch_lua_destroy(w->lua));
 }
 
-/* The end of a test, or of a group that shares a world: *state holds the world. */
+/* Closes the world *state at the end of a test, or of a group of tests that share it. */
 static inline int world_close_shared(void **state)
 {
     world_close(*state);
