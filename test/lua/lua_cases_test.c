@@ -124,7 +124,7 @@ TEST(runtime_stats_are_those_of_the_scheduler)
                      "local function reader() while not process.lookup('go') do time.sleep('1us') end while process.receive(0) do end end\n"
                      "local small = process.spawn { reader, mailbox = 2 }\n"
                      "local lossy = process.spawn { reader, mailbox = 2, overflow = 'drop_newest' }\n"
-                     /* how many messages they take depends on whether they run meanwhile; the result of send tells */
+                     /* the readers may take messages meanwhile, so the results of send are counted */
                      "local sent, refused, dropped = 20, 0, 0\n"
                      "repeat if process.send(small, 1) then sent = sent + 1 else refused = refused + 1 end until refused == 9\n"
                      "repeat if process.send(lossy, 1) then sent = sent + 1 else dropped = dropped + 1 end until dropped == 8\n"

@@ -116,7 +116,7 @@ TEST(an_endless_timeout_is_one_everywhere)
                      "end\n");
 }
 
-/* Regression: calling these functions with other values crashed the program. */
+/* Regression: calling an __index function with a value that is not a table crashed the program. */
 TEST(functions_of_metatables_take_only_tables)
 {
     world_passes(&w, "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"

@@ -191,7 +191,7 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
     static const struct {
         thing t;
         long  least;
-        bool  hidden; /* the call may succeed all the same: if states cannot be compared, there are no templates */
+        bool  hidden; /* the call may succeed in spite of the failure, without templates */
     } cases[] = { { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         long nth = 1;

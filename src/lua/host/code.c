@@ -157,7 +157,7 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
     return err;
 }
 
-/* ---- what a process has started before ------------------------------------------------------------------------- */
+/* ---- functions that a process has started ---------------------------------------------------------------------- */
 
 enum { KNOWN = 8 };
 

@@ -190,7 +190,7 @@ void fli_lua_file_subscribe(fli_lua_proc *p, bool on)
     fli_mutex_unlock(&lua->lock);
 }
 
-/* ---- looking again ---------------------------------------------------------------------------------------------- */
+/* ---- checking for changed files --------------------------------------------------------------------------------- */
 
 /* A process that is notified when a file that it uses has changed. */
 typedef struct listener {

@@ -25,7 +25,7 @@
 
 typedef struct fli_lua_job {
     struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
-    struct fli_lua_job *sister, **link; /* list of the jobs that the same process waits for */
+    struct fli_lua_job *sister, **link; /* list of all jobs that the process of this job waits for */
     fli_lua_start       start;
     fli_lua_bytes       bytes; /* bytes that `start` refers to */
     filch_sched        *sched;
@@ -161,7 +161,7 @@ static filch_err run(void *arg, filch_data *result)
     return err;
 }
 
-/* ---- waiting for it ---------------------------------------------------------------------------------------------- */
+/* ---- waiting for a job ------------------------------------------------------------------------------------------- */
 
 static int push_result(lua_State *L, fli_lua_task *task)
 {

@@ -10,7 +10,7 @@ static fli_lua_safepoint safepoint;
 static FLI_ATOMIC(uint32_t) go, done, passed, mark;
 static uint32_t rounds;
 
-/* ---- held ------------------------------------------------------------------------------------------------------ */
+/* ---- a held safepoint ------------------------------------------------------------------------------------------ */
 
 static void pass_once(void *arg)
 {
@@ -42,7 +42,7 @@ TEST(a_held_gate_is_not_passed)
     if (fli_barrier_ready()) not_passed_while_held(false);
 }
 
-/* ---- both at once ---------------------------------------------------------------------------------------------- */
+/* ---- owner and holder at the same time ------------------------------------------------------------------------- */
 
 /* The owner clears the mark, passes the safepoint, and destroys the thing. A holder that still finds the mark set must
  * find the thing intact. */

@@ -56,7 +56,7 @@ static fli_lua_blob *check_blob(lua_State *L, int index)
     return blob;
 }
 
-/* ---- holding --------------------------------------------------------------------------------------------------- */
+/* ---- creating and dropping blobs ------------------------------------------------------------------------------- */
 
 static void let_go(fli_lua_proc *p, fli_lua_blob *blob)
 {

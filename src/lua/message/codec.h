@@ -51,7 +51,7 @@ typedef struct fli_lua_bytes {
     size_t                    size, room, max;
     bool                      by_name;   /* libraries and their functions may be written by name */
     bool                      hand_over; /* streams and requests may be written (for upgraded code) */
-    struct fli_lua_functions *functions; /* the functions written so far; NULL: functions may not be written */
+    struct fli_lua_functions *functions; /* the functions written so far; NULL: functions are refused */
     bool                      joined;
     struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */

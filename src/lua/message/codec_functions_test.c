@@ -37,7 +37,7 @@ static int close_state(void **state)
     return 0;
 }
 
-/* ---- what has been written ---- */
+/* ---- writing and reading functions ---- */
 
 static struct {
     fli_lua_bytes     bytes;

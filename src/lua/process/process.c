@@ -329,7 +329,7 @@ static int process_reply(lua_State *L)
     return e.waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
-/* ---- the end of another ----------------------------------------------------------------------------------------- */
+/* ---- waiting for the end of another process --------------------------------------------------------------------- */
 
 typedef void (*push_fn)(lua_State *L, const filch_data *answer);
 

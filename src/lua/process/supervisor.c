@@ -18,7 +18,7 @@
 #include "lua/process/tree.h"
 #include "lua/stdlib/checks.h"
 
-/* ---- the process that asks ------------------------------------------------------------------------------------- */
+/* ---- the helper process that sends a request ------------------------------------------------------------------- */
 
 typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kind;
 

@@ -218,7 +218,8 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
     out->child_count = (size_t)count;
 }
 
-/* Reads the options that only the outermost supervisor has, because only this one is started by a Lua process. */
+/* Reads the options that only the outermost supervisor has, because it is the only supervisor started by a Lua
+ * process. */
 static bool read_outer(lua_State *L, reader *r, const char *name)
 {
     fli_lua_tree *tree = r->tree;
@@ -386,7 +387,7 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
     options->args = filch_ptr(&kept->start);
 }
 
-/* ---- the outside ---------------------------------------------------------------------------------------------- */
+/* ---- functions for other files -------------------------------------------------------------------------------- */
 
 static void release(const filch_child *child)
 {

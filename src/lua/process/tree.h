@@ -1,9 +1,9 @@
 /* tree.h - turns the Lua description of a supervisor, a table, into a filch_supervisor.
  *
- * The supervisors are those of filch.h, so they work the same in C and in Lua. The description must live as long as a
- * supervisor refers to it, so the tree is one piece of memory with a reference count. Each supervisor process started
- * from the tree holds one reference; the type of these processes, fli_lua_tree_type, adds only this reference to
- * filch_supervisor_type. A child that was added later holds one reference too.
+ * The supervisors are processes of filch_supervisor_type, so supervision works in Lua as in C. The description must
+ * live as long as a supervisor refers to it, so the tree is one piece of memory with a reference count. Each supervisor
+ * process started from the tree holds one reference; the type of these processes, fli_lua_tree_type, adds only this
+ * reference to filch_supervisor_type. A child that was added later holds one reference too.
  */
 #ifndef FLI_LUA_TREE_H
 #define FLI_LUA_TREE_H

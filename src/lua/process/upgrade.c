@@ -22,7 +22,7 @@
 #include "lua/preempt/budget.h"
 #include "lua/process/spawn.h"
 
-/* ---- the new one ------------------------------------------------------------------------------------------------ */
+/* ---- in the new process ----------------------------------------------------------------------------------------- */
 
 static void push_main(lua_State *L, const fli_lua_start *start)
 {
@@ -53,7 +53,7 @@ int fli_lua_upgrade_begin(lua_State *L)
     return lua_gettop(L);
 }
 
-/* ---- the old one ----------------------------------------------------------------------------------------------- */
+/* ---- in the old process ---------------------------------------------------------------------------------------- */
 
 static void unmonitor(const fli_lua_proc *p, const fli_lua_task *task)
 {

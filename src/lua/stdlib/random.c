@@ -1,5 +1,6 @@
 /* random.c - math.random and math.randomseed with a generator for each process. Stock Lua seeds its generator by the
- * time and an address, so runs of a simulation could not be repeated. The algorithm is the same, xoshiro256**. */
+ * time and an address, so runs of a simulation could not be repeated. The algorithm is xoshiro256**, as in stock
+ * Lua. */
 #include <lauxlib.h>
 #include <string.h>
 

@@ -111,7 +111,7 @@ static int table_concat(lua_State *L)
     return go_on_concat(L, LUA_OK, (lua_KContext)first);
 }
 
-/* ---- limited --------------------------------------------------------------------------------------------------- */
+/* ---- functions with limits ------------------------------------------------------------------------------------- */
 
 static const fli_lua_names *stock_of(lua_State *L)
 {

@@ -261,7 +261,7 @@ static int task_status(lua_State *L)
     return 1;
 }
 
-/* ---- several -------------------------------------------------------------------------------------------------- */
+/* ---- several tasks -------------------------------------------------------------------------------------------- */
 
 /* Pushes the i-th task of the list at SUBJECT. */
 static fli_lua_task *push_nth(lua_State *L, uint32_t i)
