@@ -1,8 +1,8 @@
-/* out_io.c - the I/O yields: encode requests as the data of a command, and decode them (filch_io_read).
+/* out_io.c - the I/O yields. They encode a request as the data of a command; filch_io_read() decodes it.
  *
- * The target of the command holds stream and timeout. A read is a `read_request` of 24 bytes, which fits into the
- * event; the payload of a write is its data; a request with a text is a block that begins with a `text_request`.
- * Makes no system calls: also part of a library without I/O.
+ * The target of the command holds stream and timeout. The data of a read is a `read_request` of 24 bytes, which fits
+ * into the event; the data of a write is its payload; the data of a request with a text is a block that begins with a
+ * `text_request`. This file makes no system calls, so it is also part of a library without I/O.
  */
 #include <string.h>
 
@@ -18,9 +18,9 @@
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
 #define PATH_BYTES_MAX 4095
-#define ARGV_MAX (16u << 20) /* far above the limits of systems; keeps sizes within 32 bits */
+#define ARGV_MAX (16u << 20) /* far above the limits of operating systems; keeps sizes within 32 bits */
 
-/* A read; fits into the event. */
+/* The data of a read; fits into the event. */
 typedef struct read_request {
     uint64_t most;
     uint8_t  mark, how, delimiter_size, spare[5];
@@ -29,8 +29,8 @@ typedef struct read_request {
 
 _Static_assert(sizeof(read_request) == sizeof((filch_data *)NULL)->as.bytes, "fits, and fills it");
 
-/* A request with a text. After the struct: the text (`text_size` bytes with its NUL), the service (`service_size` bytes
- * with its NUL, or 0 for none), and `byte_count` bytes. */
+/* The header of a request with a text. The struct is followed by: the text (`text_size` bytes with its NUL), the
+ * service (`service_size` bytes with its NUL, or 0 for none), and `byte_count` bytes. */
 typedef struct text_request {
     uint32_t mark, how;
     uint32_t backlog, text_size, service_size, spare;
@@ -82,7 +82,7 @@ static filch_err yield_text_request(filch_out *out, uint32_t command, uint64_t t
     return err;
 }
 
-/* Returns the size with the NUL; 0 if `text` is NULL or longer than `max`. */
+/* Returns the size of `text` with its NUL; 0 if `text` is NULL or longer than `max`. */
 static uint32_t measure(const char *text, size_t max)
 {
     if (text == NULL) return 0;
@@ -155,7 +155,7 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
     text_request    what = { .text_size = size, .byte_count = filch_size(&data) };
     filch_err err =
         yield_text_request(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
-    /* The request has a copy of the bytes: moved data is freed. */
+    /* The request has a copy of the bytes, so data that was moved into the call is freed here. */
     if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
     return err;
 }
@@ -184,7 +184,8 @@ filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *h
 
 /* ---- streams ---- */
 
-/* Yields a read, limited to the largest payload. Returns FILCH_ETOOBIG if a read of a given size exceeds it. */
+/* Yields a read. If `what.most` exceeds option payload_max, reduces it for a read of some bytes (FLI_READ_SOME), and
+ * returns FILCH_ETOOBIG for other reads. */
 static filch_err yield_read(filch_out *out, uint64_t tag, filch_stream stream, uint64_t timeout_ns, read_request what)
 {
     if (out == NULL) return filch_invalid("out is NULL");
@@ -314,7 +315,7 @@ filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream
     return yield_text_request(out, FILCH_CMD_TRUNCATE, tag, stream, FILCH_FOREVER, what, NULL, NULL, NULL);
 }
 
-/* Yields a command with one or two paths. `to` is NULL for commands with one. */
+/* Yields a command with one or two paths. `to` is NULL for commands with one path. */
 static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, const char *path, const char *to,
                             uint32_t flags)
 {
@@ -443,8 +444,8 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
 
 /* ---- calls without a yield ---- */
 
-/* Returns FILCH_OK inside a step of a scheduler that is not simulated. These calls are not recorded: a replay has no
- * streams. */
+/* Returns FILCH_OK inside a step of a scheduler that is not simulated. Calls without a yield are not recorded, because
+ * a replay has no streams. */
 static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");

@@ -1,12 +1,13 @@
 /* record.c - the black box: records the events and the calls of the last steps of a process.
  *
- * A recorder is a list of recorded steps, the oldest first; each is a piece of a recording (observe/blackbox.h). The
- * oldest steps are dropped when there are more than requested, or more than BYTES_MAX bytes. The events of a step are
- * written before the step is called. Its calls that act on other processes pass through fli_rec_hooks: the hook does
- * the call and writes the call and its result.
+ * A recorder is a list of recorded steps, the oldest first; each step is stored as a piece of a recording
+ * (observe/blackbox.h). The oldest steps are dropped when there are more than requested, or more than BYTES_MAX bytes.
+ * The events of a step are written before the step is called. Calls of the step that act on other processes go through
+ * fli_rec_hooks: the hook makes the call, and writes the call and its result.
  *
- * INVARIANT  the recorded steps are the last ones, without a gap.
- * INVARIANT  recording never makes a step fail. Without memory all recorded steps are dropped, and `lost` is set.
+ * INVARIANT  the recorded steps are the last steps of the process, without a gap.
+ * INVARIANT  recording never makes a step fail. If there is no memory, all recorded steps are dropped and `lost` is
+ *            set.
  *
  * A recorder is used by the worker that owns the process. The host writes recordings to files, not this module.
  *
@@ -35,22 +36,22 @@
 
 /* The header of a recorded step; its bytes follow. */
 typedef struct reel {
-    struct reel      *next; /* the step after this one */
-    const filch_type *upgrade; /* the type from the next step on; NULL: unchanged */
-    size_t            size, room; /* bytes used, with this header; bytes allocated */
+    struct reel      *next; /* the recorded step after this one */
+    const filch_type *upgrade; /* type of the process from the next step on; NULL: this step does not change the type */
+    size_t            size, room; /* bytes used, and bytes allocated; both with this header */
 } reel;
 
 typedef struct fli_recorder {
-    fli_rec_hooks          face; /* first: local.rec_hooks points here */
-    const filch_type *type; /* of the process in the oldest recorded step */
-    bool              reborn; /* a dropped step upgraded the process: `birth` is not valid any more */
+    fli_rec_hooks          face; /* first member: local.rec_hooks points here */
+    const filch_type *type; /* type of the process in the oldest recorded step */
+    bool              reborn; /* a dropped step has upgraded the process, so `birth` is not valid any more */
     bool              lost;
     uint32_t          step_max, step_count;
-    size_t            bytes; /* allocated for all recorded steps */
+    size_t            bytes; /* bytes allocated for all recorded steps */
     uint64_t          missing;
     reel             *oldest, *newest;
     fli_box_writer    birth, values, step;
-    uint64_t          acts; /* calls of the current step */
+    uint64_t          acts; /* number of calls that the current step has made */
 } fli_recorder;
 
 /* ---- descriptions of calls ---- */
@@ -71,7 +72,7 @@ fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
 }
 
 /* Returns true for commands with pointers in their data: a work function and its argument, the type of a spawn, the
- * mark of a named message. Their values differ from run to run, so they are not compared. */
+ * mark of a named message. Pointers differ from run to run, so a replay does not compare them. */
 static bool has_pointers(uint32_t command)
 {
     switch (command) {
@@ -118,7 +119,7 @@ fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t a
     return outcome;
 }
 
-/* ---- the hooks: do the call and write it ---- */
+/* ---- the hooks: make the call and record it ---- */
 
 static fli_recorder *pause(fli_local *worker)
 {
@@ -143,7 +144,7 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
         filch_package package = { .to = to, .from = from, .data = *data };
         return resume(worker, rec, &act, filch_deliver(worker->rt, &package));
     }
-    worker->sends--; /* filch_send counts it again */
+    worker->sends--; /* because filch_send counts this send again */
     return resume(worker, rec, &act, filch_send((filch_sched *)worker->rt, to, *data));
 }
 
@@ -240,7 +241,7 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
     }
     size_t room = step->room;
     reel  *made = (reel *)(void *)step->bytes, *less = NULL;
-    if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* more than a quarter is unused */
+    if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* over 1/4 is unused */
     if (less != NULL) made = less;
     if (less != NULL) room = step->size;
     *made = (reel){ .size = step->size, .room = room };

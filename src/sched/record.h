@@ -13,13 +13,13 @@ FILCH_MUST_USE filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const
 /* Calls the step and records its events and its calls. */
 filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count);
 
-/* The process has ended: passes the recording to option `on_blackbox` if it failed, and frees the recorder. */
+/* Called when the process has ended. If it failed, passes the recording to option `on_blackbox`. Frees the recorder. */
 void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error);
 
-/* Frees the recorder of a process. Without one, does nothing. */
+/* Frees the recorder of a process, if it has one. */
 void fli_record_drop(fli_runtime *rt, fli_proc *p);
 
-/* Describe a call of a process, without its result. Used by recording and replay. */
+/* The fli_act_*() functions describe a call of a process, without its result. Recording and replay use them. */
 fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver);
 fli_box_act fli_act_raise(filch_pid pid, uint64_t flag);
 fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);

@@ -1,15 +1,15 @@
 /* replay.c - filch_blackbox_replay: runs one process again from its recording.
  *
  *   1. checks the recording from the first to the last byte
- *   2. creates a scheduler without threads, for the context of the process: it runs no process
+ *   2. creates a scheduler without threads, because the instance needs a context; this scheduler runs no process
  *   3. creates an instance with the recorded method, args and values
  *   4. calls the step function with the recorded events of each step, on the caller's thread. Calls that act on other
- *      processes end in fli_rec_hooks here: the hook compares the call with the next recorded one and returns the
- *      recorded result, without doing the call
+ *      processes go to the hooks of this file (fli_rec_hooks): a hook compares the call with the next recorded call and
+ *      returns the recorded result, without making the call
  *   5. closes the instance, once
  *
- * After a difference the replay continues until the instance ends, to learn whether it fails again. A call that was not
- * recorded returns FILCH_OK; a call of the recorded kind returns the result of the recorded call.
+ * After a difference the replay continues until the instance ends, to learn whether it fails again. A call of the kind
+ * of the next recorded call returns the result of that recorded call; any other call returns FILCH_OK.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "sched/record.h"
 
 typedef struct replay {
-    fli_rec_hooks               face; /* first: local.rec_hooks points here */
+    fli_rec_hooks               face; /* first member: local.rec_hooks points here */
     fli_mem                mem;
     fli_box_reader         reader;
     fli_box_item           next; /* inside a step: the next recorded call or outcome */
@@ -29,14 +29,14 @@ typedef struct replay {
     filch_sched           *sched;
     fli_worker            *worker;
     filch_values          *values;
-    fli_proc               proc; /* local.current during the replay; in no slab, so no pid leads to it */
+    fli_proc               proc; /* local.current during the replay; not in a slab, so no pid names it */
     const filch_type      *type;
     void                  *self;
     filch_event           *events;
     uint32_t               event_count, event_room;
-    bool                   aside;  /* inside init or close, which are not recorded */
-    uint64_t               acts;   /* calls of the current step */
-    uint32_t               yields; /* those of them that are accepted yields */
+    bool                   aside;  /* init or close is running; their calls are not recorded */
+    uint64_t               acts;   /* number of calls that the current step has made */
+    uint32_t               yields; /* number of yields that the current step has made and that were accepted */
     uint64_t               nobody; /* number of serials invented for children */
 } replay;
 
@@ -115,13 +115,13 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_act(const fli_box_act *a, const fli_box_act *b)
 {
-    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* the pid is a result, not an argument */
+    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* their pid is a result */
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);
 }
 
-/* ---- the hooks: return what was recorded ---- */
+/* ---- the hooks: compare the call, return the recorded result ---- */
 
 /* Compares `act` with the next recorded call. Returns the recorded result, and sets *pid for a spawn or whereis, *given
  * for a relation. Returns FILCH_OK and sets neither if no call of that kind was recorded. */
@@ -131,7 +131,8 @@ static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint
     if (rp->aside) return FILCH_OK;
     rp->acts++;
     if (rp->next.kind == FLI_BOX_OUTCOME) {
-        /* Calls beyond ACTS_MAX were counted, not written: only a call beyond that count is a difference. */
+        /* Calls beyond ACTS_MAX were counted but not written. Here only a call beyond the recorded count is a
+         * difference. */
         if (rp->acts > rp->next.outcome.acts) differs(rp, "nothing more", say_act(act, now));
         return FILCH_OK;
     }
@@ -144,7 +145,7 @@ static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint
     return was.answer;
 }
 
-/* Frees moved data if the call returns FILCH_OK, as the call itself would take it. */
+/* Frees moved data if the call returns FILCH_OK, because a successful call takes ownership of the data. */
 static filch_err take(replay *rp, const filch_data *data, filch_err err)
 {
     if (err != FILCH_OK) return err;
@@ -199,7 +200,7 @@ static filch_err on_relate(fli_local *worker, fli_request *request)
     return request->data != NULL ? take(rp, request->data, err) : err;
 }
 
-/* Returns FILCH_EDEAD for every name where no call was recorded, as in init. */
+/* Returns FILCH_EDEAD for every name in places where calls are not recorded, such as init. */
 static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_box_act act = fli_act_whereis(name);
@@ -246,7 +247,7 @@ static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32
             *room = more;
         }
         heirloom *one = &(*all)[*count];
-        bool      none = false; /* not used: a pointer without a replacement is NULL */
+        bool      none = false; /* ignored: a pointer without a replacement becomes NULL */
         one->key = item.name;
         filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
         if (err != FILCH_OK) return err;
@@ -255,7 +256,7 @@ static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32
     return FILCH_OK;
 }
 
-/* Creates the inherited values, the oldest first: they are recorded from the newest to the oldest. */
+/* Creates the inherited values, the oldest first. The recording has them from the newest to the oldest. */
 static filch_err make_values(replay *rp)
 {
     heirloom *all = NULL;
@@ -366,7 +367,8 @@ static void change_type(replay *rp, filch_out *out)
     out->status = FLI_STATUS_NONE;
 }
 
-/* Replays the next recorded step. `waiting`: yields outstanding before it. Sets *stop if the process ends with it. */
+/* Replays the next recorded step. `waiting`: yields outstanding before the step. Sets *stop if the process ends with
+ * the step. */
 static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -422,7 +424,7 @@ static filch_err play_alone(replay *rp)
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
-    void      *before = fli_current_get(); /* the caller may be a worker of another scheduler */
+    void      *before = fli_current_get(); /* worker of this thread, if the caller is in another scheduler; else NULL */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
     worker->rec_hooks = &rp->face;
@@ -434,7 +436,7 @@ static filch_err play_alone(replay *rp)
     worker->serial = 0;
     fli_current_set(before);
     filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
-    FLI_ASSERT(stopped == FILCH_OK); /* it had no processes */
+    FLI_ASSERT(stopped == FILCH_OK); /* the scheduler had no processes */
     return err;
 }
 

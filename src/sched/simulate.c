@@ -8,7 +8,8 @@
  *   2. scenario
  *   3. turns, until nothing is left to do, a violation is found, or a limit is reached
  *   4. check
- *   5. stop: cancel, turns until `stop_ns` has passed, kill. After a violation: kill at once, and the chart is closed
+ *   5. stop: cancel, turns until `stop_ns` has passed, kill. After a violation all processes are killed at once, and
+ *      nothing is added to the chart
  */
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static void look_for_blocked(fli_simulation *sim)
     }
 }
 
-/* Calls the scenario or the check of the user. An error is the verdict FILCH_SIM_FAILED. */
+/* Calls the scenario or the check of the user. If it returns an error, the verdict is FILCH_SIM_FAILED. */
 static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const char *what)
 {
     fli_current_set(&sim->sched->caller_worker->local);
@@ -120,7 +121,7 @@ static filch_err make_sched(fli_simulation *sim)
     return fli_sched_make(&sim->sched, &opt, &sim->face, sim->model_ops);
 }
 
-/* Does one run. `last`: draws the chart even without a violation. */
+/* Does one simulated run. With `last`, draws the chart even if there is no violation. */
 static filch_err run_one(const fli_model_ops *model_ops, const filch_sim_options *opt, const fli_mem *mem,
                          filch_sim_fn scenario, void *user, bool last, filch_sim_report *report)
 {
@@ -144,7 +145,7 @@ static filch_err run_one(const fli_model_ops *model_ops, const filch_sim_options
         *sim->faulty = (fli_faulty_mem){ .mem = *mem, .sim = sim };
         fli_atomic_init(&sim->faulty->blocks, 1);
     }
-    void *before = fli_current_get(); /* the caller may be a worker of another scheduler */
+    void *before = fli_current_get(); /* worker of this thread, if the caller is in another scheduler; else NULL */
     err = make_sched(sim);
     if (err != FILCH_OK) goto no_sched;
     run(sim, scenario, user);
@@ -177,7 +178,7 @@ static void fill(uint64_t *field, uint64_t value)
     if (*field == 0) *field = value;
 }
 
-/* Reads the caller's struct into *opt, with defaults; opt->sched points to *sched, which is complete too. */
+/* Reads the caller's struct into *opt, with defaults; opt->sched points to *sched, which has its defaults too. */
 static filch_err read_options(const filch_sim_options *given, filch_sim_options *opt, filch_options *sched)
 {
     filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_SIM_OPTIONS_INIT);
@@ -317,7 +318,7 @@ uint64_t filch_now(filch_sched *sched)
     if (sched == NULL) return 0;
     uint64_t   now = fli_now(&sched->rt);
     fli_local *worker = fli_current_worker(&sched->rt);
-    /* The step may have taken long: the worker then checks its timers before the next step. */
+    /* If the step has taken long, the worker checks its timers before the next step. */
     if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
     return now;
 }

@@ -14,7 +14,8 @@ filch_err fli_simulate_handle(fli_worker *w, const fli_handler *handler, const f
 void      fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *type);
 void      fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result);
 
-/* Returns true in a simulation, for calls that it does not support. The report then names `call`. Thread: any. */
+/* Called by functions that a simulation does not support. Returns true in a simulation; then the report names `call`.
+ * Thread: any. */
 bool fli_simulate_refuses(filch_sched *sched, const char *call);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "sched/simulation.h"
 
-/* The most interrupted steps on the stack. */
+/* The largest number of interrupted steps on the stack. */
 #define DEPTH_MAX 8
 
 bool fli_simulate_refuses(filch_sched *sched, const char *call)
@@ -40,7 +40,8 @@ bool fli_simulation_goes_on(fli_simulation *sim)
     return sim->report.verdict == FILCH_SIM_OK;
 }
 
-/* Returns a worker that is not inside a step, preferably one that is not stalled. NULL: all are inside steps. */
+/* Returns a worker that is not inside a step, preferably one that is not stalled. Returns NULL if all are inside
+ * steps. */
 static fli_worker *draw_worker(fli_simulation *sim)
 {
     uint32_t workers = sim->opt.workers, awake[FLI_SIMULATED_WORKERS_MAX], idle[FLI_SIMULATED_WORKERS_MAX],
@@ -55,7 +56,8 @@ static fli_worker *draw_worker(fli_simulation *sim)
     return sim->sched->workers[awake_count > 0 ? awake[drawn] : idle[drawn]];
 }
 
-/* Finds a process for `w` as the scheduler does, in an order that the seed may change. NULL: none is ready. */
+/* Finds a process for `w` as the scheduler does, in an order that the seed may change. Returns NULL if none is
+ * ready. */
 static fli_proc *find(fli_simulation *sim, fli_worker *w)
 {
     bool      retry = false;

@@ -6,7 +6,7 @@
  *   simulate_notes.c  the record of the run: chart, hash, verdict
  *
  * INVARIANT  no choice depends on an address, on the real clock or on the order of a table keyed by pointers.
- * INVARIANT  an expression has at most one draw: the compiler would choose the order of two.
+ * INVARIANT  an expression draws at most once, because the compiler chooses the order of two draws in one expression.
  */
 #ifndef FLI_SCHED_SIMULATION_H
 #define FLI_SCHED_SIMULATION_H
@@ -16,11 +16,11 @@
 
 #define FLI_SIMULATED_WORKERS_MAX 64
 
-/* An allocator that fails at random. Blocks that the program keeps may outlive the run: the last free also frees the
- * struct. */
+/* An allocator that fails at random. Blocks that the program keeps may outlive the run, so the last free also frees
+ * this struct. */
 typedef struct fli_faulty_mem {
     fli_mem                mem; /* the allocator that serves the requests */
-    struct fli_simulation *sim; /* not atomic: used by the simulation's thread alone. NULL: the run is over */
+    struct fli_simulation *sim; /* not atomic: used by the simulation's thread alone. NULL: the run has ended */
     /* Number of allocated blocks, plus one for the run.  PAIR simulate.blocks */
     FLI_ATOMIC(uint64_t) blocks;
 } fli_faulty_mem;
@@ -29,10 +29,10 @@ typedef struct fli_faulty_mem {
 typedef struct fli_pending {
     enum { FLI_PENDING_LATER, FLI_PENDING_ANSWER, FLI_PENDING_AGAIN } kind;
     uint64_t           due_ns;
-    filch_sim_later_fn fn; /* LATER */
+    filch_sim_later_fn fn; /* for kind LATER */
     void              *arg;
-    fli_event_node          *node;     /* ANSWER: claimed and filled */
-    filch_receiver     receiver; /* AGAIN: already completed; is completed a second time */
+    fli_event_node          *node;     /* for kind ANSWER: the node of the delayed completion, claimed and filled */
+    filch_receiver     receiver; /* for kind AGAIN: the receiver of a yield that is completed a second time */
 } fli_pending;
 
 /* The process in a slot: its generation, and its number in the chart. */
@@ -44,12 +44,12 @@ typedef struct fli_occupant {
 typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_STAGE_STOP, FLI_STAGE_OVER } fli_stage;
 
 typedef struct fli_simulation {
-    fli_simulator     face; /* first: rt.sim points here */
+    fli_simulator     face; /* first member: rt.sim points here */
     filch_sched      *sched;
     const fli_model_ops *model_ops;
     filch_sim_options opt;
     fli_mem           mem;
-    fli_faulty_mem   *faulty; /* NULL without no_memory */
+    fli_faulty_mem   *faulty; /* NULL if option no_memory is not set */
     fli_prng          prng;
     fli_chart         chart;
     fli_stage         stage;
@@ -60,17 +60,17 @@ typedef struct fli_simulation {
     FLI_ATOMIC(const char *) refused;
     FLI_ATOMIC(const char *) refused_elsewhere;
     /* Percent of turns in which the worker takes the oldest process of its deque, or one from elsewhere (global queue,
-     * other workers). In all others it uses the order of the scheduler. */
+     * other workers). In all other turns the worker uses the order of the scheduler. */
     uint32_t      oldest, far;
-    uint32_t      interrupt; /* per mille of points */
-    uint32_t      pace_ns;   /* the longest virtual time of a turn */
-    uint32_t      depth;     /* interrupted steps on the stack */
+    uint32_t      interrupt; /* how many of 1000 points (fli_simulator.point) interrupt the step */
+    uint32_t      pace_ns;   /* upper limit of the virtual time of a turn */
+    uint32_t      depth;     /* number of interrupted steps on the stack */
     uint64_t      turns;
-    bool          busy[FLI_SIMULATED_WORKERS_MAX];          /* inside a step */
-    uint64_t      stalled_until[FLI_SIMULATED_WORKERS_MAX]; /* in turns */
+    bool          busy[FLI_SIMULATED_WORKERS_MAX];          /* the worker is inside a step */
+    uint64_t      stalled_until[FLI_SIMULATED_WORKERS_MAX]; /* number of the turn until which the worker is stalled */
     fli_pending  *pending;
     uint32_t      pending_count, pending_room;
-    fli_occupant *occupants; /* by slot */
+    fli_occupant *occupants; /* processes of the chart, by slot */
     uint32_t      occupant_room;
     uint32_t      numbers; /* the last number given to a process */
 } fli_simulation;
@@ -90,7 +90,7 @@ static inline uint64_t fli_draw_span(fli_simulation *sim, uint64_t max_ns)
     return 1 + fli_prng_next(&sim->prng) % max_ns;
 }
 
-/* Returns true with probability per_mille / 1000. Draws nothing if that is 0. */
+/* Returns true with probability per_mille / 1000. Draws nothing if per_mille is 0. */
 static inline bool fli_draw_chance(fli_simulation *sim, uint32_t per_mille)
 {
     return per_mille > 0 && fli_draw_below(sim, 1000) < per_mille;
@@ -114,24 +114,24 @@ void     fli_simulation_note(fli_simulation *sim, fli_chart_event event);
 void     fli_simulation_fault(fli_simulation *sim, const char *text);
 /* Sets the verdict of the run, unless it has one already. */
 void fli_simulation_verdict(fli_simulation *sim, filch_sim_verdict verdict, const char *text);
-/* fli_simulator.sent */
+/* The function in fli_simulator.sent. */
 void fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
 
 /* ---- simulate_world.c ---- */
 
-/* Adds an event from outside. Returns false without memory. */
+/* Adds an event from outside. Returns false if there is no memory. */
 FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
 /* Returns the number of pending events that are due. */
 uint32_t fli_simulation_due(const fli_simulation *sim);
-/* Returns the time of the earliest pending event; FLI_NEVER without one. */
+/* Returns the time of the earliest pending event; FLI_NEVER if there is none. */
 uint64_t fli_simulation_next_ns(const fli_simulation *sim);
 /* Executes the nth of the events that are due, counted from 0 in the order in which they were added. */
 void     fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
-/* fli_simulator.answered */
+/* The function in fli_simulator.answered. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
-/* A filch_alloc_fn; its user is an fli_faulty_mem. */
+/* A filch_alloc_fn that fails at random; `user` is an fli_faulty_mem. */
 void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size);
 void  fli_faulty_let_go(fli_faulty_mem *faulty);
 
@@ -143,7 +143,7 @@ bool fli_simulation_goes_on(fli_simulation *sim);
 bool fli_simulation_turn(fli_simulation *sim);
 /* Does turns until `until_ns`. Returns true if it ended earlier because no timer and no event is pending. */
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns);
-/* fli_simulator.point */
+/* The function in fli_simulator.point. */
 bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call);
 
 #endif

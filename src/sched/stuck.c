@@ -1,7 +1,7 @@
-/* stuck.c - decides whether a step that does not return is stuck, or its thread is not run by the system. After the
- * deadline of a stop, the stopping thread checks each worker that is inside a step every few milliseconds. It judges by
- * the CPU time and sleep of the thread, not by wall time: on a loaded machine a thread may get no CPU in the middle of
- * a short step.
+/* stuck.c - decides whether a step that does not return is stuck, or whether the system just does not run its thread.
+ * After the deadline of a stop, the stopping thread checks each worker that is inside a step every few milliseconds. It
+ * judges by the CPU time and sleep of the thread, not by wall time: on a loaded machine a thread may get no CPU in the
+ * middle of a short step.
  *
  * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system reports about its thread.
  * Design: docs/design/shutdown.md.
@@ -9,9 +9,9 @@
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100)    /* CPU time, or uninterrupted sleep, of one step that counts as stuck */
-#define UNKNOWN_NS FILCH_SECONDS(2)         /* wall time, where the system does not report what the thread does */
-#define STARVED_NS FILCH_SECONDS(10)        /* wall time: a stop waits for no step longer */
+#define GRACE_NS FILCH_MILLISECONDS(100)    /* CPU time, or sleep without a break, after which a step is stuck */
+#define UNKNOWN_NS FILCH_SECONDS(2)         /* limit of wall time if the system does not report what the thread does */
+#define STARVED_NS FILCH_SECONDS(10)        /* limit of wall time: a stop waits for no step longer than this */
 
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns)
 {
@@ -55,7 +55,8 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         waits |= verdict == FLI_VERDICT_WAIT;
         *starved += verdict == FLI_VERDICT_STARVED;
     }
-    /* No worker is inside a step: one is between two steps or in a close, or a thread is in the init of a spawn. */
+    /* No worker is inside a step. A process is left because a worker is between two steps or in a close, or because a
+     * foreign thread is in the init of a spawn. */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }

@@ -34,7 +34,7 @@ TEST(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck)
 {
     fli_stuck seen = seen_at(0, 0);
     same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
-    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* it was awake in between */
+    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* the thread was awake in between */
     same(fli_stuck_judge(&seen, MS(159), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
 }
@@ -48,7 +48,7 @@ TEST(where_the_system_tells_nothing_two_seconds_pass)
 
 /* ---- a real thread, as reported by the system ---- */
 
-static FLI_ATOMIC(int) wanted; /* 0: sleep, 1: run, 2: leave */
+static FLI_ATOMIC(int) wanted; /* what the thread shall do; 0: sleep, 1: run, 2: return */
 static fli_mutex lock;
 static fli_cond  changed;
 
