@@ -202,7 +202,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     actor         me = { 0 };
     filch_options options = FILCH_OPTIONS_INIT;
     options.work_threads = 3;
-    world_begin_with(&w, 1, options);
+    world_begin_with(&w, FILCH_NO_WORKERS, options); /* steps run on this thread, which may read `me` */
     actor_start(&w, &me, play_work);
     UNTIL(&w, fli_load_acq(&begun) == 2);
     UNTIL(&w, me.seen_count >= 1);
