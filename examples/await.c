@@ -1,8 +1,8 @@
 /* await.c - straight-line steps (filch_await.h): a step that returns in the middle and continues there.
  *
  * The brewer makes tea: it waits for an order, for water (a function on the work pool) and for time to pass, several
- * things at once where possible, and tidies up when it is cancelled. The same as state machines is in timers.c and
- * work.c.
+ * things at once where possible, and cleans up when it is cancelled. timers.c and work.c show similar processes written
+ * as state machines.
  */
 #include <filch.h>
 #include <filch_await.h>
@@ -23,13 +23,13 @@ static filch_err boil(void *arg, filch_data *result)
 /* ---- the brewer ---- */
 
 struct brewer {
-    filch_await at; /* first, for filch_await_close */
+    filch_await at; /* must be the first field, for filch_await_close */
     filch_pid   guest;
     int64_t     degrees;
     int         cups;
 };
 
-static int swept; /* the brewer has tidied up; read when everything has ended */
+static int swept; /* set when the brewer has cleaned up; read when all processes have ended */
 
 enum { WATER = 1, LEAVES = 2 };
 
@@ -43,21 +43,21 @@ static filch_err brewer_step(void *self, const filch_event *events, size_t count
         FILCH_AWAIT_MESSAGE(at);
         b->guest = at->event->from;
 
-        /* Two yields at once, each with a tag of its own; then both completions, in any order. */
+        /* Two yields at once, each with its own tag; then waits for both completions, in any order. */
         if (filch_yield_work(out, WATER, boil, NULL) != FILCH_OK) return FILCH_ENOMEM;
         if (filch_yield_sleep(out, LEAVES, FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_ENOMEM;
         FILCH_AWAIT_TAG(at, WATER);
         b->degrees = at->error == FILCH_OK ? filch_as_int(at->data) : 0;
         FILCH_AWAIT_TAG(at, LEAVES);
 
-        /* One yield and its completion: `at->tag` is the tag to use. */
+        /* One yield, and a wait for its completion. `at->tag` is the tag to use. */
         FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MILLISECONDS(3)));
         b->cups++;
         printf("cup %d, brewed at %d degrees\n", b->cups, (int)b->degrees);
         if (filch_send(sched, b->guest, filch_int(b->cups)) != FILCH_OK) break;
     }
     FILCH_FINALLY(at);
-    swept = at->reason == FILCH_ECANCELLED; /* cancelled in the middle of its loop */
+    swept = at->reason == FILCH_ECANCELLED; /* true if the brewer was cancelled in the middle of its loop */
     FILCH_END(at);
 }
 
@@ -72,7 +72,7 @@ struct guest {
     int         cups;
 };
 
-static filch_pid the_brewer; /* set before the guest begins */
+static filch_pid the_brewer; /* set before the guest is spawned */
 
 static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -80,13 +80,13 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     filch_await  *at = &g->at;
     filch_sched  *sched = filch_out_sched(out);
     FILCH_BEGIN(at, events, count, out);
-    for (int i = 0; i < CUPS; i++) { /* `i` need not survive: nothing is awaited here */
+    for (int i = 0; i < CUPS; i++) { /* `i` may be a local variable because nothing is awaited in this loop */
         filch_err err = filch_send(sched, the_brewer, filch_none());
         if (err != FILCH_OK) return err;
     }
     while (g->cups < CUPS) {
         FILCH_AWAIT_MESSAGE(at);
-        if (filch_as_int(at->data) != ++g->cups) return FILCH_EUSER; /* in the order of the requests */
+        if (filch_as_int(at->data) != ++g->cups) return FILCH_EUSER; /* the cups come in the order of the requests */
     }
     return filch_done(out, filch_int(g->cups));
     FILCH_END(at);

@@ -49,7 +49,7 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
     for (i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(t->sum));
         t->sum += filch_as_int(&events[i].data);
-        if (t->sum < 0) return NOT_IN_THE_RED; /* the bug: refunds were forgotten */
+        if (t->sum < 0) return NOT_IN_THE_RED; /* the bug: does not expect refunds, which make the sum negative */
         if (filch_send(filch_out_sched(out), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
     }
     return filch_idle(out);
@@ -57,7 +57,8 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type till = { .name = "till", .size = sizeof(struct till), .init = till_init, .step = till_step };
 
-/* The repaired step: a refund takes no more than there is. Name and state are unchanged, so the recording fits. */
+/* The repaired step: a refund takes no more than the sum. The type's name and state are unchanged, so the recording can
+ * be replayed with it. */
 static filch_err repaired_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct till *t = self;
@@ -99,7 +100,8 @@ static filch_err run(struct field *f)
     filch_sched         *sched;
     filch_pid            ledger_pid, till_pid;
     size_t               i;
-    options.batch_max = 1; /* one message per step, so that the report counts messages */
+    /* one message per step, so that the step number in the report is the number of the message */
+    options.batch_max = 1;
     options.blackbox = FILCH_BLACKBOX_STEPS;
     options.on_blackbox = save;
     options.on_blackbox_user = f;
@@ -109,7 +111,8 @@ static filch_err run(struct field *f)
     if (filch_spawn(sched, &till, &how, &till_pid)) return FILCH_ESYS;
     for (i = 0; i < sizeof amounts / sizeof amounts[0]; i++) {
         filch_err err = filch_send(sched, till_pid, filch_int(amounts[i]));
-        if (err != FILCH_OK && err != FILCH_EDEAD) return err; /* the last one may come too late */
+        /* FILCH_EDEAD: the last message may come after the till has failed */
+        if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
     while (sem_wait(&f->over) != 0) {}
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL);

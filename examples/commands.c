@@ -19,7 +19,7 @@ enum { CMD_SHOUT = FILCH_CMD_USER };
 
 struct request {
     struct request *next;
-    filch_receiver  receiver; /* by which the yield is completed */
+    filch_receiver  receiver; /* identifies the yield for filch_complete */
     uint64_t        tag;
     filch_data      text;
 };
@@ -32,14 +32,15 @@ static struct service {
     int             closing;
 } service = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .end = &service.first };
 
-/* The handler. Runs on a worker right after the step that yielded; must not block. */
+/* The handler. Runs on a worker right after the step that yielded; it must not block. */
 static filch_err on_shout(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     struct service *s = user;
     struct request *r = malloc(sizeof *r);
-    if (r == NULL) return FILCH_ENOMEM; /* an error from here completes the yield with that error */
+    if (r == NULL) return FILCH_ENOMEM; /* an error returned by a handler completes the yield with that error */
     *r = (struct request){ .receiver = receiver, .tag = tag };
-    filch_err err = filch_keep(&command->data, &r->text); /* the command is only lent */
+    /* the command's payload is valid only during this call, so a reference is kept */
+    filch_err err = filch_keep(&command->data, &r->text);
     if (err != FILCH_OK) {
         free(r);
         return err;
@@ -60,7 +61,7 @@ static void answer(struct request *r)
         loud[n++] = (char)toupper((unsigned char)*c);
     }
     loud[n] = '\0';
-    /* FILCH_ESTALE and FILCH_EDEAD (the process has ended) need no handling: nothing happens then. */
+    /* FILCH_ESTALE and FILCH_EDEAD mean that the process has ended. They need no handling. */
     filch_err err = filch_complete(r->receiver, r->tag, filch_str(loud), FILCH_OK);
     if (err != FILCH_OK) fprintf(stderr, "commands: %s\n", filch_err_text(err));
     filch_drop(&r->text);
@@ -97,7 +98,7 @@ static void service_stop(struct service *s)
     pthread_join(s->thread, NULL);
 }
 
-/* ---- a process that uses it ---- */
+/* ---- a process that uses the command ---- */
 
 static const char *const quiet[] = { "one", "two", "three" };
 static const char *const expected[] = { "ONE", "TWO", "THREE" };
@@ -149,7 +150,7 @@ int main(void)
     if (filch_registry_add(options.registry, CMD_SHOUT, on_shout, &service)) return 1;
     if (pthread_create(&service.thread, NULL, serve, &service) != 0) return 1;
     if (filch_sched_create(&sched, &options)) return 1; /* from now on the registry is frozen */
-    filch_registry_destroy(options.registry);           /* the scheduler holds it */
+    filch_registry_destroy(options.registry);           /* the scheduler keeps its own reference */
     if (filch_spawn(sched, &shouter, &how, NULL)) return 1;
     while (sem_wait(&over) != 0) {}
 

@@ -28,5 +28,5 @@ int main(void)
     for (int i = 0; i < 3; i++) {
         if (filch_send(sched, pid, filch_str(names[i]))) return 1;
     }
-    return filch_sched_stop(sched, FILCH_SECONDS(5), NULL); /* waits until the greeter is done: 0 */
+    return filch_sched_stop(sched, FILCH_SECONDS(5), NULL); /* waits until the greeter is done, then returns 0 */
 }

@@ -1,8 +1,8 @@
 /* hostcall.c - threads of the host and processes: a call with a deadline, the result of a process, and a full mailbox.
  *
- * The process is an account. It knows nothing of threads: it replies to the sender of a message, by the pid in `from`.
- * Two threads of the host deposit at once, main asks for the sum, waits for a process that audits, and shows what
- * happens when no reply comes.
+ * The process is an account. It does not distinguish threads from processes: it replies to the sender of a message, by
+ * the pid in `from`. Two threads of the host deposit at the same time. Main asks for the sum, waits for the result of
+ * an auditing process, and shows what happens when no reply comes.
  */
 #include <filch.h>
 #include <pthread.h>
@@ -15,8 +15,8 @@ struct account {
     int64_t sum;
 };
 
-/* A number is a deposit; the reply is the new sum. The reply to a text is that text, except for "silence", which gets
- * none. */
+/* A number is a deposit; the reply is the new sum. The reply to a text is the same text, except that the text "silence"
+ * gets no reply. */
 static filch_err account_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct account *a = self;
@@ -31,14 +31,14 @@ static filch_err account_step(void *self, const filch_event *events, size_t coun
         } else if (strcmp(filch_text(&e->data), "silence") != 0) {
             err = filch_send(filch_out_sched(out), e->from, e->data);
         }
-        if (err != FILCH_OK && err != FILCH_EDEAD) return err; /* EDEAD: the thread has stopped waiting */
+        if (err != FILCH_OK && err != FILCH_EDEAD) return err; /* FILCH_EDEAD: the calling thread has stopped waiting */
     }
     return filch_idle(out);
 }
 
 static const filch_type account = { .name = "account", .size = sizeof(struct account), .step = account_step };
 
-/* Ends with the sum of the numbers up to `args`. */
+/* A process whose result is the sum of the numbers from 1 to `args`. */
 struct audit {
     int64_t upto;
 };
@@ -86,7 +86,7 @@ int main(void)
     pthread_t           threads[2];
     int                 right = 1;
     if (filch_sched_create(&sched, NULL) != FILCH_OK) return 1;
-    opt.mailbox_max = 8; /* a call waits for room */
+    opt.mailbox_max = 8; /* if the mailbox is full, a call waits until it has space */
     opt.overflow = FILCH_OVERFLOW_WAIT;
     if (filch_spawn(sched, &account, &opt, &pid) != FILCH_OK) return 1;
 

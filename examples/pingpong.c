@@ -1,7 +1,8 @@
 /* pingpong.c - two processes exchange messages, and main waits for the result.
  *
- * New here: a process with an argument (init), one that replies to the sender (event.from), one that ends when it is
- * cancelled (FILCH_EVENT_CANCEL), and a thread that waits for a process to end (on_exit and a semaphore).
+ * New in this example: a process with an argument (init), a process that replies to the sender (event.from), a process
+ * that ends when it is cancelled (FILCH_EVENT_CANCEL), and a thread that waits for the end of a process (on_exit and a
+ * semaphore).
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -9,19 +10,19 @@
 
 #define ROUNDS 5
 
-/* ---- ping: sends a number, waits until it returns, and so on; its result is the number of returns ---- */
+/* ---- ping: sends a number and waits until it comes back, several times; its result is how often it came back ---- */
 
 struct ping {
     filch_pid pong;
     int       returned;
 };
 
-/* Runs inside filch_spawn. `self` is zeroed; an error from here is the spawn's error. */
+/* Runs inside filch_spawn. `self` is zeroed. An error returned here is returned by filch_spawn. */
 static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     struct ping *ping = self;
     (void)ctx;
-    if (method != NULL) return FILCH_EMETHOD; /* there is only one way to start it */
+    if (method != NULL) return FILCH_EMETHOD; /* this type has no named methods */
     ping->pong = filch_as_pid(args);
     return FILCH_OK;
 }
@@ -30,12 +31,13 @@ static filch_err ping_step(void *self, const filch_event *events, size_t count, 
 {
     struct ping *ping = self;
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED; /* any error ends the process with it */
+        /* returning an error ends the process with that error */
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
         if (events[i].type == FILCH_EVENT_MESSAGE) ping->returned++;
     }
     if (ping->returned >= ROUNDS) return filch_done(out, filch_int(ping->returned));
 
-    /* The first step has no events: it begins the exchange. */
+    /* The first step has no events: it starts the exchange. */
     int round = ping->returned + 1;
     printf("ping %d\n", round);
     filch_err err = filch_send(filch_out_sched(out), ping->pong, filch_int(round));
@@ -48,7 +50,7 @@ static const filch_type ping = { .name = "ping", .size = sizeof(struct ping), .i
 
 static filch_err pong_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    (void)self; /* it has no state: .size is 0 */
+    (void)self; /* unused: the type has no state, its .size is 0 */
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         printf("     pong %d\n", (int)filch_as_int(&events[i].data));
@@ -74,7 +76,7 @@ static void on_exit_of_ping(void *user, filch_pid pid, filch_err error, const fi
     struct outcome *outcome = user;
     (void)pid;
     outcome->error = error;
-    outcome->result = filch_as_int(result); /* `result` is only lent: take what you need */
+    outcome->result = filch_as_int(result); /* `result` is valid only during this call: copy what you need */
     sem_post(&outcome->over);
 }
 
@@ -98,9 +100,9 @@ int main(void)
         fprintf(stderr, "pingpong: %s\n", filch_err_text(err));
         return 1;
     }
-    while (sem_wait(&outcome.over) != 0) {} /* repeated after a signal */
+    while (sem_wait(&outcome.over) != 0) {} /* sem_wait is repeated if a signal interrupts it */
 
-    /* Ping has ended. Pong is still idle; stop cancels it, and it ends. */
+    /* Ping has ended. Pong is idle; the stop cancels it, and it ends. */
     err = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);
     printf("%d rounds\n", (int)outcome.result);
     return err != FILCH_OK || outcome.error != FILCH_OK || outcome.result != ROUNDS;

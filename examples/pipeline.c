@@ -3,7 +3,7 @@
  *     producer  ->  squarer  ->  consumer          each mailbox holds at most 4 messages
  *
  * The consumer takes a millisecond for each item. The others could make thousands in that time, but their sends are
- * yields (filch_yield_send) that complete only when there is room in the next mailbox (FILCH_OVERFLOW_WAIT). So no
+ * yields (filch_yield_send) that complete only when the next mailbox has space (FILCH_OVERFLOW_WAIT). So no
  * thread is blocked, nothing is dropped, and memory stays small. At the end an empty message marks the end of the
  * stream.
  */
@@ -14,13 +14,14 @@
 
 #define ITEMS 40
 #define ROOM 4
-/* The consumer's mailbox and the items it works on; the same for the squarer; one item on its way. */
+/* How far the producer can be ahead: the consumer's mailbox and the items it works on, the squarer's mailbox and the
+ * items it works on, and one item that the producer is sending. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
-static atomic_int made; /* only for the report: number of items the producer has sent */
+static atomic_int made; /* number of items the producer has sent; used only for the report */
 
-/* Returns how many of `events` are completions; *err is FILCH_OK, or why one of them failed, or that the process is
- * cancelled. */
+/* Returns how many of `events` are completions. Sets *err if a completion has an error (to that error), or if the
+ * process was cancelled (to FILCH_ECANCELLED). */
 static int count_answers(const filch_event *events, size_t count, filch_err *err)
 {
     int answers = 0;
@@ -33,7 +34,7 @@ static int count_answers(const filch_event *events, size_t count, filch_err *err
     return answers;
 }
 
-/* The state of all three begins with the pid of the next one. */
+/* Init of all three types. The state of each begins with the pid of the next process in the pipeline. */
 static filch_err stage_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
@@ -42,7 +43,7 @@ static filch_err stage_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-/* ---- producer: one item after the other, each when the one before has found room ---- */
+/* ---- producer: sends one item after the other; the next one when the last send was completed ---- */
 
 struct producer {
     filch_pid next;
@@ -58,10 +59,10 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     if (p->sent > ITEMS) return filch_done(out, filch_int(p->sent));
     p->sent++;
     err = filch_yield_send(out, 0, p->next, p->sent <= ITEMS ? filch_int(p->sent) : filch_none());
-    return err != FILCH_OK ? err : filch_wait(out); /* until that yield completes */
+    return err != FILCH_OK ? err : filch_wait(out); /* waits until that yield is completed */
 }
 
-/* ---- squarer: passes its messages on, and reads no more until all of them have found room ---- */
+/* ---- squarer: passes its messages on, and reads no more until all these sends are completed ---- */
 
 struct squarer {
     filch_pid next;
@@ -82,11 +83,11 @@ static filch_err squarer_step(void *self, const filch_event *events, size_t coun
         s->under_way++;
     }
     if (err != FILCH_OK) return err;
-    if (s->under_way > 0) return filch_wait(out); /* messages stay in the mailbox meanwhile */
+    if (s->under_way > 0) return filch_wait(out); /* with filch_wait, new messages stay in the mailbox */
     return s->last ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* ---- consumer: slow ---- */
+/* ---- consumer: takes a millisecond per item ---- */
 
 struct consumer {
     filch_pid nobody;
@@ -111,7 +112,7 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
         int lead = atomic_load(&made) - before;
         if (lead > c->lead_max) c->lead_max = lead;
         printf("consumer: item %2d to %2d; the producer is %2d ahead\n", before + 1, c->used, lead);
-        err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(c->used - before)); /* this is the slow part */
+        err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(c->used - before)); /* one millisecond per item */
         return err != FILCH_OK ? err : filch_wait(out);
     }
     if (!c->last) return filch_idle(out);
@@ -121,7 +122,7 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
     return filch_done(out, filch_int(good && c->lead_max <= LEAD_MAX));
 }
 
-/* ---- main: builds the pipeline from its end ---- */
+/* ---- main: builds the pipeline, the last process first ---- */
 
 static const filch_type producer = {
     .name = "producer", .size = sizeof(struct producer), .init = stage_init, .step = producer_step

@@ -15,9 +15,9 @@
 
 #define TICKS 3
 #define VISITS 1
-#define POLLS_MAX 100 /* a loop that sleeps between events needs about ten */
+#define POLLS_MAX 100 /* limit for the check at the end; a loop that sleeps between events needs about ten polls */
 
-/* ---- clock: writes a letter into the host's pipe, sleeps, and so on ---- */
+/* ---- clock: writes a letter into the host's pipe, then sleeps, several times ---- */
 
 struct clock {
     int fd, ticks;
@@ -70,7 +70,7 @@ struct host {
     filch_sched *sched;
     filch_pid    reader;
     int          pipe[2];
-    int          over; /* plain: everything but the visitor runs on one thread */
+    int          over; /* not atomic: everything except the visitor runs on one thread */
 };
 
 static void on_exit_of_reader(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -86,7 +86,8 @@ static void *visit(void *user)
     return filch_send(host->sched, host->reader, filch_str("a visitor from another thread")) ? host : NULL;
 }
 
-/* Converts nanoseconds to milliseconds for poll; rounded up, or it would wake too early and spin. */
+/* Converts nanoseconds to milliseconds for poll. Rounds up, because otherwise poll would return too early and the loop
+ * would spin. */
 static int poll_timeout(uint64_t ns)
 {
     if (ns == FILCH_FOREVER) return -1;
@@ -113,9 +114,11 @@ static filch_err turn(struct host *host)
 {
     struct pollfd fds[2] = {
         { .fd = host->pipe[0], .events = POLLIN },
-        { .fd = filch_wake_fd(host->sched), .events = POLLIN }, /* only poll it; filch_tick reads it */
+        /* the loop only polls this descriptor; filch_tick reads it */
+        { .fd = filch_wake_fd(host->sched), .events = POLLIN },
     };
-    if (poll(fds, 2, poll_timeout(filch_next_timeout(host->sched))) < 0) return FILCH_OK; /* a signal: try again */
+    /* interrupted by a signal: the next turn polls again */
+    if (poll(fds, 2, poll_timeout(filch_next_timeout(host->sched))) < 0) return FILCH_OK;
     if (fds[0].revents & POLLIN) {
         char      letter[2] = "";
         filch_err err = read(host->pipe[0], letter, 1) == 1 ? FILCH_OK : FILCH_ESYS;

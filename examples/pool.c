@@ -1,6 +1,6 @@
 /* pool.c - a pool of workers under supervision, and jobs that make them fail.
  *
- *     root       one after the other: when the desk fails, the crew is restarted too
+ *     root       rest-for-one: when the desk fails, the crew is restarted too
  *       desk     hands out jobs, one to each free worker; collects results
  *       crew     a supervisor: restarts a worker that fails
  *         worker, worker, worker
@@ -27,7 +27,7 @@ static struct {
     int64_t sum;
 } book;
 
-/* ---- worker: reports that it is free, gets a job, sends the result, and so on ---- */
+/* ---- worker: reports that it is free, gets a job, sends the result, and repeats this ---- */
 
 struct worker {
     filch_await at;
@@ -43,12 +43,13 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
     filch_err      err = FILCH_OK;
     FILCH_BEGIN(at, events, count, out);
     err = filch_whereis(sched, "desk", &w->desk);
-    if (err == FILCH_OK) err = filch_send(sched, w->desk, filch_none()); /* reports that it is free */
+    /* an empty message means: this worker is free */
+    if (err == FILCH_OK) err = filch_send(sched, w->desk, filch_none());
     while (err == FILCH_OK) {
         FILCH_AWAIT_MESSAGE(at);
         w->number = filch_as_int(at->data) / ATTEMPTS;
         w->attempt = filch_as_int(at->data) % ATTEMPTS;
-        FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MICROSECONDS(100))); /* hard work */
+        FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MICROSECONDS(100))); /* stands for hard work */
         if (w->number == POISON || (w->number == FLAKY && w->attempt == 0)) return JOB_FAILED;
         err = filch_send(sched, w->desk, filch_int(w->number * w->number));
     }
@@ -63,11 +64,11 @@ static const filch_type worker = {
 /* ---- desk ---- */
 
 struct desk {
-    int       queue[JOBS * ATTEMPTS]; /* number * ATTEMPTS + attempt, from `first` on */
+    int       queue[JOBS * ATTEMPTS]; /* entry: job number * ATTEMPTS + attempt; starts at `first` */
     int       first, last;
-    filch_pid idle[JOBS]; /* workers without a job; larger than needed */
+    filch_pid idle[JOBS]; /* workers without a job; the array is larger than needed */
     int       idle_count;
-    uint64_t  ref[JOBS]; /* the monitor of the worker that has the job */
+    uint64_t  ref[JOBS]; /* for each job: the monitor of the worker that has the job */
 };
 
 static filch_err desk_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -80,7 +81,7 @@ static filch_err desk_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Sends jobs to free workers. The tag of the monitor is the job, so the EXIT names the lost job. */
+/* Sends jobs to free workers. The tag of the monitor is the job, so the EXIT event tells which job was lost. */
 static filch_err hand_out(struct desk *d, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -90,7 +91,7 @@ static filch_err hand_out(struct desk *d, filch_out *out)
         filch_pid who = d->idle[--d->idle_count];
         int       job = d->queue[d->first];
         err = filch_send(sched, who, filch_int(job));
-        if (err == FILCH_EDEAD) { /* it ended while it was free: the next one will take the job */
+        if (err == FILCH_EDEAD) { /* the worker ended while it was free: the next worker gets the job */
             err = FILCH_OK;
             continue;
         }
@@ -106,14 +107,14 @@ static void lost(struct desk *d, uint64_t job)
 {
     book.failures++;
     if (job % ATTEMPTS + 1 < ATTEMPTS) {
-        d->queue[d->last++] = (int)job + 1; /* one more attempt */
+        d->queue[d->last++] = (int)job + 1; /* queues the next attempt */
     } else {
         printf("job %d: given up after %d attempts\n", (int)job / ATTEMPTS, ATTEMPTS);
         book.given_up++;
     }
 }
 
-/* A result is the square of the job's number. */
+/* Handles a result, which must be the square of the job's number. */
 static filch_err finished(struct desk *d, filch_out *out, int64_t result)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -144,7 +145,7 @@ static filch_err desk_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type desk = { .name = "desk", .size = sizeof(struct desk), .init = desk_init, .step = desk_step };
 
-/* ---- the tree ---- */
+/* ---- the supervision tree ---- */
 
 static const filch_child workers[] = {
     { .id = "worker 1", .type = &worker },

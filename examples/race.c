@@ -2,8 +2,8 @@
  *
  * Two cashiers pay money into one account. Each reads the balance, adds to it and writes the sum back: two messages,
  * and between them the other may do the same. They work at different times, ten milliseconds apart, so on a quiet
- * machine the bug does not show. Under filch_sim_sweep workers stall, the clock jumps, steps are interrupted; all of it
- * drawn from a seed, so that a failing run can be repeated.
+ * machine the bug does not show. Under filch_sim_sweep workers stall, the clock jumps, and steps are interrupted. All
+ * of this is drawn from a seed, so that a failing run can be repeated.
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -15,8 +15,8 @@
 #define AMOUNT 10
 
 struct bank {
-    int       careful; /* the fix: the account adds */
-    int       balance; /* of the account, checked at the end */
+    int       careful; /* true: the fixed version, in which the account adds */
+    int       balance; /* balance of the account, checked at the end */
     filch_pid account;
     sem_t     closed;
 };
@@ -39,7 +39,7 @@ static filch_err account_init(void *self, const filch_ctx *ctx, const char *meth
 
 static void write_balance(filch_sched *sched, struct bank *bank, int balance)
 {
-    /* Every write should add one payment. On threads this does nothing. */
+    /* Every write should add one payment. filch_sim_fail has no effect outside a simulation. */
     if (balance != bank->balance + AMOUNT) (void)filch_sim_fail(sched, "a payment is lost");
     bank->balance = balance;
 }
@@ -65,11 +65,11 @@ static const filch_type account = {
     .name = "account", .size = sizeof(struct account), .init = account_init, .step = account_step
 };
 
-/* ---- a cashier: waits, pays in, and again ---- */
+/* ---- a cashier: waits, pays in, and repeats this ---- */
 
 struct cashier {
     struct bank *bank;
-    uint64_t     first_ns; /* how long to wait before the first payment */
+    uint64_t     first_ns; /* time to wait before the first payment */
     int          paid;
 };
 
@@ -93,7 +93,7 @@ static filch_err sleep_for(filch_out *out, uint64_t span_ns)
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Sends `text`, which completes a payment. */
+/* Sends `text` to the account, which completes a payment. */
 static filch_err pay(struct cashier *me, filch_out *out, const char *text)
 {
     filch_err err = say(me, out, text);
@@ -107,13 +107,13 @@ static filch_err cashier_step(void *self, const filch_event *events, size_t coun
 {
     struct cashier *me = self;
     char            text[32];
-    if (count == 0) return sleep_for(out, me->first_ns); /* the first step */
+    if (count == 0) return sleep_for(out, me->first_ns); /* the first step has no events */
     switch (events[0].type) {
-    case FILCH_EVENT_YIELD: /* slept enough */
+    case FILCH_EVENT_YIELD: /* the sleep is over */
         snprintf(text, sizeof text, "add %d", AMOUNT);
         if (me->bank->careful) return pay(me, out, text);
         return say(me, out, "read") ? FILCH_EFULL : filch_idle(out);
-    case FILCH_EVENT_MESSAGE: /* the balance when it was read */
+    case FILCH_EVENT_MESSAGE: /* the reply to "read": the balance */
         snprintf(text, sizeof text, "write %d", (int)filch_as_int(&events[0].data) + AMOUNT);
         return pay(me, out, text);
     default: return filch_done(out, filch_none());
@@ -124,7 +124,7 @@ static const filch_type cashier = {
     .name = "cashier", .size = sizeof(struct cashier), .init = cashier_init, .step = cashier_step
 };
 
-/* ---- opening the bank: used by threads and by the simulator ---- */
+/* ---- opening the bank, on threads and in the simulator ---- */
 
 static void on_exit_of_account(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -160,7 +160,7 @@ static filch_err audit(filch_sched *sched, void *user)
     return filch_sim_fail(sched, text);
 }
 
-/* On real threads. */
+/* Runs the bank on real threads. */
 static int run_for_real(struct bank *bank)
 {
     filch_sched *sched;
@@ -179,7 +179,7 @@ int main(void)
     sem_init(&bank.closed, 0, 0);
     printf("on threads: %d was paid in, %d is there\n\n", CASHIERS * PAYMENTS * AMOUNT, run_for_real(&bank));
 
-    /* Find it: try seeds until one goes wrong. */
+    /* Finds the bug: tries seeds until a run fails. */
     options.check = audit;
     options.stall = 20;
     options.clock_jump = 20;
@@ -187,14 +187,14 @@ int main(void)
     if (filch_sim_sweep(&options, 1, 10000, open_bank, &bank, &found)) return 1;
     printf("after %d runs, seed %d: %s\n", (int)found.runs, (int)found.seed, found.text);
 
-    /* Replay it: the same seed gives the same run. Prints only the end of it. */
+    /* Replays the failing run: the same seed gives the same run. Prints only its last events. */
     options.seed = found.seed;
     options.chart_events = 24;
     if (filch_sim_run(&options, open_bank, &bank, &again)) return 1;
     printf("\n%s\n", again.chart);
     int replayed = found.verdict == FILCH_SIM_FAILED && again.hash == found.hash;
 
-    /* The fixed version. */
+    /* Runs the fixed version. */
     bank.careful = 1;
     if (filch_sim_sweep(&options, 1, 1000, open_bank, &bank, &cured)) return 1;
     printf("cured: %d runs, %s\n", (int)cured.runs, cured.verdict == FILCH_SIM_OK ? "all well" : cured.text);

@@ -1,7 +1,8 @@
 /* supervise.c - a failed process is restarted, and inherits its settings.
  *
- * on_exit receives how a process ended, and may spawn: that is enough for a simple supervisor. The job's settings are
- * named values (filch_values): every process spawned with them, and every child of such a process, can read them.
+ * on_exit is told how a process ended, and may spawn another process. That is enough for a simple supervisor. The job's
+ * settings are named values (filch_values): every process spawned with them, and every child of such a process, can
+ * read them.
  */
 #include <filch.h>
 #include <semaphore.h>
@@ -17,7 +18,8 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          attempt = filch_as_int(filch_ctx_value(ctx, "attempt"));
-    const char      *place = filch_text(filch_ctx_value(ctx, "place")); /* from further up the chain */
+    /* a value inherited from an earlier set of values */
+    const char      *place = filch_text(filch_ctx_value(ctx, "place"));
     (void)self;
     (void)events;
     (void)count;
@@ -27,11 +29,11 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 
 static const filch_type job = { .name = "job", .step = job_step };
 
-/* ---- the supervisor: not a process, only a struct, used by one job after the other ---- */
+/* ---- the supervisor: a struct, not a process; one supervisor per job ---- */
 
 struct supervisor {
     filch_sched  *sched;
-    filch_values *common; /* shared by all attempts */
+    filch_values *common; /* values that all attempts inherit */
     int           restarts;
     int64_t       result;
     filch_err     error;
@@ -62,7 +64,7 @@ static filch_err start_job(struct supervisor *s)
     options.on_exit = on_exit_of_job;
     options.on_exit_user = s;
     err = filch_spawn(s->sched, &job, &options, NULL);
-    filch_values_drop(options.values); /* the process holds them now */
+    filch_values_drop(options.values); /* the process has its own reference now */
     return err;
 }
 

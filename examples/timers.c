@@ -25,10 +25,10 @@ static double now_ms(void)
 
 struct watch {
     double  began_ms;
-    int64_t timeout, ticker; /* their ids */
+    int64_t timeout, ticker; /* ids of the timer and the ticker */
 };
 
-/* Handles one event. Every case makes the next yield. */
+/* Handles one completion. Every case makes the next yield. */
 static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *out)
 {
     filch_err err = event->error;
@@ -37,11 +37,11 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
     case NAP: {
         double slept_ms = now_ms() - w->began_ms;
         printf("sleep:   asked for %d ms, slept %.1f ms\n", NAP_MS, slept_ms);
-        if (slept_ms < NAP_MS) return FILCH_EUSER; /* a sleep is never early: that is a promise */
+        if (slept_ms < NAP_MS) return FILCH_EUSER; /* a sleep must never end early */
         err = filch_yield_timer(out, TIMEOUT, FILCH_SECONDS(3600));
         break;
     }
-    case TIMEOUT: /* the timer is set. Here its purpose is met within the hour, so it is not needed any more */
+    case TIMEOUT: /* the timer is set. In this example it is not needed any more, so it is cancelled */
         w->timeout = filch_as_int(&event->data);
         err = filch_yield_timer_cancel(out, TIMEOUT_CANCELLED, w->timeout);
         break;
@@ -50,12 +50,13 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
         if (filch_as_int(&event->data) != 1) return FILCH_EUSER;
         err = filch_yield_ticker(out, TICK, FILCH_MILLISECONDS(TICK_MS));
         break;
-    case TICK: /* the ticker runs. While the process waits for BUSY, messages stay in the mailbox, and ticks are
-                * merged */
+    /* The ticker runs. While the process waits for the sleep BUSY, messages stay in the mailbox, and ticks are merged
+     * into one message. */
+    case TICK:
         w->ticker = filch_as_int(&event->data);
         err = filch_yield_sleep(out, BUSY, FILCH_MILLISECONDS(BUSY_MS));
         break;
-    case BUSY: return filch_idle(out); /* now a message may come */
+    case BUSY: return filch_idle(out); /* from now on the process also receives messages */
     case TICKER_CANCELLED: return filch_done(out, filch_none());
     default: return FILCH_EUSER;
     }
@@ -67,7 +68,7 @@ static filch_err on_message(struct watch *w, const filch_event *event, filch_out
     int ticks = (int)filch_as_int(&event->data);
     if (event->tag != TICK) return FILCH_EUSER;
     printf("ticker:  every %d ms; after %d ms one message says %d ticks\n", TICK_MS, BUSY_MS, ticks);
-    if (ticks < 2) return FILCH_EUSER; /* ten, unless the machine is very busy */
+    if (ticks < 2) return FILCH_EUSER; /* normally ten ticks, fewer if the machine is very busy */
     filch_err err = filch_yield_timer_cancel(out, TICKER_CANCELLED, w->ticker);
     return err != FILCH_OK ? err : filch_wait(out);
 }
@@ -86,7 +87,7 @@ static filch_err watch_step(void *self, const filch_event *events, size_t count,
         if (events[i].type == FILCH_EVENT_YIELD) err = on_yield(w, &events[i], out);
         if (events[i].type == FILCH_EVENT_MESSAGE) err = on_message(w, &events[i], out);
     }
-    return err; /* each of them has chosen a status; the last one counts */
+    return err; /* each handled event has set a status; the last status counts */
 }
 
 static const filch_type watch = { .name = "watch", .size = sizeof(struct watch), .step = watch_step };

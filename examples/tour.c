@@ -1,10 +1,10 @@
 /* tour.c - a guided tour of Filch, ending with a million processes. `./dev run` runs it.
  *
- *     tour [PROCESSES]      how many for the end; a million unless told
+ *     tour [PROCESSES]      number of processes in the last section; default: a million
  *
- * Each section is one function with a scheduler of its own, and the processes it needs just above it. It prints what
- * it saw, and checks it: the exit code is 0 only if everything held. The smaller programs beside this file explain the
- * same things one at a time; this one shows them at work.
+ * Each section is one function, with the processes it needs just above it. A section prints its results and checks
+ * them: the exit code is 0 only if all checks succeeded. The smaller programs in this folder explain the same features
+ * one at a time.
  */
 #include "tour.h"
 
@@ -17,15 +17,15 @@
 
 static int asked_to_end(const filch_event *events, size_t count)
 {
-    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* a cancel comes before all other events */
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* a cancel is always the first event of a step */
 }
 
-/* Init of processes with a pid at the beginning of their state: it is the argument. */
+/* Init of processes whose state begins with a pid: the pid is their argument. */
 static filch_err init_with_pid(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
     if (method != NULL) return FILCH_EMETHOD;
-    *(filch_pid *)self = filch_as_pid(args); /* an invalid pid if there is none */
+    *(filch_pid *)self = filch_as_pid(args); /* an invalid pid if the argument is none */
     return FILCH_OK;
 }
 
@@ -37,7 +37,7 @@ static filch_err init_with_pointer(void *self, const filch_ctx *ctx, const char 
     return FILCH_OK;
 }
 
-/* Spawns a process for which main waits at `g`. */
+/* Spawns a process. Main can wait for its end at the gate `g`. */
 static filch_err spawn_gated(filch_sched *sched, const filch_type *type, filch_data args, gate *g, filch_pid *pid)
 {
     filch_spawn_options options = gate_options(g, args);
@@ -133,13 +133,13 @@ static void tour_ring(filch_sched *sched)
 #define ITEMS 200
 #define ROOM 8
 
-static atomic_int made; /* by the producer so far */
+static atomic_int made; /* number of items the producer has sent so far */
 
 struct producer {
     filch_pid to;
 };
 
-/* Sends the next item when the last send is completed. */
+/* Sends the next item when the last send has been completed. */
 static filch_err producer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct producer *p = self;
@@ -158,7 +158,7 @@ struct consumer {
     int used, lead_max, in_order;
 };
 
-/* Works 100 us for each item. Its result is the largest lead of the producer, or -1. */
+/* Works 100 us for each item. Its result is the largest lead of the producer, or -1 after an error. */
 static filch_err consumer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct consumer *c = self;
@@ -179,7 +179,7 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
 
 static const filch_type consumer = { .name = "consumer", .size = sizeof(struct consumer), .step = consumer_step };
 
-/* Returns the largest lead of the producer, with mailboxes of `room` messages; -1 if a call failed. */
+/* Returns the largest lead of the producer if mailboxes have space for `room` messages; -1 if a call failed. */
 static int64_t run_pipeline(filch_sched *sched, uint32_t room)
 {
     gate      eaten, sent;
@@ -207,7 +207,7 @@ static void tour_back_pressure(filch_sched *sched)
     int64_t unlimited = run_pipeline(sched, 0);
     int64_t limited = unlimited < 0 ? -1 : run_pipeline(sched, ROOM);
     check(unlimited >= 0 && limited >= 0, "every item arrived once, in order");
-    /* In the mailbox, in the events of the consumer's step, and one on its way. */
+    /* ROOM items in the mailbox, ROOM in the events of the consumer's step, and one that is being sent. */
     check(limited <= 2 * ROOM + 1, "the producer was held back");
 }
 
@@ -301,7 +301,7 @@ static filch_err boss_begin(filch_out *out)
     return err != FILCH_OK ? err : filch_idle(out);
 }
 
-/* Its result is the number of ticks it read while the jobs were running. */
+/* The result of this process is the number of ticks it received while the jobs were running. */
 static filch_err boss_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct boss *b = self;
@@ -383,7 +383,7 @@ static void tour_stop(filch_sched *sched)
 
 /* ---- a million --------------------------------------------------------------------------------------------------- */
 
-/* Replies to the first message, and ends. */
+/* Replies to the first message, then ends. */
 static filch_err citizen_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -398,11 +398,11 @@ static const filch_type citizen = { .name = "citizen", .step = citizen_step };
 struct census {
     uint64_t   all;
     filch_pid *pids;
-    gate       gate; /* opens when all are spawned, and when the mayor ends */
+    gate       gate; /* opens when all citizens are spawned, and when the mayor ends */
     uint64_t   spawn_ns, talk_ns, began_ns;
 };
 
-/* Spawns the citizens; when told to, sends to each of them, and counts the replies. */
+/* Spawns the citizens. When main sends a message, sends to each citizen and counts the replies. */
 struct mayor {
     struct census *census;
     uint64_t       made, asked, answers, sum;
@@ -413,7 +413,7 @@ static filch_err mayor_spawns(struct mayor *m, filch_out *out)
 {
     struct census *c = m->census;
     if (m->made == 0) c->began_ns = now_ns();
-    /* A thousand at a time, so that they get their first step while their memory is in the cache. */
+    /* Spawns a thousand per step, so that these make their first step while their memory is in the cache. */
     for (int i = 0; i < 1000 && m->made < c->all; i++, m->made++) {
         filch_err err = filch_spawn(filch_out_sched(out), &citizen, NULL, &c->pids[m->made]);
         if (err != FILCH_OK) return err;
@@ -443,7 +443,7 @@ static filch_err mayor_step(void *self, const filch_event *events, size_t count,
     struct mayor *m = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
-        if (filch_kind_of(&events[i].data) == FILCH_KIND_NONE) { /* main says: go */
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_NONE) { /* the message from main: start sending */
             m->talking = 1;
             continue;
         }
@@ -476,7 +476,7 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Shows progress until the gate opens. */
+/* Prints progress until the gate opens. */
 static int watch_census(filch_sched *sched, struct census *c, int talking)
 {
     uint64_t began_ns = now_ns();
@@ -489,7 +489,7 @@ static int watch_census(filch_sched *sched, struct census *c, int talking)
     return check_ok(c->gate.error, "the mayor");
 }
 
-/* Waits until all workers are parked and no step was made for a moment: so every process has had its step and is
+/* Waits until all workers are parked and no step is made for a moment: then every process has made its step and is
  * idle. */
 static int wait_until_quiet(filch_sched *sched)
 {
@@ -530,7 +530,8 @@ static void tour_million(filch_sched *sched, uint64_t all)
     snprintf(title, sizeof title, "%s processes", all == 1000000 ? "A million" : grouped(all, text));
     heading(title, "Each is spawned, rests idle, gets one message, answers it, and ends.");
     if (!check(c.pids != NULL, "memory for the pids")) return;
-    memset(c.pids, 1, all * sizeof(filch_pid)); /* so that its pages are counted before */
+    /* touches the pages, so that they are counted before the processes are spawned */
+    memset(c.pids, 1, all * sizeof(filch_pid));
 
     uint64_t before = resident_bytes();
     int      going = check_ok(spawn_gated(sched, &mayor, filch_ptr(&c), &c.gate, &pid), "spawn") &&
@@ -552,7 +553,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
 
 /* ---- the tour ---------------------------------------------------------------------------------------------------- */
 
-/* Sections that leave the scheduler unchanged share one. */
+/* Sections that leave the scheduler unchanged use one scheduler. */
 static void (*const sections[])(filch_sched *) = { tour_hello, tour_ring, tour_back_pressure, tour_timers, tour_work };
 
 static void tour(uint64_t processes)
@@ -571,7 +572,8 @@ static void tour(uint64_t processes)
     if (check_ok(filch_sched_create(&sched, NULL), "create")) tour_million(sched, processes);
 }
 
-/* The test suite asks for fewer where everything is slow: FILCH_TEST_SCALE, in percent. */
+/* Returns the number of processes for the last section. The test suite asks for fewer in slow builds: FILCH_TEST_SCALE,
+ * in percent. */
 static uint64_t processes_wanted(int argc, char **argv)
 {
     const char *scale = getenv("FILCH_TEST_SCALE");

@@ -1,4 +1,4 @@
-/* tour.h - how the tour prints and waits: headings, a progress line, checks, a gate that main waits at. */
+/* tour.h - how the tour prints and waits: headings, a progress line, checks, and a gate at which main waits. */
 #ifndef TOUR_H
 #define TOUR_H
 
@@ -28,7 +28,7 @@ static double seconds_since(uint64_t began_ns)
 
 /* ---- printing ---- */
 
-static int failures; /* failed checks; only main's thread counts */
+static int failures; /* number of failed checks; only main's thread changes it */
 
 static void heading(const char *title, const char *what)
 {
@@ -47,7 +47,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_end(args);
 }
 
-/* Prints what should be true, and counts a failure if it is not. */
+/* Prints `what`, and counts a failure if `holds` is false. */
 static int check(int holds, const char *what)
 {
     if (!holds) {
@@ -66,7 +66,7 @@ static int check_ok(filch_err err, const char *what)
     return err == FILCH_OK;
 }
 
-/* A line that is written over on a terminal; in a log, a plain line once in two seconds. */
+/* Prints progress: on a terminal a line that is overwritten, otherwise a new line every two seconds. */
 static void progress(const char *what, uint64_t done, uint64_t all)
 {
     static uint64_t last_ns;
@@ -83,7 +83,7 @@ static void progress_over(void)
     if (isatty(STDOUT_FILENO)) printf("\r\033[K");
 }
 
-/* "1234567" -> "1,234,567". */
+/* Formats a number with commas: "1234567" -> "1,234,567". */
 static const char *grouped(uint64_t n, char text[32])
 {
     char   digits[24];
@@ -99,7 +99,7 @@ static const char *grouped(uint64_t n, char text[32])
 
 /* ---- waiting ---- */
 
-/* Control-C ends the tour in an orderly way; a second one ends it at once. */
+/* Control-C stops the scheduler and ends the tour; a second Control-C ends the program at once. */
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
@@ -115,11 +115,11 @@ static void catch_interrupt(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* Main waits here for a process: it opens when that process ends, or when a process posts it. */
+/* A gate at which main waits for a process. It opens when that process ends, or when a process posts it. */
 typedef struct gate {
     sem_t     open;
-    filch_err error;  /* how the process ended */
-    int64_t   result; /* and with what */
+    filch_err error;  /* error code of the ended process */
+    int64_t   result; /* result of the ended process */
 } gate;
 
 static void gate_on_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -156,7 +156,7 @@ static int gate_try(gate *g)
     return sem_timedwait(&g->open, &until) == 0;
 }
 
-/* Returns true if there is a reason to stop waiting for something that began then. */
+/* Returns true if main should stop waiting: it was interrupted, or has waited too long since `began_ns`. */
 static int must_give_up(uint64_t began_ns, const char *what)
 {
     if (interrupted) {

@@ -1,10 +1,11 @@
-/* tree.c - a small tree that repairs itself: a store, and two workers that use it. The store is made to fail;
- * rest-for-one restarts it and the workers after it, in order. */
+/* tree.c - a small supervision tree that repairs itself: a store, and two workers that use it. The program makes the
+ * store fail; rest-for-one restarts the store and then the workers, in order. */
 #include <filch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Each process prints a line when it starts. All run on this thread (filch_tick), so a plain counter is enough. */
+/* Number of starts. Each process prints a line when it starts. All processes run on this thread (filch_tick), so the
+ * counter need not be atomic. */
 static int starts;
 
 static filch_err part_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -22,7 +23,7 @@ static filch_err part_step(void *self, const filch_event *events, size_t count, 
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (events[i].type == FILCH_EVENT_MESSAGE) return FILCH_EUSER; /* a message that makes it fail */
+        if (events[i].type == FILCH_EVENT_MESSAGE) return FILCH_EUSER; /* a message makes the store fail */
     }
     return filch_idle(out);
 }

@@ -1,8 +1,8 @@
 /* work.c - blocking functions run on the work pool, and their results come back as events.
  *
- * A step must never block: it holds one of a few threads. Blocking calls (a database, a file, a library) go to
- * filch_yield_work. Here the process makes five requests at once; each takes 20 ms, the pool has four threads, and the
- * process needs none of them while it waits.
+ * A step must never block, because it occupies one of a few threads. Blocking calls (a database, a file, a library) are
+ * made by filch_yield_work. Here the process makes five requests at once; each takes 20 ms, and the pool has four
+ * threads. The process itself uses no thread while it waits.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <filch.h>
@@ -17,7 +17,7 @@
 static const char *const countries[QUESTIONS] = { "Norway", "Kenya", "Atlantis", "Japan", "Peru" };
 static const char *const capitals[QUESTIONS] = { "Oslo", "Nairobi", NULL, "Tokyo", "Lima" };
 
-/* Runs on a thread of the pool. Its result and its error complete the yield. */
+/* Runs on a thread of the pool. Its result and its error code complete the yield. */
 static filch_err look_up(void *arg, filch_data *result)
 {
     const char     *country = arg;
@@ -39,7 +39,7 @@ struct asker {
 static filch_err ask(filch_out *out)
 {
     for (int i = 0; i < QUESTIONS; i++) {
-        /* The tag tells to which request a completion belongs: they come in any order. */
+        /* The tag tells to which request a completion belongs, because completions come in any order. */
         filch_err err = filch_yield_work(out, (uint64_t)i, look_up, (void *)countries[i]);
         if (err != FILCH_OK) return err;
     }

@@ -1,4 +1,4 @@
-/* bytes.h - a byte buffer that grows. All zero is an empty one and holds no memory. */
+/* bytes.h - a byte buffer that grows. An all-zero struct is an empty buffer without memory. */
 #ifndef SERVICE_BYTES_H
 #define SERVICE_BYTES_H
 
@@ -11,13 +11,13 @@
 typedef struct bytes {
     char  *at;
     size_t size, room;
-    size_t whole;  /* of a reply: end of the last complete reply. See bytes_mark */
-    bool   failed; /* memory ran out: something is missing at the end */
-    bool   lent;   /* `at` belongs to another owner: usable until it is full */
+    size_t whole;  /* for a reply: end of the last complete reply. See bytes_mark */
+    bool   failed; /* memory ran out: bytes are missing at the end */
+    bool   lent;   /* `at` belongs to another owner: it is used until it is full, then replaced by own memory */
 } bytes;
 
-/* Makes room for `size` more bytes at the end. Returns the place, or NULL. Takes nothing yet: add to b->size what was
- * used. */
+/* Makes space for `size` more bytes at the end. Returns a pointer to the space, or NULL if there is no memory. Does not
+ * change b->size: the caller adds the number of bytes it has written. */
 static inline char *bytes_room(bytes *b, size_t size)
 {
     if (b->room - b->size < size) {
@@ -55,19 +55,19 @@ static inline void bytes_free(bytes *b)
     *b = (bytes){ .at = NULL };
 }
 
-/* Marks everything so far as complete: it can be sent even if what follows fails. */
+/* Marks all bytes so far as complete: they can be sent even if what follows fails. */
 static inline void bytes_mark(bytes *b)
 {
     if (!b->failed) b->whole = b->size;
 }
 
-/* Drops the incomplete part at the end. */
+/* Removes the incomplete part at the end. */
 static inline void bytes_cut(bytes *b)
 {
     b->size = b->whole;
 }
 
-/* Removes the first `size` bytes. An empty buffer frees its memory. */
+/* Removes the first `size` bytes. If the buffer is empty then, frees its memory. */
 static inline void bytes_eat(bytes *b, size_t size)
 {
     if (size == b->size) {

@@ -1,14 +1,16 @@
-/* chat.c - a chat room for lines of text: nc 127.0.0.1 PORT.
+/* chat.c - a chat room for lines of text. Use it with: nc 127.0.0.1 PORT
  *
- *     room      one process, named "room": the list of guests and names. Admits guests, announces arrivals and ends.
- *     guest     one process per connection: asks for a name, sends what is typed to all, shows what others say.
+ *     room      one process with the name "room": has the list of guests and their names, admits guests, and announces
+ *               when a guest joins or leaves.
+ *     guest     one process per connection: asks for a name, sends the typed lines to all guests, and shows the lines
+ *               of others.
  *
- * Lines go to all members of a group (filch_broadcast): one copy, however many read it. A guest with a slow client
- * waits in its write; lines meanwhile stay in its mailbox, whose oldest lines are dropped when it is full. The others
- * are not affected, and the slow client gets a line with the number of missed lines.
+ * Lines go to all members of a group (filch_broadcast): one copy, however many members read it. A guest with a slow
+ * client waits in its write. Meanwhile lines stay in its mailbox; when the mailbox is full, its oldest lines are
+ * dropped. Other guests are not affected, and the slow client gets a line with the number of missed lines.
  *
- * The room and its guests are linked. A guest that fails (/crash) leaves like any other: the room traps links. A room
- * that fails ends its guests, because their names are lost with it; the supervisor restarts it.
+ * The room and its guests are linked. A guest that fails (/crash) leaves like any other guest, because the room traps
+ * links. If the room fails, its guests end, because their names are lost with it; the supervisor restarts the room.
  */
 #include <ctype.h>
 #include <filch_await.h>
@@ -19,8 +21,8 @@
 #define NAME_MAX_BYTES 24
 #define LINE_MAX_BYTES 1024
 #define GUESTS_MAX 10000
-#define ROOM "room"       /* the process */
-#define PEOPLE "people"   /* the group */
+#define ROOM "room"       /* name of the room's process */
+#define PEOPLE "people"   /* name of the group of guests */
 #define WRITE_NS FILCH_SECONDS(30) /* a client that reads nothing for this long is disconnected */
 
 /* ---- room ---- */
@@ -60,7 +62,8 @@ static seat *take_seat(struct room *r)
     return &r->seats[r->count];
 }
 
-/* Without memory there is no announcement. The room continues: its list matters more. */
+/* Sends an announcement to all guests. Ignores missing memory: the list of guests must stay correct even if an
+ * announcement is lost. */
 static void announce(filch_sched *sched, const char *name, const char *what)
 {
     char line[NAME_MAX_BYTES + 32];
@@ -68,7 +71,7 @@ static void announce(filch_sched *sched, const char *name, const char *what)
     (void)!filch_broadcast(sched, PEOPLE, filch_bytes(line, (size_t)n), NULL);
 }
 
-/* Gives `pid` a place under `name`. Returns FILCH_EEXISTS if another guest has that name. */
+/* Enters `pid` into the list under `name`. Returns FILCH_EEXISTS if another guest has that name. */
 static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -77,8 +80,8 @@ static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const c
     if (r->count == GUESTS_MAX) return FILCH_ELIMIT;
     seat *s = take_seat(r);
     if (s == NULL) return FILCH_ENOMEM;
-    filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL); /* if it has ended, the EXIT comes at
-                                                                              * once */
+    /* if the guest has ended, its EXIT event comes at once */
+    filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL);
     if (err == FILCH_OK) err = filch_link(sched, filch_ctx_self(ctx), pid);
     if (err != FILCH_OK) return err;
     s->pid = pid;
@@ -91,13 +94,13 @@ static void admit(struct room *r, filch_out *out, filch_pid pid, const char *nam
 {
     filch_sched *sched = filch_out_sched(out);
     filch_err    seated = seat_for(r, out, pid, name);
-    /* The answer comes before lines of others, and joining after the announcement: a guest does not get its own
-     * arrival. */
+    /* The guest gets its answer before lines of others. It joins the group after the announcement, so that it does not
+     * get the line about its own arrival. */
     filch_err err = filch_send(sched, pid, filch_int(seated));
     if (err == FILCH_OK && seated == FILCH_OK) announce(sched, name, "has joined");
     if (err == FILCH_OK && seated == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
-    /* A guest that cannot get its answer or any lines is ended: it would wait for ever. FILCH_EDEAD: its EXIT is on the
-     * way. */
+    /* Ends a guest that could not get its answer or could not join, because it would wait for ever. FILCH_EDEAD: the
+     * guest has ended, and its EXIT event will arrive. */
     if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
 }
 
@@ -111,7 +114,7 @@ static void see_off(struct room *r, filch_sched *sched, filch_pid pid)
     }
 }
 
-/* A plain step: it only handles events, one after the other. */
+/* A step without filch_await: it handles its events one after the other. */
 static filch_err room_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct room *r = self;
@@ -136,7 +139,7 @@ struct guest {
     char         name[NAME_MAX_BYTES + 1];
 };
 
-/* Copies a line without its newline. */
+/* Copies a line to `to` without its newline. */
 static void cut_line(const filch_data *data, char *to, size_t room_for)
 {
     const char *from = filch_raw(data);
@@ -156,8 +159,8 @@ static bool is_name(const char *name)
     return size > 0;
 }
 
-/* Handles a typed line. Returns FILCH_EEND to leave. Lines are shown unchanged, except for characters that could move
- * the cursor. */
+/* Handles a typed line. Returns FILCH_EEND if the guest leaves. Lines are shown unchanged, except for characters that
+ * could move the cursor. */
 static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *data)
 {
     char line[LINE_MAX_BYTES + 1], shown[LINE_MAX_BYTES + NAME_MAX_BYTES + 8];
@@ -170,7 +173,7 @@ static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *da
     }
     int n = snprintf(shown, sizeof shown, "%s: %s\n", g->name, line);
     filch_err err = filch_broadcast(sched, PEOPLE, filch_bytes(shown, (size_t)n), NULL);
-    return err == FILCH_ENOMEM ? FILCH_OK : err; /* the line is lost, the guest stays */
+    return err == FILCH_ENOMEM ? FILCH_OK : err; /* without memory the line is lost and the guest stays */
 }
 
 static filch_err read_line(struct guest *g, filch_out *out, uint64_t tag, size_t most)
@@ -203,7 +206,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     err = filch_stream_take(out, at->data, &g->stream);
     if (err != FILCH_OK) return err;
 
-    for (;;) { /* a name */
+    for (;;) { /* repeats until the guest has a free name */
         FILCH_AWAIT(at, write_text(g, out, "* what is your name?\n"));
         if (at->error != FILCH_OK) return filch_done(out, filch_none());
         FILCH_AWAIT(at, read_line(g, out, at->tag, NAME_MAX_BYTES + 2));
@@ -230,7 +233,8 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     err = read_line(g, out, LINE, LINE_MAX_BYTES);
     while (err == FILCH_OK) {
         FILCH_AWAIT_EVENT(at);
-        if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == LINE) { /* something was typed */
+        /* the completion of the read: a line was typed */
+        if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == LINE) {
             err = at->error == FILCH_OK ? typed(g, sched, at->data) : FILCH_EEND;
             if (err == FILCH_OK) err = read_line(g, out, LINE, LINE_MAX_BYTES);
         } else if (at->event->type == FILCH_EVENT_MESSAGE && at->event->from.serial != me.serial) {

@@ -1,8 +1,6 @@
-/* complain.c - see complain.h.
- *
- * A pipe that poll() calls writable takes at least PIPE_BUF bytes at once, so a line of fewer does not wait; one thread at a
- * time looks and writes. The descriptor is not made non-blocking: it belongs to other programs too.
- */
+/* complain.c - see complain.h. If poll() reports a pipe as writable, the pipe accepts at least PIPE_BUF bytes at once,
+ * so a shorter line does not block. A lock makes sure that only one thread at a time polls and writes. The descriptor
+ * is not made non-blocking, because other programs use it too. */
 #include "complain.h"
 
 #include <poll.h>
@@ -13,12 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES 512 /* PIPE_BUF is at least that much */
+#define LINE_BYTES 512 /* PIPE_BUF is at least this much */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long   lost; /* under the lock */
+static unsigned long   lost; /* number of dropped lines; protected by `lock` */
 
-/* A reader that has gone must not end the program: its SIGPIPE goes to the writing thread, and is removed. */
+/* Writes without the risk of SIGPIPE, which would end the program if the reader has closed the pipe. The signal goes to
+ * the writing thread, which blocks it and removes it. */
 static ssize_t write_quietly(const char *line, size_t size)
 {
     sigset_t        broken, before, pending;
@@ -33,7 +32,7 @@ static ssize_t write_quietly(const char *line, size_t size)
     return n;
 }
 
-/* Returns 1 if the line was written. Under the lock. */
+/* Writes the line if this does not block. Returns 1 if the line was written. The caller holds the lock. */
 static int put(const char *line, size_t size)
 {
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };

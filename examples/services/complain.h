@@ -1,9 +1,10 @@
-/* complain.h - lines on stderr that never block: a reader that does not read must not stop the service. */
+/* complain.h - writes lines to stderr without ever blocking: a process that does not read the pipe must not stop the
+ * service. */
 #ifndef SERVICE_COMPLAIN_H
 #define SERVICE_COMPLAIN_H
 
-/* Writes a line, formatted as by printf, without its end. If there is no room for it now, it is dropped; the next line that
- * is written says how many were. Thread: any. */
+/* Writes a line, formatted as by printf; `format` has no newline at its end. If the line cannot be written without
+ * blocking, it is dropped; the next line that is written says how many were dropped. Thread: any. */
 void complain_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -8,10 +8,11 @@
  * service_may.pending_bytes. A long reply is written in pieces, each within service_may.write_ns: a client that reads
  * slowly is served, one that does not read is disconnected.
  *
- * When the program ends, a connection that is writing finishes its replies; all others end at once.
+ * When the program ends, connections that are writing finish their replies; all other connections end at once.
  *
- * An idle connection holds no buffer: replies are built in memory of the worker's thread, because a step never stops in
- * the middle of one. A reply that outgrows it moves to the heap and is handed over to the write.
+ * An idle connection has no buffer: replies are built in a buffer of the worker's thread, which is possible because a
+ * step never ends in the middle of a reply. A reply that is too large for this buffer moves to the heap, and the write
+ * takes ownership of it.
  */
 #include "connection.h"
 
@@ -21,30 +22,30 @@
 
 #include "service.h"
 
-/* A reply up to this is copied when it is written. */
+/* A reply up to this size is copied when it is written. */
 #define COPY_MAX 16384
 /* A longer reply is written in pieces of this size. */
 #define PIECE_BYTES ((size_t)1 << 20)
-/* What a client may still send after its last reply, before the socket is closed. */
+/* Number of reads, after the last reply, in which a client may still send bytes before the socket is closed. */
 #define LINGER_READS 64
 
 struct connection {
     filch_await    at;
     const service *what;
     filch_stream   stream;
-    bytes          in;     /* of requests that are not complete */
-    bytes          long_reply; /* that is being written in pieces */
-    size_t         written;    /* of it */
-    size_t         counted;    /* of `in`, in `pending` */
-    uint64_t       due_ns;     /* when the request in `in` must be complete; 0: none has begun */
-    filch_err      failed;     /* end with this when the reply is written */
+    bytes          in;     /* bytes of requests that are not complete */
+    bytes          long_reply; /* a long reply that is being written in pieces */
+    size_t         written;    /* bytes of long_reply that have been written */
+    size_t         counted;    /* bytes of `in` that are counted in `pending` */
+    uint64_t       due_ns;     /* time at which the request in `in` must be complete; 0: no request has begun */
+    filch_err      failed;     /* error with which the process ends after the reply is written */
     bool           writing, stopping;
-    uint64_t       memory; /* the service's */
-    uint32_t       next;   /* service_next */
-    uint32_t       reads;  /* while lingering */
+    uint64_t       memory; /* a number that belongs to the service's answer function */
+    uint32_t       next;   /* a service_next */
+    uint32_t       reads;  /* number of reads after the last reply */
 };
 
-static _Atomic uint64_t pending; /* bytes in all `in`; relaxed: a number */
+static _Atomic uint64_t pending; /* sum of `in` over all connections; relaxed because it is only a counter */
 
 static _Thread_local char  desk[COPY_MAX];
 static _Thread_local bytes reply;
@@ -74,7 +75,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Counts the bytes kept of an incomplete request. Returns FILCH_ELIMIT if all connections together have too many. */
+/* Counts the bytes kept of an incomplete request. Returns FILCH_ELIMIT if all connections together keep too many
+ * bytes. */
 static filch_err count_pending(struct connection *c, bool answered)
 {
     uint64_t before = atomic_fetch_add_explicit(&pending, c->in.size - c->counted, memory_order_relaxed);
@@ -95,8 +97,9 @@ static uint64_t read_within(const struct connection *c)
     return left < patience ? left : patience;
 }
 
-/* Answers the complete requests in `data`, or in the kept bytes followed by `data`. Keeps the rest. After a failure the
- * earlier answers are still in `reply`: c->failed says what to do after they are written. */
+/* Answers the complete requests in `data`, or in the kept bytes followed by `data`, and keeps the incomplete rest.
+ * After a failure the earlier answers are still in `reply`, and c->failed is the error with which the process ends
+ * after they are written. */
 static void answer(struct connection *c, const filch_data *data)
 {
     size_t used = 0;
@@ -141,7 +144,7 @@ static filch_err write_piece(struct connection *c, filch_out *out)
     return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(at, size), service_may.write_ns);
 }
 
-/* Returns true if the connection continues after a cancel: replies are written first. */
+/* Returns true if the connection continues after a cancel because a reply must be written first. */
 static bool goes_on(struct connection *c, const filch_event *events, size_t count)
 {
     if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return false;
@@ -161,7 +164,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     if (err != FILCH_OK) return err;
     do {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, read_within(c)));
-        if (at->error != FILCH_OK) return filch_done(out, filch_none()); /* the client has gone, or sends nothing */
+        /* the client has closed, or has sent nothing for too long */
+        if (at->error != FILCH_OK) return filch_done(out, filch_none());
         do {
             answer(c, at->data);
             c->writing = reply.size > 0;
@@ -174,12 +178,14 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
                 bytes_free(&c->long_reply);
                 c->written = 0;
             }
-            at->data = NULL; /* in the second iteration only the kept bytes */
+            at->data = NULL; /* the next iteration uses only the kept bytes */
         } while (c->next == SERVICE_AGAIN);
-        c->writing = c->stopping || c->next == SERVICE_CLOSE; /* then what follows is not cut off either */
+        /* if true, a cancel does not interrupt the shutdown below either */
+        c->writing = c->stopping || c->next == SERVICE_CLOSE;
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());
-    /* Closing with unread bytes would make the system discard the reply: wait until the client has closed. */
+    /* Closing the socket with unread bytes would make the system discard the reply. So waits until the client has
+     * closed. */
     FILCH_AWAIT(at, filch_yield_shutdown(out, at->tag, c->stream));
     while (at->error == FILCH_OK && c->reads++ < (c->stopping ? 2 : LINGER_READS)) {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, FILCH_SECONDS(1)));

@@ -1,10 +1,10 @@
-/* connection.h - the process behind a connection of a service that answers requests: reads, answers, writes. */
+/* connection.h - the process for one connection of a service that answers requests: reads, answers, writes. */
 #ifndef SERVICE_CONNECTION_H
 #define SERVICE_CONNECTION_H
 
 #include <filch.h>
 
-/* Its args are filch_ptr to the service; its first message is its stream. */
+/* The args of the process are filch_ptr to the service; its first message is its stream. */
 extern const filch_type connection_type;
 
 #endif

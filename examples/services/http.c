@@ -15,7 +15,7 @@
 #include "service.h"
 
 #define HEAD_MAX ((size_t)8192)
-/* A longer body is not skipped: the connection is closed. */
+/* If a request has a longer body, the connection is closed instead of skipping the body. */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HELLO "Hello, world!\n"
 
@@ -24,11 +24,11 @@ typedef struct text {
     size_t      size;
 } text;
 
-/* What the head of a request said. */
+/* Contents of the head of a request. */
 typedef struct request {
     text     method, target;
-    int      minor;  /* of HTTP/1.x */
-    int      status; /* not 0: refuse it with this, and close */
+    int      minor;  /* minor version of HTTP/1.x */
+    int      status; /* not 0: the request is refused with this status, and the connection closed */
     bool     keep;
     int      hosts;
     bool     has_length;
@@ -51,7 +51,7 @@ static const char *reason_of(int status)
     }
 }
 
-/* Returns the time in the format of headers; computed once per second and thread. */
+/* Returns the Date header line. It is formatted once per second and thread. */
 static const char *date(void)
 {
     static _Thread_local time_t of;
@@ -66,7 +66,8 @@ static const char *date(void)
     return line;
 }
 
-/* `minor` and `keep` say which of the two needs a header: each version has its own default. */
+/* Appends a reply. A Connection header is written only where it differs from the default, which depends on the `minor`
+ * version: close in HTTP/1.0, keep-alive in HTTP/1.1. */
 static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
 {
     char        head[160];
@@ -85,7 +86,7 @@ static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
     if (status != 200) bytes_add(out, "\n", 1);
 }
 
-/* The usual answer, without formatting. */
+/* Appends the usual reply without formatting. */
 static void reply_hello(bytes *out)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n";
@@ -123,7 +124,7 @@ static bool is(text t, const char *word)
     return t.size == strlen(word) && strncasecmp(t.at, word, t.size) == 0;
 }
 
-/* METHOD SP TARGET SP HTTP/1.x. Returns the status to refuse it with, or 0. */
+/* Parses the request line, METHOD SP TARGET SP HTTP/1.x. Returns the status with which to refuse it, or 0. */
 static int read_request_line(text line, request *r)
 {
     const char *end = line.at + line.size;
@@ -154,13 +155,13 @@ static int read_length(text value, request *r)
         if (!isdigit((unsigned char)value.at[i])) return 400;
         n = n * 10 + (uint64_t)(value.at[i] - '0');
     }
-    if (r->has_length && n != r->length) return 400; /* two different lengths: request smuggling */
+    if (r->has_length && n != r->length) return 400; /* two different lengths are an attempt at request smuggling */
     r->has_length = true;
     r->length = n;
     return 0;
 }
 
-/* A list of words with commas. */
+/* Parses the value of a Connection header: a list of words with commas. */
 static void read_connection(text value, request *r)
 {
     const char *at = value.at, *end = value.at + value.size;
@@ -176,21 +177,21 @@ static void read_connection(text value, request *r)
     }
 }
 
-/* NAME: VALUE */
+/* Parses a header line, NAME: VALUE. Returns the status with which to refuse it, or 0. */
 static int read_header(text line, request *r)
 {
     const char *colon = memchr(line.at, ':', line.size);
     if (colon == NULL) return 400;
     text name = { line.at, (size_t)(colon - line.at) };
     text value = { colon + 1, line.size - name.size - 1 };
-    if (!is_token(name)) return 400; /* also a folded header line: obsolete and dangerous */
+    if (!is_token(name)) return 400; /* this also refuses folded header lines, which are obsolete and dangerous */
     while (value.size > 0 && (*value.at == ' ' || *value.at == '\t')) value.at++, value.size--;
     while (value.size > 0 && (value.at[value.size - 1] == ' ' || value.at[value.size - 1] == '\t')) value.size--;
     for (size_t i = 0; i < value.size; i++) {
         unsigned char c = (unsigned char)value.at[i];
         if ((c < ' ' && c != '\t') || c == 0x7f) return 400;
     }
-    switch (name.size) { /* most headers are ignored */
+    switch (name.size) { /* most headers are ignored; the length of the name selects candidates */
     case 4: r->hosts += is(name, "host"); break;
     case 10:
         if (is(name, "connection")) read_connection(value, r);
@@ -206,8 +207,8 @@ static int read_header(text line, request *r)
     return 0;
 }
 
-/* Reads the head at the beginning of in[0 .. size). Returns its size, 0 if it is incomplete. The error of a bad one is
- * in r->status. */
+/* Parses the request head at the beginning of in[0 .. size). Returns its size, or 0 if it is incomplete. If it is
+ * invalid, r->status is the status with which to refuse it. */
 static size_t read_head(const char *in, size_t size, request *r)
 {
     size_t at = 0, seen = size < HEAD_MAX ? size : HEAD_MAX;
@@ -254,7 +255,7 @@ static service_next answer_one(const request *r, bytes *reply)
     return r->keep ? SERVICE_READ : SERVICE_CLOSE;
 }
 
-/* `skip`: bytes of the last request's body that are still to come. */
+/* Answers the requests in `in`. `skip` is the number of bytes of the last request's body that have not arrived yet. */
 static service_next answer(uint64_t *skip, const char *in, size_t size, size_t *used, bytes *reply)
 {
     for (;;) {

@@ -16,12 +16,12 @@
 #include "resp.h"
 #include "service.h"
 
-/* What a command does with its arguments, args[0] being its name. */
+/* Executes a command; args[0] is the command's name. */
 typedef service_next (*command_fn)(const resp_request *r, bytes *out);
 
 typedef struct command {
     const char *name;
-    int         least, most; /* arguments with the name; most 0: any number */
+    int         least, most; /* number of arguments including the name; most 0: no limit */
     command_fn  run;
 } command;
 
@@ -56,7 +56,7 @@ static service_next do_get(const resp_request *r, bytes *out)
 
 static service_next do_set(const resp_request *r, bytes *out)
 {
-    if (r->count > 3) resp_error(out, "syntax error"); /* no options here */
+    if (r->count > 3) resp_error(out, "syntax error"); /* options of SET are not supported */
     else if (table_set(r->args[1], r->args[2])) resp_simple(out, "OK");
     else resp_error(out, "out of memory");
     return SERVICE_READ;
@@ -102,7 +102,7 @@ static service_next do_decr(const resp_request *r, bytes *out)
     return add(r->args[1], -1, out);
 }
 
-/* A number as Redis reads one: as it would be written, within 64 bits. */
+/* Parses a 64-bit number. As in Redis, only the canonical form is a number. */
 static bool read_number(slice text, int64_t *number)
 {
     size_t i = text.size > 0 && text.at[0] == '-';
@@ -142,7 +142,7 @@ static void pair(bytes *out, const char *name, const char *value)
     if (value != NULL) resp_bulk(out, (slice){ value, strlen(value) });
 }
 
-/* HELLO [version [AUTH name password] [SETNAME name]]: clients begin with it. RESP 2 alone is spoken here. */
+/* HELLO [version [AUTH name password] [SETNAME name]]: the first command of many clients. Only RESP 2 is supported. */
 static service_next do_hello(const resp_request *r, bytes *out)
 {
     int64_t version = 2;
@@ -154,7 +154,7 @@ static service_next do_hello(const resp_request *r, bytes *out)
         bytes_text(out, "-NOPROTO unsupported protocol version\r\n");
         return SERVICE_READ;
     }
-    for (int i = 2; i < r->count;) { /* there are no passwords, and names are not kept */
+    for (int i = 2; i < r->count;) { /* AUTH and SETNAME are accepted and ignored */
         int size = is_word(r->args[i], "AUTH") ? 3 : is_word(r->args[i], "SETNAME") ? 2 : 0;
         if (size == 0 || r->count - i < size) {
             resp_error(out, "Syntax error in HELLO option");
@@ -164,7 +164,7 @@ static service_next do_hello(const resp_request *r, bytes *out)
     }
     resp_array(out, 14);
     pair(out, "server", "filch-kv");
-    pair(out, "version", "7.0.0"); /* the version of Redis with these answers */
+    pair(out, "version", "7.0.0"); /* a version of Redis with the same answers */
     pair(out, "proto", NULL);
     resp_number(out, 2);
     pair(out, "id", NULL);
@@ -205,7 +205,7 @@ static service_next do_quit(const resp_request *r, bytes *out)
     return SERVICE_CLOSE;
 }
 
-/* redis-cli asks for the commands to complete names; an empty list is accepted. */
+/* redis-cli asks for the list of commands to complete names; an empty list is accepted. */
 static service_next do_command(const resp_request *r, bytes *out)
 {
     (void)r;
@@ -213,7 +213,7 @@ static service_next do_command(const resp_request *r, bytes *out)
     return SERVICE_READ;
 }
 
-/* redis-benchmark asks how the data is saved: it is not. */
+/* redis-benchmark asks how the data is saved; the answer is that it is not saved. */
 static service_next do_config(const resp_request *r, bytes *out)
 {
     if (!is_word(r->args[1], "GET") || r->count != 3) {
@@ -236,7 +236,7 @@ static service_next do_debug(const resp_request *r, bytes *out)
     return SERVICE_READ;
 }
 
-/* The common ones first: they are looked through in order. */
+/* The table is searched from the start, so common commands come first. */
 static const command commands[] = {
     { "GET", 2, 2, do_get },          { "SET", 3, 0, do_set },          { "INCR", 2, 2, do_incr },
     { "PING", 1, 2, do_ping },        { "DEL", 2, 0, do_del },          { "EXISTS", 2, 0, do_exists },
@@ -246,7 +246,7 @@ static const command commands[] = {
     { "CONFIG", 2, 0, do_config },    { "DEBUG", 2, 0, do_debug },      { "HELLO", 1, 0, do_hello },
 };
 
-/* "unknown command 'x'", with the part of the name that can be printed. */
+/* Appends the error "unknown command 'x'", with the printable part of the name. */
 static void unknown(slice name, bytes *out)
 {
     char shown[65];
@@ -276,7 +276,7 @@ static service_next run(const resp_request *r, bytes *out)
 
 static service_next answer(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply)
 {
-    static _Thread_local resp_request request; /* too large for the stack of a step */
+    static _Thread_local resp_request request; /* static because it is too large for the stack of a step */
     const char *error = NULL;
     (void)memory;
     for (;;) {
@@ -285,7 +285,7 @@ static service_next answer(uint64_t *memory, const char *in, size_t size, size_t
         if (took < 0) {
             resp_error(reply, error);
             bytes_mark(reply);
-            return SERVICE_CLOSE; /* the beginning of the next request is unknown */
+            return SERVICE_CLOSE; /* closes the connection, because the start of the next request is unknown */
         }
         *used += (size_t)took;
         service_next next = request.count > 0 ? run(&request, reply) : SERVICE_READ;

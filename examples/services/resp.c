@@ -6,8 +6,8 @@
  */
 #include "resp.h"
 
-#define CUT (-1)     /* not complete */
-#define WRONG (-2)   /* not a number, or not in the range */
+#define CUT (-1)     /* the input is incomplete */
+#define WRONG (-2)   /* not a number, or out of range */
 
 /* Returns the number in the header line at in[*at], and moves *at behind the line. Returns CUT if the line is
  * incomplete, or WRONG. */
@@ -101,7 +101,7 @@ void resp_error(bytes *out, const char *text)
     resp_end(out);
 }
 
-/* A letter, a number, the end of the line. */
+/* Appends a line: a letter, a number, and the end of the line. */
 static void line(bytes *out, char letter, int64_t number)
 {
     char     text[24];

@@ -1,4 +1,4 @@
-/* service.c - the acceptor, the watch for signals, and the supervisor over them; see service.h for the picture. */
+/* service.c - the acceptor, the process that waits for signals, and their supervisor. See service.h for the tree. */
 #include "service.h"
 
 #include <filch_await.h>
@@ -14,17 +14,18 @@
 
 #define CHILDREN_MAX 8
 
-/* There is one service in a program. Written before the scheduler starts, or by the rule beside each field. */
+/* The service; there is one in a program. Fields without a comment are written before the scheduler starts. */
 static struct {
     const service *what;
-    char           address[64]; /* used by the acceptor alone: once it listens, with its port */
-    bool           listening;   /* the same */
-    /* Live connections: they outlive an acceptor that fails. Relaxed: a number. writes: the acceptor before it starts
-     * one, and on_exit of each. */
+    /* address to listen on; from the first listen on with the actual port. Used only by the acceptor */
+    char           address[64];
+    bool           listening;   /* the acceptor has listened at least once. Used only by the acceptor */
+    /* Number of live connections. They outlive an acceptor that fails. Relaxed because it is only a counter. writes:
+     * the acceptor before it starts a connection, and on_exit of each connection. */
     _Atomic uint64_t connections;
-    _Atomic bool     ending; /* set before `over` is posted: processes that end later end because of the stop */
+    _Atomic bool     ending; /* set before `over` is posted: processes that end after that end because of the stop */
     sem_t            over;
-    int              code; /* written before `over` is posted the first time that matters, read after */
+    int              code; /* exit code; written before `over` is posted, read after */
 } here;
 
 service_limits service_may;
@@ -48,14 +49,14 @@ struct acceptor {
     filch_stream listener;
 };
 
-/* Runs for every connection, also after the acceptor that started it has failed and was replaced. */
+/* Called for every connection, also if the acceptor that started it has failed and was replaced. */
 static void on_exit_of_connection(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
     (void)pid;
     (void)result;
     atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
-    /* Connections without a stream were killed: that was reported already. */
+    /* FILCH_EKILLED: a connection that did not get its stream was terminated, which was reported already. */
     if (error == FILCH_OK || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
     if (!atomic_load_explicit(&here.ending, memory_order_relaxed)) complain("a connection failed", error);
 }
@@ -70,19 +71,20 @@ static filch_err welcome(filch_out *out, filch_stream stream)
     if (what->connection_options != NULL) how = *what->connection_options;
     how.on_exit = on_exit_of_connection;
     if (what->connection == NULL) how.args = filch_ptr((void *)(uintptr_t)what);
-    atomic_fetch_add_explicit(&here.connections, 1, memory_order_relaxed); /* before it can end */
+    /* counted before the process is started, because it may end at any time */
+    atomic_fetch_add_explicit(&here.connections, 1, memory_order_relaxed);
     filch_err err = filch_spawn(sched, what->connection != NULL ? what->connection : &connection_type, &how, &pid);
     if (err != FILCH_OK) {
         atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
         return err;
     }
     err = filch_stream_give(out, stream, pid);
-    /* Without its stream it would wait for ever. If it has ended, this does nothing. */
+    /* Without its stream the connection's process would wait for ever. If it has ended, the call has no effect. */
     if (err != FILCH_OK) (void)!filch_terminate(sched, pid);
     return err;
 }
 
-/* A connection that cannot be served is closed; the others continue. */
+/* Handles the completion of an accept. A connection that cannot be served is closed; other connections continue. */
 static filch_err accepted(filch_out *out, const filch_event *event)
 {
     filch_err err = event->error;
@@ -92,14 +94,15 @@ static filch_err accepted(filch_out *out, const filch_event *event)
         err = welcome(out, stream);
         if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
-    /* During the stop its process may have ended before it got the connection, or cannot be started. Its on_exit
-     * reports how it ended. */
+    /* FILCH_EDEAD, FILCH_ECLOSED: during the stop, the process may have ended before it got the connection, or could
+     * not be started. These are not reported here. */
     bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
     if (err != FILCH_OK && !over) complain("a connection could not be taken", err);
     return FILCH_OK;
 }
 
-/* The address with its port: a restarted acceptor must use the same port. */
+/* Stores the address with its actual port, because a restarted acceptor must use the same port. Prints it the first
+ * time. */
 static filch_err announce(filch_out *out, filch_stream listener)
 {
     filch_err err = filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, here.address, sizeof here.address);
@@ -120,7 +123,8 @@ static filch_err acceptor_step(void *self, const filch_event *events, size_t cou
     FILCH_AWAIT(at, filch_yield_listen(out, at->tag, here.address, NULL));
     if (at->error != FILCH_OK) {
         complain(here.address, at->error);
-        if (here.listening) return at->error; /* it has worked before: the supervisor tries again */
+        /* the acceptor has listened before: it fails, and the supervisor starts it again */
+        if (here.listening) return at->error;
         finish(1);
         return filch_done(out, filch_none());
     }
@@ -169,7 +173,7 @@ static const filch_type watch = {
 
 /* ---- the program ---- */
 
-/* Only when restarts did not help, or at the end. */
+/* Called only if restarts did not help, or at the end of the program. */
 static void on_exit_of_supervisor(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
@@ -231,7 +235,7 @@ static bool options_read(int argc, char **argv, settings *s)
     return true;
 }
 
-/* Each connection is a descriptor: raises the limit to the maximum. */
+/* Each connection needs a descriptor, so the limit of descriptors is raised to its maximum. */
 static void raise_limit(void)
 {
     struct rlimit files;
@@ -247,7 +251,7 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
     for (size_t i = 0; i < count; i++) children[i] = here.what->children[i];
     children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
     *tree = (filch_supervisor){ .children = children, .child_count = count + 1,
-                                /* Memory that runs out now and then is not a reason to give up. */
+                                /* High, because running out of memory now and then is not a reason to give up. */
                                 .intensity = 100, .period_ns = FILCH_SECONDS(1), .backoff_ns = FILCH_MILLISECONDS(20),
                                 .backoff_max_ns = FILCH_MILLISECONDS(500) };
     how.on_exit = on_exit_of_supervisor;
@@ -266,7 +270,7 @@ int service_run(const service *what, int argc, char **argv)
     here.what = what;
     if (what->request_ns != 0) given.request = (unsigned long)(what->request_ns / FILCH_SECONDS(1));
     if (what->child_count > CHILDREN_MAX || !options_read(argc, argv, &given)) return 2;
-    /* Blocked before any thread is started, so that they arrive only as events. */
+    /* The signals are blocked before any thread is started, so that they arrive only as events. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -283,7 +287,7 @@ int service_run(const service *what, int argc, char **argv)
     err = start(sched, &tree, children);
     if (err != FILCH_OK) complain("no service", err);
     while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
-    /* A second signal ends the program at once, by the system's default. */
+    /* Unblocks the signals: a second signal ends the program at once, by the system's default action. */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     filch_err stopped = filch_sched_stop(sched, service_may.stop_ns, NULL);
     if (stopped != FILCH_OK) complain("stopping", stopped);

@@ -1,14 +1,14 @@
 /* table.c - a hash table in 256 stripes, each with its own lock.
  *
- * Where should the data live? A process that owns a part of it costs one message there and one back for each command;
- * the command itself takes less time than either. So commands run where they were read, in the connection's step, under
- * the lock of a stripe: two workers rarely meet in one of 256, and each holds it for the time of a look-up and a copy.
+ * Why the data does not belong to a process: each command would cost a message to that process and a reply, and the
+ * command itself takes less time than either. So a command runs where it was read, in the connection's step, under the
+ * lock of a stripe. Two workers rarely need the same stripe of 256, and each locks it only for a look-up and a copy.
  * That is short enough for a step. (An atomic operation on several keys would need an owner, or locks in order.)
  *
- * INVARIANT  entries of a stripe stand in `slots` at, or after, their hash's place, with no empty slot between.
+ * INVARIANT  an entry is in the slot given by its hash, or after it with no empty slot between.
  *
- * The hash has a random key, so that clients cannot choose keys that all fall into one place. A stripe that is three
- * quarters full doubles; that is one long pause for its 1/256 of the keys.
+ * The hash has a random key, so that clients cannot choose keys that all have the same slot. A stripe that is three
+ * quarters full doubles, which delays commands for its keys (1/256 of all) once.
  */
 #include "table.h"
 
@@ -18,24 +18,25 @@
 
 #define STRIPES 256
 #define SLOTS_FIRST 16
-#define NUMBER_MAX 24 /* digits of an int64, a sign, and the end */
+#define NUMBER_MAX 24 /* digits of an int64_t, a sign, and a NUL */
 
 typedef struct entry {
     uint64_t hash;
-    size_t   key_size, size, room; /* of the value, which follows the key */
+    /* key_size: of the key. size: of the value, which follows the key. room: space for the value */
+    size_t   key_size, size, room;
     char     at[];
 } entry;
 
 typedef struct stripe {
-    _Alignas(128) pthread_mutex_t lock; /* two workers never share a line */
+    _Alignas(128) pthread_mutex_t lock; /* alignment: two stripes never share a cache line */
     entry  **slots;
-    size_t   count, mask; /* mask: the number of slots - 1 */
+    size_t   count, mask; /* mask: number of slots minus 1 */
 } stripe;
 
 static stripe   stripes[STRIPES];
 static uint64_t secret[2];
 
-/* ---- the hash: each eight bytes are multiplied to 128 bits, and the halves are folded ---- */
+/* ---- the hash: multiplies each eight bytes to 128 bits, and combines the two halves ---- */
 
 static uint64_t fold(uint64_t a, uint64_t b)
 {
@@ -58,7 +59,7 @@ static uint64_t hash_of(slice key)
     return fold(h, secret[0] | 1);
 }
 
-/* ---- one stripe, locked ---- */
+/* ---- one stripe; the caller holds its lock ---- */
 
 static stripe *lock_stripe(uint64_t hash)
 {
@@ -72,7 +73,7 @@ static void unlock_stripe(stripe *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns the slot of `key`, or the empty one where it would go. */
+/* Returns the index of the slot with `key`, or of the empty slot where `key` belongs. */
 static size_t find_locked(const stripe *s, slice key, uint64_t hash)
 {
     size_t i = hash & s->mask;
@@ -100,7 +101,7 @@ static bool grow_locked(stripe *s)
     return true;
 }
 
-/* Creates an entry for this key with room for the value. */
+/* Creates an entry for this key with space for a value of `room` bytes. */
 static entry *entry_make(slice key, uint64_t hash, size_t room)
 {
     entry *e = malloc(sizeof *e + key.size + room);
@@ -115,7 +116,8 @@ static bool set_locked(stripe *s, slice key, uint64_t hash, slice value)
     if (s->count * 4 >= s->mask * 3 && !grow_locked(s)) return false;
     size_t i = find_locked(s, key, hash);
     entry *e = s->slots[i];
-    /* A much smaller value does not keep the memory of a large one. */
+    /* Also replaces the entry if the new value is much smaller, so that it does not keep the memory of a large
+     * value. */
     if (e == NULL || e->room < value.size || e->room / 4 > value.size + 64) {
         entry *fresh = entry_make(key, hash, value.size);
         if (fresh == NULL) return false;
@@ -128,7 +130,7 @@ static bool set_locked(stripe *s, slice key, uint64_t hash, slice value)
     return true;
 }
 
-/* Empties slot `i`, and moves up the entries behind it that would no longer be found. */
+/* Empties slot `i`. Then moves back the entries after it that would no longer be found because of the empty slot. */
 static void delete_locked(stripe *s, size_t i)
 {
     free(s->slots[i]);
@@ -136,7 +138,7 @@ static void delete_locked(stripe *s, size_t i)
     s->count--;
     for (size_t from = (i + 1) & s->mask; s->slots[from] != NULL; from = (from + 1) & s->mask) {
         size_t home = s->slots[from]->hash & s->mask;
-        if (((from - home) & s->mask) < ((from - i) & s->mask)) continue; /* its home is behind the gap */
+        if (((from - home) & s->mask) < ((from - i) & s->mask)) continue; /* the entry's own slot is after the gap */
         s->slots[i] = s->slots[from];
         s->slots[from] = NULL;
         i = from;

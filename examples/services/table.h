@@ -1,4 +1,5 @@
-/* table.h - keys and values, both any bytes, for any thread. No call waits for longer than another command takes. */
+/* table.h - a table of keys and values, both any bytes, for any thread. A call waits at most for the short commands of
+ * other threads. */
 #ifndef KV_TABLE_H
 #define KV_TABLE_H
 
@@ -13,21 +14,21 @@ typedef struct slice {
     size_t      size;
 } slice;
 
-/* Called once, before anything else. Returns false without memory. table_close frees everything, when it is no longer
- * used. */
+/* table_open must be called first, once; it returns false if there is no memory. table_close frees everything. */
 bool table_open(void);
 void table_close(void);
 
-/* Appends the value to `out` after a header that `head` writes for its size. Returns false if there is none. */
+/* Appends the value to `out`, after a header that `head` writes for the value's size. Returns false if the key has no
+ * value. */
 bool table_get(slice key, bytes *out, void (*head)(bytes *out, size_t size));
-/* Returns false without memory; the old value stays. */
+/* Sets the value of a key. Returns false if there is no memory; then the old value stays. */
 bool table_set(slice key, slice value);
-/* Returns true if the key existed. */
+/* Deletes a key and its value. Returns true if the key existed. */
 bool table_delete(slice key);
 bool table_has(slice key);
 
 typedef enum table_sum { TABLE_SUM, TABLE_NO_NUMBER, TABLE_TOO_LARGE, TABLE_NO_MEMORY } table_sum;
-/* Adds `by` to the number in the value (no value: 0), atomically. */
+/* Adds `by` to the number in the value, atomically. A missing value counts as 0. */
 table_sum table_add(slice key, int64_t by, int64_t *result);
 
 uint64_t table_count(void);
