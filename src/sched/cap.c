@@ -30,7 +30,7 @@ typedef struct cap {
     uint32_t stripe_count; /* 0 if there is a limit */
     /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
      * stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended before the second. A worker
-     * of a later scheduler at this address got it from the allocator, after the second write. */
+     * of a later scheduler at this address got the address from the allocator, after the second write. */
     FLI_ATOMIC(fli_runtime *) rt;
     /* Bytes in use that no stripe counts; plus HELD and the bytes of the counter, until fli_cap_drop().
      * PAIR cap.shared */
@@ -51,7 +51,7 @@ static uint64_t own_bytes(uint32_t stripe_count)
 
 static void let_go(cap *c, uint64_t count)
 {
-    /* PAIR cap.shared, both halves: the thread that frees the counter comes after all others. */
+    /* PAIR cap.shared, both halves: freeing the counter is ordered after all other uses of it. */
     if (fli_sub_acqrel(&c->shared, count) != count) return;
     fli_mem mem = c->mem;
     fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);

@@ -123,7 +123,8 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
     return first;
 }
 
-/* Reports a step that is running for longer than long_step_ns. Once per step, by the first worker that notices. */
+/* Reports a step that has been running for longer than long_step_ns. Only the first worker that notices the step
+ * reports it. */
 static void report_overdue(fli_worker *w, fli_worker *victim)
 {
     const filch_options *opt = &w->sched->opt;

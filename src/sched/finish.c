@@ -86,8 +86,7 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
     __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
-    fli_count(&worker->counters.leaving, 1); /* before give_back() counts it as ended: a stop sees it in `leaving` or as
-                                                alive */
+    fli_count(&worker->counters.leaving, 1); /* before give_back(): a stop sees the process alive or leaving */
     give_back(w, p);
     worker->current = &stand_in; /* the slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);

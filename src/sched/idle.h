@@ -1,4 +1,5 @@
-/* idle.h - the state of idle workers, shared by search.c, parking.c and sentinel.c, and what the rest of the scheduler calls. */
+/* idle.h - the state of idle workers, shared by search.c, parking.c and sentinel.c, and the functions that the rest of
+ * the scheduler calls. */
 #ifndef FLI_SCHED_IDLE_H
 #define FLI_SCHED_IDLE_H
 

@@ -57,7 +57,8 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_countdown -= more;
-    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set it to 0: fli_worker_noticed() */
+    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set clock_countdown to 0:
+                                                              fli_worker_noticed() */
     if (!w->may_rerun) w->steps_left -= more;
     w->out.spare = NULL;
     w->local.inline_key = 0;

@@ -49,10 +49,10 @@ struct filch_out {
     uint32_t          send_budget; /* option send_budget */
     uint32_t          pending_room;
     fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else NULL */
-    fli_pending_command         *pending;  /* allocated; grows, never shrinks */
+    fli_pending_command         *pending;  /* array of pending_room commands; grows, never shrinks */
     uint32_t          pending_count; /* not beside `status`: one load of both would have to wait for both stores */
     filch_data        result; /* owned; set with DONE and FAIL */
-    const filch_type *type;   /* set with UPGRADE, as `self`: the new type and its instance */
+    const filch_type *type;   /* `type` and `self` are set with UPGRADE: the new type and its instance */
     void             *self;
 };
 

@@ -30,11 +30,11 @@ typedef struct fli_worker fli_worker;
 #define FLI_GLOBAL_BATCH_MAX 256
 #define FLI_BATCH_MAX 1024
 #define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
-/* Turns of a worker within which every process in its deque or in the global queue is stepped, if R processes are ready.
- * Argued in find.c. */
+/* Number of turns of a worker within which every process in its deque or in the global queue is stepped, if R processes
+ * are ready. find.c derives it. */
 #define FLI_FAIR_BOUND(sched, R) (2 * (uint64_t)(sched)->fair_most * ((uint64_t)(R) + 1 + (sched)->opt.global_batch))
-/* A fairness pick every FLI_FAIR_EVERY turns, or less often while steps are short: about every FLI_FAIR_NS, and at least every
- * FLI_FAIR_MOST turns. */
+/* A fairness pick comes every FLI_FAIR_EVERY turns. While steps are short it comes less often: about every FLI_FAIR_NS,
+ * but at least every FLI_FAIR_MOST turns. */
 #define FLI_FAIR_NS UINT64_C(2000)
 #define FLI_FAIR_EVERY 8
 #define FLI_FAIR_MOST 64

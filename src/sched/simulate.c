@@ -4,12 +4,13 @@
  * caller's thread runs the turns of all workers. Time is virtual: it advances by up to `pace_ns` with each turn, and
  * jumps to the next timer when no process is ready. A run:
  *
- *   1. create: workers and a work pool without threads; fixed node id and seeds, so that equal runs have equal pids
- *   2. scenario
- *   3. turns, until nothing is left to do, a violation is found, or a limit is reached
- *   4. check
- *   5. stop: cancel, turns until `stop_ns` has passed, kill. After a violation all processes are killed at once, and
- *      nothing is added to the chart
+ *   1. create a scheduler whose workers and work pool have no threads; fixed node id and seeds, so that equal runs have
+ *      equal pids
+ *   2. call the user's scenario
+ *   3. do turns until nothing is left to do, a violation is found, or a limit is reached
+ *   4. call the user's check
+ *   5. stop: cancel all processes, do turns until `stop_ns` has passed, kill the rest. After a violation all processes
+ *      are killed at once, and nothing is added to the chart
  */
 #include <stdio.h>
 #include <string.h>

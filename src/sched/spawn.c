@@ -15,7 +15,7 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Limit of options.message_count. An array of so many payloads has a size that fits into 32 bits. */
+/* Limit of options.message_count. The size of an array of 2^26 payloads fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
 /* Returns the size of an instance that is not stored in the control block. */

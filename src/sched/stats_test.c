@@ -327,7 +327,7 @@ TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
-    w->sample_in = 1000; /* clock readings request no sample */
+    w->sample_in = 1000; /* so that clock readings request no sample */
     ok(filch_spawn(sched, &teller, &options, NULL)); /* the first wait is always measured */
     tick(sched);
     uint64_t waits = waits_from(sched, 0);

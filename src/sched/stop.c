@@ -188,7 +188,7 @@ static void join_workers(filch_sched *sched)
     for (uint32_t i = 0; i < sched->worker_count; i++) fli_thread_join(&sched->workers[i]->thread);
 }
 
-/* Phase CLOSING, and the first ASK. */
+/* Sets the phase CLOSING, and sets ASK for every process for the first time. */
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
@@ -218,7 +218,7 @@ static uint64_t patience_of(const filch_stop_options *opt)
     return half_ns < PATIENCE_NS ? half_ns : PATIENCE_NS;
 }
 
-/* Runs all phases. Returns FILCH_EBUSY if something has not returned; *found has the counts. */
+/* Runs all phases of the stop. Returns FILCH_EBUSY if something has not returned; *found has the counts. */
 static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), opt->deadline_ns);

@@ -51,7 +51,7 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* A mark older than this is taken anew; not more often, because taking a mark reads the counters of all workers. */
+/* A mark older than this is renewed. Not more often, because taking a mark reads the counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
 /* Upper limit of remote_cost_ns: a worker without further remote events is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
@@ -67,8 +67,8 @@
  * AWAKE_NS              time without a paused worker that is needed as comparison
  * AWAKE_PROVEN_NS       as AWAKE_NS, if the rate during the last pause was 1.5 times as high
  * AWAKE_DEAD_NS         as AWAKE_NS, for dead steals
- * BACKLOG_MIN           a backlog is at least so many sends to runnable receivers, and so many messages sent but not
- *                       received; 2048 messages are received in about 0.3 ms
+ * BACKLOG_MIN           number of sends to runnable receivers, and of messages sent but not received, that make a
+ *                       backlog; 2048 messages are received in about 0.3 ms
  * WEAK_STEALS           consecutive weak steals that are allowed; WEAK_STEALS_KNOWN: if the last pause helped
  * DEAD_STEALS           consecutive dead steals that are allowed
  * The small build pauses at every chance. */

@@ -190,7 +190,7 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
-    assert_false(read_often(w, 20, 40)); /* 200 us */
+    assert_false(read_often(w, 20, 40)); /* 200 us after the last pause */
     assert_false(read_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_often(w, 1, 0));

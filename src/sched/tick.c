@@ -24,7 +24,7 @@ static bool has_work(filch_sched *sched)
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* its timers have been fired */
+    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* the alarm's timers have been fired */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
