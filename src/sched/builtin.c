@@ -1,4 +1,5 @@
-/* builtin.c - the built-in commands. Their handlers find the scheduler through the receiver, so one registry serves all schedulers. */
+/* builtin.c - the built-in commands. Their handlers find the scheduler through the receiver, so one registry serves all
+ * schedulers. */
 #include "clock/timers.h"
 #include "dispatch/registry.h"
 #include "port/clock.h"

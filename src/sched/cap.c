@@ -12,8 +12,8 @@
  * INVARIANT  bytes in use = shared - HELD + the sum of the stripes, while the scheduler lives. After fli_cap_drop():
  *            bytes in use = shared, without those of the counter. HELD is larger than any number of bytes, so `shared`
  *            is 0 only when the scheduler and all blocks are freed.
- * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the same
- *            address never counts in the stripes of this one.
+ * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the
+ *            same address never counts in the stripes of this one.
  * Design: docs/design/memory.md.
  */
 #include "sched/cap.h"
@@ -28,9 +28,10 @@ typedef struct cap {
     fli_mem  mem;
     uint64_t max; /* 0: no limit */
     uint32_t stripe_count; /* 0 if there is a limit */
-    /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.  writes: create and
-     * stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended before the second. A worker
-     * of a later scheduler at this address got the address from the allocator, after the second write. */
+    /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.
+     * writes: create and stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended
+     * before the second. A worker of a later scheduler at this address got the address from the allocator, after the
+     * second write. */
     FLI_ATOMIC(fli_runtime *) rt;
     /* Bytes in use that no stripe counts; plus HELD and the bytes of the counter, until fli_cap_drop().
      * PAIR cap.shared */

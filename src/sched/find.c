@@ -4,11 +4,12 @@
  *   2. the global queue: one process, and up to `global_batch` more for its deque
  *   3. another worker, in random order: half of that worker's deque in one CAS
  *
- * Fairness. That order alone would starve processes: one that always continues is always the newest. So every `fair_every`-th turn is
- * a fairness pick: it takes an oldest process instead, alternately from the local deque and from the global queue. The oldest
- * end of a deque only loses processes. So a process with n older ones in its deque is stepped within 2 * fair_every * (n + 1)
- * turns of that worker; a process with n before it in the global queue leaves that queue within the same number of turns, and
- * joins a deque together with at most `global_batch` others. Together: a ready process is stepped within
+ * Fairness. That order alone would starve processes: one that always continues is always the newest. So every
+ * `fair_every`-th turn is a fairness pick: it takes an oldest process instead, alternately from the local deque and
+ * from the global queue. The oldest end of a deque only loses processes. So a process with n older ones in its deque is
+ * stepped within 2 * fair_every * (n + 1) turns of that worker; a process with n before it in the global queue leaves
+ * that queue within the same number of turns, and joins a deque together with at most `global_batch` others. Together:
+ * a ready process is stepped within
  *
  *     FLI_FAIR_BOUND(R) = 2 * fair_most * (R + 1 + global_batch)
  *
@@ -17,24 +18,24 @@
  * bound for a deque to be exact: the last of 1,000 processes in a deque waited 15,999 turns, and the bound is 2 * 8
  * * 1,000.
  *
- * Picks brought forward. A process that returns CONTINUE makes the next pick due at once; timers and descriptors that are due may then
- * still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick, `fair_credit` the number by which
- * it was brought forward.
+ * Picks brought forward. A process that returns CONTINUE makes the next pick due at once; timers and descriptors that
+ * are due may then still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick,
+ * `fair_credit` the number by which it was brought forward.
  *
- * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was at the last pick. A turn takes one from fair_countdown. A CONTINUE
- * moves all but one of fair_countdown to fair_credit. When n timers fire, they move n (at most all) from fair_credit
- * back to fair_countdown.
+ * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was at the last pick. A turn takes one from
+ * fair_countdown. A CONTINUE moves all but one of fair_countdown to fair_credit. When n timers fire, they move n (at
+ * most all) from fair_credit back to fair_countdown.
  * So a pick comes at least every fair_every-th turn, with timers and without. The processes woken by timers join the
  * deque at its newest end. So the bound holds. Beside processes that continue for ever, k timers that are due at once
  * wait for the running turn and for k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other
  * processes do.
  *
- * The LIFO slot. Its process is the next one that the worker takes, or, at a pick, joins the deque before the pick. Only the process
- * being stepped may have more turns before it (w->rerun, inline completions): these are fewer than fair_every turns,
- * and the bound includes them.
+ * The LIFO slot. Its process is the next one that the worker takes, or, at a pick, joins the deque before the pick.
+ * Only the process being stepped may have more turns before it (w->rerun, inline completions): these are fewer than
+ * fair_every turns, and the bound includes them.
  *
- * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then built
- * breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What
+ * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then
+ * built breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What
  * matters to waiting processes is time, not turns. So unless the option sets the interval, picks come every 8th turn or
  * every FLI_FAIR_NS, whichever is later, and at least every FLI_FAIR_MOST-th turn.
  *
@@ -42,9 +43,9 @@
  * FLI_DEQUE_STEAL_MAX processes stolen together, the younger ones run first. A process can be stolen more than once
  * only while workers keep running out of work. Fairness matters while all workers are busy, and then none steals.
  *
- * A thief takes from the deque, and from the LIFO slot only if the deque is empty. It leaves a single queued process alone while its
- * worker makes progress: that worker is about to run it with warm caches. The thief takes the process if that worker
- * has finished no step for AGED_NS.
+ * A thief takes from the deque, and from the LIFO slot only if the deque is empty. It leaves a single queued process
+ * alone while its worker makes progress: that worker is about to run it with warm caches. The thief takes the process
+ * if that worker has finished no step for AGED_NS.
  * Design: docs/design/run-queues.md.
  */
 #include "port/clock.h"

@@ -4,15 +4,16 @@
  *   2. set the state word to DONE: no event is delivered any more. Free and count the events that were never read
  *   3. refuse the senders that wait for room in its mailbox
  *   4. call close, once, then free its memory
- *   5. call on_failure after a failure and on_blackbox for a recorded process; release its names and groups; send the exit
- *      events to the processes that monitor it or are linked with it
- *   6. give the slot back with the next generation: the pid is never valid again, and the slot is free for another process
+ *   5. call on_failure after a failure and on_blackbox for a recorded process; release its names and groups; send the
+ *      exit events to the processes that monitor it or are linked with it
+ *   6. give the slot back with the next generation: the pid is never valid again, and the slot is free for another
+ *      process
  *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits for it (fli_stats_alive)
  * fli_finish_fast() does steps 2 and 6 in one CAS, for a process that needs none of the other steps.
  *
- * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn does not
- *            clear it. (The mailbox limit of the last process may still be there: it is read only if the flag LIMITED
- *            is set.)
+ * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn
+ *            does not clear it. (The mailbox limit of the last process may still be there: it is read only if the flag
+ *            LIMITED is set.)
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "sched/finish.h"
@@ -76,7 +77,8 @@ static void tell_end(telling *t)
     fli_local *worker = t->worker;
     worker->current = t->before;
     free_words(t->left);
-    /* PAIR finish.ended, release half: nothing of the process is left, and the processes that on_exit spawned are counted. */
+    /* PAIR finish.ended, release half: nothing of the process is left, and the processes that on_exit spawned are
+     * counted. */
     fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
 }
 

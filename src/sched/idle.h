@@ -21,7 +21,8 @@ struct fli_proc;
  * line. */
 typedef struct fli_idle_worker {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* neighbours in the list of parked workers */
-    fli_parker parker;      /* unparked once by the thread that takes the worker off the list, unless the worker is the poller */
+    fli_parker parker;      /* unparked once by the thread that takes the worker off the list, unless the worker is the
+                               poller */
     bool       is_parked;   /* the worker is in the list of parked workers */
     bool       has_handoff; /* the worker was unparked with a `handoff` and counts as working; cleared when it reads
                                `handoff` */
@@ -53,7 +54,8 @@ typedef struct fli_idle {
      * relaxed: an old value makes a timeout come a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
     struct fli_worker *backup;         /* see sentinel.c; NULL: none */
-    struct fli_worker *poller;         /* the parked worker that sleeps in the poll call, not in its parker; NULL: none */
+    struct fli_worker *poller;         /* the parked worker that sleeps in the poll call, not in its parker; NULL:
+                                          none */
     bool               sentinel_armed; /* after its timeout the sentinel also checks working workers */
     /* The worker threads must return.  writes: under lock.  reads: under lock, and unparked workers without the lock;
      * relaxed: PAIR parker.signal orders the read. */
@@ -63,7 +65,8 @@ typedef struct fli_idle {
 filch_err fli_idle_init(fli_idle *idle);
 void      fli_idle_fini(fli_idle *idle);
 
-/* Searches and parks until there is a process to run. Returns it, or NULL if the thread must return. Thread: a worker. */
+/* Searches and parks until there is a process to run. Returns it, or NULL if the thread must return. Thread: a
+ * worker. */
 struct fli_proc *fli_idle_find(struct fli_worker *w);
 
 /* Direct handoff: if all workers are parked, gives `p` to one and unparks it. Returns false if a worker is awake; then

@@ -1,5 +1,5 @@
-/* inline_yield.c - the inline completion loop: a process yields, the handler completes the yield before it returns, the process
- * runs again with the result. No mailbox, no list, no queue.
+/* inline_yield.c - the inline completion loop: a process yields, the handler completes the yield before it returns, the
+ * process runs again with the result. No mailbox, no list, no queue.
  *
  * One iteration:
  *   1. call the step function with the completion; a spare node is ready for the next yield of the step
@@ -8,15 +8,15 @@
  *      worker->inline_result, where the next iteration reads it
  * If a condition of 2 or 3 fails, the loop ends and step.c goes on (leave_step() after 1, leave_handler() after 3).
  *
- * All iterations use the same node. It stays in the process's list of yields and keeps the fields that do not change (its process,
- * its place in the list). Its generation is incremented each time, so a receiver that was kept from an earlier yield
- * cannot claim it. From 2 on the node is PENDING like the node of any yield, and another thread that has the receiver
- * may claim it first.
+ * All iterations use the same node. It stays in the process's list of yields and keeps the fields that do not change
+ * (its process, its place in the list). Its generation is incremented each time, so a receiver that was kept from an
+ * earlier yield cannot claim it. From 2 on the node is PENDING like the node of any yield, and another thread that has
+ * the receiver may claim it first.
  *
  * INVARIANT  when the loop ends, the node is PENDING, or in the list of completions, or freed.
  *
- * Each iteration is a turn: the loop ends when a fairness pick or a clock reading is due, or when a tick has used up its steps.
- * So the loop also ends soon after a stop has begun.
+ * Each iteration is a turn: the loop ends when a fairness pick or a clock reading is due, or when a tick has used up
+ * its steps. So the loop also ends soon after a stop has begun.
  * Not done here: steps that are timed, recorded or simulated.
  * Design: docs/design/yields.md.
  */
@@ -114,7 +114,8 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
     fli_step_conclude(w, p, err);
 }
 
-/* Ends the loop after the handler: the yield is not completed yet, another event has arrived, or this was the last iteration. */
+/* Ends the loop after the handler: the yield is not completed yet, another event has arrived, or this was the last
+ * iteration. */
 static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
 {
     fli_local *worker = &w->local;

@@ -16,8 +16,8 @@ void fli_out_init(filch_out *out, const fli_local *worker)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
-/* The status is reset before its data is freed: freeing may call functions of the program that have kept `out` and choose another
- * status. The next iteration resets that status. */
+/* The status is reset before its data is freed: freeing may call functions of the program that have kept `out` and
+ * choose another status. The next iteration resets that status. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {

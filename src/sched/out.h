@@ -48,7 +48,8 @@ struct filch_out {
     fli_status        status;
     uint32_t          send_budget; /* option send_budget */
     uint32_t          pending_room;
-    fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else NULL */
+    fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else
+                                       NULL */
     fli_pending_command         *pending;  /* array of pending_room commands; grows, never shrinks */
     uint32_t          pending_count; /* not beside `status`: one load of both would have to wait for both stores */
     filch_data        result; /* owned; set with DONE and FAIL */
@@ -73,8 +74,8 @@ static inline bool fli_out_is_idle(const filch_out *out)
     return out->status == FLI_STATUS_IDLE && out->pending_count == 0;
 }
 
-/* Returns the error with which the step ends its process, or FILCH_OK: a step must choose a status, and may wait only if a yield is
- * outstanding. */
+/* Returns the error with which the step ends its process, or FILCH_OK: a step must choose a status, and may wait only
+ * if a yield is outstanding. */
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
 {
     if (FLI_UNLIKELY(err != FILCH_OK)) return err;

@@ -12,12 +12,12 @@
  * the word, without an RMW: it will run the process itself, so nothing is lost. It unparks another worker only if it
  * has more work than it can do in the time of a wake-up, or if no sentinel will check it.
  *
- * Direct handoff. While all workers are parked, only the one that is unparked could find a queued process. So the submitter takes
- * a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue, no search. That worker
- * counts as working, not as searching, so no other thread relies on it: the next submitter sees it awake and none searching,
- * queues its process, and unparks another. What the submitter wrote is visible to the unparked
- * worker (PAIR parker.signal). If the unparked worker does not get a CPU for a while, another worker that has found
- * nothing takes the process (search.c). Both workers take it by a swap, so only one of them gets it
+ * Direct handoff. While all workers are parked, only the one that is unparked could find a queued process. So the
+ * submitter takes a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue,
+ * no search. That worker counts as working, not as searching, so no other thread relies on it: the next submitter sees
+ * it awake and none searching, queues its process, and unparks another. What the submitter wrote is visible to the
+ * unparked worker (PAIR parker.signal). If the unparked worker does not get a CPU for a while, another worker that has
+ * found nothing takes the process (search.c). Both workers take it by a swap, so only one of them gets it
  * (PAIR idle.handoff). The sentinel is chosen only if it is the only parked worker, because its timeout is needed.
  *
  * Descriptors. While a process waits for a descriptor, one parked worker, the poller, sleeps in the system's poll call
@@ -197,9 +197,9 @@ static void leave_spare_node(fli_worker *w)
     if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker has left meanwhile */
 }
 
-/* A worker that is taken off the list, other than the poller, is unparked exactly once: fli_park() returns true, and the worker
- * knows without the lock that it is off the list. If its timeout passes at that moment, the unpark is still to come.
- * The worker waits for that unpark, because otherwise its next fli_park() would return at once. */
+/* A worker that is taken off the list, other than the poller, is unparked exactly once: fli_park() returns true, and
+ * the worker knows without the lock that it is off the list. If its timeout passes at that moment, the unpark is still
+ * to come. The worker waits for that unpark, because otherwise its next fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;

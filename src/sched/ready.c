@@ -4,9 +4,10 @@
  *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local
  *     deque. The data of the process has just been written by this CPU
  *   - woken by the worker between steps (timers, I/O): the local deque
- *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them (parking.c)
- *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global queue, if
- *     it sends to processes that are queued already, or if its step is a fan-out that would starve others
+ *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them
+ *     (parking.c)
+ *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global
+ *     queue, if it sends to processes that are queued already, or if its step is a fan-out that would starve others
  * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.
  * Design: docs/design/run-queues.md.
  */
@@ -23,8 +24,8 @@
 #define FANOUT_STEP_NS 500
 
 /* Starts the measurement of one queue wait, requested by fli_ready_sample(): marks `p`, and restores the ordinary push
- * functions. The mark in last_worker is found by the worker that steps `p`; steps of other processes do not check for it.
- * Thread: the worker that owns `p`, which is not queued yet. */
+ * functions. The mark in last_worker is found by the worker that steps `p`; steps of other processes do not check for
+ * it. Thread: the worker that owns `p`, which is not queued yet. */
 static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->slow_push_from = FANOUT_MIN;
@@ -61,8 +62,8 @@ static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
     return FILCH_OK;
 }
 
-/* Queues `p` at the end of the global queue. No fli_idle_notify_global(): this worker itself takes from the global queue, so the
- * process cannot be lost. */
+/* Queues `p` at the end of the global queue. No fli_idle_notify_global(): this worker itself takes from the global
+ * queue, so the process cannot be lost. */
 static filch_err push_global(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
@@ -70,7 +71,8 @@ static filch_err push_global(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
-/* Returns true if the current step is a fan-out of long steps, and the deque holds processes that were queued before the step. */
+/* Returns true if the current step is a fan-out of long steps, and the deque holds processes that were queued before
+ * the step. */
 static bool starves_others(fli_worker *w)
 {
     if (w->local.sends < FANOUT_MIN || w->step_ns <= FANOUT_STEP_NS) return false;
@@ -114,8 +116,8 @@ static filch_err ready_sampled(fli_local *worker, fli_proc *p)
     return fli_ready_next(worker, p);
 }
 
-/* Swaps `local.ready` and lowers `slow_push_from`, so that the next push, by a step or between steps, takes the slow path.
- * Ordinary pushes do not check whether a sample is due. take_sample() undoes both. */
+/* Swaps `local.ready` and lowers `slow_push_from`, so that the next push, by a step or between steps, takes the slow
+ * path. Ordinary pushes do not check whether a sample is due. take_sample() undoes both. */
 void fli_ready_sample(fli_worker *w)
 {
     w->slow_push_from = FLI_PUSH_SAMPLE;

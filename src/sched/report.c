@@ -1,6 +1,6 @@
-/* report.c - what a stop reports to its caller: processes ended by force, messages not read, writes that ended early, steps and jobs that
- * have not returned. Workers note these when they happen, under the lock of the stop. Each report contains only what no
- * earlier report contained. */
+/* report.c - what a stop reports to its caller: processes ended by force, messages not read, writes that ended early,
+ * steps and jobs that have not returned. Workers note these when they happen, under the lock of the stop. Each report
+ * contains only what no earlier report contained. */
 #include <string.h>
 
 #include "proc/log.h"
@@ -8,7 +8,8 @@
 #include "sched/sched.h"
 
 #define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
-#define SEARCH 64                                /* entries searched, from the newest: losses of one process are noted close together */
+#define SEARCH 64                                /* entries searched, from the newest: losses of one process are noted
+                                                    close together */
 
 static bool is_stopping(filch_sched *sched)
 {

@@ -1,5 +1,6 @@
-/* retired_slot_test.c - slots that have used up their generations are replaced: a scheduler with a small max_processes never stops
- * spawning. Each test ages all free slots to their last generation before each spawn, which stands for 2^24 spawns. */
+/* retired_slot_test.c - slots that have used up their generations are replaced: a scheduler with a small max_processes
+ * never stops spawning. Each test ages all free slots to their last generation before each spawn, which stands for 2^24
+ * spawns. */
 #include "sched/sched.h"
 
 #include "support/alloc.h"

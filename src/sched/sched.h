@@ -44,7 +44,8 @@ typedef struct fli_worker_status {
     /* writes: the worker.  reads: any; relaxed: for reports, and to see whether the worker makes progress. */
     FLI_ATOMIC(uint64_t) serial;   /* serial of the process being stepped, or of the last process stepped; 0: none */
     FLI_ATOMIC(uint64_t) began_ns; /* when the step of that process began, if steps are timed; else 0 */
-    FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by CAS */
+    FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by
+                                      CAS */
 } fli_worker_status;
 
 /* What a worker remembers of another worker: its count of steps at the last check, and since when that count is
@@ -64,8 +65,8 @@ struct fli_worker {
     fli_local     local; /* first member: a pointer to a worker is also one to its fli_local */
     filch_sched  *sched;
     fli_deque     deque;
-    fli_lifo_slot lifo_slot; /* the first process woken by the current step. Runs before the deque; thieves may take it if the
-                                deque is empty */
+    fli_lifo_slot lifo_slot; /* the first process woken by the current step. Runs before the deque; thieves may take it
+                                if the deque is empty */
     alignas(FLI_LINE) fli_worker_status status;
 
     /* Not atomic from here on: used by the worker alone, except `idle` (under the idle lock) and `stuck` (stopping
@@ -88,8 +89,8 @@ struct fli_worker {
     /* Fairness: find.c. */
     uint32_t fair_every;      /* turns between two fairness picks; adapts, unless the option sets it */
     uint32_t fair_countdown;  /* turns until the next fairness pick */
-    uint32_t fair_credit;     /* turns by which the next pick was brought forward because a process returned CONTINUE. Timers and
-                                 I/O may spend them (worker.c) */
+    uint32_t fair_credit;     /* turns by which the next pick was brought forward because a process returned CONTINUE.
+                                 Timers and I/O may spend them (worker.c) */
     bool     saw_continue;    /* a process has returned CONTINUE since the last pick */
     bool     fair_local_next; /* the next pick takes from the local deque first; otherwise from the global queue */
 
@@ -138,8 +139,8 @@ typedef struct fli_stop {
                           ready */
     /* A thread is inside a stop.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
-    /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which steps too.
-     * reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`. */
+    /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which steps
+     * too. reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`. */
     FLI_ATOMIC(bool) force;
     /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: the stopping thread.
      * reads: workers; relaxed: a worker need not act before it sees the ASK flag, which is set after `hurry`. */
@@ -148,7 +149,8 @@ typedef struct fli_stop {
      * PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
     fli_losses losses; /* `losses` to `ended_before`: under lock */
-    uint64_t   forced, killed;            /* processes ended by force since the stop began: by the deadline, and by filch_terminate before it */
+    uint64_t   forced, killed;            /* processes ended by force since the stop began: by the deadline, and by
+                                             filch_terminate before it */
     uint64_t   forced_told, polite_told;  /* processes that earlier reports have counted as ended: by force, and without
                                              force */
     uint64_t   ended_before;              /* count of ended processes when the first stop began */
@@ -175,8 +177,8 @@ struct filch_sched {
     int             poll_fd; /* with I/O the descriptor of the poller, which contains wake_fd; otherwise wake_fd */
     fli_alarmfd     alarm;   /* the descriptor that the host polls: readable if poll_fd is, or if a timer is due.
                                 Not atomic: used under `ticking`, except the field `poll` */
-    /* The host has asked for the descriptor, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed: the first
-     * call of filch_wake_fd signals the host, so a tick follows it. */
+    /* The host has asked for the descriptor, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed:
+     * the first call of filch_wake_fd signals the host, so a tick follows it. */
     FLI_ATOMIC(bool) alarm_asked;
     /* A thread is inside filch_tick.  PAIR tick.owner */
     FLI_ATOMIC(bool) ticking;
@@ -229,8 +231,8 @@ fli_proc *fli_find_oldest(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
-/* Returns the next process of this worker: the fairness pick if it is due, the LIFO slot, the local deque, the global queue; or
- * NULL. */
+/* Returns the next process of this worker: the fairness pick if it is due, the LIFO slot, the local deque, the global
+ * queue; or NULL. */
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
@@ -240,8 +242,8 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
     return p;
 }
-/* Steals from another worker. Returns NULL if there was nothing; *retry is set if another thread was faster: search again before
- * parking. With `any`, takes also a single process that its worker is about to run. */
+/* Steals from another worker. Returns NULL if there was nothing; *retry is set if another thread was faster: search
+ * again before parking. With `any`, takes also a single process that its worker is about to run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
 /* Returns true if a worker has at least `queued` processes queued. */
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
@@ -274,8 +276,8 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 }
 
 /* inline_yield.c */
-/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the process, and
- * `node` the node of its only yield, which has been closed. */
+/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the
+ * process, and `node` the node of its only yield, which has been closed. */
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 /* step.c */
@@ -293,8 +295,8 @@ bool fli_step_on(fli_worker *w);
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 
 /* spawn.c */
-/* Allocates an instance of `type` and calls its init. An instance of up to FLI_STATE_INLINE bytes is put at `small`, unless that
- * is NULL. It is never moved: it may hold pointers into itself. */
+/* Allocates an instance of `type` and calls its init. An instance of up to FLI_STATE_INLINE bytes is put at `small`,
+ * unless that is NULL. It is never moved: it may hold pointers into itself. */
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
@@ -303,8 +305,8 @@ void      fli_instance_free(filch_sched *sched, const filch_type *type, void *sm
  * none. */
 filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
                     filch_pid *pid);
-/* Copies the options of a caller compiled against an older or newer filch.h: missing fields get their defaults, unknown fields
- * must be zero. */
+/* Copies the options of a caller compiled against an older or newer filch.h: missing fields get their defaults, unknown
+ * fields must be zero. */
 filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_options *out);
 
 /* Returns the value of `local.fast_rt` during a step that is not recorded. */
@@ -313,9 +315,10 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
     return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
 }
 
-/* fli_callback_begin() and fli_callback_end() enclose calls of the program outside of a step: close, on_exit, functions that free
- * payloads. In between the `out` of the last step refuses yields, which would be dispatched after the step of another process;
- * and the status shows no process, so that a long close is not taken for a step that does not return. */
+/* fli_callback_begin() and fli_callback_end() enclose calls of the program outside of a step: close, on_exit, functions
+ * that free payloads. In between the `out` of the last step refuses yields, which would be dispatched after the step of
+ * another process; and the status shows no process, so that a long close is not taken for a step that does not
+ * return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
@@ -340,14 +343,15 @@ void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *typ
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
 
 /* torn.c */
-/* A C++ exception has left a step of caller_worker: notes its process as torn. Thread: the one that uses caller_worker. */
+/* A C++ exception has left a step of caller_worker: notes its process as torn. Thread: the one that uses
+ * caller_worker. */
 void fli_torn_note(fli_worker *w);
 /* Ends the torn process, if there is one. Thread: the next one that uses caller_worker. */
 void fli_torn_mend(fli_worker *w);
 
 /* drain.c */
-/* Clears ASK, and returns true if the step that is about to begin gets a cancel first. Called during a stop, when the mailbox has
- * been drained and no event collected. Thread: the worker that owns the process. */
+/* Clears ASK, and returns true if the step that is about to begin gets a cancel first. Called during a stop, when the
+ * mailbox has been drained and no event collected. Thread: the worker that owns the process. */
 bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word);
 
 /* report.c */
@@ -371,16 +375,16 @@ uint64_t fli_report_ended(filch_sched *sched);
 typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STARVED } fli_verdict;
 /* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
-/* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else FLI_VERDICT_STUCK.
- * *starved is the number of steps on threads that the system does not run. `began_ns`: when the
+/* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else
+ * FLI_VERDICT_STUCK. *starved is the number of steps on threads that the system does not run. `began_ns`: when the
  * force began or the last process ended. Thread: the stopping one, after the deadline. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
 
 /* stop.c */
 /* Wakes a waiting stop: processes may have ended or become ready. */
 void fli_stop_nudge(filch_sched *sched);
-/* Ends a spawn of a foreign thread that was inside filch_spawn when the stop began. The thread must not use the scheduler
- * afterwards. */
+/* Ends a spawn of a foreign thread that was inside filch_spawn when the stop began. The thread must not use the
+ * scheduler afterwards. */
 void fli_stop_left(filch_sched *sched);
 /* The next four functions are the phases of a stop. A simulation calls them one by one and runs the processes in
  * between. */
@@ -397,8 +401,8 @@ uint64_t fli_stop_over(filch_sched *sched);
 /* stats.c */
 /* Returns the number of processes that have not ended, including those whose on_exit still runs. */
 uint64_t fli_stats_alive(filch_sched *sched);
-/* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return false although
- * the number was at the limit all the time, if processes end and are spawned all the time. */
+/* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return
+ * false although the number was at the limit all the time, if processes end and are spawned all the time. */
 bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */

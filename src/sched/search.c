@@ -28,10 +28,10 @@ static void start_searching(fli_idle *idle)
     (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
 }
 
-/* Ends a search that has found work. The last searcher unparks another worker if there is more work than it took. A single
- * process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is no sentinel, a
- * worker is unparked to take the single process or to become the sentinel: otherwise the process, timers and
- * descriptors would wait as long as the owner stays in a step. */
+/* Ends a search that has found work. The last searcher unparks another worker if there is more work than it took. A
+ * single process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is no
+ * sentinel, a worker is unparked to take the single process or to become the sentinel: otherwise the process, timers
+ * and descriptors would wait as long as the owner stays in a step. */
 static void stop_searching(fli_worker *w)
 {
     filch_sched *sched = w->sched;

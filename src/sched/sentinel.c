@@ -6,8 +6,9 @@
  *     behind a long step, and reports that step
  * While no worker works and no timer runs there is no sentinel: an idle scheduler makes no system call.
  *
- * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a timeout one
- * millisecond after that of the sentinel (then 2 and 4 ms after it, as long as the backup finds the sentinel parked).
+ * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a
+ * timeout one millisecond after that of the sentinel (then 2 and 4 ms after it, as long as the backup finds the
+ * sentinel parked).
  *
  * INVARIANT  under the idle lock: the sentinel and the backup are parked, and they are different workers.
  * INVARIANT  under the idle lock: the bit FLI_SENTINEL of the idle word is `sentinel_armed`: after its timeout the
@@ -102,7 +103,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 bool fli_sentinel_heeds_timeout_locked(fli_worker *w)
 {
     const fli_idle *idle = &w->sched->idle;
-    /* Without a sentinel, sentinel_until_ns is FLI_NEVER: `w` parks again, and its next deadline makes it the sentinel. */
+    /* Without a sentinel, sentinel_until_ns is FLI_NEVER: `w` parks again, and its next deadline makes it the
+     * sentinel. */
     if (idle->sentinel == w || fli_clock_ns() >= fli_clock_after(idle->sentinel_until_ns, BACKUP_FIRST_NS)) return true;
     if (w->idle.backup_ns < BACKUP_LAST_NS) w->idle.backup_ns *= 2;
     return false;

@@ -1,4 +1,5 @@
-/* step.c - runs one process for one step: collects its events, calls the step function, dispatches its yields, settles it.
+/* step.c - runs one process for one step: collects its events, calls the step function, dispatches its yields, settles
+ * it.
  *
  * The general path (step_slow):
  *   1. read the state word: KILL or a forced stop ends the process instead; CANCEL becomes the first event
@@ -12,10 +13,10 @@
  * INVARIANT  head: the node that the head of the word names is freed only after a CAS has replaced that head.
  * INVARIANT  close: a yield leaves the list of its process before the step that gets its completion.
  *
- * The fast paths. Each is the general path for one common case. step_once() and step_classify() choose; if a precondition
- * fails, nothing has been changed and the general path runs. All require a *clean* word (none of SLOW_FLAGS, the scheduler
- * open), and all but step_sync_done() require steps that are neither timed nor simulated (worker.fast_steps). A recorded
- * process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
+ * The fast paths. Each is the general path for one common case. step_once() and step_classify() choose; if a
+ * precondition fails, nothing has been changed and the general path runs. All require a *clean* word (none of
+ * SLOW_FLAGS, the scheduler open), and all but step_sync_done() require steps that are neither timed nor simulated
+ * (worker.fast_steps). A recorded process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
  *
  *   path              precondition                         skips                       repeats         saves
  *   step_single       state ACTIVE_ONE, nothing pending    drain, collect, release     settle, head    ping-pong 59 %, skynet 21 %
@@ -35,8 +36,8 @@
  * gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md).
  * Tests: test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
  * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
- * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head (step_lone),
- * last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
+ * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head
+ * (step_lone), last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
  * A C++ exception may leave the step function on any path: torn.c.
  * Design: docs/design/mailbox-fast-paths.md.
  */
@@ -49,8 +50,8 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it, unless
- * a fairness pick or a clock read is due, or this worker must count its steps (a tick). */
+/* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it,
+ * unless a fairness pick or a clock read is due, or this worker must count its steps (a tick). */
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
@@ -63,7 +64,8 @@ static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
     (void)fli_ready_local(&w->local, p);
 }
 
-/* Settles the process as `state` (IDLE or BLOCKED). If an event arrives before the CAS, the process runs again instead. */
+/* Settles the process as `state` (IDLE or BLOCKED). If an event arrives before the CAS, the process runs again
+ * instead. */
 static void rest(fli_worker *w, fli_proc *p, unsigned state)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -105,7 +107,8 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
     settle(w, p, FLI_BLOCKED);
 }
 
-/* Calls the handler of every pending command. An unknown command and an error of a handler become completions with an error. */
+/* Calls the handler of every pending command. An unknown command and an error of a handler become completions with an
+ * error. */
 static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -159,7 +162,8 @@ static void long_step_check(fli_worker *w, fli_proc *p)
     fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial }, fli_type_name(fli_proc_type(p)),
             FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
-    /* The callback is not part of the step: its yields are refused, and the status stays the one that the step chose. */
+    /* The callback is not part of the step: its yields are refused, and the status stays the one that the step
+     * chose. */
     fli_status status = w->out.status;
     w->local.closing = true;
     w->local.fast_rt = FLI_NO_FAST_RT;
@@ -206,8 +210,8 @@ static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, boo
     return err;
 }
 
-/* Ends the process with the result of its step. The result is moved out of `out` first: the program's close() may have kept
- * the pointer to `out` and write another result there. */
+/* Ends the process with the result of its step. The result is moved out of `out` first: the program's close() may have
+ * kept the pointer to `out` and write another result there. */
 static void conclude_done(fli_worker *w, fli_proc *p, filch_out *out)
 {
     filch_data result = out->result;
@@ -326,8 +330,8 @@ static inline bool has_no_pending(fli_worker *w, fli_proc *p)
     return FLI_LIKELY(fli_proc_is_idle_word(p, w->idle_word)) || has_no_pending_elsewhere(w, p);
 }
 
-/* Fast path: one value message, sent from a step of this scheduler, to a process that was idle. `node` is the head of `word`.
- * Returns false if the process has settled as idle again; true if it may be in w->rerun.
+/* Fast path: one value message, sent from a step of this scheduler, to a process that was idle. `node` is the head of
+ * `word`. Returns false if the process has settled as idle again; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), state ACTIVE_ONE, has_no_pending().
  *   Skips:        drain, collect and release. The event is filled from the node in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
@@ -415,10 +419,10 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_step_conclude(w, p, err);
 }
 
-/* Fast path for a step with at most one event that does not come from another process: the first step (`node` NULL, no event),
- * and the step after the completion of the only yield, which is the only node in the mailbox (`node`, the head of `word`; the
- * event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns false if the process
- * has settled or ended; true if it may be in w->rerun.
+/* Fast path for a step with at most one event that does not come from another process: the first step (`node` NULL, no
+ * event), and the step after the completion of the only yield, which is the only node in the mailbox (`node`, the head
+ * of `word`; the event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns false
+ * if the process has settled or ended; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), no pending list or flag, no other node.
  *   Skips:        drain, collect, and the conclusion if the process ends or goes idle.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
@@ -521,8 +525,8 @@ static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
     return true;
 }
 
-/* Runs one step of `p` by the fastest path that is allowed. `slow_mask` is what enter_stepping() returned. Returns true if the
- * process may be in w->rerun, false if it has settled or ended. */
+/* Runs one step of `p` by the fastest path that is allowed. `slow_mask` is what enter_stepping() returned. Returns true
+ * if the process may be in w->rerun, false if it has settled or ended. */
 static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_proc *p, uint64_t slow_mask)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -538,8 +542,9 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     return step_classify(w, p, word);
 }
 
-/* Begins a row of steps: functions called by them may take their fast paths (fli_local.fast_rt). Returns the bits of a word
- * that rule out step_single() and step_lone(). If steps are timed or simulated these are all bits, and no word is clean. */
+/* Begins a row of steps: functions called by them may take their fast paths (fli_local.fast_rt). Returns the bits of a
+ * word that rule out step_single() and step_lone(). If steps are timed or simulated these are all bits, and no word is
+ * clean. */
 static inline uint64_t enter_stepping(fli_worker *w)
 {
     w->local.fast_rt = fli_fast_rt(&w->local);

@@ -1,12 +1,13 @@
-/* stop.c - ends a scheduler: what the stopping thread does. docs/design/shutdown.md has the phases and the reasons. In this order:
+/* stop.c - ends a scheduler: what the stopping thread does. docs/design/shutdown.md has the phases and the reasons. In
+ * this order:
  *
  *   1. phase CLOSING: messages and spawns of foreign threads are refused, no connections are accepted
  *   2. drain: set ASK for every process. The worker that steps the process then gives it a cancel behind its messages
  *      (drain.c), unless the process has a supervisor, which ends it. ASK is set again from time to time, for processes
  *      that were being spawned or have lost their supervisor
  *   3. wait until no process is left, or until the deadline. Timers, files, sockets and the pool work as before
- *   4. force: set KILL for every process that is left. Workers end such a process instead of stepping it, and note it for the
- *      report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
+ *   4. force: set KILL for every process that is left. Workers end such a process instead of stepping it, and note it
+ *      for the report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
  *   5. if processes are still left, each is inside a step that does not return (stuck.c), or a foreign thread is inside
  *      an init that does not return: name them in the report, free nothing, return FILCH_EBUSY
  *   6. if no process is left, end the threads of the pool and the workers; phase CLOSED
@@ -197,7 +198,8 @@ void fli_stop_begin(filch_sched *sched)
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
-    /* PAIR spawn.closed, both halves: a foreign spawn that begins after this is refused; the stop waits for the others. */
+    /* PAIR spawn.closed, both halves: a foreign spawn that begins after this is refused; the stop waits for the
+     * others. */
     uint32_t before = fli_load_rlx(&sched->stop.foreign_spawns);
     while (!fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &before, before | FLI_SPAWN_CLOSED)) {}
     raise_all(sched, FLI_ASK);

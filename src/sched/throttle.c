@@ -5,17 +5,17 @@
  * and one consumer took 25 ns a message on one worker, and 75 ns on two. A worker should pause for one of three
  * reasons:
  *
- *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its cost to
- *                   remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than half of its
- *                   time on them. It pauses, so that the processes that exchange messages run on one worker. (A leaky
- *                   bucket and not a count per clock reading: a backlog of events is delivered all at once, and then
- *                   none come for many readings.)
- *   backlog         A worker that only sends has no remote events, but may fill a mailbox on another worker faster than that
- *                   worker empties it. The cache lines of the backlog move one by one: receiving a message takes as
- *                   long as eight sends. So each step of the receiver finds more messages and takes longer. Condition:
- *                   all recent steps of the worker sent only to receivers that were runnable already, and all workers
- *                   together receive less than they send. (The receivers are elsewhere: receivers on this worker would
- *                   have run in between.)
+ *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its
+ *                   cost to remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than
+ *                   half of its time on them. It pauses, so that the processes that exchange messages run on one
+ *                   worker. (A leaky bucket and not a count per clock reading: a backlog of events is delivered all at
+ *                   once, and then none come for many readings.)
+ *   backlog         A worker that only sends has no remote events, but may fill a mailbox on another worker faster than
+ *                   that worker empties it. The cache lines of the backlog move one by one: receiving a message takes
+ *                   as long as eight sends. So each step of the receiver finds more messages and takes longer.
+ *                   Condition: all recent steps of the worker sent only to receivers that were runnable already, and
+ *                   all workers together receive less than they send. (The receivers are elsewhere: receivers on this
+ *                   worker would have run in between.)
  *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
  *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two). A steal is dead if it led
  *                   to no step beyond those of the stolen processes. Fewer dead steals are enough for a pause, because
@@ -30,11 +30,11 @@
  * times the rate, the next decision needs a quarter of the time; after two such pauses in a row, the next pause is 16
  * times as long. docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
  *
- * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy worker with an
- * empty queue, so no wake-up can be lost by waking it. At least one worker is not paused. The paused worker checks the
- * others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker has finished no step since
- * the last check, or if a stop has begun. If all others park meanwhile, these checks, at most 17, are the only activity
- * of the scheduler.
+ * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy
+ * worker with an empty queue, so no wake-up can be lost by waking it. At least one worker is not paused. The paused
+ * worker checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker has
+ * finished no step since the last check, or if a stop has begun. If all others park meanwhile, these checks, at most
+ * 17, are the only activity of the scheduler.
  * Design: docs/design/worker-throttling.md.
  */
 #include "sched/throttle.h"
@@ -177,7 +177,8 @@ static bool is_backing_off(fli_worker *w)
     return w->clock_ns < fli_load_rlx(&w->sched->throttle.backoff_until_ns);
 }
 
-/* Returns true if the last steps of the worker only sent to runnable receivers, and more messages are sent than received. */
+/* Returns true if the last steps of the worker only sent to runnable receivers, and more messages are sent than
+ * received. */
 static bool is_building_backlog(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;

@@ -26,7 +26,8 @@ typedef struct fli_worker_throttle {
     uint32_t dead_steals;        /* number of the most recent weak steals, in a row, that led to no step but those of
                                     the stolen processes */
     uint64_t last_steal_at;      /* the worker's count of steps at the last steal */
-    uint64_t backlog_sends;      /* messages sent to receivers that were already runnable, since the last step that did anything else */
+    uint64_t backlog_sends;      /* messages sent to receivers that were already runnable, since the last step that did
+                                    anything else */
     uint32_t backlog_steps;      /* steps that sent only to runnable receivers, since the last check */
     uint64_t backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
     fli_throttle_mark before;    /* counts to compare a pause with; no worker has been paused since they were taken */
@@ -70,8 +71,8 @@ static inline void fli_throttle_note_backlog(fli_worker_throttle *t, uint32_t se
 
 /* Notes a steal of `count` processes. */
 void fli_throttle_note_steal(struct fli_worker *w, uint32_t count);
-/* Judges the last steal; called when the worker has nothing to run. Returns true if the worker should pause because its steals led
- * to too few steps. */
+/* Judges the last steal; called when the worker has nothing to run. Returns true if the worker should pause because its
+ * steals led to too few steps. */
 bool fli_throttle_steals_are_weak(struct fli_worker *w);
 
 /* Returns true if a pause helped. `before` and `during`: events received per millisecond before and during the

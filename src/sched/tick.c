@@ -1,8 +1,8 @@
 /* tick.c - filch_tick() and the descriptor that the host polls: a scheduler without threads is run by the loop of its
  * host.
  *
- * The signal. A foreign thread that queues work sets `signalled` and, if it was not set, makes the descriptor wake_fd readable.
- * A tick clears the descriptor first and `signalled` second. A signal that comes before the second clear is
+ * The signal. A foreign thread that queues work sets `signalled` and, if it was not set, makes the descriptor wake_fd
+ * readable. A tick clears the descriptor first and `signalled` second. A signal that comes before the second clear is
  * cleared too, and this tick runs the work that it announced. A signal that comes after makes the descriptor readable
  * again. (PAIR tick.signal)
  */
@@ -19,8 +19,8 @@ static bool has_work(filch_sched *sched)
     return fli_worker_queued(sched->caller_worker) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
-/* Sets the time from which the host's descriptor is readable for timers: one system call, only if the time has changed. A timer that
- * another thread arms signals the host, so a tick follows and comes here. */
+/* Sets the time from which the host's descriptor is readable for timers: one system call, only if the time has changed.
+ * A timer that another thread arms signals the host, so a tick follows and comes here. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);

@@ -1,6 +1,6 @@
-/* torn.c - ends a process after a C++ exception has left its step, under filch_tick or under a stop without workers. Such a process
- * is called torn: it still belongs to caller_worker, and is somewhere in the middle of a step. It is ended before
- * caller_worker does anything else.
+/* torn.c - ends a process after a C++ exception has left its step, under filch_tick or under a stop without workers.
+ * Such a process is called torn: it still belongs to caller_worker, and is somewhere in the middle of a step. It is
+ * ended before caller_worker does anything else.
  *
  * It is not known which path of step.c the step was on. All paths leave the process in a state that fli_finish() can
  * end: the messages of step_single() and step_several() are still behind the state word, and so is an asynchronous
@@ -58,7 +58,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->dispatching = false;
 }
 
-/* Clears what an interrupted fli_finish() has left in the slot of a process that is DONE: exit notices, values, extension. */
+/* Clears what an interrupted fli_finish() has left in the slot of a process that is DONE: exit notices, values,
+ * extension. */
 static void blank(fli_worker *w, fli_proc *p)
 {
     fli_runtime  *rt = &w->sched->rt;

@@ -1,14 +1,15 @@
-/* worker.c - the main loop of a worker: find a process, step it; at intervals read the clock, fire timers, poll descriptors. When
- * there is nothing to run: search.c.
+/* worker.c - the main loop of a worker: find a process, step it; at intervals read the clock, fire timers, poll
+ * descriptors. When there is nothing to run: search.c.
  * Design: docs/design/run-queues.md, docs/design/timers.md, docs/design/io.md.
  */
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 
-/* The clock is read every clock_interval steps. The interval adapts so that readings are 20 to 50 us apart: often enough for
- * timers, seldom enough to cost little. It is at most CLOCK_INTERVAL_MAX steps however short they are, because the next
- * steps may be long. A reading, with the work that follows it, takes as long as four messages: with a reading at every
- * 64th step that is 0.8 ns of the 13 ns of a message, at every 128th step half of that (docs/design/run-queues.md). */
+/* The clock is read every clock_interval steps. The interval adapts so that readings are 20 to 50 us apart: often
+ * enough for timers, seldom enough to cost little. It is at most CLOCK_INTERVAL_MAX steps however short they are,
+ * because the next steps may be long. A reading, with the work that follows it, takes as long as four messages: with a
+ * reading at every 64th step that is 0.8 ns of the 13 ns of a message, at every 128th step half of that
+ * (docs/design/run-queues.md). */
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
