@@ -32,7 +32,7 @@ static void write_file(const char *name, const char *text, size_t size)
     ok(fclose(out));
 }
 
-/* `text` only in a library with I/O. */
+/* WITH_IO(text): `text` in a library built with I/O, otherwise an empty string. */
 #ifdef FLI_IO
 #define WITH_IO(text) text
 #else

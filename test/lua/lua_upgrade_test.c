@@ -427,7 +427,7 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     answers(&w, "c", "one a 3");
     folder_write(&f, "counter.lua", COUNTER("two", ""));
     world_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
-    answers(&w, "c", "two a 7"); /* upgrades with its state */
+    answers(&w, "c", "two a 7"); /* the process has upgraded and kept its state */
     folder_write(&f, "counter.lua", COUNTER("three", ""));
     world_passes(&w, "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
     reload_now(&w);

@@ -64,7 +64,7 @@ static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
     else snprintf(name, sizeof name, "%.60s", base);
     fli_lua_kind *kind = add_kind(lua, name, KINDS_MAX);
     return kind != NULL ? kind
-                        : add_kind(lua, "lua", KINDS_MAX + 1); /* for all further code; it has a reserved place */
+                        : add_kind(lua, "lua", KINDS_MAX + 1); /* kind of all further code; its place is reserved */
 }
 
 /* ---- the cache ---------------------------------------------------------------------------------------------- */

@@ -42,7 +42,7 @@ void fli_lua_print_fini(struct filch_lua *lua)
 static bool tell_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    uint64_t told = fli_load_rlx(&lua->dropped_told); /* only a number; two threads may report the same lines */
+    uint64_t told = fli_load_rlx(&lua->dropped_told); /* two threads may report the same dropped lines */
     char     line[96];
     if (dropped == told) return true;
     int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",

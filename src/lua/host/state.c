@@ -15,8 +15,8 @@
 
 enum { FIRST_MAX = 4096 };
 
-/* State of an allocator that copies the first block of a new state when the second block is requested, and then
- * refuses. */
+/* State of an allocator that copies the first block of a new state when the second block is requested, and then refuses
+ * all requests. */
 typedef struct peek {
     alignas(16) unsigned char block[FIRST_MAX];
     unsigned char seen[FIRST_MAX];

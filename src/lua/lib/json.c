@@ -105,7 +105,7 @@ static void encode_open(lua_State *L, encoder *e)
 {
     lua_Integer length = array_length(L, lua_gettop(L));
     e->open[e->depth++] = (open_table){ .length = length };
-    lua_pushnil(L); /* lua_next begins with the first key */
+    lua_pushnil(L); /* with nil as the key, lua_next begins with the first key */
     add(L, length >= 0 ? "[" : "{", 1);
 }
 

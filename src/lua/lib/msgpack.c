@@ -204,7 +204,7 @@ static void open_written(writer *w)
     else put_length(w, open.count, FIXMAP, 16, 0, MAP16);
     w->open[w->depth++] = open;
     w->rounds += TABLE_ROUNDS;
-    lua_pushnil(L); /* lua_next begins with the first key */
+    lua_pushnil(L); /* with nil as the key, lua_next begins with the first key */
 }
 
 /* Writes the value at `index`, which is not a table. */

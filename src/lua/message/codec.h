@@ -7,17 +7,17 @@
  *   08 n8 bytes   09 n32 bytes       a string
  *   0A a8 p8 ...  0B a32 p32 ...     a table: `a` values for the keys 1, 2, ..., then `p` keys, each with its value
  *   0C node64 serial64               a pid
- *   0D n8 name                       a library table of the receiver, by its name      } only among what a spawned
- *   0E n8 name n8 field              a function out of one                             } function takes along
- *   18 n32 ...                       a function: the n-th attached block is its code;  } only among what a spawned
- *                                    its variables follow                              } function takes along
+ *   0D n8 name                       a library, by its name                            } only in the values that
+ *   0E n8 name n8 field              a function of a library, by both names            } are sent with a spawn
+ *   18 n32 ...                       a function: the n-th attached block is its code;  }
+ *                                    its variables follow                              }
  *   19 n32                           the n-th function written so far                  }
- *   1A n32 i8                        a variable: the i-th of the n-th function          }
+ *   1A n32 i8                        a variable: the i-th of the n-th function         }
  *   0F n32                           the n-th block attached (message_refs.h): a blob
- *   13 bytes                         a blob, to the end; only outermost
+ *   13 bytes                         a blob: all bytes up to the end; only outermost
  *   14 n32                           the n-th block attached: a string
- *   16 node64 serial64 id64          a request to be replied to     } only in what a process hands over to its
- *   17 id64                          a stream                       } upgraded code
+ *   16 node64 serial64 id64          a request that needs a reply   } only in the values that a process hands
+ *   17 id64                          a stream                       } over to its upgraded code
  *   1B null   1C an empty list        (nothing.h)
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *

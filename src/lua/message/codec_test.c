@@ -24,7 +24,7 @@ static int open_state(void **state)
     assert_non_null(p);
     L = p->L;
     p->self = (filch_pid){ 7, 1 };
-    p->simulated = true; /* no step has begun, so the budget of time would already be spent: use none */
+    p->simulated = true; /* switches off the time budget, which would count as spent because no step has begun */
     fli_lua_libs_install(L);
     return 0;
 }

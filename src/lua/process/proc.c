@@ -6,8 +6,8 @@
  *   2. ready tasks are resumed, one after the other, until none is ready or one has been interrupted
  *   3. messages that no task took are kept, because the events are valid during the step only
  *   4. if a deadline is nearer than the outstanding sleeps, another sleep is yielded
- *   5. the status is chosen: continue if a task is ready, idle if a task waits for a message, wait if all tasks wait for
- *      completions
+ *   5. the status is chosen: continue if a task is ready, idle if a task waits for a message, wait if all tasks wait
+ *      for completions
  */
 #include "lua/process/proc.h"
 

@@ -139,7 +139,7 @@ typedef struct fli_lua_proc {
     fli_lua_task         *ready, **ready_end;
     fli_lua_saved        *saved, **saved_end;
     uint64_t              removals; /* number of kept messages that were removed */
-    fli_lua_task        **alarms;   /* a heap by alarm_ns */
+    fli_lua_task        **alarms;   /* tasks with a deadline: a binary heap ordered by alarm_ns */
     uint32_t              alarm_count, alarm_room;
     uint64_t              sleeps[FLI_LUA_SLEEPS]; /* times of the outstanding sleeps, ascending; FLI_LUA_NEVER: none */
     uint64_t              next_tag;
@@ -207,8 +207,8 @@ void fli_lua_want_inbox(fli_lua_proc *p);
  * parked. */
 void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 
-/* Beginning of a call that waits: raises a pending cancel, and raises an error where Lua cannot yield, before
- * anything is sent or started. Clears an earlier deadline. */
+/* Called at the beginning of a call that waits: raises a pending cancel, and raises an error where Lua cannot yield,
+ * before anything is sent or started. Clears the flag of an earlier deadline. */
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 /* Returns true if Lua can yield here. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
