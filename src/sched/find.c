@@ -4,7 +4,7 @@
  *   2. the global queue: one process, and up to `global_batch` more for its deque
  *   3. another worker, in random order: half of that worker's deque in one CAS
  *
- * Fairness. That order alone would starve processes: one that always continues is always the newest. So every
+ * Fairness. That order alone would starve processes: a process that always continues is always the newest. So every
  * `fair_every`-th turn is a fairness pick: it takes an oldest process instead, alternately from the local deque and
  * from the global queue. The oldest end of a deque only loses processes. So a process with n older ones in its deque is
  * stepped within 2 * fair_every * (n + 1) turns of that worker; a process with n before it in the global queue leaves

@@ -8,7 +8,8 @@
  *      exit events to the processes that monitor it or are linked with it
  *   6. give the slot back with the next generation: the pid is never valid again, and the slot is free for another
  *      process
- *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits for it (fli_stats_alive)
+ *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits until on_exit has
+ *      returned (fli_stats_alive)
  * fli_finish_fast() does steps 2 and 6 in one CAS, for a process that needs none of the other steps.
  *
  * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn

@@ -65,8 +65,8 @@ typedef struct fli_idle {
 filch_err fli_idle_init(fli_idle *idle);
 void      fli_idle_fini(fli_idle *idle);
 
-/* Searches and parks until there is a process to run. Returns it, or NULL if the thread must return. Thread: a
- * worker. */
+/* Searches and parks until there is a process to run. Returns that process, or NULL if the thread must return. Thread:
+ * a worker. */
 struct fli_proc *fli_idle_find(struct fli_worker *w);
 
 /* Direct handoff: if all workers are parked, gives `p` to one and unparks it. Returns false if a worker is awake; then

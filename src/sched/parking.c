@@ -2,17 +2,17 @@
  *
  * No lost wake-up. A worker counts itself as parked, by a read-modify-write of the idle word, and then checks all
  * queues once more. A submitter queues its process, then does a read-modify-write of the same word and reads the
- * counts. The two are ordered. If the submitter is second, it sees a parked worker and no searching one, and unparks
- * one. If the worker is second, it has acquired what the submitter queued, and its last check finds the process.
- * (PAIR idle.word) A steal that lost a race does not mean that there is no work: fli_find_far() sets *retry, and the
- * worker searches again.
+ * counts. The two read-modify-writes are ordered. If that of the submitter is second, the submitter sees a parked
+ * worker and no searching worker, and unparks a worker. If that of the worker is second, the worker has acquired what
+ * the submitter queued, and its last check finds the process. (PAIR idle.word) A steal that lost a race does not mean
+ * that there is no work: fli_find_far() sets *retry, and the worker searches again.
  *
  * No thundering herd. A submitter unparks at most one worker, and none while a worker searches. The last searcher that
  * finds work unparks the next one if there is more work (search.c). A worker that pushes to its own deque only reads
  * the word, without an RMW: it will run the process itself, so nothing is lost. It unparks another worker only if it
  * has more work than it can do in the time of a wake-up, or if no sentinel will check it.
  *
- * Direct handoff. While all workers are parked, only the one that is unparked could find a queued process. So the
+ * Direct handoff. While all workers are parked, only the worker that is unparked could find a queued process. So the
  * submitter takes a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue,
  * no search. That worker counts as working, not as searching, so no other thread relies on it: the next submitter sees
  * it awake and none searching, queues its process, and unparks another. What the submitter wrote is visible to the

@@ -1,5 +1,5 @@
 /* step.c - runs one process for one step: collects its events, calls the step function, dispatches its yields, settles
- * it.
+ * the process.
  *
  * The general path (step_slow):
  *   1. read the state word: KILL or a forced stop ends the process instead; CANCEL becomes the first event

@@ -205,7 +205,7 @@ void fli_stop_begin(filch_sched *sched)
     raise_all(sched, FLI_ASK);
 }
 
-/* Ends the threads of the pool; no process is left. Returns false if a job has not returned. */
+/* Ends the threads of the pool. Called when no process is left. Returns false if a job has not returned. */
 static bool end_pool(filch_sched *sched, uint64_t until_ns)
 {
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);

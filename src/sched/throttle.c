@@ -7,9 +7,9 @@
  *
  *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its
  *                   cost to remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than
- *                   half of its time on them. It pauses, so that the processes that exchange messages run on one
- *                   worker. (A leaky bucket and not a count per clock reading: a backlog of events is delivered all at
- *                   once, and then none come for many readings.)
+ *                   half of its time on remote events. It pauses, so that the processes that exchange messages run on
+ *                   one worker. (A leaky bucket and not a count per clock reading: a backlog of events is delivered all
+ *                   at once, and then none come for many readings.)
  *   backlog         A worker that only sends has no remote events, but may fill a mailbox on another worker faster than
  *                   that worker empties it. The cache lines of the backlog move one by one: receiving a message takes
  *                   as long as eight sends. So each step of the receiver finds more messages and takes longer.

@@ -1,10 +1,10 @@
 /* tick.c - filch_tick() and the descriptor that the host polls: a scheduler without threads is run by the loop of its
  * host.
  *
- * The signal. A foreign thread that queues work sets `signalled` and, if it was not set, makes the descriptor wake_fd
- * readable. A tick clears the descriptor first and `signalled` second. A signal that comes before the second clear is
- * cleared too, and this tick runs the work that it announced. A signal that comes after makes the descriptor readable
- * again. (PAIR tick.signal)
+ * The signal. A foreign thread that queues work sets `signalled` and, if `signalled` was not set before, makes the
+ * descriptor wake_fd readable. A tick clears the descriptor first and `signalled` second. A signal that comes before
+ * the second clear is cleared too, and this tick runs the work that it announced. A signal that comes after makes the
+ * descriptor readable again. (PAIR tick.signal)
  */
 #include "port/clock.h"
 #include "port/wakefd.h"
@@ -20,7 +20,7 @@ static bool has_work(filch_sched *sched)
 }
 
 /* Sets the time from which the host's descriptor is readable for timers: one system call, only if the time has changed.
- * A timer that another thread arms signals the host, so a tick follows and comes here. */
+ * When another thread arms a timer, it signals the host, so a tick follows and calls this function. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
