@@ -79,7 +79,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
              "  local f = assert(fs.open(path, mode)) assert(f:write 'abc' == 3) f:close()\n"
              "  is(got(), expected, mode)\n"
              "end\n"
-             /* which modes allow reading, and which allow writing */
+             /* checks which modes allow reading, and which allow writing */
              "for mode, reads in pairs { r = true, ['r+'] = true, w = false, ['w+'] = true, a = false, ['a+'] = true } do\n"
              "  put 'text'\n"
              "  local f = assert(fs.open(path, mode))\n"
@@ -90,7 +90,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
              "  is(n == 1, mode ~= 'r', mode .. ' writes')\n"
              "  f:close()\n"
              "end\n"
-             /* which modes create a file that does not exist */
+             /* checks which modes create a file that does not exist */
              "for mode, makes in pairs { r = false, ['r+'] = false, w = true, ['w+'] = true, a = true, ['a+'] = true } do\n"
              "  local name = gone .. mode:gsub('+', 'p')\n"
              "  local f, why = fs.open(name, mode)\n"

@@ -287,7 +287,7 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "assert(why:find('described by a table'), why)\n"
         "_, why = pcall(supervisor.start_child, top, { f, restart = 'never' })\n"
         "assert(why:find(\"^restart is 'never'\"), why)\n"
-        /* this process, the supervisor, and the helper process that waited until all children were up */
+        /* three: this process, the supervisor, and the helper process that waited until all children were up */
         "assert(runtime.stats().spawned == 3)\n"
         "supervisor.stop(top)\n";
     simulate(chunk, 1);

@@ -129,7 +129,7 @@ TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
         "local me = process.self()\n"
         "local mute = process.spawn(function() while true do local m, from = process.receive() time.sleep(0.02) process.reply(from, m) end end)\n"
         "local pid = process.spawn_monitored('waits', me, mute)\n"
-        "process.receive()\n" /* this runs the new code */
+        "process.receive()\n" /* returns when the new code runs */
         "time.sleep(0.5)\n"
         "process.cancel(pid)\n"
         "local ended = process.receive({ event = 'exit' }, '1m')\n"
@@ -504,7 +504,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
     folder_write(&f, "odd.lua", ODD("seven", "return coroutine.create(print)"));
     reload_now(&w);
-    same(reload.told, 1); /* only `coroutine`: the process `odd` has turned upgrades off */
+    same(reload.told, 1); /* only `coroutine` was notified: the process `odd` has turned upgrades off */
     becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     folder_write(&f, "odd.lua", ODD("eight", "process.exit('bye')"));
     reload_now(&w);

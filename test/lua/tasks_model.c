@@ -106,8 +106,8 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) {
         const slot *target = &s->slots[op->target];
         if (target->state != WAITS || op->target == slot_number) return false;
-        /* The order in which the ends of two tasks are seen is not specified. So a task that awaits another is not
-         * cancelled in a batch with other operations, and no third task awaits it. */
+        /* The order in which the ends of two tasks are seen is not specified. So a task that awaits another task is
+         * neither awaited nor cancelled. */
         if (target->op.kind == MODEL_AWAIT && (op->kind == MODEL_AWAIT || batch_left > 1)) return false;
         if (op->kind == MODEL_CANCEL && target->op.kind == MODEL_AWAIT) return false;
     }

@@ -239,7 +239,7 @@ static void push_member(lua_State *L, const fli_lua_member *member)
 
 /* ---- libraries ------------------------------------------------------------------------------------------------ */
 
-/* Its address is the registry key of the table that maps names to libraries. */
+/* The address of this variable is the registry key of the table that maps names to libraries. */
 static const char loaded_key;
 
 static void push_loaded(lua_State *L)

@@ -3,7 +3,7 @@
 
 #include <lauxlib.h>
 
-static const char null_key, list_key; /* their addresses are registry keys */
+static const char null_key, list_key; /* addresses used as registry keys */
 
 static int null_text(lua_State *L)
 {

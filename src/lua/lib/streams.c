@@ -21,7 +21,7 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-static const char stream_key; /* its address is the registry key of the metatable of streams */
+static const char stream_key; /* its address is used as the registry key of the metatable of streams */
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 

@@ -143,7 +143,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (watched) fli_lua_preempt_end(p, before); /* after conclude(), which may run Lua code (__tostring) */
+    if (watched) fli_lua_preempt_end(p, before); /* called after conclude(), which may run Lua code (__tostring) */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }

@@ -168,7 +168,7 @@ TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
         while ((size_t)(heap.end - heap.at) >= left + 8) assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 8));
         same((size_t)(heap.end - heap.at), left);
         char *rest = heap.at;
-        assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* this size needs another chunk */
+        assert_non_null(fli_lua_heap_resize(&heap, NULL, 0, 2000)); /* a block of 2000 bytes needs another chunk */
         size_t found = 0;
         for (unsigned class = 0; class < FLI_LUA_CLASSES; class ++) {
             for (char *block = heap.free[class]; block != NULL; memcpy(&block, (void *)block, sizeof block)) {
@@ -190,7 +190,7 @@ TEST(blocks_are_aligned_wherever_the_first_chunk_begins)
             char *block = fli_lua_heap_resize(&heap, NULL, 0, 24);
             same((uintptr_t)block % 8, 0);
             assert_true(block >= first + off && block + 24 <= first + off + 512);
-            if (i == 0) assert_true(block < first + off + 8); /* no bytes are lost at the beginning */
+            if (i == 0) assert_true(block < first + off + 8); /* less than one grain is lost at the beginning */
         }
         fli_lua_heap_fini(&heap);
     }

@@ -25,7 +25,7 @@ typedef struct fli_lua_blob {
     struct fli_lua_blob **link;
 } fli_lua_blob;
 
-static const char blob_key; /* its address is the registry key of the metatable of blobs */
+static const char blob_key; /* its address is used as the registry key of the metatable of blobs */
 
 /* Returns the blob at `index`, or NULL if the value is none. Allocates nothing, so it cannot fail. */
 static fli_lua_blob *to_blob(lua_State *L, int index)

@@ -654,7 +654,7 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* What this thread is reading: a payload, or bytes that refer to the blocks `refs`. */
+/* The bytes that this thread is reading belong to a payload, or refer to the blocks `refs`. */
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
@@ -921,7 +921,7 @@ void fli_lua_unpack(lua_State *L, const filch_data *data)
 
 /* ---- pids ---------------------------------------------------------------------------------------------------- */
 
-/* Its address is the registry key of the metatable for pids of other schedulers. */
+/* The address of this variable is the registry key of the metatable for pids of other schedulers. */
 static const char far_key;
 
 static int far_equal(lua_State *L)

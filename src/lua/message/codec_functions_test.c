@@ -23,7 +23,7 @@ static int open_state(void **state)
     assert_non_null(p);
     L = p->L;
     p->self = (filch_pid){ 7, 1 };
-    p->simulated = true; /* no step has begun, so no time limit applies */
+    p->simulated = true; /* switches off the time budget, which would count as spent because no step has begun */
     fli_lua_libs_install(L);
     return 0;
 }
@@ -233,7 +233,7 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
     drop_value();
 }
 
-/* For each size of a buffer that cannot grow: a value that does not fit is refused. */
+/* Writes a value into buffers of each size, which cannot grow: it is refused if it does not fit. */
 TEST(whatever_room_there_is_what_does_not_fit_is_refused)
 {
     fli_lua_refusal why;

@@ -318,13 +318,14 @@ TEST(a_limit_that_is_too_small_is_told_wherever_it_is_met)
         lua_rawseti(L, 1, i);
     }
     is_refused_below(480, "message[");
-    /* Without by_name a function of a library cannot be written, so the error says that functions cannot be sent. */
+    /* Here a function of a library can be written only by its name. When the name does not fit into the buffer, the
+     * error says that functions cannot be sent. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     push("return string.upper");
     fli_lua_bytes_init(&bytes, 480);
     bytes.by_name = true;
-    assert_true(fli_lua_bytes_add(&bytes, why.text, 8)); /* after 33 names of 14 bytes, 10 bytes are left */
+    assert_true(fli_lua_bytes_add(&bytes, why.text, 8)); /* 33 names of 14 bytes then leave 10 bytes free */
     while (fli_lua_encode(L, 1, "upvalue", &bytes, &why)) assert_true(bytes.size <= 480);
     assert_non_null(strstr(why.text, "upvalue: "));
     fli_lua_bytes_fini(&bytes);

@@ -44,7 +44,7 @@ void fli_lua_functions_fini(fli_lua_functions *functions);
  * They return false or NULL if it has not been written so far. */
 bool fli_lua_function_find(const fli_lua_functions *functions, const void *closure, uint32_t *number);
 const fli_lua_variable *fli_lua_variable_find(const fli_lua_functions *functions, const void *id);
-/* Both add an entry, and return false if memory is short. */
+/* fli_lua_function_add() and fli_lua_variable_add() add an entry, and return false if memory is short. */
 bool fli_lua_function_add(fli_lua_functions *functions, const void *closure, uint32_t *number);
 bool fli_lua_variable_add(fli_lua_functions *functions, const void *id, uint32_t function, int index);
 

@@ -6,8 +6,8 @@
 #include "lua/host/host.h"
 #include "port/clock.h"
 
-/* Both are for simulations. UNYIELDING_MAX: number of hooks at places where Lua cannot yield, after which the budget is
- * spent. COUNT: average number of instructions between two hooks. */
+/* UNYIELDING_MAX and COUNT are for simulations. UNYIELDING_MAX: number of hooks at places where Lua cannot yield, after
+ * which the budget is spent. COUNT: average number of instructions between two hooks. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
 /* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed. On

@@ -25,7 +25,7 @@ typedef struct request {
     uint64_t  id;
 } request;
 
-static const char request_key; /* its address is the registry key of the metatable of requests */
+static const char request_key; /* its address is used as the registry key of the metatable of requests */
 
 static const request *to_request(lua_State *L, int index)
 {

@@ -17,7 +17,7 @@ struct filch_lua;
 
 typedef struct fli_lua_tree fli_lua_tree;
 
-/* Both read the table at `index`: fli_lua_tree_read() a whole supervisor, fli_lua_tree_read_child() one child. The
+/* fli_lua_tree_read() reads a whole supervisor from the table at `index`, fli_lua_tree_read_child() one child. The
  * caller gets one reference. On an invalid table they raise a Lua error that names the place in the table, and free
  * everything. */
 fli_lua_tree *fli_lua_tree_read(lua_State *L, int index);

@@ -122,7 +122,8 @@ static int process_upgrade(lua_State *L)
 
 /* ---- when a file has changed ----------------------------------------------------------------------------------- */
 
-/* Its address is the registry key of the program's function `hand_over`, which returns the values to hand over. */
+/* The address of this variable is the registry key of the program's function `hand_over`, which returns the values to
+ * hand over. */
 static const char hand_over_key;
 
 /* process.upgradable(hand_over): when a file that this process uses was read again (filch run --watch), hand_over() is

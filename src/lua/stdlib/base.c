@@ -130,7 +130,7 @@ static int base_load(lua_State *L)
 {
     const char *mode = fli_lua_opt_text(L, 3, "t");
     bool        has_env = !lua_isnone(L, 4);
-    const char *given = lua_tostring(L, 1); /* also converts a number to a text */
+    const char *given = lua_tostring(L, 1); /* lua_tostring converts a number to a text, too */
     const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");
     if (strchr(mode, 't') == NULL) {
         lua_pushnil(L);

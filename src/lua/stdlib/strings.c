@@ -161,8 +161,8 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
-    /* Which values must be numbers depends on the format. So all values together are limited to the size that a result
-     * can have. */
+    /* The format determines which values must be numbers. It is not read here, so all values together are limited to
+     * the size that a result can have. */
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

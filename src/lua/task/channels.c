@@ -23,7 +23,7 @@
 
 typedef struct channel {
     lua_Integer   capacity;
-    lua_Integer   first, count; /* of the buffer: index of its oldest value, from 0, and number of its values */
+    lua_Integer   first, count; /* index of the oldest value in the buffer, from 0; number of values in it */
     bool          closed;
     fli_lua_queue senders, receivers;
 } channel;
@@ -33,7 +33,7 @@ enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* user values of the resu
 enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: what the call returns */
 enum { CASES = 1, WAIT = 2 }; /* stack of a call that waits; CASES is the list of cases, or one channel */
 
-static const char channel_key, offer_key, values_key; /* their addresses are registry keys */
+static const char channel_key, offer_key, values_key; /* addresses used as registry keys */
 
 /* ---- userdata ------------------------------------------------------------------------------------------------- */
 

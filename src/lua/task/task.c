@@ -19,7 +19,7 @@
 enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values of a task */
 enum { SUBJECT = 1, WAIT = 2 }; /* stack of a call that waits; SUBJECT is a task, or a list of tasks */
 
-static const char anchors_key, task_key; /* their addresses are registry keys */
+static const char anchors_key, task_key; /* addresses used as registry keys */
 
 /* Pushes the registry table under `key`, which is created if needed. Returns true if it was created. */
 static bool push_table(lua_State *L, const char *key)
