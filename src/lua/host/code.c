@@ -188,7 +188,7 @@ static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_c
 {
     fli_lua_known *known = p->known;
     if (!lua_checkstack(L, LUA_MINSTACK + 4))
-        return; /* otherwise the call would grow the stack, and that could run the collector */
+        return; /* without this space the call would grow the stack, and that could run the collector */
     if (known == NULL) {
         known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
         if (known == NULL) return;

@@ -76,7 +76,8 @@ static int blob_gc(lua_State *L)
     return 0;
 }
 
-/* Charges the process for memory outside of Lua's heap, and makes the collector work accordingly more. */
+/* Charges the process for memory outside of Lua's heap, and lets the collector do a corresponding amount of work.
+ * Raises a memory error if the limit of the process does not allow the charge. */
 static void charge(lua_State *L, fli_lua_proc *p, size_t size)
 {
     lua_gc(L, LUA_GCSTEP, (int)(size / 1024 < 1 << 20 ? size / 1024 : 1 << 20));
