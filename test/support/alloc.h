@@ -1,6 +1,6 @@
-/* alloc.h - an allocator for filch_options.alloc that counts what is allocated, checks size and owner of each block
- * that is freed, and fails on demand. New and freed memory is filled with a pattern, and a resize always moves the
- * block, so that uses of uninitialised or freed memory show. Safe from any thread. */
+/* alloc.h - an allocator for filch_options.alloc that counts bytes and blocks, checks size and owner of each block that
+ * is freed, and fails when a test asks for it. New and freed memory is filled with a pattern, and a resize always moves
+ * the block, so that uses of uninitialised or freed memory show. Safe from any thread. */
 #ifndef FILCH_TEST_ALLOC_H
 #define FILCH_TEST_ALLOC_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct test_alloc {
-    atomic_size_t        bytes, blocks; /* allocated at present */
+    atomic_size_t        bytes, blocks; /* bytes and blocks allocated now */
     atomic_uint_fast64_t asked;         /* number of requests: new blocks and resizes */
     atomic_uint_fast64_t fail_at;       /* the number of the request that fails; 0: none */
     atomic_bool          fail_after;    /* all requests after `fail_at` fail too */

@@ -1,5 +1,5 @@
-/* bench_runtime.h - a runtime without a scheduler, for tests of the lower modules: memory, slabs, counters, and hooks
- * that only record their calls. The test plays the worker that owns the processes. */
+/* bench_runtime.h - a runtime without a scheduler, for tests of the lower modules: it has memory, slabs, counters, and
+ * hooks that only record their calls. The test plays the worker that owns the processes. */
 #ifndef FILCH_TEST_BENCH_RUNTIME_H
 #define FILCH_TEST_BENCH_RUNTIME_H
 
@@ -16,10 +16,10 @@
 #define BENCH_EVENTS 64
 
 typedef struct bench {
-    fli_runtime rt; /* first member: the hooks cast it to the bench */
+    fli_runtime rt; /* must be the first member: the hooks cast its address to the bench */
     test_alloc  alloc;
     fli_local   worker;
-    /* Written by the hooks. */
+    /* The fields below are written by the hooks. */
     FLI_ATOMIC(uint64_t) woken;
     FLI_ATOMIC(uint64_t) abandoned;
     uint64_t  cookie, room, no_room, ticks;
@@ -85,7 +85,7 @@ static inline void bench_begin(bench *b)
     fli_current_set(&b->worker);
 }
 
-/* Returns the number of nodes in use: those neither in the depot nor in the bench's magazine. */
+/* Returns the number of nodes in use: nodes that are neither in the depot nor in the bench's magazine. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
     return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
@@ -128,14 +128,14 @@ static inline filch_pid bench_pid(fli_proc *p)
     return (filch_pid){ BENCH_NODE, fli_proc_serial(p) };
 }
 
-/* Moves the new events to the private lists of `p`. */
+/* Moves new events from the mailbox to the private lists of `p`. */
 static inline void bench_drain(bench *b, fli_proc *p)
 {
     fli_mail_drain(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
 }
 
-/* Settles `p` as a worker does, and frees the held node. Returns false if an event arrived: the caller still owns
- * `p`. */
+/* Settles `p` as a worker does, and frees the node that was kept as marker. Returns false if an event has arrived; then
+ * the caller still owns `p`. */
 static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
 {
     uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
@@ -151,7 +151,7 @@ static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
     return false;
 }
 
-/* Ends `p`: yields, mailbox, limit, slot. Returns the number of unread messages. */
+/* Ends `p`: its yields, its mailbox, its limit, and its slot. Returns the number of unread messages. */
 static inline uint32_t bench_finish(bench *b, fli_proc *p)
 {
     uint32_t gen = bench_gen(p);

@@ -1,4 +1,4 @@
-/* check.h - included by every test: cmocka, and TEST(name). The name of a test says what it promises. */
+/* check.h - included by every test: cmocka, and TEST(name). The name of a test says what the test checks. */
 #ifndef FILCH_TEST_CHECK_H
 #define FILCH_TEST_CHECK_H
 

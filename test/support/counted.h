@@ -1,5 +1,5 @@
-/* counted.h - writes the counters of a coverage build in a program that ends without exit(): by a signal, or by _exit()
- * after a fork. Without it they would be lost. Does nothing in other builds. */
+/* counted.h - for a program that ends without exit() (by a signal, or by _exit() after a fork): writes the counters of
+ * a coverage build, which would be lost otherwise. Has no effect in other builds. */
 #ifndef FILCH_TEST_COUNTED_H
 #define FILCH_TEST_COUNTED_H
 

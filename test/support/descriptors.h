@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <stddef.h>
 
-/* Returns the number of entries of the folder without . and .., or -1 if it cannot be read. */
+/* Returns the number of entries in the folder, not counting . and .., or -1 if the folder cannot be read. */
 static inline int entry_count(const char *path)
 {
     int  n = -2;
@@ -18,7 +18,7 @@ static inline int entry_count(const char *path)
 
 static inline int open_descriptors(void)
 {
-    return entry_count("/proc/self/fd") - 1; /* without the descriptor that reads the folder */
+    return entry_count("/proc/self/fd") - 1; /* minus 1: not counting the descriptor that reads the folder */
 }
 
 static inline int thread_count(void)

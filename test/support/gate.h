@@ -1,4 +1,4 @@
-/* gate.h - a place inside a call where a thread waits until the test lets it continue. */
+/* gate.h - a gate: a place inside a call where a thread waits until the test opens the gate. */
 #ifndef FILCH_TEST_GATE_H
 #define FILCH_TEST_GATE_H
 
@@ -15,7 +15,7 @@ static inline bool gate_is_open(void *at)
     return !fli_load_acq(&((gate *)at)->is_shut);
 }
 
-/* Waits here if the gate is closed. */
+/* Waits until the gate is open. */
 static inline void gate_pass(gate *g)
 {
     if (gate_is_open(g)) return;

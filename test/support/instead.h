@@ -1,6 +1,6 @@
 /* instead.h - system calls that a test can make fail. INSTEAD(type, NAME, parameters, arguments) defines the function
  * that the linker puts in place of NAME in this test program (filch_instead in test/CMakeLists.txt). It calls the real
- * function, until the test says refuse(NAME, ...). Safe from any thread. */
+ * function, unless the test has called refuse(NAME, ...). Safe from any thread. */
 #ifndef FILCH_TEST_INSTEAD_H
 #define FILCH_TEST_INSTEAD_H
 
@@ -15,7 +15,7 @@ typedef struct fault {
     atomic_int struck; /* number of calls that have failed */
 } fault;
 
-/* Decrements *count if it is positive. Returns true if it was. */
+/* Decrements *count if it is positive. Returns true if it was positive. */
 static inline bool fault_take(atomic_int *count)
 {
     int n = atomic_load(count);
@@ -25,7 +25,7 @@ static inline bool fault_take(atomic_int *count)
     return false;
 }
 
-/* Returns true if this call fails; then errno is set. */
+/* Returns true and sets errno if this call must fail. */
 static inline bool fault_strikes(fault *f)
 {
     if (atomic_load(&f->times) == 0 || fault_take(&f->passes) || !fault_take(&f->times)) return false;
@@ -43,11 +43,11 @@ static inline void fault_set(fault *f, int passes, int times, int error)
     atomic_store(&f->times, times);
 }
 
-/* Lets `passes` more calls through, then makes `count` calls fail with `why`. */
+/* Lets `passes` more calls of the function succeed, then makes `count` calls fail with errno `why`. */
 #define refuse_after(name, passes, count, why) fault_set(&fault_of_##name, (passes), (count), (why))
 #define refuse(name, count, why) refuse_after(name, 0, count, why)
 #define refuse_no_more(name) fault_set(&fault_of_##name, 0, 0, 0)
-/* Returns the number of calls that failed since the last refuse macro for `name`. */
+/* Returns the number of calls that have failed since the last refuse macro for `name`. */
 #define refused(name) atomic_load(&fault_of_##name.struck)
 
 #define INSTEAD_BEGIN(type, name, parameters) \
@@ -56,14 +56,14 @@ static inline void fault_set(fault *f, int passes, int times, int error)
     type __wrap_##name parameters;            \
     type __wrap_##name parameters
 
-/* For functions that return -1 and set errno. */
+/* Defines the replacement of a function that returns -1 and sets errno. */
 #define INSTEAD(type, name, parameters, arguments)                                   \
     INSTEAD_BEGIN(type, name, parameters)                                            \
     {                                                                                \
         return fault_strikes(&fault_of_##name) ? (type)-1 : __real_##name arguments; \
     }
 
-/* For functions that return the error code. */
+/* Defines the replacement of a function that returns the error code. */
 #define INSTEAD_CODE(name, parameters, arguments)                                 \
     INSTEAD_BEGIN(int, name, parameters)                                          \
     {                                                                             \

@@ -1,6 +1,6 @@
-/* patience.h - how long to wait for something that does not happen. Each check counts for at most PATIENCE_LOOK_NS, so
- * time in which the machine did not run the test is not used up. So the limit can be short, and a wait in vain fails
- * soon. */
+/* patience.h - a time limit for waiting in a loop, for a test that fails if the condition never holds. Each check
+ * counts for at most PATIENCE_LOOK_NS, so time in which the machine did not run the test is not counted. So the limit
+ * can be short, and a test whose condition never holds fails soon. */
 #ifndef FILCH_TEST_PATIENCE_H
 #define FILCH_TEST_PATIENCE_H
 
@@ -9,7 +9,7 @@
 
 #include "port/clock.h"
 
-/* The most that one check counts for, however long the thread was suspended before it. */
+/* The most that one check is counted as, however long the thread was suspended before it. */
 #define PATIENCE_LOOK_NS UINT64_C(1000000)
 
 typedef struct patience {
@@ -21,7 +21,7 @@ static inline patience patience_begin(uint64_t ns)
     return (patience){ .left_ns = ns, .looked_ns = fli_clock_ns() };
 }
 
-/* Counts one check without success. Returns true if the limit is reached. */
+/* Counts one unsuccessful check. Returns true if the limit is reached. */
 static inline bool patience_is_over(patience *p)
 {
     uint64_t now_ns = fli_clock_ns(), passed = now_ns - p->looked_ns;

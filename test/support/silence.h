@@ -1,5 +1,5 @@
-/* silence.h - waits until a scheduler is silent: all workers are parked, and no parked worker has a timeout to check
- * the others (sentinel). */
+/* silence.h - waits until a scheduler is silent: all workers are parked, and none of them is a sentinel (a parked
+ * worker with a timeout to check the others). */
 #ifndef FILCH_TEST_SILENCE_H
 #define FILCH_TEST_SILENCE_H
 
@@ -10,10 +10,11 @@
 #include "support/patience.h"
 
 #define SILENCE_PATIENCE_NS UINT64_C(20000000000)
-/* The timeout of a sentinel is at most 8 ms. */
+/* How long nothing must happen. Longer than the timeout of a sentinel, which is at most 8 ms. */
 #define SILENCE_QUIET_NS UINT64_C(30000000)
 
-/* Returns false if the scheduler does not become silent. Timeouts for timers that are further away do not count. */
+/* Waits until the scheduler is silent. Returns false if it does not become silent. Timeouts for timers that are due
+ * later do not count. */
 static inline bool silence_comes(filch_sched *sched)
 {
     patience    left = patience_begin(SILENCE_PATIENCE_NS), quiet = patience_begin(SILENCE_QUIET_NS);

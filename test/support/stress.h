@@ -1,5 +1,5 @@
-/* stress.h - shared by the stress programs: reads arguments, reports errors, names states, and detects that no progress
- * is made. */
+/* stress.h - shared by the stress programs: parses arguments, reports errors, prints names of states, and detects that
+ * no progress is made. */
 #ifndef FILCH_TEST_STRESS_H
 #define FILCH_TEST_STRESS_H
 
@@ -15,23 +15,23 @@
 #include "port/clock.h"
 #include "port/thread.h"
 
-/* Without progress for this long the test fails: an event was lost. */
+/* If there is no progress for this long, the test fails, because an event was lost. */
 #define STRESS_LIMIT FILCH_SECONDS(60)
 
-/* Reads a number from `min` to `max`. Returns false if `text` is not one. */
+/* Parses a number from `min` to `max`. Returns false if `text` is not such a number. */
 static inline bool stress_parse(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
     char *rest;
     errno = 0;
     unsigned long long value = strtoull(text, &rest, 10);
-    /* strtoull would accept signs and blanks. */
+    /* The first digit is checked because strtoull would accept signs and blanks. */
     if (errno != 0 || *text < '0' || *text > '9' || *rest != '\0' || value < min || value > max) return false;
     *out = value;
     return true;
 }
 
-/* Ends the program with exit code 2 if `err` is not FILCH_OK: a call failed that the test needs, so it proves nothing
- * about Filch. */
+/* Ends the program with exit code 2 if `err` is not FILCH_OK. For calls that the test itself needs: their failure is no
+ * result about Filch. */
 static inline void stress_must(const char *what, filch_err err)
 {
     if (err == FILCH_OK) return;
@@ -39,7 +39,7 @@ static inline void stress_must(const char *what, filch_err err)
     _exit(2);
 }
 
-/* Returns the name of a filch_info.state; `gone` if the inspection found no process. */
+/* Returns the name of a filch_info.state, or `gone` if the inspection found no process. */
 static inline const char *stress_state_name(int32_t state)
 {
     static const char *const names[] = { "gone", "ready", "running", "blocked", "idle", "complete" };
@@ -52,9 +52,9 @@ static inline const char *stress_state_name(int32_t state)
 typedef struct stress_watch {
     fli_mutex lock;
     fli_cond  ended;
-    uint32_t  left;     /* players still running; under lock */
-    uint64_t  seen;     /* `progress` at the last check. Plain, like `until_ns`: only the main thread uses them */
-    uint64_t  until_ns; /* time at which no progress is a failure; 0: no check yet */
+    uint32_t  left;     /* number of players still running; protected by the lock */
+    uint64_t  seen;     /* `progress` at the last check. Not atomic, like `until_ns`: used only by the main thread */
+    uint64_t  until_ns; /* time at which missing progress becomes a failure; 0: not checked yet */
 } stress_watch;
 
 typedef enum stress_news { STRESS_OVER, STRESS_MOVES, STRESS_STANDS_STILL } stress_news;
@@ -80,7 +80,8 @@ static inline void stress_watch_leave(stress_watch *watch)
     fli_mutex_unlock(&watch->lock);
 }
 
-/* Waits one second, or until all players have ended. `progress` is any number that changes while they make progress. */
+/* Waits one second, or until all players have ended. `progress` is any number that changes while the players make
+ * progress. */
 static inline stress_news stress_watch_wait(stress_watch *watch, uint64_t progress)
 {
     uint64_t    now_ns = fli_clock_ns();

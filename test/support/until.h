@@ -12,10 +12,10 @@
 #include "support/check.h"
 #include "support/patience.h"
 
-/* Long, because it matters only if the condition never holds, and sanitizers and valgrind are slow. */
+/* Long, because this limit matters only if the condition never holds, and because sanitizers and valgrind are slow. */
 #define UNTIL_NS UINT64_C(20000000000)
 
-/* Pause between two checks: gives up the time slice; after many checks sleeps 0.2 ms. */
+/* Pauses between two checks: gives up the time slice; after many checks sleeps 0.2 ms. */
 static inline void until_pause(unsigned looks)
 {
     struct timespec brief = { .tv_nsec = 200000 };
@@ -23,7 +23,8 @@ static inline void until_pause(unsigned looks)
     else (void)ppoll(NULL, 0, &brief, NULL);
 }
 
-/* Returns true as soon as look(ctx) does, false when the time is up. For threads other than the test's own. */
+/* Returns true as soon as look(ctx) returns true, or false when the time is up. For threads other than the test's own
+ * thread. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
     patience left = patience_begin(UNTIL_NS);
@@ -34,7 +35,7 @@ static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
     return true;
 }
 
-/* Waits until `condition` holds; fails the test when the time is up. Only on the test's own thread. */
+/* Waits until `condition` holds. Fails the test when the time is up. Only for the test's own thread. */
 #define until(condition)                                                                   \
     do {                                                                                   \
         patience until_patience = patience_begin(UNTIL_NS);                                   \
@@ -52,8 +53,9 @@ static inline uint64_t scaled(uint64_t count)
     return n > 0 ? n : 1;
 }
 
-/* Returns true if the test runs under valgrind. There a child of posix_spawn has a copy of the memory instead of sharing it, so a
- * program that cannot be started seems to start and then fails; and valgrind uses some descriptors itself. */
+/* Returns true if the test runs under valgrind. There a child of posix_spawn gets a copy of the memory instead of
+ * sharing it, so a program that cannot be started seems to start and then fails. Valgrind also uses some descriptors
+ * itself. */
 static inline bool is_under_valgrind(void)
 {
     return getenv("FILCH_TEST_VALGRIND") != NULL;
