@@ -1,4 +1,4 @@
-/* check.c - checks the invariants that hold at every point of a run:
+/* check.c - checks the invariants that must hold at every point of a simulated run:
  *
  *   - a process is in at most one run queue or direct handoff, at most once, and then it is ACTIVE
  *     (so an IDLE or BLOCKED process is in none)
@@ -6,9 +6,9 @@
  *   - a process with relations is HAS_RELATIONS, each relation is in its list, and the lists are consistent
  *   - the deque of a parked worker is empty and it has no handoff; the counts in the idle word match the parked list
  *
- * And when every thread waits, so that the next thing to happen is a timeout: the global queue is empty if a worker is
- * parked. A sentinel would find the work a millisecond late, and so hide a lost wake-up. (A deque may hold work: its
- * worker waits inside a step, and the sentinel or that worker takes it.)
+ * When every thread waits and the next event is a timeout, one more invariant must hold: the global queue is empty if a
+ * worker is parked. Otherwise a wake-up was lost, which a sentinel would hide by finding the work a millisecond late.
+ * (A deque may contain work: its worker waits inside a step, and the sentinel or that worker will take it.)
  */
 #include "sim/check.h"
 
@@ -26,10 +26,10 @@
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
-/* What this walk has visited. A mark is the number of the walk that set it, so that the marks need not be cleared
- * between walks; clearing would be most of the work of a small walk. */
+/* The slots or nodes visited in this walk. A mark is the number of the walk that set it, so that the marks need not be
+ * cleared between walks; clearing would be most of the work of a small walk. */
 typedef struct marks {
-    uint32_t *by; /* by slot or node: the number of the last walk that visited it */
+    uint32_t *by; /* for each slot or node: the number of the last walk that visited it */
     uint32_t  room, count;
 } marks;
 
@@ -37,8 +37,8 @@ static marks    queued; /* processes in run queues */
 static marks    posted; /* nodes in mailboxes */
 static uint32_t walk;
 
-/* The run queues and the parked workers are checked in every walk. The mailboxes too while there are few slots;
- * otherwise only in every n-th walk, so that about this many slots are checked per walk. */
+/* The run queues and the parked workers are checked in every walk. The mailboxes are checked in every walk while there
+ * are few slots; otherwise only in every n-th walk, so that on average about this many slots are checked per walk. */
 #define SLOTS_PER_WALK 64
 static uint32_t since_procs;
 
@@ -53,7 +53,7 @@ static void marks_for(marks *m, uint32_t count)
     m->room = room;
 }
 
-/* Returns false if the entry was already marked in this walk. */
+/* Marks an entry. Returns false if the entry was already marked in this walk. */
 static bool mark(marks *m, uint32_t at)
 {
     bool first = m->by[at] != walk;
@@ -73,8 +73,8 @@ static void walk_deque(fli_deque *deque)
     uint32_t top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
     if (top == bottom) return;
     fli_ring *ring = PEEK(&deque->ring);
-    /* Bottom may be below top for a moment: by one in a pop that lost its item, by any number in a push below items
-     * that thieves have taken. */
+    /* `bottom` may be less than `top` for a moment: by one in a pop that lost its item to a thief, by any number in a
+     * push below items that thieves have taken. */
     int32_t slots = (int32_t)ring->mask + 1, count = (int32_t)(bottom - top);
     MUST(count <= slots, "a deque holds more than it has room for");
     for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
@@ -82,12 +82,12 @@ static void walk_deque(fli_deque *deque)
 
 static void walk_global(const fli_inject *queue)
 {
-    if (queue->lock.held) return; /* being changed */
+    if (queue->lock.held) return; /* the queue is being changed */
     for (size_t i = 0; i < queue->length; i++) mark_queued(queue->ring[(queue->first + i) & (queue->room - 1)]);
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
-/* fli_slab_at() that is not a point of the simulation. */
+/* Like fli_slab_at(), but not a point of the simulation. */
 static void *object_at(const fli_slab *slab, uint32_t handle)
 {
     const fli_slab_map *map = PEEK(&slab->map);
@@ -103,13 +103,13 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
     }
 }
 
-/* A process that is ACTIVE_ONE and queued has exactly that one message. */
+/* Checks a process that is ACTIVE_ONE and queued: it must have exactly one message. */
 static void walk_called(filch_sched *sched, const fli_proc *p)
 {
     uint32_t        head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
-    /* The general path drained it (as a stop does for all) and queued it again: the fast path refuses it, because it
-     * has pending events. */
+    /* Exception: the slow path has drained the mailbox (as a stop does for all processes) and queued the process again.
+     * The fast path will refuse this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
     MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
     MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
@@ -123,7 +123,7 @@ static void walk_procs(filch_sched *sched)
         unsigned        state = fli_word_state(PEEK(&p->state));
         bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
         if (called && queued.by[slot] == walk) walk_called(sched, p);
-        /* While a worker reads the mailbox, `head_taken` may change; then only the end of the list can be checked. */
+        /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
 }
@@ -152,7 +152,7 @@ static fli_relation *bond_at(fli_model *m, uint32_t place)
     return object_at(&m->relations, place / 2);
 }
 
-/* Checks the relations of the process in `slot`; no thread holds its lock. */
+/* Checks the relations of the process in `slot`. No thread must hold the lock of the slot. */
 static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
@@ -176,7 +176,7 @@ static void walk_relations(filch_sched *sched)
     fli_model *m = PEEK(&sched->rt.model);
     if (m == NULL) return;
     for (int i = 0; i < FLI_STRIPES; i++) {
-        if (m->stripes[i].lock.held) return; /* being changed */
+        if (m->stripes[i].lock.held) return; /* the relations are being changed */
     }
     fli_host *host = PEEK(&m->hosts[0]);
     uint32_t  fresh = PEEK(&sched->rt.procs.fresh);
@@ -192,7 +192,7 @@ static void walk_relations(filch_sched *sched)
 static void walk_parked(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
-    if (idle->lock.held) return; /* being changed */
+    if (idle->lock.held) return; /* the list of parked workers is being changed */
     uint32_t n = 0;
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
         MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of sleepers is broken");
@@ -215,7 +215,7 @@ void fli_check_everything(filch_sched *sched, bool all)
 {
     marks_for(&queued, PEEK(&sched->rt.procs.fresh));
     marks_for(&posted, PEEK(&sched->rt.nodes.fresh));
-    if (++walk == 0) { /* after 2^32 walks: marks of the first walks would count again */
+    if (++walk == 0) { /* the counter has wrapped after 2^32 walks: old marks would count again */
         memset(queued.by, 0, queued.room * sizeof *queued.by);
         memset(posted.by, 0, posted.room * sizeof *posted.by);
         walk = 1;

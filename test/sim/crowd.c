@@ -1,8 +1,8 @@
 /* crowd.c - few live processes, many that start and end, and a process limit that is never reached. See workload.h.
  *
- * Each keeper has one child at a time, and spawns the next one when it receives the exit event of the last, which may
- * still be counted then: at most three processes per keeper. With that as the limit no spawn may fail, and the
- * statistics never show more.
+ * Each keeper has one child at a time, and spawns the next child when it receives the exit event of the last one. The
+ * last child may still be counted then, so there are at most three processes per keeper. With this number as the limit,
+ * no spawn may fail, and the statistics must never show more processes.
  */
 #include <string.h>
 
@@ -73,7 +73,7 @@ static filch_err keeper_step(void *self, const filch_event *events, size_t count
 static const filch_type keeper = { .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step,
                                    .close = close_instance };
 
-/* Spawns the next process of a line from the on_exit of the last one, also during a stop. */
+/* Called as on_exit of a process: spawns the next process of its line, also during a stop. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;

@@ -46,7 +46,8 @@ static bool is_expected(filch_err err)
            err == FILCH_EEXISTS || err == FILCH_ECLOSED;
 }
 
-/* Spawns on a host through another. Some names are already taken: then the spawn with all its relations is undone. */
+/* Spawns a process on a host through another host. Some names are already taken: then the spawn must be undone with all
+ * its relations. */
 static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -69,7 +70,7 @@ static void watch(filch_sched *sched, filch_pid target)
     city.told++;
 }
 
-/* Does one random thing to processes of any host, through `sched`. */
+/* Makes one random change to processes of any host, through `sched`. */
 static void act(filch_sched *sched, filch_pid me)
 {
     filch_pid a = me.serial != 0 && fli_sim_choose(2) == 0 ? me : draw(), b = draw();

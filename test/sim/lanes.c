@@ -1,5 +1,5 @@
-/* lanes.c - the work pool alone: threads that submit jobs of every lane, some slow jobs, and some that return only at
- * the end. All other jobs must be run before that; a lost wake-up is a deadlock, which the engine detects. */
+/* lanes.c - simulates the work pool alone: threads submit jobs of every lane, some jobs are slow, and some return only
+ * at the end. All other jobs must be run before that. A lost wake-up is a deadlock, which the engine detects. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -32,11 +32,11 @@ static struct {
     errand       errands[SUBMITTERS][JOBS_MAX];
     uint32_t     each;
     uint32_t     inside[FLI_LANE_COUNT], stuck[FLI_LANE_COUNT];
-    uint32_t     over, expected; /* jobs that are not STUCK */
+    uint32_t     over, expected; /* numbers of jobs that are not STUCK: finished, and submitted */
     bool         released;
 } s;
 
-/* Returns the number of jobs of a lane that may run at once. */
+/* Returns how many jobs of a lane may run at once. */
 static uint32_t limit_of(uint32_t lane)
 {
     return lane == FLI_LANE_WORK ? WORK_THREADS : FLI_LANE_MOST;
@@ -63,7 +63,7 @@ static void cancel_errand(fli_job *job)
     fli_sim_fail("a job was cancelled although all have begun");
 }
 
-/* The program's own lane has no threads to spare for stuck jobs. */
+/* Chooses how a job behaves. FLI_LANE_WORK gets no STUCK jobs, because it has no spare threads for them. */
 static habit draw_habit(uint32_t lane)
 {
     if (lane != FLI_LANE_WORK && s.stuck[lane] < STUCK_EACH && fli_sim_choose(3) == 0) {
@@ -105,8 +105,8 @@ static void begin(uint32_t size)
     MUST(fli_workpool_init(&s.pool, &mem, WORK_THREADS, 3) == FILCH_OK, "no pool");
 }
 
-/* Waits until each lane has run its other jobs although the stuck ones have not returned; then releases the stuck
- * jobs. */
+/* Waits until each lane has run all jobs that are not STUCK, although the STUCK jobs have not returned. Then lets the
+ * STUCK jobs return. */
 static void settle(void)
 {
     fli_mutex_lock(&s.lock);

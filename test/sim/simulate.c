@@ -1,8 +1,6 @@
-/* simulate.c - runs workloads under many seeds: `simulate --seeds N` sweeps, `simulate --seed S --workload W` replays.
- *
- * Each schedule draws everything from its seed: workload, strategy, mean distance of switches, faults. A violation is
- * printed with these choices and with the command that repeats it exactly.
- */
+/* simulate.c - runs workloads under many seeds. `simulate --seeds N` runs N seeds, `simulate --seed S --workload W`
+ * replays one. Each schedule is drawn completely from its seed: workload, strategy, mean distance of switches, faults.
+ * A violation is printed with these choices and with the command that repeats it exactly. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +16,15 @@
 
 typedef struct plan {
     uint64_t        first, seeds;
-    bool            one; /* replay a single seed */
-    uint32_t        workers; /* 0: drawn from the seed */
+    bool            one; /* true: replay a single seed */
+    uint32_t        workers; /* number of workers; 0: drawn from the seed */
     uint32_t        size;
-    int             strategy; /* -1: drawn from the seed */
+    int             strategy; /* a fli_sim_strategy; -1: drawn from the seed */
     const workload *only;
     bool            faults;
     const char     *trace;
     const char     *program;
-    bool            quiet; /* a try of the shrinker: print nothing */
+    bool            quiet; /* true: print nothing, because this run is an attempt of the shrinker */
 } plan;
 
 typedef struct job {
@@ -40,24 +38,25 @@ static void run_job(void *arg)
     j->what->run(j->workers, j->size);
 }
 
-/* For the handler of fatal signals: the command that repeats the schedule. */
+/* The command that repeats the schedule, printed by the handler of fatal signals. */
 static char replay[512];
-static int  tell = -1; /* in a try of the shrinker: the pipe to which the number of points is written */
+static int  tell = -1; /* in an attempt of the shrinker: the pipe to which the number of points is written */
 
-/* The schedule that the shrinker starts from. */
+/* Seed, workers and size of the failed schedule that the shrinker starts from. */
 static struct {
     char seed[24], workers[16], size[16];
 } failed_as;
 
-static volatile uint64_t schedules; /* begun so far */
+static volatile uint64_t schedules; /* number of schedules started so far */
 
 static const workload *last_run; /* workload of the last schedule, and its number of workers */
 static uint32_t        last_workers;
-static uint64_t        ran_with[64 + 1]; /* schedules by number of workers */
+static uint64_t        ran_with[64 + 1]; /* number of schedules for each number of workers */
 static const char     *program_name;
 static bool            replaying, with_faults;
 
-/* Called in the middle of a schedule; the state of this process is unusable then. */
+/* Reports a violation and ends the program. Called in the middle of a schedule, when the state of this process is
+ * unusable. */
 static void end_with(const char *why, int number)
 {
     char line[640];
@@ -68,7 +67,8 @@ static void end_with(const char *why, int number)
     }
     int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    /* A new process looks for a shorter schedule. It must receive its own signals. */
+    /* Replaces this process by one that searches a shorter schedule. It must receive its own signals, so the timer is
+     * stopped and the signal mask is cleared. */
     (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ 0 }, NULL);
     sigset_t none;
     sigemptyset(&none);
@@ -83,10 +83,10 @@ static void on_fatal(int number)
     end_with("a broken invariant stops the program", number);
 }
 
-#define POINTLESS_SECONDS 2 /* of processor time: a schedule of many thousand points takes less */
+#define POINTLESS_SECONDS 2 /* limit of CPU time without a point; a schedule of many thousand points takes less */
 
-/* The engine ends an endless loop that passes points. A loop without points, for example in a list that has become a
- * ring, ends here. */
+/* Handler of the CPU time limit. The engine ends an endless loop that contains points. This handler ends a loop without
+ * points, for example in a list that has become circular. */
 static void on_time(int number)
 {
     static uint64_t before = UINT64_MAX, schedule;
@@ -101,7 +101,7 @@ static void trace_line(void *user, uint64_t point, uint32_t thread, const char *
     fprintf(user, "%llu %u %s\n", (unsigned long long)point, thread, what);
 }
 
-/* Runs with many workers take long to start and to stop, so they are drawn less often. */
+/* Draws the number of workers. Large numbers are drawn less often, because such runs take long to start and to stop. */
 static uint32_t draw_workers(fli_prng *prng)
 {
     static const uint32_t numbers[16] = { 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 16, 16, 16, 16, 64 };
@@ -129,8 +129,8 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     config.check = workload_check;
     config.rest = workload_rest;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
-    uint32_t some = draw_workers(&prng); /* drawn last, so that the other draws do not depend on whether the number
-                                          * is given */
+    /* drawn last, so that the other draws are the same whether or not the number of workers is given */
+    uint32_t some = draw_workers(&prng);
     j.workers = last_workers = p->workers != 0 ? p->workers : some;
     ran_with[j.workers]++;
     FILE *trace = NULL;
@@ -169,14 +169,14 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The rate is per processor time, so that other load on the machine does not change it. */
+/* Returns the CPU time used. The rate is per CPU time, so that other load on the machine does not change it. */
 static double processor_seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* Returns the number of points until the schedule's violation, 0 if it has none. Runs in a child process, because it
- * may crash. */
+/* Returns the number of points until the schedule's violation, or 0 if the schedule has no violation. Runs the schedule
+ * in a child process, because it may crash. */
 static uint64_t points_of(const plan *p, uint64_t seed)
 {
     int   ends[2];
@@ -185,7 +185,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (child == 0) {
         fli_sim_result result;
         tell = ends[1];
-        alarm(2); /* an endless loop without points is not a shorter schedule */
+        alarm(2); /* ends the child if it loops without points: that is no shorter schedule */
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
         (void)!write(ends[1], &points, sizeof points);
@@ -202,7 +202,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
 
 #define SHRINK_SECONDS 10
 
-/* Looks for a shorter schedule that fails: fewer workers, fewer messages, other seeds. Prints the shortest. */
+/* Searches a shorter schedule that fails: fewer workers, fewer messages, other seeds. Prints the shortest. */
 static void shrink(const plan *failed, uint64_t seed)
 {
     plan     best = *failed, tried = *failed;
@@ -237,7 +237,7 @@ static int usage(const char *why, const char *what)
     return 2;
 }
 
-/* Reads a whole number. Returns false if `text` is not one. */
+/* Parses a whole number. Returns false if `text` is not one. */
 static bool number(const char *text, uint64_t *out)
 {
     char *end;

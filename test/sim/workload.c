@@ -1,7 +1,7 @@
 /* workload.c - see workload.h. Each workload is a closed program: at its end it checks the number of messages, that
  * every instance was closed once, and that all memory was freed.
  *
- * All threads are virtual threads of one real thread, so counters are plain here.
+ * All threads are virtual threads of one real thread, so counters need not be atomic.
  */
 #include "sim/workload.h"
 
@@ -50,12 +50,12 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
 
 typedef struct world {
     filch_sched *sched;
-    int64_t      opened, closed; /* instances */
-    int64_t      sent, got;      /* messages accepted, and messages read */
-    int64_t      asked, answered; /* yields */
+    int64_t      opened, closed; /* number of process instances */
+    int64_t      sent, got;      /* number of messages accepted, and of messages read */
+    int64_t      asked, answered; /* number of yields, and of completions */
     int64_t      wanted;          /* number of messages or answers after which the workload ends */
     uint32_t     size;
-    bool         ending; /* the scheduler is being destroyed */
+    bool         ending; /* true: the scheduler is being destroyed */
 } world;
 
 static world         now;
@@ -74,7 +74,7 @@ filch_options workload_options(uint32_t workers)
     opt.alloc = workload_alloc;
     opt.node = 1;
     opt.seed = 1 + fli_sim_choose(1000);
-    /* A searching worker loops over points; a short spin shows the same interleavings in fewer points. */
+    /* A searching worker loops over points. A short spin gives the same interleavings with fewer points. */
     opt.spin_tight = 1;
     opt.spin_yield = 1;
     opt.search_ns = 1;
@@ -112,7 +112,7 @@ void workload_rest(void)
     if (now.sched != NULL && !now.ending) fli_check_rest(now.sched);
 }
 
-/* Closes the scheduler and checks that all processes have ended and all memory was freed. */
+/* Closes the scheduler. Checks that all processes have ended and that all memory was freed. */
 static void end(uint64_t deadline_ns, filch_err wanted)
 {
     fli_check_everything(now.sched, true);
@@ -152,8 +152,8 @@ static filch_pid spawn(const filch_type *type, const void *args, size_t size)
     return pid;
 }
 
-/* Wakes the first thread, which waits until the workload ends. If it never ends, all threads wait, and the engine
- * reports a lost wake-up. */
+/* Wakes the first thread, which waits for the end of the workload. If the workload never ends, all threads wait, and
+ * the engine reports a lost wake-up. */
 static void say_over(void)
 {
     over = true;
@@ -170,7 +170,7 @@ static bool wants_to_end(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* ---- ring: a token goes round a ring; each hop is one message ---- */
+/* ---- ring: a token is passed around a ring; each hop is one message ---- */
 
 struct hop {
     filch_pid next;
@@ -218,14 +218,14 @@ static void run_ring(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- storm: many senders, processes and threads, to few readers; the order of each sender is kept ---- */
+/* ---- storm: many senders (processes and threads), few readers; each sender's messages arrive in order ---- */
 
 enum { STORM_SENDERS = 12, STORM_OUTSIDE = 2, STORM_READERS = 3 };
 
 static struct {
     filch_pid readers[STORM_READERS];
     uint32_t  each;
-    bool      may_die; /* readers may end before they have read all messages */
+    bool      may_die; /* true: readers may end before they have read all messages */
 } storm;
 
 struct reader {
@@ -252,7 +252,7 @@ struct sender {
     int64_t id, sent;
 };
 
-/* Message k goes to reader k % READERS, so each reader sees every READERS-th message. */
+/* Sends message k to reader k % READERS, so that each reader gets every READERS-th message. */
 static void storm_send(int64_t id, int64_t k)
 {
     int64_t value = (id << 32) | (k / STORM_READERS);
@@ -299,13 +299,12 @@ static void run_storm(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- yields: completed by the handler, by another thread, twice, late; the process waits, or goes idle meanwhile
- * ---- */
+/* ---- yields: completed by the handler, by another thread, twice, or late; the process waits or is idle ---- */
 
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_POST = 32 };
 
 static struct {
-    filch_receiver post[YIELD_POST]; /* to be completed by the postman thread */
+    filch_receiver post[YIELD_POST]; /* receivers that the postman thread will complete */
     uint32_t       first, count;
     bool           closed;
     fli_mutex      lock;
@@ -429,7 +428,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 3) {
-            /* Either it was stopped before it fired, or it has fired and its message is here or on its way. */
+            /* 1: the timer was stopped before it fired. 0: it has fired, and its message is here or will arrive. */
             if (filch_as_int(&events[i].data) == 1) {
                 MUST(s->timer_out, "a timer was stopped after it had fired");
                 s->timer_out = false;
@@ -494,12 +493,12 @@ static void run_clock(uint32_t workers, uint32_t size)
 enum { CHURN_PIDS = 8 };
 
 static struct {
-    filch_pid pids[CHURN_PIDS]; /* some of processes that ended long ago */
+    filch_pid pids[CHURN_PIDS]; /* pids of processes, some of which have ended long ago */
     int64_t   left;
 } churn;
 
 struct mayfly {
-    uint64_t serial; /* serial of this process */
+    uint64_t serial; /* serial that this process must have */
     int64_t  days;
 };
 
@@ -573,17 +572,17 @@ static void run_churn(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- limits: small mailboxes of every policy; no message is lost without a report ---- */
+/* ---- limits: small mailboxes with every overflow policy; no message is lost without a report ---- */
 
-/* Beside one box per policy there is a mortal box, which ends now and then and is replaced. Senders that wait for room
- * in it may live longer than it does. */
+/* Besides one box per policy there is a mortal box, which ends now and then and is replaced. Senders that wait for
+ * space in the mortal box may outlive it. */
 enum { POLICIES = 5, MORTAL = POLICIES, ALL_BOXES };
 
 static struct {
     filch_pid box[ALL_BOXES];
     int64_t   accepted[ALL_BOXES], read[ALL_BOXES], dropped[ALL_BOXES];
     int64_t   left;
-    int64_t   pushing; /* senders still at work */
+    int64_t   pushing; /* number of senders that have not finished */
 } limited;
 
 struct box {
@@ -618,7 +617,7 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* The last pusher may have ended meanwhile, and the workload with it. */
+    /* FILCH_ECLOSED: the last pusher may have ended since, and the workload with it. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
 
@@ -638,7 +637,7 @@ static void count_send(int64_t policy, filch_err err)
         limited.accepted[policy]++;
     } else if (err == FILCH_EDROPPED) {
         MUST(drops, "dropped without a policy that says so");
-        limited.accepted[policy]++; /* accepted, and later reported to the reader as dropped */
+        limited.accepted[policy]++; /* counts as accepted: the reader gets a report that it was dropped */
     } else {
         MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send answered something else");
     }
@@ -687,8 +686,8 @@ static void run_limits(uint32_t workers, uint32_t size)
         (void)spawn(&pusher, &p, sizeof p);
     }
     wait_until_over();
-    /* A stop cancels the boxes before they have read all messages. So the workload waits first: every box is idle and
-     * empty when its counts match. */
+    /* A stop would cancel the boxes before they have read all messages. So this waits first until every box is idle and
+     * has an empty mailbox. */
     for (int i = 0; i < POLICIES; i++) {
         filch_info info = { .size = sizeof info };
         while (filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK &&
@@ -697,7 +696,8 @@ static void run_limits(uint32_t workers, uint32_t size)
         }
     }
     for (int i = 0; i < 4; i++) {
-        /* A drop that is counted but not yet reported waits for the next step: it shows in the counters. */
+        /* A dropped message that was not yet reported is reported in the next step. Until then it is counted in
+         * info.dropped. */
         filch_info info = { .size = sizeof info };
         MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
         MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message went without a word");
@@ -705,7 +705,7 @@ static void run_limits(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- stop: a close while everything is under way ---- */
+/* ---- stop: a close while processes, yields and sends are in progress ---- */
 
 static struct {
     bool     closed;
@@ -766,10 +766,10 @@ static void run_stop(uint32_t workers, uint32_t size)
     filch_err err;
     uint64_t  forced = 0;
     do {
-        /* If the clock jumps past the grace period the close gives up; it is called again. */
+        /* If the clock jumps past the grace period, the close returns early and is called again. */
         err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
         MUST(err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stubborn processes were not forced");
-        /* A thread inside a spawn counts as stuck, and has no process yet that the report could name. */
+        /* A foreign thread inside a spawn counts as stuck, but it has no process yet that the report could name. */
         uint64_t named = report.count + report.omitted, stuck = err == FILCH_EBUSY ? report.stuck : 0;
         MUST(named >= report.forced && named <= report.forced + stuck, "a straggler is not named");
         forced += report.forced;
@@ -782,19 +782,20 @@ static void run_stop(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
-/* ---- drain: a stop while messages are queued: each is read or counted, each process is cancelled once ---- */
+/* ---- drain: a stop while messages are queued: each message is read or counted, each process is cancelled once ---- */
 
 enum { DRAIN_READERS = 4 };
 
 static struct {
-    filch_pid readers[DRAIN_READERS]; /* the last reader is supervised by the first */
-    uint32_t  early[DRAIN_READERS];   /* sent by the stopping thread, before it stops */
+    filch_pid readers[DRAIN_READERS]; /* the last reader is supervised by the first reader */
+    /* number of messages that the stopping thread sent to each reader before the stop */
+    uint32_t  early[DRAIN_READERS];
     uint64_t  unread;
 } drained;
 
 struct drain_reader {
     int64_t  number;
-    uint32_t early; /* of `early`, those read */
+    uint32_t early; /* number of messages counted in `early` that this reader has read */
     bool     asked, waits, child_gone, begun;
 };
 
@@ -973,7 +974,7 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- poor: memory runs out again and again; every call reports it and nothing breaks ---- */
+/* ---- poor: memory runs out again and again; every call reports it, and all invariants hold ---- */
 
 enum { POOR_COMMAND = 301 };
 
@@ -1001,7 +1002,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
 static const filch_type pauper = { .name = "pauper", .size = 40, .init = open_instance, .step = poor_step,
                                    .close = close_instance };
 
-/* Makes a random relation; memory for it may run out. */
+/* Makes a random relation. The allocation for it may fail. */
 static void poor_relation(filch_pid me, filch_pid other)
 {
     filch_err err = FILCH_OK;
@@ -1068,7 +1069,7 @@ static void run_poor(uint32_t workers, uint32_t size)
     uint32_t fail_per_mille = fli_sim_choose(100);
     workload_alloc_reset(fail_per_mille);
     for (int i = 0; i < 20 && sched == NULL; i++) {
-        /* With many workers to create, most attempts fail: the last attempt has memory. */
+        /* With many workers, most attempts to create the scheduler fail. So allocations succeed in the last attempt. */
         heap.fail_per_mille = i < 19 ? fail_per_mille : 0;
         filch_err err = filch_sched_create(&sched, &opt);
         MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create answered something else");
@@ -1096,9 +1097,10 @@ static void run_poor(uint32_t workers, uint32_t size)
 
 /* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
 
-/* A villager lives for a few steps and does something to others in each. The registrar monitors every villager, from
- * birth or later, and spawns a new one for each that ends; the workload ends when it has received the last exit. A lost
- * notice makes the registrar wait for ever; a notice delivered twice is recognised by its tag. */
+/* A villager lives for a few steps and changes the relations of other villagers in each. The registrar monitors every
+ * villager, from its spawn or later, and spawns a new villager for each that ends. The workload ends when the registrar
+ * has received the last exit. If a notice is lost, the registrar waits for ever; a notice delivered twice is recognised
+ * by its tag. */
 enum { VILLAGE = 10, VILLAGE_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
@@ -1106,7 +1108,7 @@ typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } mo
 static struct {
     filch_pid registrar, pids[VILLAGE];
     int64_t   born, ended, limit;
-    int64_t   joined, left; /* group changes received by the registrar */
+    int64_t   joined, left; /* numbers of group changes received by the registrar */
     struct {
         filch_pid target;
         uint8_t   state;
@@ -1119,8 +1121,9 @@ struct villager {
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
-    filch_pid spouse; /* linked with this villager at birth, unknown to all others: it waits for the exit of the
-                       * villager */
+    /* A process that is linked with this villager from its spawn and that no other process knows. It waits for the exit
+     * of the villager. */
+    filch_pid spouse;
     bool      traps;
 };
 
@@ -1136,7 +1139,7 @@ static bool is_gone(filch_err err)
     return err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_ESTALE;
 }
 
-/* Spawns one more villager, monitored by the registrar: from birth, or by filch_monitor() just after it. */
+/* Spawns one more villager. The registrar monitors it from its spawn, or by filch_monitor() just after the spawn. */
 static void give_birth(void)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -1197,7 +1200,8 @@ static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
         village.monitors[id - 1].target = target;
         village.monitors[id - 1].state = MONITOR_OPEN;
         filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
-        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else"); /* itself, or no pid */
+        /* FILCH_EINVAL: the target is the process itself, or not a pid */
+        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else");
         if (err == FILCH_OK) v->own[i].id = id;
         return;
     }
@@ -1229,7 +1233,7 @@ static void hear_of_exit(struct villager *v, const filch_event *event)
     }
 }
 
-/* A spouse fails, or sends a last message and ends without an error. */
+/* A spouse either fails, or sends a last message and ends without an error. */
 static filch_err spouse_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *other = self;
@@ -1237,7 +1241,8 @@ static filch_err spouse_step(void *self, const filch_event *events, size_t count
     switch (fli_sim_choose(4)) {
     case 0: return FILCH_EUSER + 3;
     case 1:
-        (void)!filch_send(now.sched, *other, filch_int(7)); /* it may have ended before this process */
+        /* an error is ignored: the villager may have ended before this process */
+        (void)!filch_send(now.sched, *other, filch_int(7));
         return filch_done(out, filch_none());
     case 2:
         MUST(filch_terminate(now.sched, filch_ctx_self(filch_out_ctx(out))) == FILCH_OK, "no terminate");
@@ -1327,7 +1332,7 @@ static const filch_type villager = { .name = "villager", .size = sizeof(struct v
 static const filch_type burgher = { .name = "burgher", .size = sizeof(struct villager) + 8, .init = open_instance,
                                     .step = villager_step, .close = close_instance };
 
-/* A foreign thread that does random things to the villagers. */
+/* A foreign thread that makes random changes to the villagers. */
 static void meddler(void *arg)
 {
     (void)arg;
@@ -1416,7 +1421,7 @@ static void call_one_that_ends(void)
     filch_data reply = filch_none();
     filch_err  err = filch_spawn(now.sched, &replier, NULL, &pid);
     if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
-    if (err == FILCH_EDEAD && calls.closes) return; /* it was cancelled before it could read */
+    if (err == FILCH_EDEAD && calls.closes) return; /* the process was cancelled before it could read the call */
     must_end_well(err, false);
     MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "another reply");
 }

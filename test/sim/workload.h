@@ -11,25 +11,25 @@ typedef struct workload {
     const char *name;
     const char *about;
     /* Runs as the first thread of the simulation: creates schedulers, works, stops them, and calls fli_sim_fail() if a
-     * promise is broken. `size` scales the work: roughly the number of messages. */
+     * result is wrong. `size` scales the work: roughly the number of messages. */
     void (*run)(uint32_t workers, uint32_t size);
 } workload;
 
 extern const workload workloads[];
 extern const unsigned workload_count;
 
-/* In lanes.c. */
+/* Defined in lanes.c. */
 void run_lanes(uint32_t workers, uint32_t size);
 
-/* Called before each run: forgets the state of the run before. */
+/* Called before each run: resets the state of the previous run. */
 void workload_reset(void);
 
-/* Checks everything that the scheduler of the running workload holds (sim/check.h). Not a point of the simulation. */
+/* Checks all data of the scheduler of the running workload (sim/check.h). Not a point of the simulation. */
 void workload_check(void);
-/* workload_check() for the moment when all threads wait. */
+/* Like workload_check(), called when all threads wait. */
 void workload_rest(void);
 
-/* The allocator of the running workload: counts, and fails as drawn from the seed. */
+/* The allocator of the running workload: counts allocations, and fails at random as drawn from the seed. */
 void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
 void     workload_alloc_reset(uint32_t fail_per_mille);
 uint64_t workload_alloc_live(void);
