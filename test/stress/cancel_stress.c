@@ -25,9 +25,11 @@ static struct {
     filch_sched *sched;
     filch_pid    pids[PROCS];
     struct {
-        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed: the cancel must order it */
+        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed accesses: only the cancel may order them */
     } left[PROCS];
-    uint64_t heard[PROCS]; /* plain: used by the process alone until it has acknowledged the round */
+    /* the last note that each process has read. Not atomic: used by the process alone until it has acknowledged the
+     * round */
+    uint64_t heard[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t rounds;
 } world;

@@ -6,14 +6,14 @@
  * Processes yield a few commands at a time and then wait, or go idle, until all are completed. The handler chooses at
  * random how a yield is completed: by itself, synchronously; by one of two answering threads, which spin on the
  * receivers that they get; or by both threads at once, with one receiver. So completions arrive before, while and after
- * the worker settles the process. Of two completions one must be accepted and the other one get FILCH_ESTALE; each
- * process checks that every tag arrives once.
+ * the worker settles the process. If there are two completions, one must be accepted and the other must return
+ * FILCH_ESTALE. Each process checks that every tag arrives once.
  *
- * A receiver is passed in a slot: the handler fills the slot and sets a bit for each thread that shall answer. When no
- * slot is free the handler completes the yield itself, so no thread waits for a slot. Two threads that shall answer at
- * once wait for each other for a short time: the report says how often they met. There are many processes, so that a
- * thread that gets a CPU on a loaded machine finds enough work. A lost completion shows as missing progress: after
- * STRESS_LIMIT without a completion the program prints its state and ends.
+ * A receiver is passed in a slot: the handler fills the slot and sets a bit for each thread that must answer. When no
+ * slot is free the handler completes the yield itself, so no thread waits for a slot. Two threads that must answer at
+ * the same time wait for each other for a short time; the report says how often they met. There are many processes, so
+ * that a thread that gets a CPU on a loaded machine finds enough work. A lost completion shows as missing progress:
+ * after STRESS_LIMIT without a completion the program prints its state and ends.
  *
  * Exit: 0 no error found; 1 a completion was lost, duplicated or invented; 2 wrong usage, or the runtime failed.
  */
@@ -37,22 +37,25 @@ enum { ASKERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_US
 
 #define EVERY_SLOT ((UINT64_C(1) << SLOTS) - 1)
 
-/* A receiver on its way to the answering threads. */
+/* A receiver that is passed to the answering threads. */
 typedef struct slot {
-    /* Completions made: an accepted one adds 1, a stale one 256.  writes: the answering threads.  PAIR slot.given */
+    /* Completions made. Bits: low 8 = number accepted, above = number stale.  writes: the answering threads.  PAIR
+     * slot.given */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
-    /* Threads about to answer: a thread that waits for the other adds 1, one that does not wait adds 16.  writes: the
-     * threads, by add; reset with `given`.  Relaxed: it only brings the threads together */
+    /* Threads about to answer: a thread that waits for the other thread adds 1, a thread that does not wait adds 16
+     * more.  writes: the answering threads, by an atomic add; reset together with `given`.  Relaxed, because it only
+     * makes the threads answer at the same time. */
     FLI_ATOMIC(uint32_t) worker;
-    uint32_t       expected; /* plain, like the fields below: ordered by PAIR slot.asked */
+    /* number of answering threads. Not atomic, like the fields below: ordered by PAIR slot.asked */
+    uint32_t       expected;
     filch_receiver receiver;
     int64_t        value;
 } slot;
 
 /* The slots of one asker. */
 typedef struct box {
-    /* A bit for each slot that thread 0 shall answer, and above them the bits of thread 1.  writes: the handler sets
-     * bits, each thread clears its own.  PAIR slot.asked */
+    /* Bits: low SLOTS = the slots that thread 0 must answer, next SLOTS = those that thread 1 must answer.  writes: the
+     * handler sets bits, each thread clears its own bits.  PAIR slot.asked */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) asked;
     slot slots[SLOTS];
 } box;
@@ -60,28 +63,28 @@ typedef struct box {
 typedef struct asker {
     struct game *game;
     uint32_t     who;
-    fli_prng     prng;         /* used by its steps */
+    fli_prng     prng;         /* used by the steps of the asker */
     fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
-    uint32_t     missing;      /* a bit for each tag that is not completed yet */
+    uint32_t     missing;      /* one bit for each tag whose yield is not completed yet */
     uint64_t     asked, answered;
 } asker;
 
 typedef struct game {
-    uint64_t     yields; /* per asker */
+    uint64_t     yields; /* number of yields per asker */
     filch_sched *sched;
     filch_pid    pids[ASKERS];
     box          boxes[ASKERS];
     stress_watch watch;
     FLI_ATOMIC(bool) over;
-    /* Relaxed: for the progress check and the report.  writes: each asker its own. */
+    /* Used for the progress check and the report, so relaxed.  writes: each asker its own element. */
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
     } answered[ASKERS];
-    /* How yields were completed.  writes: by add, relaxed. */
+    /* Numbers of yields by the way in which they were completed.  writes: by an atomic add, relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) doubled;
-    FLI_ATOMIC(uint64_t) met; /* of those */
+    FLI_ATOMIC(uint64_t) met; /* number of doubled completions in which the two threads met */
 } game;
 
 /* ---- reports ---- */
@@ -120,7 +123,7 @@ static filch_err asker_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-/* Returns the number that the command carries and the completion must return. */
+/* Returns the number that the command contains and that the completion must return. */
 static int64_t value_of(const asker *a, uint64_t number)
 {
     return (int64_t)(number * ASKERS + a->who);
@@ -152,7 +155,7 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
         return filch_done(out, filch_none());
     }
     if (a->missing == 0) {
-        uint32_t n = 1 + fli_prng_below(&a->prng, 1 + fli_prng_below(&a->prng, AT_ONCE)); /* mostly few */
+        uint32_t n = 1 + fli_prng_below(&a->prng, 1 + fli_prng_below(&a->prng, AT_ONCE)); /* usually a small number */
         for (uint32_t tag = 0; tag < n && a->asked < g->yields; tag++) {
             stress_must("yield", filch_yield(out, COMMAND, tag, filch_int(value_of(a, a->asked++))));
             a->missing |= UINT32_C(1) << tag;
@@ -177,11 +180,12 @@ static void dawdle(fli_prng *prng)
 /* Fills the first free slot of this asker. Returns its index, or SLOTS if none is free. */
 static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t expected)
 {
-    uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read the slot, ... */
+    uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read the slot */
     for (uint32_t i = 0; i < SLOTS; i++) {
         slot *s = &of->slots[i];
         if (((asked | asked >> SLOTS) >> i & 1) != 0) continue;
-        if (fli_load_acq(&s->given) != 0) continue; /* PAIR slot.given, acquire half: ... and will not read it again */
+        /* PAIR slot.given, acquire half: the threads will not read the slot again */
+        if (fli_load_acq(&s->given) != 0) continue;
         s->receiver = receiver;
         s->value = value;
         s->expected = expected;
@@ -196,21 +200,22 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     int64_t  value = filch_as_int(&command->data);
     asker   *a = &askers[value % ASKERS];
     box     *of = &g->boxes[a->who];
-    uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS); /* no thread: synchronous completion */
+    /* a set of threads; the empty set means synchronous completion */
+    uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS);
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
     if (at == SLOTS) {
-        if (who != 0) fli_thread_yield(); /* the threads are behind: give up the CPU for them */
+        if (who != 0) fli_thread_yield(); /* the answering threads are slow: give up the CPU for them */
         (void)fli_add_rlx(&g->on_the_spot, 1);
         return filch_complete(receiver, tag, filch_int(value), FILCH_OK);
     }
     uint64_t bits = ((uint64_t)(who & 1) | (uint64_t)(who >> 1) << SLOTS) << at;
-    (void)fli_add_rel(&of->asked, bits); /* PAIR slot.asked, release half; both bits are clear, so adding sets them */
+    (void)fli_add_rel(&of->asked, bits); /* PAIR slot.asked, release half; the bits are clear, so adding sets them */
     dawdle(&a->handler_prng);
     return FILCH_OK;
 }
 
-/* Waits, if `patient`, for the other thread that shall answer; only for a short time, because it may not be running.
- * Returns true if it is here now. */
+/* If `patient`, waits for the other thread that must answer. Waits only for a short time, because the other thread may
+ * not be running. Returns true if both threads are here. */
 static bool meet(slot *s, bool patient)
 {
     uint32_t before = fli_add_rlx(&s->worker, patient ? 1 : 17);
@@ -222,23 +227,23 @@ static bool meet(slot *s, bool patient)
     return fli_add_rlx(&s->worker, 16) != 1;
 }
 
-/* Completes the yield; the last thread checks the sum. */
+/* Completes the yield. The thread that completes last checks the number of accepted completions. */
 static void answer(game *g, slot *s, bool *patient)
 {
     uint32_t expected = s->expected;
-    /* After one wait in vain this thread does not wait again in this round. */
+    /* After one unsuccessful wait this thread does not wait again in this round. */
     if (expected == 2) *patient = meet(s, *patient);
     bool      met = expected == 2 && *patient;
     filch_err err = filch_complete(s->receiver, s->receiver.tag, filch_int(s->value), FILCH_OK);
     if (err != FILCH_OK && err != FILCH_ESTALE) complain(g, filch_err_text(err));
-    /* PAIR slot.given, both halves: the last thread sees the result of the other, too. */
+    /* PAIR slot.given, both halves: the last thread sees the result of the other thread too. */
     uint32_t mine = err == FILCH_OK ? 1 : 256, given = fli_add_acqrel(&s->given, mine) + mine;
     if (given % 256 + given / 256 < expected) return;
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
     if (met) (void)fli_add_rlx(&g->met, 1);
     fli_store_rlx(&s->worker, 0);
-    fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: free again */
+    fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: the slot may be filled again */
 }
 
 typedef struct answerer {
@@ -257,14 +262,14 @@ static bool answer_some(game *g, uint32_t who, fli_prng *prng)
             if (fli_prng_below(prng, 8) == 0) dawdle(prng);
             any = true;
             answer(g, &of->slots[at], &patient);
-            /* PAIR slot.asked, release half: the slot may be filled again. */
+            /* PAIR slot.asked, release half: this thread has read the slot. */
             (void)fli_and_acqrel(&of->asked, ~(UINT64_C(1) << (who * SLOTS + at)));
         }
     }
     return any;
 }
 
-/* Binds each thread to a CPU of its own, if there are two: on one CPU they would alternate and never meet. */
+/* Binds each thread to its own CPU if there are two CPUs. On one CPU the threads would alternate and never meet. */
 static void part(uint32_t who)
 {
     cpu_set_t allowed, mine;
@@ -273,7 +278,7 @@ static void part(uint32_t who)
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (CPU_ISSET(cpu, &allowed) && who-- == 0) CPU_SET(cpu, &mine);
     }
-    (void)sched_setaffinity(0, sizeof mine, &mine); /* if this fails the system places the threads */
+    (void)sched_setaffinity(0, sizeof mine, &mine); /* an error is ignored: then the system places the threads */
 }
 
 static void answerer_run(void *arg)

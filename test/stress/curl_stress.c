@@ -5,9 +5,9 @@
  *
  * Each process runs many transfers at once: libcurl reports which sockets it waits for and when it wants to be called
  * (socket function, timer function), and the process polls and sleeps for it. Every second transfer is cancelled after
- * a few steps, in any state, and gets an incomplete answer or none; some others are reset in the middle by the server,
- * which has a thread for each connection. TRANSFERS is divided among schedulers with 0 workers (this thread ticks), 1
- * and 2 workers.
+ * a few steps, in any state; the server sends an incomplete answer or none for it. The server, which has a thread for
+ * each connection, resets some other transfers in the middle. TRANSFERS is divided among schedulers with 0 workers
+ * (this thread ticks), 1 and 2 workers.
  *
  * Checked: each transfer ends in the way that its number determines, with every byte; at the end the program has as
  * many descriptors as before, and the scheduler has freed all memory.
@@ -52,7 +52,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b)
     fli_add_rlx(&g.wrong, 1);
 }
 
-/* These functions decide how transfer `n` ends. */
+/* The following functions decide from its number how transfer `n` ends. */
 static bool is_cancelled(uint64_t n)
 {
     return n % 2 == 1;
@@ -107,11 +107,11 @@ static void *serve(void *arg)
         used += (size_t)n;
         request[used] = '\0';
     }
-    uint64_t n = strtoull(used > 5 ? request + 5 : "1", NULL, 10); /* GET /N */
+    uint64_t n = strtoull(used > 5 ? request + 5 : "1", NULL, 10); /* the request is GET /N */
     if (strstr(request, "\r\n\r\n") != NULL && !is_never_answered(n)) answer(fd, n);
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
     if (is_reset(n)) (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    else while (recv(fd, request, sizeof request, 0) > 0) {} /* until the client has closed */
+    else while (recv(fd, request, sizeof request, 0) > 0) {} /* reads until the client has closed */
     (void)close(fd);
     fli_add_rel(&g.connections, -1);
     return NULL;
@@ -151,15 +151,15 @@ static int listen_somewhere(void)
 /* ---- a process that drives libcurl ---- */
 
 typedef struct transfer {
-    CURL    *easy; /* NULL: none */
+    CURL    *easy; /* NULL: no transfer */
     uint64_t n, steps;
     size_t   bytes;
-    bool     mixed; /* it received a byte of another transfer */
+    bool     mixed; /* the transfer received a byte of another transfer */
 } transfer;
 
 typedef struct watched {
-    uint32_t events; /* what libcurl waits for; 0: nothing */
-    uint32_t turn;   /* number of the newest poll: completions of older ones are ignored */
+    uint32_t events; /* the poll events that libcurl waits for; 0: none */
+    uint32_t turn;   /* number of the newest poll: completions of older polls are ignored */
     bool     out, listed;
 } watched;
 
@@ -167,10 +167,10 @@ typedef struct driver {
     CURLM    *multi;
     transfer  transfers[PARALLEL];
     watched  *sockets;
-    int      *changed; /* descriptors with new `events` */
+    int      *changed; /* descriptors whose `events` have changed */
     uint32_t  changed_count;
     uint64_t  timer_turn;
-    long      timer_ms; /* requested by libcurl; -1: none */
+    long      timer_ms; /* timeout that libcurl has asked for; -1: none */
     bool      timer_is_new;
     bool      through;
 } driver;
@@ -276,7 +276,7 @@ static uint64_t tag_of(int kind, uint64_t number)
     return number << 2 | (uint64_t)kind;
 }
 
-/* Turns the requests of libcurl into yields. */
+/* Turns the polls and timeouts that libcurl has asked for into yields. */
 static filch_err ask(driver *d, filch_out *out)
 {
     filch_err err = FILCH_OK;
@@ -296,7 +296,8 @@ static filch_err ask(driver *d, filch_out *out)
         uint64_t delay_ns = FILCH_MILLISECONDS((uint64_t)d->timer_ms);
         err |= filch_yield_sleep(out, tag_of(TAG_TIMER, ++d->timer_turn), delay_ns);
     }
-    if (d->timer_is_new && d->timer_ms < 0) d->timer_turn++; /* the outstanding sleep is no longer wanted */
+    /* makes the completion of the outstanding sleep be ignored */
+    if (d->timer_is_new && d->timer_ms < 0) d->timer_turn++;
     d->timer_is_new = false;
     return err;
 }
@@ -305,7 +306,8 @@ static void hear_poll(driver *d, const filch_event *event)
 {
     int      fd = (int)(event->tag >> 2 & 0xffff), running, ready = (int)filch_as_int(&event->data);
     watched *s = &d->sockets[fd];
-    if (s->turn != (uint32_t)(event->tag >> 18)) return; /* cancelled, or completed while it was being cancelled */
+    /* a poll that was cancelled, or completed while it was being cancelled */
+    if (s->turn != (uint32_t)(event->tag >> 18)) return;
     s->out = false;
     if (event->error != FILCH_OK) {
         wrong("a poll fails", (uint64_t)event->error, (uint64_t)fd);
@@ -313,7 +315,7 @@ static void hear_poll(driver *d, const filch_event *event)
     }
     int mask = ((ready & FILCH_POLL_IN) != 0 ? CURL_CSELECT_IN : 0) | ((ready & FILCH_POLL_OUT) != 0 ? CURL_CSELECT_OUT : 0) |
                ((ready & (FILCH_POLL_ERROR | FILCH_POLL_HANGUP)) != 0 ? CURL_CSELECT_ERR : 0);
-    list_socket(d, fd); /* polled again if libcurl still wants it */
+    list_socket(d, fd); /* polls again if libcurl still wants events of this descriptor */
     curl_multi_socket_action(d->multi, fd, mask, &running);
 }
 
@@ -334,7 +336,7 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
                 curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
             }
             break;
-        case TAG_TICK: /* so that transfers without events are cancelled too */
+        case TAG_TICK: /* a periodic tick, so that transfers without events are cancelled too */
             if (filch_yield_sleep(out, tag_of(TAG_TICK, 0), FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_EUSER;
             break;
         default: break;
@@ -389,7 +391,7 @@ static void driver_exit(void *user, filch_pid pid, filch_err error, const filch_
 
 /* ---- runs ---- */
 
-/* Waits for the last driver; with `ticks` calls filch_tick(). */
+/* Waits for the end of the last driver. With `ticks`, calls filch_tick() meanwhile. */
 static void wait_for_all(bool ticks)
 {
     uint64_t seen = 0, until_ns = fli_clock_ns() + STRESS_LIMIT;
@@ -428,7 +430,7 @@ static bool play(uint64_t transfers, int32_t workers)
     filch_err err = filch_sched_stop(g.sched, FILCH_SECONDS(60), NULL);
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
     if (fli_load_rlx(&g.ended) != transfers) wrong("transfers are missing", fli_load_rlx(&g.ended), transfers);
-    /* The server closes a connection after the client has: so none is left open. */
+    /* The server closes a connection only after the client has closed it, so no connection is left open. */
     (void)shutdown(listener, SHUT_RDWR);
     (void)pthread_join(server, NULL);
     for (uint64_t late_ns = fli_clock_ns() + STRESS_LIMIT; fli_load_acq(&g.connections) > 0;) {

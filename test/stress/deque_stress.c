@@ -2,17 +2,18 @@
  *
  *     deque_stress ITEMS THIEVES
  *
- * One owner pushes the numbers 1..ITEMS in bursts of random length and pops in bursts between them, now and then the
- * oldest. Thieves take halves of the owner's deque, or of each other's, into their own deques and pop those. Most
- * bursts are short: owner and thieves meet in deques of a few items. Every 1024 bursts, if all thieves have moved on
- * since the last time, the owner changes to a new deque, small again and with indices about to wrap: so growing and
- * wrapping happen often, while thieves use the deque.
+ * One owner pushes the numbers 1..ITEMS in bursts of random length and pops in bursts between them; sometimes it takes
+ * the oldest item. Thieves take halves of the owner's deque, or of each other's, into their own deques and pop those.
+ * Most bursts are short, so that owner and thieves compete for a few items. Every 1024 bursts, if all thieves use the
+ * current deque, the owner changes to a new deque, which is small again and whose indices are about to wrap. So growing
+ * and wrapping happen often while thieves use the deque.
  *
  * The thread that gets a number clears its bit in a map that begins full. A bit that is already clear was delivered
- * twice; a bit that is left at the end was lost. Each number also has a plain byte that the owner writes before the
- * push and the taker reads: if the deque did not order the push before the take, TSan would report it, and a weakly
- * ordered machine might read an old byte. So the checks themselves use relaxed operations, and the last thief never
- * steals from the owner: the checks must not add an order that the deque lacks. Memory: 9 bits per item.
+ * twice; a bit that is left at the end was lost. Each number also has a non-atomic byte, which the owner writes before
+ * the push and the thread that takes the item reads. If the deque did not order the push before the take, TSan would
+ * report a race, and a weakly ordered machine might read an old byte. So the checks themselves use relaxed operations,
+ * and the last thief never steals from the owner: the checks must not add an order that the deque lacks. Memory: 9 bits
+ * per item.
  *
  * The first error ends the program, because the deque is in an unknown state then.
  * Exit: 0 no error found; 1 an item was duplicated, lost, invented or overlooked; 2 wrong usage or no memory. A trap is
@@ -34,27 +35,29 @@ enum { THIEVES_MAX = 64 };
 #define SECOND_NS UINT64_C(1000000000)
 
 typedef struct player {
-    alignas(FLI_LINE) fli_deque deque; /* of a thief; the owner uses game.deques */
-    /* The round of the deque that this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
+    alignas(FLI_LINE) fli_deque deque; /* deque of a thief; the owner uses game.deques */
+    /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game *game;
-    uint32_t     who; /* 0: the owner */
+    uint32_t     who; /* number of the player; 0: the owner */
     fli_prng     prng;
-    uint64_t     delivered; /* plain, like the fields below: used by the player alone, read after it is joined */
+    /* not atomic, like the fields below: used by the player only, read after the player is joined */
+    uint64_t     delivered;
     uint64_t     steals, stolen, retries;
 } player;
 
 typedef struct game {
     uint64_t items;
     uint32_t thieves;
-    FLI_ATOMIC(uint64_t) * missing;            /* one bit per item: not yet delivered */
-    unsigned char *notes;                      /* plain: written before the push, read by the thread that gets the
-                                                * item */
-    uint64_t       begun_ns, said_ns, growths; /* plain: used by the owner alone */
+    FLI_ATOMIC(uint64_t) * missing;            /* one bit per item; set: the item has not been delivered yet */
+    /* One byte per item. Not atomic: written before the push, read by the thread that gets the item. */
+    unsigned char *notes;
+    uint64_t       begun_ns, said_ns, growths; /* not atomic: used by the owner only */
     bool           terminal;
-    /* How often the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR game.round */
+    /* Number of times the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR
+     * game.round */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
-    /* 1: the owner's last deque is empty and no item comes any more.  writes: the owner.  PAIR game.over */
+    /* 1: the owner's last deque is empty and the owner will push no more items.  writes: the owner.  PAIR game.over */
     FLI_ATOMIC(uint32_t) over;
     fli_deque deques[2];
     player    players[THIEVES_MAX + 1];
@@ -85,7 +88,7 @@ static void deliver(player *p, void *got)
     if (item == 0 || item > g->items) complain(p, item, "was never pushed");
     if (g->notes[item] != note_of(item)) complain(p, item, "came before what was written ahead of its push");
     uint64_t bit = UINT64_C(1) << (item % 64);
-    /* Subtracting a bit that is set clears it and changes no other. */
+    /* If the bit is set, subtracting it clears this bit and changes no other bit. */
     if ((fli_add_rlx(&g->missing[item / 64], (uint64_t)0 - bit) & bit) == 0) complain(p, item, "was delivered twice");
     p->delivered++;
 }
@@ -127,12 +130,12 @@ static void close_deque(game *g, fli_deque *deque)
     fli_deque_fini(deque);
 }
 
-/* The owner switches to a new deque, in place of the one before the current. Does nothing if a thief may still use that
- * one. */
+/* The owner changes to a new deque, which replaces the deque before the current one. Does nothing if a thief may still
+ * use that deque. */
 static void next_round(player *p)
 {
     game    *g = p->game;
-    uint32_t round = fli_load_rlx(&g->round); /* relaxed: this thread's own store */
+    uint32_t round = fli_load_rlx(&g->round); /* relaxed, because only this thread writes it */
     for (uint32_t i = 1; i <= g->thieves; i++) {
         if (fli_load_acq(&g->players[i].round) != round) return; /* PAIR game.left, acquire half */
     }
@@ -161,7 +164,7 @@ static void owner(player *p)
     game    *g = p->game;
     uint64_t pushed = 0;
     for (uint32_t turn = 1; pushed < g->items; turn++) {
-        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed: this thread's own store */
+        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed, because only this thread writes it */
         for (uint32_t n = burst(p); n > 0 && pushed < g->items; n--) {
             pushed++;
             g->notes[pushed] = note_of(pushed);
@@ -174,12 +177,12 @@ static void owner(player *p)
         }
     }
     drain(p, &g->deques[fli_load_rlx(&g->round) % 2]);
-    fli_store_rel(&g->over, 1); /* PAIR game.over, release half: items not delivered by now are in the deques of
-                                 * thieves */
+    /* PAIR game.over, release half: items not delivered by now are in the deques of thieves */
+    fli_store_rel(&g->over, 1);
 }
 
-/* Returns the deque to steal from: in half the cases the owner's, where the items come from; but the last of several
- * thieves steals only from thieves. */
+/* Returns the deque to steal from. In half of the cases it is the owner's deque, from which all items come. But the
+ * last of several thieves steals only from other thieves. */
 static fli_deque *victim(player *p, uint32_t round)
 {
     game    *g = p->game;
@@ -196,11 +199,11 @@ static void thief(void *arg)
     game    *g = p->game;
     uint32_t misses = 0;
     for (;;) {
-        /* Read before the search: once it is over, this thief gets only items that it steals itself. */
+        /* Read before the search: if `over` was set, this thief can get only items that it steals itself. */
         bool     over = fli_load_acq(&g->over) != 0; /* PAIR game.over, acquire half */
         uint32_t round = fli_load_acq(&g->round);    /* PAIR game.round, acquire half */
-        fli_store_rel(&p->round, round);             /* PAIR game.left, release half: this thief no longer uses
-                                                      * earlier deques */
+        /* PAIR game.left, release half: this thief no longer uses earlier deques */
+        fli_store_rel(&p->round, round);
         void    *first;
         uint32_t count;
         switch (fli_deque_steal_half_into(victim(p, round), &p->deque, &first, &count)) {
@@ -208,7 +211,7 @@ static void thief(void *arg)
             p->steals++;
             p->stolen += count;
             deliver(p, first);
-            /* Sometimes the stolen items stay in the deque for a while, for other thieves to find. */
+            /* Sometimes leaves the stolen items in its deque for a while, so that other thieves find them. */
             if (fli_prng_below(&p->prng, 16) == 0) fli_thread_yield();
             drain(p, &p->deque);
             misses = 0;

@@ -2,12 +2,13 @@
  *
  *     io_stress LIVES
  *
- * Many clients connect over a unix socket; each writes rounds of random size with bytes that follow from a number, and a
- * server process, which was *given* the connection, sends them back. Clients check every byte. Reads take what is
- * there, or an exact number of bytes, or have a timeout so short that it often expires in the middle; some reads are
- * cancelled while they wait. Some clients end in the middle of a round, and clients and servers are killed by another
- * thread at any moment. LIVES is divided among schedulers with 1, 2 and 4 workers, with the usual spin time and without
- * any (then workers park at every opportunity, and each report has to unpark the one in the poller).
+ * Many clients connect over a unix socket. Each client writes rounds of random size, with bytes that are computed from
+ * a number, and a server process, which was *given* the connection, sends the bytes back. Clients check every byte.
+ * Reads take the bytes that are there, or an exact number of bytes, or have a timeout so short that it often expires in
+ * the middle; some reads are cancelled while they wait. Some clients end in the middle of a round, and another thread
+ * kills clients and servers at any moment. LIVES is divided among schedulers with 1, 2 and 4 workers, with the usual
+ * spin time and without spinning (then workers park at every opportunity, and each report has to unpark the worker in
+ * the poller).
  *
  * A lost report shows as missing progress for STRESS_LIMIT. At the end all processes have ended and the program has as
  * many descriptors as before.
@@ -91,7 +92,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].error != FILCH_OK) return events[i].error;
         if (events[i].tag == 1) {
             *listener = filch_as_stream(&events[i].data);
-            fli_add_rel(&g.begun, 1); /* the server listens: clients may connect */
+            fli_add_rel(&g.begun, 1); /* the server listens: clients may connect from now on */
         } else {
             filch_pid pid;
             err = filch_spawn(g.sched, &server_type, NULL, &pid);
@@ -111,9 +112,9 @@ static const filch_type listener_type = { .name = "listener", .size = sizeof(fil
 typedef struct client {
     fli_prng     prng;
     filch_stream stream;
-    uint64_t     sent, got; /* total bytes; the value of byte n follows from n */
-    uint64_t     aim;       /* read until `got` reaches this */
-    uint64_t     exactly;   /* size of the outstanding read; 0: any */
+    uint64_t     sent, got; /* numbers of bytes; the value of byte n is computed from n */
+    uint64_t     aim;       /* the client reads until `got` reaches this number */
+    uint64_t     exactly;   /* size of the outstanding read; 0: any size */
     uint32_t     rounds;
     bool         reading, writing;
 } client;
@@ -178,7 +179,7 @@ static filch_err client_event(client *c, const filch_event *event, filch_out *ou
         return client_read(c, out);
     }
     if (event->error != FILCH_OK) {
-        /* The server was killed, or never took the connection. */
+        /* The server was killed, or has not taken the connection. */
         *done = true;
         if (event->error == FILCH_EEND || event->error == FILCH_ERESET || event->error == FILCH_EFULL) return FILCH_OK;
         if (event->error == FILCH_ECANCELLED && event->tag == 2) return FILCH_OK;
@@ -216,7 +217,7 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
 
 static const filch_type client_type = { .name = "client", .size = sizeof(client), .step = client_step };
 
-/* One client has ended; spawns the next. */
+/* Called when a client has ended: spawns the next client. */
 static void client_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user, (void)pid, (void)result;

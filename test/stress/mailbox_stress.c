@@ -7,10 +7,10 @@
  * expects exactly the next number from each, so a message that is lost, duplicated or overtaken is noticed at once.
  * Most messages are values, some are bytes inside the event, some bytes in a block of their own.
  *
- * Two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. To bound its memory, no sender is further
- * ahead of the receiver than WINDOW messages; then processes go idle and are woken by a message back. *Limited*, the
- * rest: room for LIMITED messages; threads retry when it is full, processes wait for room (filch_yield_send), several
- * messages at a time.
+ * There are two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. To limit its memory, no sender
+ * is more than WINDOW messages ahead of the receiver; a process that is goes idle and is woken by a message from the
+ * receiver. *Limited*, the other messages: the mailbox has space for LIMITED messages. If it is full, threads retry,
+ * and processes wait for space (filch_yield_send), with several messages at a time.
  *
  * After STRESS_LIMIT without a message the program prints its state and ends.
  * Exit: 0 no error found; 1 a message was lost, duplicated, overtaken or damaged; 2 wrong usage, or the runtime failed.
@@ -38,28 +38,30 @@ enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 #define NOBODY UINT64_MAX
 
 typedef struct sender {
-    /* Number of its messages that have been read, rounded down.  writes: the receiver.  reads: the sending thread;
-     * relaxed. */
+    /* Number of this sender's messages that have been read, rounded down.  writes: the receiver.  reads: the sending
+     * thread; relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
     struct game *game;
     uint64_t     who;
-    uint64_t     sent;  /* plain: used by the sender alone */
-    uint64_t     acked; /* plain: used by a sending process alone */
-    filch_pid    pid;   /* of a process; plain: set before the process is told to begin */
-    uint64_t     next;  /* plain: used by the receiver alone. The number it expects next */
+    uint64_t     sent;  /* not atomic: used by the sender only */
+    uint64_t     acked; /* not atomic: used only by a sender that is a process */
+    /* pid of a sender that is a process. Not atomic: set before the process gets its start message */
+    filch_pid    pid;
+    uint64_t     next;  /* number that the receiver expects next. Not atomic: used by the receiver only */
 } sender;
 
 typedef struct game {
     bool         limited;
     uint32_t     threads; /* senders [0, threads) are threads, the others processes */
     uint32_t     senders;
-    uint64_t     each, total; /* messages */
+    uint64_t     each, total; /* numbers of messages: per sender, and of all senders */
     filch_sched *sched;
     filch_pid    receiver;
     uint64_t     begun_ns;
     bool         terminal;
     stress_watch watch;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen; /* writes: the receiver.  reads: the main thread; relaxed */
+    /* number of messages received.  writes: the receiver.  reads: the main thread; relaxed */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) seen;
     sender all[2 * SENDERS_MAX];
 } game;
 
@@ -86,15 +88,15 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
 
 /* ---- messages ---- */
 
-/* Bytes that show whether they are undamaged. */
+/* A payload that shows whether its bytes are undamaged. */
 typedef struct note {
     uint64_t value, inverse;
-    uint64_t more[3]; /* of a large message: value + 1, + 2, + 3 */
+    uint64_t more[3]; /* in a large message: value + 1, + 2, + 3 */
 } note;
 
 enum { NOTE_SMALL = offsetof(note, more) };
 
-/* Returns the next message of `s`. Bytes are written to *room. */
+/* Returns the next message of `s`. If it is bytes, they are written to *room. */
 static filch_data make(const sender *s, note *room)
 {
     uint64_t value = s->who << NUMBER_BITS | s->sent;
@@ -103,7 +105,7 @@ static filch_data make(const sender *s, note *room)
     return filch_bytes(room, s->sent % 16 == 0 ? sizeof *room : NOTE_SMALL);
 }
 
-/* Returns the number in the message; reports damage. */
+/* Returns the number in the message. Reports a damaged message. */
 static uint64_t value_of(game *g, const filch_data *data)
 {
     if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
@@ -133,7 +135,7 @@ static void check_from(game *g, const sender *s, const filch_event *event)
     if (!right) complain(g, s->who, s->next, "a message under a wrong name");
 }
 
-/* Reports to the sender how much was read: by a counter to a thread, by a message to a process. */
+/* Reports to the sender how many messages were read: to a thread by a counter, to a process by a message. */
 static void acknowledge(game *g, sender *s)
 {
     fli_store_rlx(&s->read, s->next);
@@ -213,11 +215,12 @@ static filch_err send_limited(sender *s, filch_out *out)
     return filch_wait(out);
 }
 
-/* `acked` is the number of messages that the receiver has read (open), or that have found room (limited). */
+/* `acked` is the number of messages that the receiver has read (open round), or that the mailbox has accepted (limited
+ * round). */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     sender *s = *(sender **)self;
-    if (count == 0 && s->sent == 0) return filch_idle(out); /* waits for the message to begin */
+    if (count == 0 && s->sent == 0) return filch_idle(out); /* waits for the start message */
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) s->acked = (uint64_t)filch_as_int(&events[i].data);

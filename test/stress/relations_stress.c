@@ -2,8 +2,8 @@
  *
  *     relations_stress LIVES
  *
- * Citizens of two hosts live for a few steps. In each step they do something to other processes of either host:
- * monitor, link, unlink, name, join, terminate, cancel. A census process on each host receives the exit of every
+ * Citizens of two hosts live for a few steps. In each step a citizen calls one function for other processes of either
+ * host: monitor, link, unlink, name, join, terminate, cancel. A census process on each host receives the exit of every
  * citizen of both hosts, by monitors made at birth or later: when both have received all LIVES exits, each exactly
  * once, the first part ends. The second part is a storm: 10,000 processes in a ring of links with chords; one fails,
  * and all must end. In the third part hosts are created and stopped, while threads of the others send to, monitor and
@@ -29,9 +29,9 @@ static struct {
     filch_node  *node;
     filch_sched *hosts[HOSTS];
     filch_pid    census[HOSTS];
-    FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials; the host is the index modulo HOSTS */
+    FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
     FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
-    uint8_t *told[HOSTS]; /* by number of birth. Each array is used by one census alone */
+    uint8_t *told[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census only */
     uint64_t lives;
 } town;
 
@@ -48,7 +48,7 @@ static filch_pid somebody(fli_prng *prng)
     return (filch_pid){ 100 + i % HOSTS, fli_load_rlx(&town.known[i]) };
 }
 
-/* Spawns one more citizen on `host`; both hosts monitor it. */
+/* Spawns one more citizen on `host`; the census processes of both hosts monitor it. */
 static void give_birth(int host, uint64_t seed)
 {
     uint64_t number = fli_add_rlx(&town.born, 1);
@@ -123,7 +123,7 @@ static const filch_type citizen_type = {
     .name = "citizen", .size = sizeof(citizen), .init = citizen_init, .step = citizen_step
 };
 
-/* Receives every exit, and spawns the next citizen. */
+/* Receives every exit. Spawns the next citizen. */
 static filch_err census_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t  *steps = self;
@@ -152,7 +152,7 @@ static int allow(void *user, const filch_access *access)
     return 1;
 }
 
-/* Waits until `count` reaches `wanted`. Returns false if it stops changing. */
+/* Waits until `count` reaches `wanted`. Returns false if `count` stops changing before. */
 static bool reaches(FLI_ATOMIC(uint64_t) * count, uint64_t wanted)
 {
     uint64_t seen = 0, since_ns = fli_clock_ns();
@@ -211,7 +211,7 @@ static bool storm(void)
 enum { VISITS = 12, GUESTS = 64, MEDDLERS = 2 };
 
 static struct {
-    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* of the present host */
+    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* serials and node id of the current host */
     FLI_ATOMIC(uint64_t) watched, told;
     FLI_ATOMIC(bool) over;
     filch_pid watcher;
@@ -231,13 +231,13 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type watcher_type = { .name = "watcher", .step = watcher_step };
 
-/* A foreign thread that uses the first host and names processes of a host that may have stopped. */
+/* A foreign thread that calls the first host with pids of a host that may have stopped. */
 static void meddle(void *arg)
 {
     fli_prng prng;
     fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
     while (!fli_load_rlx(&visit.over)) {
-        /* At most 1000 notices ahead of the watcher. */
+        /* Waits if more than 1000 notices have not been received by the watcher yet. */
         if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.told) > 1000) {
             fli_thread_yield();
             continue;

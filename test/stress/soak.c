@@ -1,11 +1,12 @@
-/* soak.c - runs everything at once, for as long as asked.
+/* soak.c - runs all kinds of processes at once, for a given time.
  *
  *     soak SECONDS [WORKERS]
  *
- * One scheduler runs all the time. In it: *ledgers*, which check the order of each sender; *boxes* with small mailboxes
- * of every policy; *talkers*, which send, sleep, and yield for work and for completions from other threads; and a
- * *crowd* of short-lived processes that send to each other, become another type, and are cancelled and killed by
- * foreign threads. Beside it small schedulers of all kinds are created, filled, and stopped while they work.
+ * One large scheduler runs all the time. Its processes are *ledgers*, which check the order of each sender; *boxes*
+ * with small mailboxes of every policy; *talkers*, which send, sleep, and yield for work and for completions from other
+ * threads; and a *crowd* of short-lived processes that send to each other, become another type, and are cancelled and
+ * killed by foreign threads. At the same time small schedulers of all kinds are created, filled with processes, and
+ * stopped while these run.
  *
  * Nothing may be lost: messages accepted = read + unread by ended processes + dropped by policy; instances opened =
  * closed; each yield is completed once; memory and resident size stop growing.
@@ -43,7 +44,7 @@ enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
 #define NODE 1
 
-/* Counts of the large scheduler. Relaxed: only numbers, compared when all processes have ended. */
+/* Counters of the large scheduler. Relaxed, because they are only compared when all processes have ended. */
 #define COUNTS(X)                                                                                                \
     X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) \
     X(completed) X(late)
@@ -56,11 +57,14 @@ typedef struct counts {
 
 static counts            now;
 static filch_sched      *town;
-static FLI_ATOMIC(bool)  over;      /* no replacements, no messages from foreign threads */
-static FLI_ATOMIC(bool)  post_over; /* no more completions */
+/* true: ended processes are not replaced, and foreign threads send no more messages */
+static FLI_ATOMIC(bool)  over;
+static FLI_ATOMIC(bool)  post_over; /* true: yields are not completed any more */
 static filch_pid         ledgers[LEDGERS];
-static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];   /* serials; processes that end are replaced */
-static FLI_ATOMIC(uint64_t) ahead[LEDGERS];               /* messages sent to a ledger and not yet read */
+/* serials of the boxes and of the crowd; processes that end are replaced */
+static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];
+/* for each ledger: number of messages sent to it and not yet read */
+static FLI_ATOMIC(uint64_t) ahead[LEDGERS];
 static FLI_ATOMIC(uint64_t) side_messages, side_rounds;
 static FLI_ATOMIC(size_t)   town_bytes, side_bytes;
 
@@ -148,7 +152,7 @@ static filch_pid pid_at(FLI_ATOMIC(uint64_t) *slot)
     return (filch_pid){ NODE, fli_load_rlx(slot) };
 }
 
-/* Takes the next number of `sender` for a ledger. Returns false if the ledger is far behind. */
+/* Takes the next number of `sender` for a ledger. Returns false if the ledger has too many unread messages. */
 static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
 {
     if (fli_load_rlx(&ahead[which]) >= WINDOW) return false;
@@ -157,7 +161,7 @@ static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
     return true;
 }
 
-static char large[200]; /* never written: for payloads that need a block */
+static char large[200]; /* never written; for payloads that need a block */
 
 static filch_data any_payload(fli_prng *prng)
 {
@@ -169,7 +173,7 @@ static filch_data any_payload(fli_prng *prng)
     }
 }
 
-/* ---- the desk: yields that other threads complete ---- */
+/* ---- the desk: yields that foreign threads complete ---- */
 
 static filch_err on_answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -240,7 +244,7 @@ static bool is_cancelled(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* Reads the events. Returns the number of completed yields. */
+/* Counts the events of a step. Returns the number of completed yields. */
 static uint32_t read_mail(const filch_event *events, size_t count)
 {
     uint32_t answers = 0;
@@ -275,7 +279,7 @@ static filch_err ledger_step(void *self, const filch_event *events, size_t count
 static const filch_type ledger_type = { .name = "ledger", .size = sizeof(ledger), .init = open_one,
                                         .step = ledger_step, .close = close_one };
 
-/* Reads, and now and then sleeps with a full mailbox. */
+/* Reads its messages. Every 64 steps it sleeps, so that its mailbox fills up. */
 static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -294,7 +298,7 @@ typedef struct talker {
     uint64_t id;
     fli_prng prng;
     uint64_t numbers[LEDGERS];
-    uint64_t asked, due_ns; /* of the outstanding sleep */
+    uint64_t asked, due_ns; /* asked: number of yields. due_ns: due time of the outstanding sleep */
     uint32_t outstanding;
     bool     ending;
 } talker;
@@ -361,7 +365,7 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
         default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
         }
     }
-    /* One sleep at a time: `due_ns` belongs to it. */
+    /* Only one sleep at a time, because `due_ns` belongs to it. */
     if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
         ask(t, out, TAG_SLEEP);
         sleeps = true;
@@ -378,7 +382,7 @@ static const filch_type talker_type = { .name = "talker", .size = sizeof(talker)
 typedef struct face {
     uint64_t slot;
     fli_prng prng;
-    char     more[64]; /* makes the state too large for the control block */
+    char     more[64]; /* makes the state too large to be stored in the control block */
 } face;
 
 static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result);
@@ -410,7 +414,7 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     case 1: return FILCH_EUSER + 2;
     case 2: return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
                                  filch_int((int64_t)f->slot));
-    case 3: return filch_wait(out); /* waits without an outstanding yield: an error */
+    case 3: return filch_wait(out); /* a wait without an outstanding yield, which is an error */
     case 4:
     case 5:
         stress_must("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
@@ -454,7 +458,8 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
-    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user); /* a stop would wait for the replacement */
+    /* during the end there is no replacement, because a stop would wait for it */
+    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user);
 }
 
 static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -480,7 +485,7 @@ static void outsider(void *arg)
         case 1: (void)!filch_terminate(town, pid_at(&crowd[one])); break;
         case 2: post(pid_at(&boxes[fli_prng_below(&prng, BOXES)]), any_payload(&prng)); break;
         case 3: fli_thread_yield(); break;
-        /* Processes of the crowd that were idle for long get a message. */
+        /* Sends a message to a process of the crowd that may have been idle for long. */
         case 4:
         case 5: post(pid_at(&crowd[one]), any_payload(&prng)); break;
         default: if (!enter_ledger(id, which, &numbers[which])) fli_thread_yield(); break;
@@ -517,7 +522,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     guest *g = self;
     if (g->prng.state == 0) fli_prng_init(&g->prng, g->seed);
     fli_add_rlx(&side_messages, count);
-    /* One in eight ignores the cancel: stop has to kill it. */
+    /* One in eight processes ignores the cancel, so that the stop has to kill it. */
     if (is_cancelled(events, count) && g->seed % 8 != 0) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) g->timer = filch_as_int(&events[i].data);
@@ -528,8 +533,8 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     case 1: stress_must("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
     case 2: stress_must("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
     case 3: stress_must("yield", filch_yield_work(out, 4, do_work, NULL)); break;
-    case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break; /* longer than this scheduler
-                                                                                     * exists */
+    /* a sleep longer than this scheduler exists */
+    case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break;
     case 5: return filch_continue(out);
     case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
     default: return filch_idle(out);
@@ -600,7 +605,7 @@ static void town_create(int32_t workers)
     for (uint64_t i = 0; i < TALKERS; i++) stress_must("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
 }
 
-/* All processes have ended; the statistics are still readable. */
+/* Checks the sums when all processes have ended; the statistics are still readable. */
 static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
@@ -619,10 +624,10 @@ static void check_books(void)
 }
 
 typedef struct memory {
-    size_t warm_bytes, warm_resident; /* the maximum while warming up */
+    size_t warm_bytes, warm_resident; /* the maximum during the warm-up */
 } memory;
 
-/* Peaks are allowed; steady growth exceeds any bound. */
+/* Compares memory with the maximum of the warm-up. Peaks are allowed; steady growth exceeds any limit. */
 static void watch_memory(memory *m, bool warm)
 {
     size_t bytes = fli_load_rlx(&town_bytes), pages = resident();

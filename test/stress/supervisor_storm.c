@@ -21,8 +21,8 @@ static struct {
     int       alive[WORKERS];
     int       instances;
     uint64_t  starts, faults;
-    bool      patient; /* this tree does not give up */
-    bool      poor;    /* allocations fail now and then */
+    bool      patient; /* true: this tree does not give up */
+    bool      poor;    /* true: allocations fail now and then */
     filch_pid root;
     int       goings;
     filch_err gone;
@@ -162,13 +162,13 @@ static filch_err begin(filch_sched *sched, void *user)
     return err == FILCH_OK ? filch_sim_later(sched, FILCH_SECONDS(1), blow, NULL) : err;
 }
 
-/* Called when the faults have ended and no work is left. */
+/* Called when the faults have ended and no process has anything to do. */
 static filch_err check(filch_sched *sched, void *user)
 {
     filch_pid pid;
     (void)user;
     if (run.goings > 0) {
-        /* A root that cannot start because memory is missing reports it. */
+        /* FILCH_ENOMEM: a root that cannot start because of missing memory ends with this error. */
         bool poor = run.poor && run.gone == FILCH_ENOMEM;
         if (run.patient && !poor) return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");
         if (run.goings > 1 || (run.gone != FILCH_ELIMIT && !poor))

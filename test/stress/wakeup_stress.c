@@ -1,12 +1,12 @@
-/* wakeup_stress.c - no wake-up is lost: messages to a process that is going idle at that moment.
+/* wakeup_stress.c - tests that no wake-up is lost: sends messages to a process that is going idle at that moment.
  *
  *     wakeup_stress SENDS
  *
  * A receiver handles one message, increments a counter, and goes idle. A sender waits for that counter and sends the
- * next message at once, so that it meets the receiver while it settles, and the receiver's worker while it parks. Both
- * pause for a random time now and then: over many rounds the message arrives before, at and after every point of
- * settling and parking. A lost wake-up shows as missing progress: after STRESS_LIMIT without a handled message the
- * program prints its state and ends.
+ * next message at once, so that the message arrives while the receiver settles, or while its worker parks. Both pause
+ * for a random time now and then: over many rounds the message arrives before, at and after every point of settling and
+ * parking. A lost wake-up shows as missing progress: after STRESS_LIMIT without a handled message the program prints
+ * its state and ends.
  *
  * The sends are divided among all combinations of
  *     sender    a foreign thread, or a process that runs on another worker if there is one
@@ -33,15 +33,15 @@
 #include "support/stress.h"
 
 #define PATIENCE FILCH_MICROSECONDS(100)
-#define ONE_IN 64 /* one send in so many has a cancel, one a timer */
+#define ONE_IN 64 /* one send in ONE_IN is accompanied by a cancel, one in ONE_IN by a timer */
 
 enum { TIMER_TAG = 7 };
 
 typedef struct variant {
     int32_t workers;
-    bool    process; /* the sender is a process */
-    bool    busy;    /* with cancels and timers */
-    bool    hasty;   /* workers park without spinning */
+    bool    process; /* true: the sender is a process; false: a foreign thread */
+    bool    busy;    /* true: with cancels and timers */
+    bool    hasty;   /* true: workers park without spinning */
 } variant;
 
 typedef struct game {
@@ -51,16 +51,16 @@ typedef struct game {
     filch_pid    receiver;
     uint32_t     seed;
     stress_watch watch;
-    /* All relaxed: the checks must not add an order that the runtime lacks. One writer each. */
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* by the sender, like the next field */
+    /* All accesses are relaxed: the checks must not add an order that the runtime lacks. Each field has one writer. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* written by the sender, like the next field */
     FLI_ATOMIC(uint64_t) cancels;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* by the receiver, like the next four fields */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver, like the next four fields */
     FLI_ATOMIC(uint64_t) cancelled;
     FLI_ATOMIC(uint64_t) armed;
     FLI_ATOMIC(uint64_t) fired;
 } game;
 
-static uint64_t sleeps_seen; /* plain: used by the main thread alone */
+static uint64_t sleeps_seen; /* not atomic: used by the main thread only */
 
 /* ---- reports ---- */
 
@@ -96,7 +96,7 @@ static void complain(game *g, const char *what)
 typedef struct player {
     game    *game;
     fli_prng prng;
-    bool     tired; /* of a sender: no worker has taken the receiver */
+    bool     tired; /* sender: gives up, because no worker has taken the receiver */
 } player;
 
 static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -108,8 +108,8 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* Pauses, usually no longer than it takes to settle a process; one time in `rarely` for up to about as long as it takes
- * a worker to park. Short pauses are likelier, so that every length occurs. */
+/* Pauses: usually no longer than it takes to settle a process; one time in `rarely` up to about the time that a worker
+ * takes to park. Short pauses are more likely, so that every length occurs. */
 static void dawdle(fli_prng *prng, uint32_t rarely)
 {
     uint32_t bits = fli_prng_below(prng, rarely) == 0 ? 5 + fli_prng_below(prng, 6) : fli_prng_below(prng, 5);
@@ -165,12 +165,12 @@ static const filch_type receiver_type = {
 
 /* ---- the senders ---- */
 
-/* Sends the next message if the last one has been handled. */
+/* Sends the next message if the last one has been handled. Returns false if not. */
 static bool try_send(game *g, fli_prng *prng)
 {
     uint64_t sent = fli_load_rlx(&g->sent);
     if (fli_load_rlx(&g->handled) != sent || fli_load_rlx(&g->cancelled) != fli_load_rlx(&g->cancels)) return false;
-    /* On a loaded machine the worker needs this CPU to reach its park. */
+    /* Yields the CPU: on a loaded machine the worker needs this CPU until it parks. */
     for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) fli_thread_yield();
     dawdle(prng, g->v.hasty ? 2 : 256);
     bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
@@ -199,9 +199,9 @@ static void thread_sender(void *arg)
     }
 }
 
-/* Stays in its step until another worker has taken the receiver, and then races with it as long as its messages arrive
- * before the receiver has settled. If no worker takes the receiver, the sender ends its step until the receiver has
- * run. */
+/* The sender stays in its step until another worker has taken the receiver. Then it competes with the receiver as long
+ * as its messages arrive before the receiver has settled. If no worker takes the receiver, the sender ends its step, so
+ * that the receiver can run. */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -229,7 +229,7 @@ static const filch_type sender_type = {
 
 /* ---- one variant ---- */
 
-/* Waits until the receiver has all messages. */
+/* Waits until the receiver has handled all messages. */
 static void watch(game *g)
 {
     stress_news news;
@@ -290,7 +290,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < VARIANTS; i++) {
         variant v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
         uint64_t share = sends / (VARIANTS / 2) * (v.hasty ? 1 : 9) / 10;
-        /* The remainder of the division goes to the last variant. */
+        /* The last variant also gets the remainder of the division. */
         if (i == VARIANTS - 1 || share == 0) share = i == VARIANTS - 1 && sends > played ? sends - played : 1;
         play(&v, share, i);
         played += share;
