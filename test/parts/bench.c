@@ -64,13 +64,13 @@ void bench_setup(void)
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_send_waiters_init(&b->room);
-    /* Each thread has spare nodes, so that it does not take the depot's lock. */
+    /* Each thread gets spare nodes, so that it need not lock the depot. */
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         fli_local *worker = &b->worker[i];
         worker->rt = &b->rt;
         worker->index = i;
         worker->number = i + 1;
-        worker->serial = i + 1; /* the fast path of a send requires that the worker is inside a step */
+        worker->serial = i + 1; /* not 0, because the fast path of a send requires that the worker is inside a step */
         worker->fast_rt = &b->rt;
         worker->ready = on_ready_here;
         fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
@@ -187,8 +187,8 @@ bool bench_exit(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads as the fast path of sched/step.c does for a process that is ACTIVE_ONE. Returns true if the process has settled
- * or ended. */
+/* Reads messages like the fast path of sched/step.c for a process that is ACTIVE_ONE. Returns true if the process has
+ * settled or ended. */
 static bool drive_called(fli_proc *p, uint64_t word)
 {
     fli_local  *worker = bench_here();
@@ -219,8 +219,8 @@ static bool drive_called(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads as sched/step.c does when there are only value messages. Returns true if the process has settled. Sets *more if
- * it has read some. */
+/* Reads messages like sched/step.c does when there are only value messages. Returns true if the process has settled.
+ * Sets *more if it has read any message. */
 static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };

@@ -1,6 +1,6 @@
-/* bench.h - processes without a scheduler, for the programs about mailboxes, yields and limits: the real files of
- * src/proc and src/dispatch under a runtime with a `ready` hook that runs the process at once, on the thread that woke it. So
- * only the state word orders settling and waking: no run queue adds to the ordering. */
+/* bench.h - processes without a scheduler, for the programs about mailboxes, yields and limits. The programs use the
+ * real files of src/proc and src/dispatch, with a runtime whose `ready` hook runs the process at once, on the thread
+ * that woke it. So only the state word orders settling and waking: there is no run queue that would add ordering. */
 #ifndef FILCH_TEST_PARTS_BENCH_H
 #define FILCH_TEST_PARTS_BENCH_H
 
@@ -14,29 +14,30 @@
 
 #define BENCH_NODE 77u
 
-/* What a process has done. Plain: only the thread that owns the process uses it. */
+/* The history of a process. Not atomic: used only by the thread that owns the process. */
 typedef struct bench_life {
-    uint32_t inside;                     /* workers that step it at present; never more than 1 */
-    uint32_t last[FLI_WEAK_THREADS + 1]; /* by sender: the number of its last message */
+    uint32_t inside;                     /* number of workers that are in a step of the process; never more than 1 */
+    uint32_t last[FLI_WEAK_THREADS + 1]; /* for each sender: the number of its last message */
     uint32_t received, cancels, answers, answer_error;
     int64_t  answer;
     bool     ended;
 } bench_life;
 
 typedef struct bench {
-    fli_runtime  rt; /* first member: the hooks cast it to the bench */
+    fli_runtime  rt; /* must be the first member: the hooks cast its address to the bench */
     fli_local    worker[FLI_WEAK_THREADS + 1];
     fli_send_waiters room;
-    bench_life   lives[8];                   /* by slot */
-    uint32_t     woke[FLI_WEAK_THREADS + 1]; /* by thread: number of times this thread woke the process */
+    bench_life   lives[8];                   /* indexed by slot */
+    uint32_t     woke[FLI_WEAK_THREADS + 1]; /* for each thread: how often it woke the process */
     uint32_t     slept[FLI_WEAK_THREADS + 1];
-    uint32_t     note;  /* plain: written by a thread before it cancels or kills */
-    bool         noted; /* set up: the step that receives the cancel or kill reads `note` */
-    /* Set up, or NULL: called by the step that receives a cancel; its result is kept in `heard`. */
+    uint32_t     note;  /* not atomic: written by a thread before it cancels or kills the process */
+    bool         noted; /* option of a program: the step that receives the cancel or kill reads `note` */
+    /* Option of a program, or NULL: the step that receives a cancel calls this function and keeps the result in
+     * `heard`. */
     uint32_t (*listen)(void);
     uint32_t heard;
-    bool         brief; /* set up: messages are sent and read on the fast paths */
-    bool         ends;  /* set up: a process that receives a single message ends with it */
+    bool         brief; /* option of a program: messages are sent and read on the fast paths */
+    bool         ends;  /* option of a program: a process that receives a single message ends in that step */
     uint32_t     unread[FLI_WEAK_THREADS + 1];
     uint32_t     accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;
@@ -52,10 +53,10 @@ fli_local *bench_here(void);
 void bench_drive(fli_proc *p);
 /* Ends a process that the caller owns and frees its slot. */
 void bench_finish(fli_proc *p);
-/* Ends the process by the fast path of sched/finish.h, if it has read all mail behind `word`. Returns false if an event
- * has arrived. */
+/* Ends the process by the fast path of sched/finish.h, if all messages that `word` names have been read. Returns false
+ * if an event has arrived. */
 bool bench_exit(fli_proc *p, uint64_t word);
-/* ACTIVE -> IDLE or BLOCKED. Returns false if an event has arrived. */
+/* Settles the process: ACTIVE -> IDLE or BLOCKED. Returns false if an event has arrived. */
 bool bench_settle(fli_proc *p, unsigned rest);
 /* Sends message number `n` of this thread. */
 void bench_send(filch_pid to, uint32_t n);

@@ -1,7 +1,7 @@
 /* deque_parts.c - the real deque (sync/deque.h, deque.c) and the LIFO slot beside it (sync/lifo_slot.h), used by an
- * owner and up to three thieves. Every item is taken exactly once, together with what was written into it before the
- * push: an item is a plain number, so a take that is not ordered after the push is a data race. The ring has four
- * slots, so that it grows and slots are reused. */
+ * owner and up to three thieves. Every item must be taken exactly once, and the thread that takes it must see what was
+ * written into it before the push. An item is a non-atomic number, so a take that is not ordered after the push is a
+ * data race. The ring has four slots, so that it grows and slots are reused. */
 #include "parts.h"
 #include "sync/deque.h"
 #include "sync/lifo_slot.h"
@@ -13,10 +13,10 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque deque, loot[3]; /* loot: the deques of thieves that take half */
+    fli_deque deque, loot[3]; /* loot: the deques of thieves that steal half of the items */
     fli_lifo_slot  slot;
     item      items[ITEMS];
-    uint32_t  made; /* the owner's */
+    uint32_t  made; /* number of items pushed; used by the owner only */
     uint32_t  got[FLI_WEAK_THREADS + 1];
 } table;
 
@@ -39,7 +39,7 @@ static void push(void)
     must(fli_deque_push(&t->deque, it), "there is room");
 }
 
-/* The taker owns the item: its plain accesses must be ordered after the push. */
+/* Takes an item. The item now belongs to this thread, so these non-atomic accesses must be ordered after the push. */
 static void take(void *at)
 {
     item *it = at;
@@ -80,7 +80,7 @@ static void steal_two(void)
     steal_one();
 }
 
-/* Takes half into `into`, then empties `into`. */
+/* Steals half of the items into `into`, then empties `into`. */
 static void half_into(fli_deque *into)
 {
     void    *first = NULL;
@@ -96,7 +96,7 @@ static void steal_half(void)
     half_into(&t->loot[fli_weak_self % 3]);
 }
 
-/* Takes half into loot[0], from which a third thread steals. */
+/* Steals half of the items into loot[0], from which a third thread steals. */
 static void fence(void)
 {
     void    *first = NULL;
@@ -112,7 +112,7 @@ static void rob(void)
     (void)one_from(&t->loot[0]);
 }
 
-/* Takes the remaining items; then checks that each was taken once. */
+/* Takes the remaining items, then checks that each item was taken once. */
 static void check(void)
 {
     void *at;
@@ -145,7 +145,8 @@ static void own_last(void)
     pop();
 }
 
-/* The deque holds four items; the owner pops into the range that thieves are about to claim, and pushes again. */
+/* Puts four items into the deque. The owner then pops down to the items that thieves are about to claim, and pushes
+ * again. */
 static void setup_four(void)
 {
     setup();
@@ -168,7 +169,7 @@ static void own_pop_three(void)
     push();
 }
 
-/* The fifth push grows the ring while thieves read it. */
+/* The owner pushes a fifth item, which makes the ring grow while thieves read it. */
 static void own_grow(void)
 {
     push();
@@ -184,7 +185,7 @@ static void own_oldest(void)
     oldest();
 }
 
-/* Pushes three items, and one more below the last two: those two come out first. */
+/* Pushes three items, then one more below the last two, so that those two are popped first. */
 static void own_under(void)
 {
     push();
@@ -198,7 +199,7 @@ static void own_under(void)
     pop();
 }
 
-/* Uses the LIFO slot again after a thief took its item. */
+/* The owner uses the LIFO slot again after a thief has taken its item. */
 static void own_reuse(void)
 {
     push();
@@ -217,7 +218,7 @@ static void setup_two(void)
 
 static void ask(void)
 {
-    /* Two items are never taken in this program. */
+    /* Two items are never taken in this program, so the count is at least two. */
     must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
 }
 
@@ -229,7 +230,8 @@ static void own_push_count(void)
     pop();
 }
 
-/* The thread takes the oldest item only after it has seen a second one, so the deque is never empty. */
+/* Starts with one item. The thief takes the oldest item only after it has seen two items, so the deque is never
+ * empty. */
 static void setup_one(void)
 {
     setup();
@@ -251,7 +253,7 @@ static void ask_never_empty(void)
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
 
-/* Puts an item as a worker does: into the LIFO slot, or if that is full into the deque. */
+/* Puts an item as a worker does: into the LIFO slot, or into the deque if the slot is full. */
 static void put(void)
 {
     item *it = &t->items[t->made++];
@@ -281,7 +283,7 @@ static void own_slot(void)
     next();
 }
 
-/* Fairness pick: the item of the LIFO slot moves to the deque, then the oldest item is taken. */
+/* Does a fairness pick: moves the item of the LIFO slot to the deque, then takes the oldest item. */
 static void own_slot_oldest(void)
 {
     put();

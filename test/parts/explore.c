@@ -4,11 +4,12 @@
  *             [--seed S] [--replay CHOICES] [--mutants] [--list]
  *
  * --part takes the name of a program, or a prefix of several. Without --long, large programs run with a bound on
- * preemptions, or not at all; with it the bound is one higher, and each weak compare-and-swap may fail spuriously once.
- * --bound -1: no bound.
+ * preemptions, or not at all; with --long the bound is one higher, and each weak compare-and-swap may fail spuriously
+ * once. --bound -1: no bound.
  * --total N runs until there have been N executions (--long alone: 100 million): first the programs as above, then each
- * without the reduction up to PLAIN_MAX executions, then random walks of the programs that were not finished. A table
- * of all runs comes last. --walks N: only random walks, N of each program.
+ * program without the reduction up to PLAIN_MAX executions, then random walks of the programs whose executions were not
+ * all explored. At the end a table of all runs is printed.
+ * --walks N: only random walks, N of each program.
  * --mutants weakens every memory order in src/ by one step, one at a time, and prints which program detects it (--part:
  * only files and lines that contain the text).
  * Exit 1: a violation; its execution is printed, with the command that repeats it.
@@ -28,21 +29,21 @@ static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, part
 
 #define BY_PROGRAM INT32_MIN
 
-static bool more; /* --long */
+static bool more; /* the option --long */
 
 #define LONG_TOTAL UINT64_C(100000000)
-#define ALL_MAX UINT64_C(20000000)    /* executions of one program in the first pass of --total */
-#define BOUNDED_MAX UINT64_C(2000000) /* executions in the first pass of a program with a bound on preemptions; walks
-                                       * cover more of those */
-#define PLAIN_MAX UINT64_C(1000000)   /* executions of one program in the second pass */
+#define ALL_MAX UINT64_C(20000000)    /* maximal executions of one program in the first pass of --total */
+/* the same maximum for a program with a bound on preemptions; random walks then explore more of it */
+#define BOUNDED_MAX UINT64_C(2000000)
+#define PLAIN_MAX UINT64_C(1000000)   /* maximal executions of one program in the second pass of --total */
 #define WALKS_MAX UINT64_C(40000000)
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
 
 #define PROGRAMS_MAX 128
-#define PASSES 3 /* passes of --total: a program has at most one row for each */
+#define PASSES 3 /* number of passes of --total: a program has at most one row in the table for each pass */
 
-/* Processor time of this process, so that other load does not count. */
+/* Returns the CPU time of this process, so that other load on the machine does not count. */
 static double seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
@@ -53,7 +54,7 @@ static struct {
     double   time;
 } sum;
 
-/* One row of the table. */
+/* One row of the printed table. */
 static struct row {
     const fli_weak_program *program;
     char                    mode[48];
@@ -61,9 +62,10 @@ static struct row {
     double                  took;
 } rows[PASSES * PROGRAMS_MAX + AGAIN_MAX];
 static uint32_t row_count;
-static uint64_t total; /* --total; 0: one pass, with a line for each program as it ends */
+static uint64_t total; /* the option --total; 0: one pass, with a line for each program when it ends */
 
-/* Returns true if `part` is the program's name, or no program has that name and it is a prefix of this one. */
+/* Returns true if `part` is the program's name. If no program has that name, returns true if `part` is a prefix of the
+ * program's name. */
 static bool is_asked(const fli_weak_program *program, const char *part)
 {
     for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
@@ -79,7 +81,8 @@ static bool must_fail(const fli_weak_program *program)
     return strcmp(program->promise, "a violation") == 0;
 }
 
-/* Returns the error text, or NULL. A litmus test must have exactly the expected number of outcomes. */
+/* Returns the text of the error in the result, or NULL. A litmus test must have exactly the expected number of
+ * outcomes. */
 static const char *wrong(const fli_weak_program *program, const fli_weak_config *config, const fli_weak_result *result)
 {
     if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
@@ -87,7 +90,7 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the outcomes that it should have";
 }
 
-/* Returns the bound on preemptions of an execution; -1: none. */
+/* Returns the limit of preemptions in an execution; -1: no limit. */
 static int32_t bound_of(const fli_weak_program *program, bool one_more)
 {
     if (program->bound == 0) return -1;
@@ -130,7 +133,8 @@ static double rate(const fli_weak_result *result, double took)
     return (double)(result->executions + result->cut) / (took > 1e-9 ? took : 1e-9);
 }
 
-/* Returns false if the program was not finished. */
+/* Explores one program and prints or stores the result. Returns false if not all executions of the program were
+ * explored. */
 static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
@@ -161,10 +165,10 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     sum.violations++;
     printf("%s: VIOLATION: %s\n", program->name, why);
     if (result.choices[0] != 0) printf("replay: explore --part %s --replay %s\n", program->name, result.choices);
-    return true; /* as finished as this configuration allows */
+    return true; /* after a violation the exploration counts as complete */
 }
 
-/* Collects the programs that were asked for, at most `max`. Returns their number. */
+/* Collects the programs that the command line names, at most `max`. Returns their number. */
 static uint32_t asked(const fli_weak_program **programs, uint32_t max, const char *part, bool rare)
 {
     uint32_t count = 0;
@@ -187,7 +191,7 @@ static void print_table(void)
         const struct row *row = &rows[i];
         printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode, (unsigned long)row->result.executions,
                (unsigned long)row->result.distinct, (unsigned long)row->result.outcomes, row->took);
-        /* The clock is too coarse for programs this short. */
+        /* The clock is too coarse to compute a rate for so short a run. */
         if (row->took < 0.05) {
             printf("%11s\n", "-");
             continue;
@@ -199,15 +203,16 @@ static void print_table(void)
     printf("\nthe slowest: %.0f per second of processor time\n", slowest);
 }
 
-/* Returns the number of executions left of `total`. */
+/* Returns how many executions of `total` are still to be run. */
 static uint64_t missing(void)
 {
     uint64_t done = sum.executions - sum.repeated;
     return done < total ? total - done : 0;
 }
 
-/* Sorts the programs so that those with walks that soon repeat come first: what they leave of their share goes to the
- * programs after them. A few walks of each are the estimate; they are part of its share and are not counted twice. */
+/* Sorts the programs so that programs whose walks soon repeat come first: the part of their share that they do not use
+ * goes to the programs after them. The order is estimated by a few walks of each program; these walks are part of its
+ * share and are not counted twice. */
 static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
     uint64_t        room[PROGRAMS_MAX];
@@ -227,7 +232,7 @@ static void sort_by_room(const fli_weak_program **programs, uint32_t count, cons
     }
 }
 
-/* Runs all programs that were asked for until there have been `total` different executions. */
+/* Runs all programs that the command line names until `total` different executions have been run. */
 static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
 {
     const fli_weak_program *open[PROGRAMS_MAX];
@@ -250,8 +255,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
     }
-    /* The last program, which repeats least, makes up for repeated walks: with other seeds, and a few more than
-     * missing. */
+    /* Repeated walks are replaced by walks of the last program, which repeats least: with other seeds, and with a few
+     * more walks than are missing. */
     for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
         walks.seed++;
         walks.walks = missing() + missing() / 4 + 1000;
@@ -262,11 +267,11 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
     print_table();
 }
 
-/* ---- mutants: every order that is not relaxed, weakened one at a time ---- */
+/* ---- mutants: each memory order that is not relaxed is weakened, one at a time ---- */
 
 #define SITES_MAX 512
 
-static bool uses[PROGRAMS_MAX][SITES_MAX]; /* by program and site */
+static bool uses[PROGRAMS_MAX][SITES_MAX]; /* indexed by program and site */
 
 static const char *order_name(int order)
 {
@@ -274,7 +279,7 @@ static const char *order_name(int order)
     return names[order];
 }
 
-/* Returns the text after the last folder but one of `where`. */
+/* Returns the part of `where` after "/src/", or all of `where` if it does not contain "/src/". */
 static const char *short_where(const char *where)
 {
     const char *src = strstr(where, "/src/");

@@ -1,6 +1,7 @@
-/* inline_parts.c - the inline completion loop (real sched/inline_yield.c, dispatch/complete.c): a process yields twice
- * and its handler completes before it returns, while other threads use receivers that they got from the handler, also
- * of the first yield, or cancel the process. Each yield has one completion, which belongs to that yield. */
+/* inline_parts.c - the inline completion loop (real sched/inline_yield.c, dispatch/complete.c): a process yields twice,
+ * and its handler completes each yield before it returns. Meanwhile other threads use receivers that they got from the
+ * handler, also the receiver of the first yield, or cancel the process. Each yield must have one completion, which
+ * belongs to that yield. */
 #include "bench.h"
 #include "sched/sched.h"
 
@@ -13,17 +14,18 @@ static struct scene {
     filch_event         events[1];
     fli_proc           *p;
     fli_event_node     *node;
-    bool                leaves_it; /* set up: the handler does not complete the yield itself */
-    /* Key of the last yield. Relaxed on both sides: the program passes receivers on without ordering. */
+    bool                leaves_it; /* option of a program: the handler does not complete the yield itself */
+    /* Key of the last yield. Relaxed stores and loads: the program passes receivers to other threads without
+     * ordering. */
     FLI_ATOMIC(uint64_t) key;
-    /* Plain: used by the process alone. */
+    /* Not atomic: used by the process only. */
     uint32_t asked, answered, handled;
     uint64_t last_key;
-    /* By thread: completions that were accepted. */
+    /* For each thread: number of its completions that were accepted. */
     uint32_t ok[FLI_WEAK_THREADS + 1];
 } * s;
 
-/* ---- replacements for step.c: what follows the loop is done as in the other programs ---- */
+/* ---- replacements for step.c: the code after the loop is as in the other programs ---- */
 
 static void leave_loop(fli_worker *w, fli_proc *p)
 {
@@ -60,7 +62,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
         return FILCH_OK;
     }
     s->asked++;
-    /* As filch_yield() does with a spare node. */
+    /* Does what filch_yield() does with a spare node. */
     out->pending[0].node = out->spare;
     out->pending[0].command.id = COMMAND;
     out->spare->tag = TAG;
@@ -97,9 +99,9 @@ static void setup(void)
     s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     fli_store_rlx(&s->p->type, &type);
     s->node = fli_yield_open(&b->rt, &b->worker[1], s->p, COMMAND, TAG);
-    fli_yield_retire(s->node); /* its first yield is completed */
+    fli_yield_retire(s->node); /* the first yield of the process is completed */
     fli_worker *w = &s->w;
-    w->sched = (filch_sched *)&b->rt; /* `rt` is the first member of filch_sched: the loop uses no other */
+    w->sched = (filch_sched *)&b->rt; /* `rt` is the first member of filch_sched, and the loop uses no other member */
     w->local.rt = &b->rt;
     w->local.fast_rt = &b->rt;
     w->local.current = s->p;

@@ -1,10 +1,10 @@
 /* io_parts.c - the state word of a stream (io/stream_state.h): a process that reads, workers that receive readiness
- * reports, a timeout, and a thread that closes. No reported byte is left unread, an operation is completed once, and
- * the descriptor is closed once, while no thread uses it.
+ * reports, a timeout, and a thread that closes. Every reported byte must be read, an operation must be completed once,
+ * and the descriptor must be closed once, while no thread uses it.
  *
- * The socket is a number of bytes. The system adds bytes before it reports; the bytes are read relaxed, so that only
- * the state word orders report and read. The descriptor and the operation are plain memory: a race on them is a
- * violation.
+ * The simulated socket is a number of bytes. The system adds bytes before it reports; the number is read relaxed, so
+ * that only the state word orders report and read. The descriptor and the operation are non-atomic memory: a race on
+ * them is a violation.
  */
 #include "io/stream_state.h"
 #include "parts.h"
@@ -13,8 +13,8 @@ enum { GEN = 3, OPERATION = 7 };
 
 static struct {
     fli_stream_state state;
-    FLI_ATOMIC(uint32_t) bytes[2]; /* by direction */
-    uint32_t fd, operation[2];     /* plain */
+    FLI_ATOMIC(uint32_t) bytes[2]; /* indexed by direction */
+    uint32_t fd, operation[2];     /* not atomic */
     uint32_t got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
 } * s;
 
@@ -40,14 +40,14 @@ static void leave(fli_direction direction)
     s->gone[fli_weak_self]++;
 }
 
-/* Tries the operation. Returns true if bytes are there. */
+/* Attempts the operation. Returns true if the socket has bytes. */
 static bool try_it(fli_direction direction)
 {
     must(s->fd == 5, "the descriptor is open while somebody uses it");
     return fli_load_rlx(&s->bytes[direction]) > 0;
 }
 
-/* Completes the operation, counts it in `counts`, and releases the stream. Called by the thread that has claimed it. */
+/* Completes the operation, counts it in `counts`, and releases the direction. Called by the holder of the direction. */
 static void settle(fli_direction direction, uint32_t *counts)
 {
     must(s->operation[direction] == OPERATION, "the operation is complete for whoever takes it");
@@ -56,7 +56,7 @@ static void settle(fli_direction direction, uint32_t *counts)
     leave(direction);
 }
 
-/* The loop of fli_op_run(). */
+/* Does what the loop of fli_op_run() does. */
 static void run(fli_direction direction)
 {
     for (;;) {
@@ -114,7 +114,7 @@ static void arrive_both(void)
     hear(true, true);
 }
 
-/* A readiness report although there are no bytes. */
+/* Reports the socket as readable although it has no bytes. */
 static void false_alarm(void)
 {
     hear(true, true);

@@ -1,12 +1,12 @@
-/* limit_parts.c - a mailbox with room for one message, and senders that wait for room: the WAITING bit and the list of
- * waiting senders against the reading owner and against the end of the process. No sender waits for ever, and none is
- * admitted twice. */
+/* limit_parts.c - a mailbox with space for one message, and senders that wait for space. Tests the WAITING bit and the
+ * list of waiting senders while the owner reads, and while the process ends. No sender may wait for ever, and none may
+ * be admitted twice. */
 #include "bench.h"
 
 static struct {
     fli_proc      *p; /* the process with the full mailbox */
     filch_pid      pid;
-    fli_proc      *senders[2]; /* blocked on a yield until there is room */
+    fli_proc      *senders[2]; /* processes blocked on a yield until the mailbox has space */
     filch_receiver receivers[2];
 } * s;
 

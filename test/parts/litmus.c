@@ -1,5 +1,5 @@
-/* litmus.c - tests of the explorer itself: small programs with known outcomes under C11. Each counts its outcomes
- * and fails on a forbidden one; explore.c has the expected numbers. */
+/* litmus.c - tests of the explorer itself: small programs with known outcomes under C11. Each program counts its
+ * outcomes and fails on a forbidden outcome; explore.c has the expected numbers. */
 #include "parts.h"
 #include "port/atomic.h"
 #include "port/thread.h"
@@ -38,7 +38,7 @@ static void sb_2(void)
     w->r[1] = fli_load_acq(&w->a);
 }
 
-/* Store buffering with read-modify-writes of one word: one of the threads sees the other. */
+/* Store buffering with read-modify-writes of one word: at least one thread sees the store of the other. */
 static void one_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -57,7 +57,7 @@ static void one_check(void)
     tell();
 }
 
-/* Store buffering with a process-wide barrier in one thread: it orders both threads. */
+/* Store buffering with a process-wide barrier in one thread: the barrier orders both threads. */
 static void barrier_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -70,7 +70,7 @@ static void barrier_2(void)
     w->r[1] = fli_load_rlx(&w->a);
 }
 
-/* The process-wide barrier does not order plain memory. */
+/* The process-wide barrier does not order non-atomic accesses. */
 static void barrier_3(void)
 {
     w->plain = 7;
@@ -82,7 +82,7 @@ static void barrier_4(void)
     if (fli_load_rlx(&w->a) == 1) w->r[0] = w->plain;
 }
 
-/* Message passing. */
+/* Message passing with release and acquire. */
 static void mp_1(void)
 {
     w->plain = 7;
@@ -94,7 +94,7 @@ static void mp_2(void)
     if (w->r[0] == 1) must(w->plain == 7, "what was released is seen");
 }
 
-/* Message passing through a relaxed read-modify-write of a third thread: it continues the release sequence. */
+/* Message passing through a relaxed read-modify-write of a third thread, which continues the release sequence. */
 static void mp_3(void)
 {
     (void)fli_add_rlx(&w->a, 1);
@@ -131,7 +131,7 @@ static void iriw_4(void)
     w->r[3] = fli_load_acq(&w->a);
 }
 
-/* One location: no reader sees the values in a different order. */
+/* One location: no reader sees its values in a different order. */
 static void co_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -149,7 +149,7 @@ static void co_3(void)
     if (w->r[2] == 1) must(w->r[1] >= w->r[0], "a read that happened before has seen no more");
 }
 
-/* Condition variable: a waiter that checked under the lock is always signalled. */
+/* Condition variable: a thread that checked the condition under the lock before it waits is always woken. */
 static void cond_1(void)
 {
     fli_mutex_lock(&w->lock);
@@ -164,7 +164,7 @@ static void cond_2(void)
     fli_cond_signal(&w->cond);
 }
 
-/* Three counters, one lock: 3! orders and no other outcome. */
+/* Three threads append their numbers under one lock: 3! orders and no other outcome. */
 static void count_up(void)
 {
     fli_mutex_lock(&w->lock);
@@ -172,7 +172,7 @@ static void count_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* try_lock: before the other thread's section, after it, or during it. */
+/* try_lock: it runs before, after or during the locked section of the other thread. */
 static void try_up(void)
 {
     if (!fli_mutex_try_lock(&w->lock)) {
@@ -183,7 +183,7 @@ static void try_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* Violations that the explorer must report. */
+/* The programs below have errors that the explorer must report. */
 static void bad_mp_1(void)
 {
     w->plain = 7;
@@ -197,7 +197,7 @@ static void bad_sb_check(void)
 {
     must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
 }
-/* A plain store ends the release sequence, also a store of the same thread. */
+/* A store that is no read-modify-write ends the release sequence, also if it is made by the same thread. */
 static void bad_seq_1(void)
 {
     w->plain = 7;
@@ -208,7 +208,7 @@ static void bad_seq_2(void)
 {
     if (fli_load_acq(&w->a) == 2) w->r[0] = w->plain;
 }
-/* Checks before it takes the lock, waits inside: a lost wake-up. */
+/* Checks the condition before it takes the lock, and waits under the lock: a wake-up can be lost. */
 static void bad_cond_1(void)
 {
     if (fli_load_acq(&w->a) != 0) return;

@@ -1,5 +1,6 @@
-/* parker_parts.c - the parker of a worker: the futex version that ships, and the version with a mutex and a condition
- * (port/parker.c). Plain memory written before an unpark is read after the park that returns because of it. */
+/* parker_parts.c - the parker of a worker: the version with a futex, which is used on Linux, and the version with a
+ * mutex and a condition (port/parker.c). A thread whose park returns because of an unpark must see the non-atomic
+ * memory that was written before the unpark. */
 #include "parts.h"
 #include "port/thread.h"
 
@@ -31,7 +32,7 @@ static struct {
     fli_parker  parker;
     lock_parker lock;
     bool      of_lock;
-    uint32_t  left[2]; /* by unparking thread: plain memory written before the unpark */
+    uint32_t  left[2]; /* for each unparking thread: non-atomic memory written before the unpark */
     FLI_ATOMIC(uint32_t) told[2];
     uint32_t heard;
 } * t;
@@ -72,7 +73,7 @@ static void ring_second(void)
     ring();
 }
 
-/* Unparks that come before the park count as one. */
+/* Two unparks before the park count as one. */
 static void tell_first(void)
 {
     fli_store_rlx(&t->told[0], 1);
@@ -91,13 +92,13 @@ static void hear(void)
     must(t->left[0] == 7, "what was done before the ring is seen");
 }
 
-/* Parks until both unparks were seen: one return may stand for both, but none is lost. */
+/* Parks until both unparks were seen. One return of park may stand for both, but no unpark is lost. */
 static void hear_both(void)
 {
     while (fli_load_rlx(&t->told[0]) + fli_load_rlx(&t->told[1]) < 2) must(wait(UINT64_MAX), "a ring ends the wait");
 }
 
-/* Parks with a timeout, which expires only when no thread can run. */
+/* Parks with a timeout. The timeout expires only when no thread can run. */
 static void hear_in_time(void)
 {
     t->heard = wait(2000000000);

@@ -9,7 +9,7 @@
 extern const fli_weak_program parts_litmus[], parts_deque[], parts_sync[], parts_proc[], parts_yield[], parts_limit[],
     parts_sched[], parts_io[], parts_bell[], parts_safepoint[], parts_inline[], parts_pool[];
 
-/* Asserts a promise; `what` is the promise in words. */
+/* Checks a property of the program; `what` is the property in words. */
 #define must(condition, what) fli_weak_must((condition), (what))
 
 #endif

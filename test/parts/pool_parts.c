@@ -1,9 +1,9 @@
 /* pool_parts.c - the wake-ups of the work pool (real work/pool.c): jobs submitted while threads begin to wait, several
- * jobs in a row on a thread that was just woken, and the close. Every job is run exactly once.
+ * jobs in a row on a thread that was just woken, and the close. Every job must be run exactly once.
  *
- * The explorer cannot start a thread inside a program, so the program has one thread for each that the pool may start;
- * it waits until the pool starts it. The pool is compiled here a second time under other names: sched_parts.c has a
- * pool that does nothing.
+ * The explorer cannot start a thread inside a program, so the program has one thread for each thread that the pool may
+ * start, which waits until the pool starts it. The pool is compiled here under other names, because sched_parts.c has a
+ * replacement of the pool that does nothing.
  */
 #include "port/thread.h"
 
@@ -30,11 +30,11 @@ static struct scene {
     fli_workpool pool;
     struct {
         fli_job  job;
-        int      payload; /* plain: written before the job is submitted, read when it runs */
+        int      payload; /* not atomic: written before the job is submitted, read when the job runs */
         uint32_t ran, cancelled;
     } jobs[JOBS];
     uint32_t submitted;
-    /* Under lock: number of threads the pool has started, and whether it may start more. */
+    /* Protected by `lock`: number of threads that the pool has started, and whether it may start more. */
     fli_mutex lock;
     fli_cond  changed;
     struct {
@@ -132,7 +132,7 @@ static void end_pool(void)
     fli_cond_broadcast(&s->changed);
 }
 
-/* Waits until `count` jobs have run, then closes the pool. A lost wake-up is a deadlock. */
+/* Waits until `count` jobs have run, then closes the pool. If a wake-up is lost, this is a deadlock. */
 static void wait_and_end(uint32_t count)
 {
     fli_mutex_lock(&s->lock);

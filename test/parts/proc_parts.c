@@ -1,4 +1,5 @@
-/* proc_parts.c - mailbox and state word: senders, cancel and kill against the owner that drains, settles and ends. */
+/* proc_parts.c - mailbox and state word: senders, cancel and kill, concurrently with the owner that drains, settles and
+ * ends. */
 #include "bench.h"
 #include "proc/values.h"
 
@@ -6,9 +7,9 @@ static struct {
     fli_proc   *p;
     filch_pid   pid;
     filch_type *type;
-} * s; /* written in setup, read-only afterwards */
+} * s; /* written in setup, then constant */
 
-/* Shared by the threads of a program. */
+/* Data shared by the threads of a program. */
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
     FLI_ATOMIC(uint32_t) note;
@@ -124,21 +125,22 @@ static void cancel(void)
     raise_flag(FLI_CANCEL);
 }
 
-/* Writes a note, then cancels. The step that receives the cancel reads the note. */
+/* Writes a note, then cancels. The step that receives the cancel must see the note. */
 static void note_and_cancel(void)
 {
     b->note = 7;
     raise_flag(FLI_CANCEL);
 }
 
-/* Writes a note and cancels in a program where other threads cancel too: the note may be read while it is written. */
+/* Like note_and_cancel(), for a program in which other threads cancel too: there the note may be read while it is
+ * written. */
 static void leave_note_and_cancel(void)
 {
     fli_store_rlx(&pass->note, 7);
     raise_flag(FLI_CANCEL);
 }
 
-/* As in src/model/context.c. */
+/* Does what src/model/context.c does. */
 static void ask_tenant(const fli_tenant *tenant)
 {
     must(tenant == &pass->tenant, "the scope knows its tenant");
@@ -173,7 +175,7 @@ static void tell(const bench_life *life)
     fli_weak_outcome(life->received + 16 * life->cancels + 64 * bench_sum(b->woke));
 }
 
-/* Checks that no message was lost and the process is idle. */
+/* Checks that all messages were received and that the process is idle. */
 static void check_asleep(void)
 {
     const bench_life *life = bench_life_of(s->p);
@@ -201,8 +203,8 @@ static void check_cancel(void)
     must(got >= 1 && got <= raised, "a cancel is delivered; two may come as one");
 }
 
-/* Several cancels may arrive as one; but a note written before a cancel is read, at the latest by the step of the last
- * cancel. */
+/* Several cancels may arrive as one event. But a note written before a cancel must be seen, at the latest by the step
+ * that receives the last cancel. */
 static void check_heard(void)
 {
     check_cancel();
@@ -223,7 +225,8 @@ static void check_killed(void)
     tell(life);
 }
 
-/* Checks that the process ended with the single message that woke it, or is idle because several had arrived. */
+/* Checks that the process ended with the single message that woke it, or is idle because several messages had
+ * arrived. */
 static void check_last(void)
 {
     if (bench_life_of(s->p)->ended) check_killed();
@@ -232,12 +235,13 @@ static void check_last(void)
 
 /* ---- stale pids: the slot is reused by another process ---- */
 
-/* The first process has ended: starts another in its slot and publishes the new pid. */
+/* Called when the first process has ended: starts another process in its slot and publishes the new pid. */
 static void follow(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is used again");
-    bench_life_of(next)->last[2] = 15; /* thread 2 sends only to the first process */
+    /* thread 2 sends only to the first process, so the second must receive nothing from it */
+    bench_life_of(next)->last[2] = 15;
     fli_store_rel(&pass->serial, fli_proc_serial(next));
     bench_drive(next);
 }
@@ -284,7 +288,7 @@ static void check_replaced(void)
     tell(life);
 }
 
-/* The slot moves through the depot: another thread starts the next process in it. */
+/* The slot is returned to the depot, so that another thread starts the next process in it. */
 static void end_to_depot(void)
 {
     fli_local *worker = bench_here();
@@ -303,7 +307,7 @@ static void spawn_from_depot(void)
     bench_drive(next);
 }
 
-/* A process is spawned while stop walks the slots: a slot that stop finds alive has a readable name. */
+/* A process is spawned while stop walks the slots: if stop finds a slot alive, the name in it must be readable. */
 static void setup_free(void)
 {
     setup();
@@ -342,11 +346,11 @@ static void check_moved(void)
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
-/* ---- HAS_RELATIONS: the end of a process against the threads that monitor it, as in src/model ---- */
+/* ---- HAS_RELATIONS: the end of a process, concurrently with threads that monitor it, as in src/model ---- */
 
 static struct watch {
-    fli_mutex lock;                /* of the slot */
-    uint32_t  listed, told_by_end; /* under lock */
+    fli_mutex lock;                /* lock of the slot */
+    uint32_t  listed, told_by_end; /* protected by `lock` */
     uint32_t  told_at_once[FLI_WEAK_THREADS + 1];
 } * watch;
 

@@ -1,6 +1,7 @@
 /* safepoint_parts.c - the safepoint by which the watchdog of Lua keeps the owner of a Lua state from freeing it while
- * the watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, paid by the watchdog, and
- * in the strict variant without it. The freed object is plain memory: a read while it is freed is a data race. */
+ * the watchdog reads it (lua/memory/safepoint.h): in the variant with a process-wide barrier, which the watchdog
+ * executes, and in the strict variant without the barrier. The freed object is non-atomic memory: a read while it is
+ * freed is a data race. */
 #include "parts.h"
 
 #define fli_thread_yield fli_weak_yield
@@ -9,7 +10,7 @@
 static struct {
     fli_lua_safepoint safepoint;
     FLI_ATOMIC(uint32_t) listed[2];
-    FLI_ATOMIC(uint32_t *) runs; /* as fli_lua_runner.proc */
+    FLI_ATOMIC(uint32_t *) runs; /* stands for fli_lua_runner.proc */
     uint32_t things[2];
     FLI_ATOMIC(uint32_t) turn;
     fli_mutex lock;
@@ -58,7 +59,7 @@ static void free_two(void)
     free_thing(1);
 }
 
-/* Reads every object that is still listed. */
+/* Reads every object that is still in the list. */
 static void look(void)
 {
     fli_lua_safepoint_hold(&g->safepoint);
@@ -90,7 +91,8 @@ static void look_at_runner(void)
     fli_lua_safepoint_release(&g->safepoint);
 }
 
-/* The watchdog goes to sleep, as in lua/preempt/preempt.c, while a step begins: one of the two sees the other. */
+/* The watchdog goes to sleep, as in lua/preempt/preempt.c, while another thread begins a step. Either the watchdog sees
+ * the step, or the step sees that the watchdog sleeps. */
 static void doze(void)
 {
     fli_mutex_lock(&g->lock);

@@ -1,6 +1,7 @@
-/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/parking.c, find.c, ready.c), the parker of a
- * scheduler without workers (tick.c), and the word by which stop excludes spawns (spawn.c, stop.c). What these files
- * need of other modules is replaced below: steps that only count, no timers, no thread pool. */
+/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/parking.c, find.c, ready.c), the parker
+ * of a scheduler without workers (tick.c), and the word by which stop excludes spawns (spawn.c, stop.c). The
+ * functions that these files call in other modules are replaced below: steps only count, and there are no timers
+ * and no thread pool. */
 #include "parts.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -11,18 +12,18 @@ typedef struct world {
     fli_worker  workers[3];
     fli_worker *list[3];
     fli_proc    procs[3];
-    int         payload[3]; /* plain: written before a process is queued, read by the worker that runs it */
+    int         payload[3]; /* not atomic: written before a process is queued, read by the worker that runs it */
     fli_mutex   lock;
     fli_cond    changed;
-    uint32_t    done;              /* under lock */
-    uint32_t    expected;          /* plain: after this many steps the workers are told to end; 0: a thread waits in
-                                    * wait_for() instead */
-    FLI_ATOMIC(uint32_t) finished; /* with `expected`: counts the steps instead of `done` */
-    FLI_ATOMIC(uint32_t) readable; /* the descriptor */
+    uint32_t    done;              /* number of steps; protected by the lock */
+    /* Not atomic: after this many steps the workers are told to end. 0: a thread waits in wait_for() instead. */
+    uint32_t    expected;
+    FLI_ATOMIC(uint32_t) finished; /* counts the steps instead of `done` if `expected` is not 0 */
+    FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
     uint32_t  ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err said[FLI_WEAK_THREADS + 1];
-    bool      ends; /* for stop: a step ends its process */
-    fli_proc *last; /* the only process */
+    bool      ends; /* option for the programs about stop: a step ends its process */
+    fli_proc *last; /* the only process of such a program */
 } world;
 
 static world *w;
@@ -89,7 +90,7 @@ void fli_record_drop(fli_runtime *rt, fli_proc *p)
     (void)rt, (void)p;
 }
 
-/* A descriptor orders no memory: relaxed. */
+/* Relaxed, because a descriptor does not order memory accesses. */
 void fli_wakefd_ring(int fd)
 {
     (void)fd;
@@ -101,13 +102,13 @@ void fli_wakefd_clear(int fd)
     (void)fli_swap_rlx(&w->readable, 0);
 }
 
-/* No timer is set in these programs. */
+/* Does nothing: no timer is set in these programs. */
 void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
 {
     (void)alarm, (void)at_ns;
 }
 
-/* No step is left by an exception here. */
+/* Does nothing: no step is left by an exception in these programs. */
 void fli_torn_note(fli_worker *worker)
 {
     (void)worker;
@@ -122,7 +123,7 @@ void fli_worker_clock(fli_worker *worker)
     worker->clock_ns = fli_clock_ns();
 }
 
-/* As finish.c, for a process without relations, mail and yields. */
+/* Does what finish.c does for a process without relations, messages and yields. */
 static void finish(fli_worker *worker, fli_proc *p)
 {
     (void)fli_state_finish(&p->state);
@@ -388,7 +389,7 @@ static void setup_ended(void)
     fli_store_rlx(&w->list[0]->local.counters.spawned, 1);
 }
 
-/* The last step of the only process, and then its end. */
+/* Makes the last step of the only process, and then ends it. */
 static void last_step(void)
 {
     w->payload[0] = 7;
@@ -402,7 +403,8 @@ static void count_living(void)
     if (alive == 0) must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "of one that ended nothing is left");
 }
 
-/* One process has ended, and its on_exit spawns another that stays alive: counted as in sched/finish.c and spawn.c. */
+/* One process has ended, and its on_exit spawns another process that stays alive. Both are counted as in sched/finish.c
+ * and spawn.c. */
 static void leave_and_spawn(void)
 {
     fli_counters *counters = &w->list[0]->local.counters;

@@ -6,7 +6,7 @@
 #include "sync/slab.h"
 
 typedef struct thing {
-    uint32_t handle; /* plain: written at creation */
+    uint32_t handle; /* not atomic: written when the object is created */
     uint32_t value;
     uint8_t  rest[56];
 } thing;
@@ -81,7 +81,7 @@ static void take_four(void)
     for (int i = 0; i < 4; i++) (void)take(NULL);
 }
 
-/* Looking up a handle that was passed on requires no read of `fresh`. */
+/* Looks up a handle that another thread has passed on, which requires no read of `fresh`. */
 static void pass_on(void)
 {
     uint32_t handle = 0;
@@ -115,7 +115,7 @@ static void use_known(void)
     must(fli_slab_at(&t->slab, 5) == t->known, "an object stays where it is");
 }
 
-/* Takes and gives by magazines: a handle has one user at a time. */
+/* Takes and returns handles by magazines. A handle must have only one user at a time. */
 static void trade(void)
 {
     fli_magazine *mine = &t->magazines[fli_weak_self];
@@ -171,13 +171,13 @@ static void take_some(void)
     }
 }
 
-/* A thread that learned of two puts sees a count of at least two; no thread takes any. */
+/* A thread that learned of two puts must see a count of at least two, as no thread takes an item. */
 static void ask(void)
 {
     if (fli_load_acq(&t->told) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
 }
 
-/* A thread that sees the count sees what was written before the put. */
+/* A thread that sees the count must see what was written before the put. */
 static void ask_first(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
@@ -228,7 +228,8 @@ static void hold(void)
     filch_registry_destroy(t->registry);
 }
 
-/* A thread adds the last handler and freezes the registry; another thread that finds it frozen finds that handler. */
+/* One thread adds the last handler and freezes the registry. Another thread that sees the registry frozen must find
+ * that handler. */
 static void setup_freeze(void)
 {
     setup();
@@ -242,7 +243,7 @@ static void add_and_freeze(void)
     fli_registry_use(t->registry);
 }
 
-/* Adds an id that exists: changes nothing, and returns whether the registry is frozen. */
+/* Adds an id that exists already. This changes nothing, and the error tells whether the registry is frozen. */
 static void ask_frozen(void)
 {
     if (filch_registry_add(t->registry, 5, handler, NULL) != FILCH_EFROZEN) return;

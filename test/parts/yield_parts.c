@@ -1,15 +1,15 @@
-/* yield_parts.c - the stamp of a yield's node: two completing threads against each other and against the end of the
- * process. One of them wins; it alone fills the node, and the node is freed once. */
+/* yield_parts.c - the stamp of a yield's node: two threads complete one yield, concurrently with each other and with
+ * the end of the process. One of them wins; only the winner fills the node, and the node is freed once. */
 #include "bench.h"
 
 static struct {
     fli_proc      *p;
-    filch_receiver receiver; /* passed to the completing threads by the program itself */
+    filch_receiver receiver; /* the program passes it to the completing threads */
 } * s;
 
 static struct pass {
-    /* The key of a yield opened by a thread. Relaxed on both sides: the program passes receivers on without
-     * ordering. */
+    /* The key of a yield opened by a thread. Relaxed stores and loads: the program passes receivers to other threads
+     * without ordering. */
     FLI_ATOMIC(uint64_t) key;
     uint32_t ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
     uint32_t named;
@@ -31,7 +31,7 @@ static void setup_open(void)
     s->p->flags |= FLI_PROC_WAITING;
 }
 
-/* The process is BLOCKED on the yield. */
+/* Setup in which the process is BLOCKED on the yield. */
 static void setup_blocked(void)
 {
     setup_open();
@@ -77,7 +77,7 @@ static void check_answered(void)
     fli_weak_outcome((uint64_t)life->answer * 16 + bench_sum(b->woke));
 }
 
-/* Ends the process while the yield is outstanding, then reuses all its nodes with plain writes. */
+/* Ends the process while the yield is outstanding, then reuses all its nodes with non-atomic writes. */
 static void end_and_reuse(void)
 {
     fli_local *worker = bench_here();
@@ -94,7 +94,8 @@ static void end_and_reuse(void)
     for (int i = 0; i < 2; i++) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, taken[i]));
 }
 
-/* Ends the process and opens a yield of another process with its node: the old receiver must not complete that one. */
+/* Ends the process, then opens a yield of another process with the same node. The old receiver must not complete the
+ * new yield. */
 static void end_and_open(void)
 {
     fli_local *worker = bench_here();
@@ -123,7 +124,7 @@ static void name_and_end(void)
     end_and_reuse();
 }
 
-/* Reads the command that the process waits for: a completion at that time may win or be stale. */
+/* Reads the command that the process waits for. A completion at the same time may win or be stale. */
 static void name_only(void)
 {
     uint32_t command = 0;
@@ -147,7 +148,7 @@ static void check_ended(void)
     fli_weak_outcome(bench_sum(pass->ok) * 16 + pass->named);
 }
 
-/* Opens the yield itself; the receiver is passed on in a relaxed word. */
+/* This thread opens the yield, and passes the receiver's key to another thread through a relaxed atomic. */
 static void open_and_drive(void)
 {
     fli_local *worker = bench_here();
@@ -165,12 +166,14 @@ static void complete_key(void)
 
 static void check_open(void)
 {
-    /* A receiver passed on without ordering may be stale for its user; nothing else may go wrong. */
+    /* A receiver that was passed on without ordering may be stale; then no completion is accepted. No other result is
+     * allowed. */
     must(bench_sum(pass->ok) <= 1, "at most one completion wins");
     if (bench_sum(pass->ok) == 1) check_answered();
 }
 
-/* Yields one after the other: the node is reused for the second, and the completion of the first comes too late. */
+/* Makes two yields one after the other: the second reuses the node of the first, and a completion of the first comes
+ * too late. */
 static void answer_and_again(void)
 {
     bench_drive(s->p);
