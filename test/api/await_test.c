@@ -102,7 +102,7 @@ TEST(an_await_goes_on_with_the_answer_of_its_yield)
     actor_start(&w, &a, play_doubles);
     actor_ends(&w, &a, FILCH_OK);
     SAW(&s, 20, 22, 24);
-    same(a.steps, 4);            /* one step to begin with, one for each completion */
+    same(a.steps, 4);            /* the first step, and one step for each completion */
     assert_null(s.at.held);      /* no event was held, no memory was allocated */
     end(&w, &s);
 }
@@ -156,7 +156,7 @@ TEST(answers_to_several_yields_are_found_in_any_order)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
-        for (int together = 0; together < 2; together++) { /* all completions in one batch, or one at a time */
+        for (int together = 0; together < 2; together++) { /* the completions come all in one batch, or one at a time */
             world  w;
             script s = { .count = 0 };
             actor  a = { .user = &s };

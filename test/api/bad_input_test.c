@@ -107,7 +107,7 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_registry_create(NULL), FILCH_EINVAL);
     REFUSED(filch_registry_add(NULL, FILCH_CMD_USER, never_called, NULL), FILCH_EINVAL);
 
-    /* These functions accept NULL. */
+    /* These functions accept NULL and do nothing. */
     filch_drop(NULL);
     filch_values_drop(NULL);
     filch_registry_destroy(NULL);

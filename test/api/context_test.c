@@ -178,7 +178,7 @@ TEST(an_upgraded_process_keeps_its_values)
     world_end(&w);
 }
 
-/* ---- references ---- */
+/* ---- references to values ---- */
 
 static FLI_ATOMIC(uint32_t) freed;
 

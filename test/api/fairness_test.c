@@ -31,7 +31,8 @@ typedef struct arena {
     uint32_t     workers;
     uint32_t     rounds;                          /* steps that each process of the crowd makes, continuing between
                                                    * them */
-    seat         seats[WORKERS_MOST + 1][OTHERS]; /* by queue: the workers' deques, then the global queue */
+    seat         seats[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the global
+                                                   * queue */
     /* Relaxed, because these are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool) begin, go, over;

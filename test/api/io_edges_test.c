@@ -73,7 +73,7 @@ TEST(a_read_with_a_timeout_may_come_in_pieces)
         for (int i = 0; i < 3; i++) {
             peer_send(fd, "ab");
             for (int turns = 0; turns < 20; turns++) world_turn(&w);
-            if (i < 2) same(script_stage(&server), 5); /* not enough bytes yet */
+            if (i < 2) same(script_stage(&server), 5); /* the read waits, because there are not enough bytes yet */
         }
         script_ends(&w, &server);
         assert_string_equal(server.result[5].bytes, "ababab");

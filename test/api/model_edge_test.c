@@ -250,10 +250,11 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* without name and relations */
     opt.args = filch_ptr(&brood.kids[1]);
     opt.name = "taken";
-    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* with a name, without relations */
+    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* a process with a name, without relations */
     opt.args = filch_ptr(&brood.kids[2]);
     opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
-    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* with name and relations; the name is in use */
+    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* a process with name and relations; the name is in
+                                                                * use */
     opt.args = filch_ptr(&brood.kids[3]);
     opt.relations = 0;
     brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);

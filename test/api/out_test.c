@@ -260,7 +260,7 @@ TEST(the_out_of_a_step_is_of_no_use_on_another_worker)
     world_begin(&w, 2);
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.there));
-    assert_true(is_of_no_use(lent.out)); /* this is a foreign thread */
+    assert_true(is_of_no_use(lent.out)); /* the test runs on a foreign thread */
     actor_start(&w, &uses, play_uses);
     UNTIL(&w, fli_load_acq(&lent.tried));
     assert_true(fli_load_rlx(&lent.useless));

@@ -164,7 +164,8 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
         assert_memory_equal(filch_raw(&s.kept[0]), bytes, sizes[i]);
         assert_true(filch_raw(&s.kept[0]) != bytes);
         assert_true(s.inline_bytes[0] == (sizes[i] <= 24));
-        if (sizes[i] > 24) assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* kept without a copy */
+        if (sizes[i] > 24) assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* a large payload is kept without a
+                                                                               * copy */
         shelf_clear(&s);
         same(fli_load_rlx(&w.blocks), blocks);
     }

@@ -301,10 +301,10 @@ TEST(pids_that_never_were_are_dead_or_foreign)
     const uint64_t one_slot = 1, one_gen = UINT64_C(1) << 32;
     const uint64_t serials[] = {
         0,                                  /* the invalid pid */
-        slot_of(pid),                       /* its slot, without a generation */
-        pid.serial & ~UINT64_C(0xffffffff), /* its generation, without a slot */
-        pid.serial + one_gen,               /* its next generation */
-        pid.serial - one_gen,               /* its previous generation */
+        slot_of(pid),                       /* the slot of the process, without a generation */
+        pid.serial & ~UINT64_C(0xffffffff), /* the generation of the process, without a slot */
+        pid.serial + one_gen,               /* the next generation of the slot */
+        pid.serial - one_gen,               /* the previous generation of the slot */
         pid.serial + (one_gen << 26),       /* a generation that is too large */
         pid.serial + (one_gen << 12),       /* a generation with equal low bits */
         pid.serial + one_slot,              /* a slot that was allocated but not used, or not allocated */

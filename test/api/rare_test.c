@@ -60,7 +60,7 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
         uint64_t          later;
     } more = { .now = FILCH_RUN_OPTIONS_INIT };
     (void)events;
-    if (me->stage > 0) me->stage += (int64_t)count; /* both programs may end before one step */
+    if (me->stage > 0) me->stage += (int64_t)count; /* both child programs may end before one step */
     if (me->stage > 0) return me->stage > 2 ? filch_done(out, filch_none()) : filch_idle(out);
     me->stage = 1;
     more.now.size = sizeof more;

@@ -12,7 +12,7 @@ static struct {
     uint32_t         id[ASKED_MAX];
     filch_pid        target[ASKED_MAX];
     filch_err        err[ASKED_MAX];
-    filch_io_request request[ASKED_MAX]; /* its texts are valid only inside the handler; the next two fields are
+    filch_io_request request[ASKED_MAX]; /* texts in it are valid only inside the handler; the next two fields are
                                           * copies */
     char             text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
     uint8_t          raw[ASKED_MAX][BYTES_MAX];

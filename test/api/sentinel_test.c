@@ -13,7 +13,7 @@ uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
 
 /* Clock of the library. A parking worker reads the clock under the lock, after it was counted as parked and before it
- * sets its deadline: so the test can look at that moment. */
+ * sets its deadline: so the test can check the counts at that moment. */
 uint64_t __wrap_fli_clock_ns(void)
 {
     fli_local   *worker = fli_current_get();

@@ -13,7 +13,7 @@
 
 #define COMMAND_SLOW FILCH_CMD_USER        /* completed later, by another thread */
 #define COMMAND_NOW (FILCH_CMD_USER + 1)   /* completes in its handler */
-#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* its handler keeps the receiver and never completes */
+#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* the handler of this command keeps the receiver and never completes */
 
 /* ---- players: processes that run a function of the test ---- */
 

@@ -13,7 +13,7 @@
 #include "support/gate.h"
 #include "support/until.h"
 
-enum { HOLD = FILCH_CMD_USER }; /* its handler keeps the receiver and does not complete */
+enum { HOLD = FILCH_CMD_USER }; /* the handler of HOLD keeps the receiver and does not complete */
 
 /* Counts and flags set by the processes of a test. Reset by begin(). */
 static struct {
@@ -116,7 +116,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
-/* Its first step returns when the test releases it, and then makes every call. */
+/* Stays in its first step until the test releases it, and then makes every call. */
 static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;

@@ -25,7 +25,7 @@ static uint64_t scaled(uint64_t count)
     return some > 0 ? some : 1;
 }
 
-/* All relaxed, because they are only counts and flags and order nothing. */
+/* Relaxed: these are only counts and flags, and order no other memory. */
 static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
 static FLI_ATOMIC(bool) give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;

@@ -198,7 +198,7 @@ typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count,
 
 struct actor {
     play_fn    play;
-    void      *user; /* for the play, like `stage` and `note` */
+    void      *user; /* pointer for the play, like `stage` and `note` */
     int64_t    stage;
     filch_err  note;
     filch_pid  pid;

@@ -34,13 +34,13 @@ typedef struct heritage {
 typedef struct life {
     filch_pid   pid;
     bool        alive;
-    bool        bare;   /* its type has neither init nor close */
-    bool        hears;  /* its type has an on_exit */
+    bool        bare;   /* the type of the process has neither init nor close */
+    bool        hears;  /* the type of the process has an on_exit */
     bool        stepping;
     bool        cancel; /* a cancel was requested and is not delivered yet */
     bool        doomed; /* the process was terminated, or its mailbox overflowed */
     bool        asked_to; /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
-    bool        upgrading; /* its step ended with an upgrade: the old instance will be closed next */
+    bool        upgrading; /* the last step ended with an upgrade: the old instance will be closed next */
     bool        next_bare;
     rest        rest;
     uint32_t    instance, next_instance; /* numbers of its instance and of the one that an upgrade made; 0: none */
@@ -56,11 +56,11 @@ typedef struct life {
     uint64_t    dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
                                 * process */
     uint64_t    exits;
-    bool        ends; /* its last step has chosen to end */
+    bool        ends; /* the last step of the process has chosen to end */
     filch_err   end_error;
     content     end_result;
     /* Fields of relations.h: */
-    bool        traps;     /* it traps link failures */
+    bool        traps;     /* the process traps link failures */
     int         notices, notices_last; /* first and last of the notices that it will get */
     uint32_t    orders;    /* number of cancels with a reason among the notices */
     uint32_t    kills;     /* number of deadlines that these cancels have */
@@ -92,7 +92,7 @@ typedef struct question {
     int            life;
     errand         what;
     stage          stage;
-    bool           dispatched; /* its handler was called */
+    bool           dispatched; /* the handler of this yield was called */
     bool           fresh;      /* yielded in the present step */
     uint64_t       tag;
     filch_receiver receiver;

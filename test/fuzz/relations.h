@@ -33,8 +33,8 @@ extern const char *const tie_names[NAMES], *const tie_groups[GROUPS];
 
 void relations_begin(void);
 
-/* Returns true if there is room for one more relation, for those yielded in this step (fewer than ASKED), and for all
- * notices that ends would cause. */
+/* Returns true if the model can hold one more relation, the relations yielded in this step (fewer than ASKED), and all
+ * notices that ends of processes would cause. */
 bool relations_have_room(void);
 
 /* Returns a new tag for a monitor. */
