@@ -29,7 +29,7 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 
 static const filch_type job = { .name = "job", .step = job_step };
 
-/* ---- the supervisor: a struct, not a process; one supervisor per job ---- */
+/* ---- the supervisor: a struct, not a process; the job and its restarts use it one after the other ---- */
 
 struct supervisor {
     filch_sched  *sched;

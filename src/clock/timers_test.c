@@ -708,7 +708,7 @@ TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
     end(&b);
 }
 
-/* When a timer is cancelled its message node is freed. A sleep that reuses the memory must not free it again. */
+/* When a timer is cancelled, its message node is freed. A sleep that is armed later must not free that node again. */
 TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
 {
     bench b;

@@ -103,7 +103,7 @@ bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, con
     bool unused;
     if (fli_op_begin(s, command, request, receiver, FLI_READING, &unused) != FILCH_OK) return false;
     bool ours = fli_stream_close(io, s, command->from.serial);
-    /* only the owner could have closed the stream; the owner runs on this worker, and the file is already open */
+    /* always true: only the owner closes an open stream, and this worker runs the owner */
     FLI_ASSERT(ours);
     fli_job_owner owner = { command->from.serial, receiver.tag, command->id };
     s->job = (fli_job){ .run = close_run, .cancel = close_run, .owner = owner, .lane = FLI_LANE_FILE };

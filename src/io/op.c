@@ -128,7 +128,7 @@ filch_io_request fli_op_request(const fli_op *op)
     return request;
 }
 
-/* Records how many bytes of a cancelled write were written. */
+/* Reports how many bytes of a cancelled write were not written. */
 static void note_cut(fli_io *io, const fli_op *op)
 {
     if (op->command != FILCH_CMD_WRITE && op->command != FILCH_CMD_SEND_TO) return;

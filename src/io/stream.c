@@ -108,7 +108,7 @@ filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
     uint64_t mark = s->kind == FLI_STREAM_POLL ? FLI_POLL_MARK : 0;
     int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
     if (why == ENOSPC)
-        return FILCH_ESYS; /* here ENOSPC means: the user has reached the limit of descriptors in pollers */
+        return FILCH_ESYS; /* not a full disk: the user has reached the limit of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
     (void)fli_add_acqrel(&io->fd_count, 1); /* PAIR io.fd_count, release half */
