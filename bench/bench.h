@@ -23,11 +23,11 @@
 #include <stdint.h>
 
 typedef struct bench {
-    const char  *system; /* "filch" */
+    const char  *system; /* value of "system" in the printed line: "filch" */
     const char  *name;
-    uint64_t     size;    /* --size N */
+    uint64_t     size;    /* value of the option --size N */
     uint32_t     workers; /* --workers N; 0: no workers, this thread calls filch_tick() */
-    uint32_t     run;     /* --run K: only printed */
+    uint32_t     run;     /* value of the option --run K, which is only printed */
     filch_sched *sched;
     double       value; /* ns per operation, set by bench_end; bench_value replaces it */
     const char  *unit;

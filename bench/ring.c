@@ -4,7 +4,7 @@
 #define PROCESSES 1000
 
 static bench    b;
-static uint64_t rounds; /* counted by the first process */
+static uint64_t rounds; /* number of rounds of the token, counted when a whole round is completed */
 
 struct member {
     filch_pid next;

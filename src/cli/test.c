@@ -52,7 +52,7 @@ typedef struct settings {
     uint64_t          tests, runs, failed, files;
 } settings;
 
-/* A file and its current run. */
+/* A test file and its current run. */
 typedef struct bench {
     settings         *set;
     cli_source        source;

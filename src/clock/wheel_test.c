@@ -120,7 +120,7 @@ static uint64_t random_due(model *m)
     case 0: return m->now_ns - (m->now_ns < SECOND ? 0 : random_span(m) % SECOND);
     case 1: return m->now_ns;
     case 2: return UINT64_MAX - random_span(m);
-    case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* up to two years */
+    case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* a due time up to two years ahead */
     case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;         /* many timers in one tick */
     default: return fli_clock_after(m->now_ns, random_span(m));
     }
@@ -437,7 +437,7 @@ TEST(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out)
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[0]);
     assert_false(fli_wheel_remove(&wheel, &timers[0])); /* expire has returned this timer already */
     assert_true(fli_wheel_remove(&wheel, &timers[1]));  /* due in the same tick as timers[0] */
-    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* due, but not cascaded yet */
+    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* the timer is due but not cascaded yet */
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[2]);
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[3]);
     assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last timer of its slot, after a cascade */

@@ -356,7 +356,7 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
         (void)fli_stream_close(io, s, command->from.serial);
         fli_op_complete(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
-    default: /* FILCH_CMD_SHUTDOWN */
+    default: /* the command is FILCH_CMD_SHUTDOWN */
         if (s->kind != FLI_STREAM_SOCKET) return FILCH_EINVAL;
         fli_op_complete_errno(receiver, fli_net_shutdown(s->fd));
         return FILCH_OK;

@@ -13,7 +13,7 @@ typedef struct path_job {
     fli_io        *io;
     filch_receiver receiver;
     uint32_t       command, flags;
-    char          *path, *to; /* NULL: not given */
+    char          *path, *to; /* NULL: the request does not have this path */
     size_t         size;      /* size of the allocation: the struct and the texts behind it */
 } path_job;
 

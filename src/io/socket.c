@@ -150,7 +150,7 @@ typedef struct lookup {
     fli_job        job;
     fli_io        *io;
     filch_receiver receiver;
-    char          *host, *service; /* NULL: not given */
+    char          *host, *service; /* NULL: the request does not have this text */
     size_t         size;           /* size of the allocation: the struct and the texts behind it */
     uint64_t       timer;          /* id of the timer for the deadline of this lookup; 0: no deadline */
 } lookup;

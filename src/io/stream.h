@@ -25,11 +25,11 @@ typedef enum fli_stream_kind {
 typedef struct fli_op {
     filch_receiver receiver;
     uint64_t       serial;  /* serial of the process that yielded the command */
-    uint32_t       command; /* FILCH_CMD_* */
+    uint32_t       command; /* a FILCH_CMD_* value */
     uint8_t        how;     /* read: FLI_READ_SOME, _EXACTLY or _UNTIL */
     uint8_t        delimiter_size;
     bool           at_once; /* the timeout is 0 or has passed: the operation must not wait */
-    uint64_t       due_ns;  /* FLI_NEVER: no timeout */
+    uint64_t       due_ns;  /* time of the timeout; FLI_NEVER: no timeout */
     uint64_t       timer;   /* id of the operation's alarm; 0: no alarm is set */
     uint64_t       most;    /* read: maximal number of bytes */
     uint64_t       done;    /* write: bytes already written; read until a delimiter: bytes already searched */

@@ -28,7 +28,7 @@ typedef struct fli_box_head {
     const char *type_name;
     uint64_t    state_size;
     filch_pid   pid;
-    filch_err   error; /* reason of the process's end */
+    filch_err   error; /* error code with which the process ended */
     bool lost; /* memory ran out during recording: this is why the steps before the first recorded step are missing */
     uint64_t missing; /* number of steps that are missing at the front */
     uint64_t steps;
@@ -56,7 +56,7 @@ typedef enum fli_box_act_kind {
 
 /* A call of a runtime function by a step, and its result. */
 typedef struct fli_box_act {
-    uint8_t   kind;    /* fli_box_act_kind */
+    uint8_t   kind;    /* a fli_box_act_kind */
     uint32_t  command; /* yield: the command id; relation: which operation */
     uint64_t  tag;
     /* The process that the call names. For a spawn the child, for whereis the process found: then it is part of the
@@ -113,7 +113,7 @@ fli_box_digest fli_box_digest_of(const filch_data *data);
 typedef enum fli_box_kind {
     FLI_BOX_VALUE = 1, /* an inherited value: `name`, `event.data` */
     FLI_BOX_BORN,      /* marks the end of the inherited values */
-    FLI_BOX_STEP,      /* a step starts: `waiting` */
+    FLI_BOX_STEP,      /* a step starts; read its `waiting` */
     FLI_BOX_EVENT,     /* an event of the step: `event` */
     FLI_BOX_ACT,       /* a call of the step: `act` */
     FLI_BOX_OUTCOME,   /* the step has ended: `outcome` */

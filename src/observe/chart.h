@@ -48,8 +48,8 @@ typedef struct fli_chart_line {
     uint64_t time_ns, tag;
     uint32_t from, to, command;
     int32_t  error;
-    uint8_t  kind;                  /* fli_chart_kind */
-    uint8_t  data_kind;             /* filch_kind */
+    uint8_t  kind;                  /* a fli_chart_kind */
+    uint8_t  data_kind;             /* a filch_kind */
     bool     cut;                   /* the text was longer and has been cut */
     uint64_t number;                /* value of an int, num or pid as 64 bits; for bytes: their number */
     char     text[FLI_CHART_SHOWN]; /* for bytes: the first of them, unchanged */

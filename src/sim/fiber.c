@@ -43,12 +43,12 @@ void fli_fiber_reset(fli_fiber *fiber, void (*run)(void *arg), void *arg)
     *--sp = 0;
     *--sp = 0; /* two words, so that the stack is aligned when `begin` calls a function */
     *--sp = (uintptr_t)fli_fiber_begin;
-    *--sp = 0;              /* rbp */
-    *--sp = 0;              /* rbx */
-    *--sp = (uintptr_t)arg; /* r12 */
-    *--sp = (uintptr_t)run; /* r13 */
-    *--sp = 0;              /* r14 */
-    *--sp = 0;              /* r15 */
+    *--sp = 0;              /* initial value of rbp */
+    *--sp = 0;              /* initial value of rbx */
+    *--sp = (uintptr_t)arg; /* initial value of r12 */
+    *--sp = (uintptr_t)run; /* initial value of r13 */
+    *--sp = 0;              /* initial value of r14 */
+    *--sp = 0;              /* initial value of r15 */
     fiber->sp = sp;
 }
 

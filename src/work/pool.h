@@ -38,7 +38,7 @@ typedef enum fli_lane {
 typedef struct fli_job_owner {
     uint64_t serial;  /* serial of the process; 0: no process waits for the job */
     uint64_t tag;     /* tag of the yield */
-    uint32_t command; /* FILCH_CMD_* */
+    uint32_t command; /* a FILCH_CMD_* value */
 } fli_job_owner;
 
 /* A job; embedded in the object that it works on. The pool never frees a job, and does not access it after run or

@@ -29,7 +29,7 @@ static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, part
 
 #define BY_PROGRAM INT32_MIN
 
-static bool more; /* the option --long */
+static bool more; /* the option --long was given */
 
 #define LONG_TOTAL UINT64_C(100000000)
 #define ALL_MAX UINT64_C(20000000)    /* maximal executions of one program in the first pass of --total */
