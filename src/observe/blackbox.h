@@ -111,12 +111,12 @@ fli_box_digest fli_box_digest_of(const filch_data *data);
 /* ---- reading ---- */
 
 typedef enum fli_box_kind {
-    FLI_BOX_VALUE = 1, /* an inherited value: `name`, `event.data` */
+    FLI_BOX_VALUE = 1, /* an inherited value, in `name` and `event.data` */
     FLI_BOX_BORN,      /* marks the end of the inherited values */
-    FLI_BOX_STEP,      /* a step starts; read its `waiting` */
-    FLI_BOX_EVENT,     /* an event of the step: `event` */
-    FLI_BOX_ACT,       /* a call of the step: `act` */
-    FLI_BOX_OUTCOME,   /* the step has ended: `outcome` */
+    FLI_BOX_STEP,      /* a step starts; its number of pending yields is in `waiting` */
+    FLI_BOX_EVENT,     /* an event of the step, in `event` */
+    FLI_BOX_ACT,       /* a call of the step, in `act` */
+    FLI_BOX_OUTCOME,   /* the end of the step, in `outcome` */
     FLI_BOX_END
 } fli_box_kind;
 
