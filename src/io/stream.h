@@ -142,7 +142,8 @@ filch_io_request fli_op_request(const fli_op *op);
 /* Sets the fields of a read operation: the number of bytes, and the delimiter. */
 void fli_op_set_read(fli_op *op, const filch_io_request *request);
 /* Takes a reference to the payload, so that the operation can use the payload after the command has been handled.
- * Cannot fail: the payload of a yield is already a block with an owner, so a reference needs no memory. */
+ * Cannot fail: the payload of a yield is inline bytes or a block with a reference count, so a reference needs no
+ * memory. */
 void fli_op_hold(fli_io *io, fli_op *op);
 /* Attempts the operation, and completes it or leaves it ARMED. With `try_first` false, arms the operation without an
  * attempt. */

@@ -1,7 +1,7 @@
 /* write.c - writing: all bytes of a payload, in as many system calls as needed. The first attempt writes from the
  * payload of the command. The operation takes a reference to the payload only if the system does not accept all bytes
- * at once, for later attempts. The payload of a yield is a block with an owner, so a reference needs no memory and
- * cannot fail. */
+ * at once, for later attempts. The payload of a yield is inline bytes or a block with a reference count, so a reference
+ * needs no memory and cannot fail. */
 #include <errno.h>
 
 #include "base/assert.h"
