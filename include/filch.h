@@ -8,26 +8,27 @@
  *
  *     filch_sched_create -> filch_spawn -> filch_send ... -> filch_sched_stop
  *
- * How to read the functions. Each one carries the same four lines:
- *     Thread   on which threads it may be called
- *     Blocks   whether it can make the caller wait
- *     Owns     which side frees what. *Takes*: the callee frees it. *Lends*: valid until the call returns. *Gives*: yours.
- *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless it says otherwise.
- * Every function returns FILCH_EINVAL for a NULL pointer unless it says what NULL means. After FILCH_EINVAL
- * filch_err_detail says which argument was wrong, and why.
+ * How to read the functions. The comment of each function has the same four lines:
+ *     Thread   on which threads the function may be called
+ *     Blocks   whether the function can make the caller wait
+ *     Owns     which side frees what. *Takes*: the callee frees it. *Lends*: valid until the call returns. *Gives*:
+ *              yours.
+ *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless stated otherwise.
+ * Every function returns FILCH_EINVAL for a NULL pointer, unless its comment says what NULL means. After
+ * FILCH_EINVAL filch_err_detail says which argument was wrong, and why.
  *
  * Memory order. Memory may be passed along with an event or a new process, without locks:
  *     what a sender, completer or spawner wrote before its call is seen by the step that gets the message or the
- *     completion, or by the first step; what a spawner wrote is seen by `init` too, which runs inside its call
+ *     completion, or by the first step; what a spawner wrote is seen by `init` too, which runs inside filch_spawn
  *     what a step wrote is seen by the next step of that process, by `close` and by `on_exit`, on any thread
- *     what was written before a cancel is seen by the step that gets it, also where several threads cancel at once and
- *     one FILCH_EVENT_CANCEL stands for all of them
- *     what a process wrote before its end is seen by the step that gets the FILCH_EVENT_EXIT or FILCH_EVENT_LINK_DOWN of
- *     it, and by the thread that called filch_sched_stop, when it returns FILCH_OK
- * Nothing else is ordered: two steps of two processes that exchange no event run at the same time.
+ *     what was written before a cancel is seen by the step that gets the cancel, also if several threads cancel at
+ *     once and one FILCH_EVENT_CANCEL stands for all of them
+ *     what a process wrote before its end is seen by the step that gets its FILCH_EVENT_EXIT or FILCH_EVENT_LINK_DOWN,
+ *     and by the thread that called filch_sched_stop, when it returns FILCH_OK
+ * Nothing else is ordered: steps of two processes that exchange no event may run at the same time.
  *
- * The library prints nothing, installs no signal handler, never exits and has no global state: as many schedulers as
- * you like live side by side. Compiles as C99, C11 and C++.
+ * The library prints nothing, installs no signal handler, never exits and has no global state: any number of
+ * schedulers can exist side by side. Compiles as C99, C11 and C++.
  */
 #ifndef FILCH_H
 #define FILCH_H
@@ -36,7 +37,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What FILCH_OPTIONS_INIT and its like stand for: all zero, and its own size. */
+/* Value of FILCH_OPTIONS_INIT and similar macros: a struct with all fields zero except `size`. */
 #ifdef __cplusplus
 template <typename T> inline T filch_sized()
 {
@@ -57,7 +58,8 @@ extern "C" {
 #error "Filch needs a 64-bit target"
 #endif
 
-/* FILCH_HIDDEN is set while libfilch.a is compiled: what links it does not export Filch's names. */
+/* FILCH_HIDDEN is set while libfilch.a is compiled, so that a shared library or program that links it does not
+ * export Filch's names. */
 #if defined(__GNUC__) && defined(FILCH_HIDDEN)
 #define FILCH_API __attribute__((visibility("hidden")))
 #define FILCH_MUST_USE __attribute__((warn_unused_result))
@@ -69,15 +71,15 @@ extern "C" {
 #define FILCH_MUST_USE
 #endif
 
-/* Functions that only build or read a value: their bodies are at the end of this file, so that no call is made for
- * them. The library also exports each of them, for code without optimization and for other languages. Define
- * FILCH_NO_INLINE before including this file to get declarations alone: generators of bindings (bindgen, cffi) skip
- * functions with bodies. */
+/* Marks functions that only build or read a value: their bodies are at the end of this file, so that the compiler
+ * can inline them. The library also exports each of them, for code without optimization and for other languages.
+ * Define FILCH_NO_INLINE before including this file to get declarations only, because generators of bindings
+ * (bindgen, cffi) skip functions with bodies. */
 #if defined(FILCH_NO_INLINE)
 #define FILCH_INLINE FILCH_API
 #elif defined(__cplusplus)
 #define FILCH_INLINE inline
-#elif defined(__GNUC_GNU_INLINE__) /* before C99 the words meant the opposite */
+#elif defined(__GNUC_GNU_INLINE__) /* before C99, `inline` and `extern inline` had the opposite meanings */
 #define FILCH_INLINE FILCH_API extern inline
 #else
 #define FILCH_INLINE FILCH_API inline
@@ -87,7 +89,7 @@ extern "C" {
 #define FILCH_VERSION_MINOR 1
 #define FILCH_VERSION_PATCH 0
 
-/* Times are nanoseconds of the monotonic clock, or spans of it. */
+/* All times are in nanoseconds: points in time of the monotonic clock, or spans. */
 #define FILCH_MICROSECONDS(n) ((uint64_t)(n) * 1000u)
 #define FILCH_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
 #define FILCH_SECONDS(n) ((uint64_t)(n) * 1000000000u)
@@ -95,8 +97,8 @@ extern "C" {
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 
-/* Zero is success. Codes below FILCH_EUSER are Filch's; codes from FILCH_EUSER up are yours, to return from a step or
- * to pass to filch_complete: Filch carries them unchanged. */
+/* Zero is success. Codes below FILCH_EUSER belong to Filch. Codes from FILCH_EUSER up are yours, to return from a
+ * step or to pass to filch_complete; Filch passes them on unchanged. */
 typedef int filch_err;
 
 #define FILCH_ERR_MAP(X)                                                                \
@@ -149,7 +151,8 @@ enum {
     FILCH_EUSER = 1000
 };
 
-/* The sentence for a code, for people. Unknown codes get "unknown error", yours "application error".
+/* Returns a sentence that describes a code, for people. Unknown codes give "unknown error", your own codes
+ * "application error".
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -157,7 +160,8 @@ enum {
  */
 FILCH_API const char *filch_err_text(filch_err err);
 
-/* The name of a code ("FILCH_EFULL"), for logs. All of yours are "FILCH_EUSER": log the number too. Others are "unknown".
+/* Returns the name of a code ("FILCH_EFULL"), for logs. All your own codes give "FILCH_EUSER": log the number too.
+ * Unknown codes give "unknown".
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -165,9 +169,10 @@ FILCH_API const char *filch_err_text(filch_err err);
  */
 FILCH_API const char *filch_err_name(filch_err err);
 
-/* What was wrong with an argument: after a call of this thread that returned FILCH_EINVAL, a text that names the
- * argument and says why ("options.batch_max is over 1024"). For people: the texts may change. An event with the error
- * FILCH_EINVAL sets no text. "" if no call of this thread has returned FILCH_EINVAL yet.
+/* Says what was wrong with an argument. After a call of this thread that returned FILCH_EINVAL, returns a text that
+ * names the argument and the reason ("options.batch_max is over 1024"). The text is for people and may change
+ * between versions. An event with the error FILCH_EINVAL sets no text. Returns "" if no call of this thread has
+ * returned FILCH_EINVAL yet.
  *
  * Thread:  any; each has its own.                               Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -175,15 +180,16 @@ FILCH_API const char *filch_err_name(filch_err err);
  */
 FILCH_API const char *filch_err_detail(void);
 
-/* Returns FILCH_EINVAL and has filch_err_detail give `text`: for an init, or functions of your own, that refuse an argument.
+/* Sets the text that filch_err_detail returns, and returns FILCH_EINVAL. For an init, or a function of your own,
+ * that refuses an argument.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    keeps the pointer: a literal. NULL reads as "".
+ * Owns:    keeps the pointer, so pass a literal. NULL means "".
  * Errors:  FILCH_EINVAL, always.
  */
 FILCH_API filch_err filch_invalid(const char *text);
 
-/* The version of the library that is linked, as "0.1.0"; compare with FILCH_VERSION_*.
+/* Returns the version of the linked library, as "0.1.0"; compare it with FILCH_VERSION_*.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends a constant text that is never freed.
@@ -195,19 +201,19 @@ FILCH_API const char *filch_version(void);
 
 typedef struct filch_sched filch_sched;       /* a runtime: workers, processes, mailboxes */
 typedef struct filch_registry filch_registry; /* which handler serves which command */
-typedef struct filch_out filch_out;           /* what a step writes: a status and its yields */
-typedef struct filch_ctx filch_ctx;           /* where a process runs: its pid, scheduler and values */
+typedef struct filch_out filch_out;           /* output of a step: its status and its yields */
+typedef struct filch_ctx filch_ctx;           /* context of a process: its pid, scheduler and values */
 typedef struct filch_values filch_values;     /* named values that children inherit */
 typedef struct filch_node filch_node;         /* several schedulers that know each other */
 
 /* Identity of a process. Never reused: the pid of an ended process stays invalid. {0, 0} is the pid of no process. */
 typedef struct filch_pid {
-    uint64_t node;   /* which scheduler; option `node`, random by default */
-    uint64_t serial; /* which process in it */
+    uint64_t node;   /* the scheduler: its option `node`, random by default */
+    uint64_t serial; /* the process in that scheduler */
 } filch_pid;
 
-/* Names one yield of one process, for its completion. Copy it freely; it may safely be used after the end of both, but
- * not after the end of the scheduler: see filch_sched_stop. The fields are private. */
+/* Names one yield of one process, for its completion. Copy it freely. It may be used after the end of the yield and
+ * of the process, but not after the end of the scheduler: see filch_sched_stop. The fields are private. */
 typedef struct filch_receiver {
     filch_sched *sched;
     uint64_t     key;
@@ -217,7 +223,7 @@ typedef struct filch_receiver {
 /* ---- payloads ----------------------------------------------------------------------------------------------- */
 
 /* The payload of a message, a command, a completion or a result. Make one with the functions below and pass it by
- * value; read it with the accessors. The fields are Filch's own.
+ * value; read it with the accessors. The fields are private.
  *
  *   made with                         what Filch does with it when you send it
  *   filch_none/int/num/pid/ptr        carries the value itself; no allocation
@@ -230,9 +236,9 @@ typedef struct filch_receiver {
  * a reference, which filch_drop releases. Send, yield, complete and done never take that reference: each takes its own.
  * Only the memory of a filch_move is taken, and only if the call returns FILCH_OK. */
 typedef struct filch_data {
-    uint8_t kind;  /* what it is: FILCH_KIND_* */
-    uint8_t form;  /* where the bytes are */
-    uint8_t small; /* how many bytes sit right here */
+    uint8_t kind;  /* kind of the payload: FILCH_KIND_* */
+    uint8_t form;  /* where the bytes are stored; private */
+    uint8_t small; /* number of bytes stored inside this struct */
     uint8_t spare[5];
     union {
         int64_t   i;
@@ -263,7 +269,7 @@ typedef enum filch_kind {
     FILCH_KIND_BYTES
 } filch_kind;
 
-/* Payloads as constants, for descriptions that are data: filch_spawn_options.args of a filch_child, say. */
+/* Payloads as constant initialisers, for static descriptions such as filch_spawn_options.args of a filch_child. */
 #ifdef __cplusplus
 #define FILCH_INT_INIT(n) filch_int(n)
 #define FILCH_PTR_INIT(p) filch_ptr(p)
@@ -272,12 +278,13 @@ typedef enum filch_kind {
 #define FILCH_PTR_INIT(p) { .kind = FILCH_KIND_PTR, .as = { .ptr = (p) } }
 #endif
 
-/* Frees memory that was passed to filch_move or filch_share. May run on any worker. `user` is what you gave
+/* Frees memory that was passed to filch_move or filch_share. May run on any worker. `user` is the argument of
  * filch_share, NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
 
-/* Payloads that carry a value. A pointer (filch_ptr) is passed as it is: what it points to stays yours, also when the
- * message is never read because the receiver ended first. Use filch_share for memory that should go with the message.
+/* Payloads that carry a value. A pointer (filch_ptr) is passed unchanged: the memory it points to remains yours,
+ * even if the message is never read because the receiver ended first. Use filch_share for memory that should go with
+ * the message.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing to free.
@@ -289,16 +296,18 @@ FILCH_INLINE filch_data filch_num(double value);
 FILCH_INLINE filch_data filch_of_pid(filch_pid pid);
 FILCH_INLINE filch_data filch_ptr(void *pointer);
 
-/* A text, or `size` bytes, to be copied once when sent. NULL text is an empty one; NULL bytes need size 0.
+/* Makes a payload of a text, or of `size` bytes, which are copied once when the payload is sent. A NULL text means
+ * an empty text; NULL bytes need size 0.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    lends `text`, `bytes`: they must stay until the payload has been sent.
+ * Owns:    lends `text`, `bytes`: they must stay valid until the payload has been sent.
  * Errors:  none here; a NULL with a size is refused (FILCH_EINVAL) when sent.
  */
 FILCH_API filch_data filch_str(const char *text);
 FILCH_API filch_data filch_bytes(const void *bytes, size_t size);
 
-/* Bytes that change hands without a copy. `free_fn` is called once, when the last reader is done; NULL means free().
+/* Makes a payload of bytes that pass to the receiver without a copy. `free_fn` is called once, when the last reader
+ * is done; NULL means free().
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    the call that sends it takes `bytes` when it returns FILCH_OK; otherwise they are still yours.
@@ -306,7 +315,7 @@ FILCH_API filch_data filch_bytes(const void *bytes, size_t size);
  */
 FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn);
 
-/* Puts `bytes` under a reference count, so that one block can be sent to many. Give it back with filch_drop.
+/* Puts `bytes` under a reference count, so that one block can be sent to many. Release the block with filch_drop.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    takes `bytes` when it returns FILCH_OK; gives *out one reference.
@@ -315,11 +324,11 @@ FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
                                                filch_data *out);
 
-/* Returns the `user` that was passed to filch_share together with `free_fn`. A receiver recognises its own kind of
- * payload by it, and is not deceived by bytes that look alike.
+/* Returns the `user` that was passed to filch_share together with `free_fn`. By the result a receiver recognises its
+ * own kind of payload, even if other payloads have the same bytes.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
- * Owns:    lends; what is returned lives as long as `data`.
+ * Owns:    lends; the result is valid as long as `data`.
  * Errors:  NULL: another kind of payload, another function, or `user` was NULL.
  */
 FILCH_API void *filch_shared_user(const filch_data *data, filch_free_fn free_fn);
@@ -332,7 +341,8 @@ FILCH_API void *filch_shared_user(const filch_data *data, filch_free_fn free_fn)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_keep(const filch_data *data, filch_data *out);
 
-/* Gives back what filch_share or filch_keep gave, and leaves `data` empty. NULL and empty payloads are fine.
+/* Releases the reference that filch_share or filch_keep gave, and leaves `data` empty. NULL and empty payloads are
+ * allowed.
  *
  * Thread:  any.                                                 Blocks:  never, unless your free function does.
  * Owns:    takes the reference.
@@ -344,7 +354,7 @@ FILCH_API void filch_drop(filch_data *data);
  * is NUL-terminated for texts made by filch_str (also inside events); filch_raw also reads texts.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
- * Owns:    lends; what is returned lives as long as `data`.
+ * Owns:    lends; the result is valid as long as `data`.
  * Errors:  none. NULL reads as an empty payload.
  */
 FILCH_INLINE filch_kind  filch_kind_of(const filch_data *data);
@@ -360,37 +370,44 @@ FILCH_API size_t      filch_size(const filch_data *data);
 
 typedef enum filch_event_type {
     FILCH_EVENT_MESSAGE = 1, /* a message with `data`; a timer that fires is a message with the timer's `tag` */
-    FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data`, or why not in `error` */
-    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event. `error` is
-                                the reason; of filch_cancel_with, `from` is the process that cancelled and `data` the
-                                time left (ns, 0: no limit) */
-    FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is how many since the last such event */
-    /* Notices. They are delivered before messages and, like completions, also to a process that waits. */
-    FILCH_EVENT_EXIT = 5,      /* the monitored `from` has ended: `data` is its result, or `error` why it failed */
-    FILCH_EVENT_LINK_DOWN = 6, /* the linked `from` has failed, with `error`; only to a process that traps links */
-    FILCH_EVENT_JOINED = 7,    /* `from` has joined a group; `data` is the group's name */
-    FILCH_EVENT_LEFT = 8       /* `from` has left the group, or ended */
+    FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data` is its result, or `error` says why it
+                                failed */
+    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event.
+                                `error` is the reason; after filch_cancel_with, `from` is the process that cancelled
+                                and `data` the time left (ns, 0: no limit) */
+    FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number dropped since the last such
+                                event */
+    /* Notices. They are delivered before messages. Like completions, they are also delivered to a process that
+     * waits. */
+    FILCH_EVENT_EXIT = 5,      /* the monitored process `from` has ended: `data` is its result, or `error` says why
+                                  it failed */
+    FILCH_EVENT_LINK_DOWN = 6, /* the linked process `from` has failed, with `error`; only sent to a process that
+                                  traps links */
+    FILCH_EVENT_JOINED = 7,    /* the process `from` has joined a group; `data` is the group's name */
+    FILCH_EVENT_LEFT = 8       /* the process `from` has left the group, or has ended */
 } filch_event_type;
 
-/* An event. Lent until the step returns. */
+/* An event. Valid until the step returns. */
 typedef struct filch_event {
     int32_t    type;  /* filch_event_type */
-    filch_err  error; /* FILCH_OK, or why the yield, or the process of a notice, failed */
-    uint64_t   tag;   /* of a completion: the tag of the yield; of a notice: the tag of filch_monitor or filch_watch */
+    filch_err  error; /* FILCH_OK, or why the yield or the process failed */
+    uint64_t   tag;   /* of a completion: the tag of the yield; of a notice: the tag passed to filch_monitor or
+                         filch_watch */
     filch_pid  from;  /* the sender, or the process that a notice is about; {0, 0} for threads of the host,
                          timers and handlers */
     filch_data data;
 } filch_event;
 
-/* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL the default one;
- * return FILCH_EMETHOD for an unknown name. Runs in the caller of filch_spawn, which returns its error. The process
- * cannot be reached yet, not even by init: until init returns, messages and relations treat its pid as that of an ended
- * process. */
+/* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL means the default
+ * one; return FILCH_EMETHOD for an unknown name. Runs inside the call of filch_spawn, which returns the error of
+ * init. The process cannot be reached yet, not even by init: until init returns, messages and relations treat its
+ * pid as that of an ended process. */
 typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 
 /* Advances the instance by the events that arrived. Ends by choosing a status with one of filch_continue, _wait,
  * _idle, _done, _upgrade and returning its value. Returning any other error ends the process with that error.
- * The first step of a process may come with no events. Never runs on two threads at once; must not block. */
+ * The first step of a process may have no events. The steps of one process never run on two threads at once. A step
+ * must not block. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
 /* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its
@@ -400,66 +417,74 @@ typedef void (*filch_close_fn)(void *self);
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
 typedef struct filch_type {
     const char    *name; /* for reports; NULL reads as "?" */
-    size_t         size; /* bytes of state per instance; 0 is fine. Aligned for any type; up to 16 bytes cost nothing */
-    filch_init_fn  init; /* NULL: the zeroed state is ready; then a method is FILCH_EMETHOD and args are FILCH_EINVAL */
+    size_t         size; /* bytes of state per instance, may be 0. Aligned for any type; up to 16 bytes need no
+                            allocation */
+    filch_init_fn  init; /* NULL: the zeroed state is ready; then a method gives FILCH_EMETHOD, and args give
+                            FILCH_EINVAL */
     filch_step_fn  step; /* required */
     filch_close_fn close;       /* NULL: nothing to release */
-    const void    *reserved[3]; /* NULL */
+    const void    *reserved[3]; /* must be NULL */
 } filch_type;
 
-/* What happens to a message for a mailbox that is at its limit. System events, yield completions and timers that fire
- * never count, and are never refused. */
+/* What happens to a message for a mailbox that is at its limit. Notices, completions and messages of timers do not
+ * count against the limit and are never refused. */
 typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
-    FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is room */
+    FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is space */
     FILCH_OVERFLOW_DROP_NEWEST, /* the new message is dropped: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
-    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest goes: the sender gets FILCH_OK, the receiver EVENT_DROPPED. While the
-                                   receiver is busy up to twice the limit may wait; beyond that as DROP_NEWEST */
+    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest message is dropped: the sender gets FILCH_OK, the receiver
+                                   EVENT_DROPPED. While the receiver is busy, up to twice the limit may be queued;
+                                   beyond that as DROP_NEWEST */
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
-/* Called once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why it failed, with
- * the detail of filch_fail if it gave one. Runs on the worker that ended it, after close. By then the names of the
- * process are free, the processes that monitor it have been notified, and it does not count as alive: the hook may
- * send, and may spawn another process under the same name, also at the limit of processes. Must not block.
- * filch_sched_stop waits for it, and for what it spawns: a hook that replaces each process must not do so once
- * filch_sched_stopping(sched) is 1. */
+/* Called once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why the process
+ * failed, with the detail of filch_fail if one was given. Runs on the worker that ended it, after close. By then the
+ * names of the process are free, the processes that monitor it have been notified, and it does not count as alive:
+ * the hook may send, and may spawn another process under the same name, also at the limit of processes. Must not
+ * block. filch_sched_stop waits for the hook, and for processes that the hook spawns: a hook that replaces every
+ * ended process must stop doing so once filch_sched_stopping(sched) returns 1. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
     size_t         size;         /* sizeof(filch_spawn_options); a shorter, older struct works too */
     const char    *method;       /* entry point, lent; NULL: the default */
-    filch_data     args;         /* for init, lent: a filch_move stays yours */
+    filch_data     args;         /* argument of init, lent: the memory of a filch_move is not taken */
     filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
-    uint32_t       mailbox_max;  /* messages; 0: no limit, at most 2^23 - 1 */
-    uint32_t       overflow;     /* filch_overflow; used when a limit is set */
-    size_t         mailbox_bytes; /* payload bytes, each payload rounded up to 16; 0: no limit, less than 2^28 */
+    uint32_t       mailbox_max;  /* most messages in the mailbox; 0: no limit, at most 2^23 - 1 */
+    uint32_t       overflow;     /* filch_overflow; used if a limit is set */
+    size_t         mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; 0: no limit,
+                                     less than 2^28 */
     filch_exit_fn  on_exit;      /* NULL: none */
     void          *on_exit_user;
-    uint32_t       blackbox;     /* number of last steps that are recorded; 0: as option `blackbox` of the scheduler */
-    uint32_t       spare;        /* 0 */
+    uint32_t       blackbox;     /* number of last steps that are recorded; 0: as the option `blackbox` of the
+                                    scheduler */
+    uint32_t       spare;        /* must be 0 */
     const char    *name;         /* registered for the process (filch_register) before it can be reached; lent; NULL: none */
-    const filch_data *messages;  /* what it finds in its mailbox, lent as `args` are; they take no room in it */
-    size_t         message_count; /* at most 2^26 */
-    uint64_t       tag;          /* of the EXIT event that FILCH_SPAWN_MONITOR brings */
-    uint32_t       relations;    /* FILCH_SPAWN_*, with the process that spawns; 0: none */
-    uint32_t       spare_too;    /* 0 */
+    const filch_data *messages;  /* first messages in the mailbox, lent like `args`; they do not count against its
+                                    limit */
+    size_t         message_count; /* number of `messages`, at most 2^26 */
+    uint64_t       tag;          /* tag of the EXIT event that FILCH_SPAWN_MONITOR causes */
+    uint32_t       relations;    /* FILCH_SPAWN_*: relations with the process that spawns; 0: none */
+    uint32_t       spare_too;    /* must be 0 */
 } filch_spawn_options;
 #define FILCH_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_spawn_options)
 
 enum {
-    FILCH_SPAWN_MONITOR = 1, /* the process that spawns monitors it */
-    FILCH_SPAWN_LINK = 2,    /* and is linked with it; of both, LINK_DOWN comes before EXIT */
+    FILCH_SPAWN_MONITOR = 1, /* the spawning process monitors the new process */
+    FILCH_SPAWN_LINK = 2,    /* the spawning process is linked with the new process; with MONITOR too, LINK_DOWN
+                                comes before EXIT */
     FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
-    /* Only with MONITOR. When the scheduler stops, the spawner sends the cancel to the new process (filch_cancel_with); the stop
-     * sends none while both live in this scheduler. Once a stop has begun, the spawn is refused: FILCH_ECLOSED. */
+    /* Only with MONITOR. When the scheduler stops, the spawner must send the cancel to the new process
+     * (filch_cancel_with); the stop itself sends it no cancel while both processes live in this scheduler. Once a
+     * stop has begun, the spawn is refused: FILCH_ECLOSED. */
     FILCH_SPAWN_SUPERVISED = 8,
     FILCH_SPAWN_ALL = 15
 };
 
-/* Starts a process of `type`. Its init runs now, in this thread; its first step follows on a worker. Called from inside
- * a step, the child starts on the same worker. `pid` may be NULL if you do not need it. Names and relations exist
- * before its first step, and before any other process can reach it.
+/* Starts a process of `type`. Its init runs inside this call, on this thread; its first step follows on a worker. If
+ * called inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it. Names and
+ * relations exist before its first step, and before any other process can reach it.
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
  * Owns:    lends `options`; *pid is a value.
@@ -476,23 +501,24 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
 
 /* Sends `data` to the process `to`, and makes it ready if it was idle.
  *
- * Messages from one sender to one receiver arrive in the order sent. Whether `to` ever reads it is not known here; if
- * it ends first, the message is dropped and counted (filch_stats.undelivered).
+ * Messages from one sender to one receiver arrive in the order sent. FILCH_OK does not mean that `to` will read the
+ * message: if the process ends first, the message is dropped and counted (filch_stats.undelivered).
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never.
  * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EDEAD     no such process (counted)            FILCH_EFOREIGN  a pid of another scheduler, no route
- *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  same, and the policy is drop newest
+ *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  at the limit, policy is drop newest
  *          FILCH_ETOOBIG   over option `payload_max`, or over all that the mailbox may hold
  *          FILCH_ENOMEM    FILCH_EINVAL
  *          FILCH_ECLOSED   stopping (sends from inside steps still work, so that processes can finish)
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
-/* Cancels `pid`: it gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A second cancel
- * before the first was delivered adds no event, but what was written before the call is seen by the step that gets the
- * first (see "Memory order" above). During a stop a process gets one cancel in this way: a cancel of the stop that is
- * still behind messages is moved to the front, one that was delivered is not repeated.
+/* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A
+ * second cancel before the first was delivered adds no event, but what was written before the second call is seen by
+ * the step that gets the first cancel (see "Memory order" above). During a stop a process gets one cancel in this
+ * way: a cancel of the stop that is still behind messages is moved to the front; a cancel that was delivered is not
+ * repeated.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -500,7 +526,8 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
  */
 FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pid);
 
-/* Terminates `pid` with FILCH_EKILLED: after the current step, if any, it is not stepped again, and is closed.
+/* Terminates `pid` with FILCH_EKILLED: after the current step, if any, the process is not stepped again, and is
+ * closed.
  *
  * Thread:  any, also from inside the process itself.            Blocks:  never; the end may come a little later.
  * Owns:    nothing.
@@ -509,20 +536,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pi
 FILCH_API FILCH_MUST_USE filch_err filch_terminate(filch_sched *sched, filch_pid pid);
 
 typedef enum filch_state {
-    FILCH_STATE_READY = 1, /* waits for a worker */
-    FILCH_STATE_RUNNING,   /* a worker is inside its step */
-    FILCH_STATE_BLOCKED,   /* waits for a yield */
-    FILCH_STATE_IDLE,      /* waits for any event */
-    FILCH_STATE_COMPLETE   /* ended; about to be freed */
+    FILCH_STATE_READY = 1, /* the process waits for a worker */
+    FILCH_STATE_RUNNING,   /* a worker is inside the process's step */
+    FILCH_STATE_BLOCKED,   /* the process waits for a yield */
+    FILCH_STATE_IDLE,      /* the process waits for any event */
+    FILCH_STATE_COMPLETE   /* the process has ended and is about to be freed */
 } filch_state;
 
 typedef struct filch_info {
     size_t      size;  /* in: sizeof(filch_info) */
-    const char *name;  /* of its type; lent for as long as the type lives */
+    const char *name;  /* name of the process's type; valid as long as the type */
     int32_t     state; /* filch_state, true at some moment during the call */
-    uint32_t    messages; /* waiting in its mailbox; only counted for a mailbox with a limit */
-    uint64_t    dropped;  /* by its mailbox policy so far */
-    int32_t     overflow; /* filch_overflow: what happens to a message at the limit */
+    uint32_t    messages; /* messages in its mailbox; counted only if the mailbox has a limit */
+    uint64_t    dropped;  /* messages dropped by its mailbox policy so far */
+    int32_t     overflow; /* filch_overflow: what happens to a message that exceeds the limit */
 } filch_info;
 
 /* Reports the state of one process.
@@ -536,26 +563,27 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 /* ---- inside a step ------------------------------------------------------------------------------------------ */
 
 /* The statuses. The last one called in a step counts; return its value.
- *   continue  ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
- *   wait      until one of its yields completes (or a cancel or notice comes): the next step gets completions,
+ *   continue  the process is ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
+ *   wait      no step until one of its yields completes (or a cancel or notice comes): the next step gets completions,
  *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
  *             status
- *   idle      until anything arrives
+ *   idle      no step until any event arrives
  *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
- * What the step yielded is dispatched after each of these, also after done.
+ * The yields of the step are dispatched after each of these, also after done.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
  *          FILCH_ESTATE the step is over, and this would take or leave memory; otherwise it is without effect then. Or
- *          continue, wait or idle after filch_upgrade in the same step: the upgrade stays, if the step does not return this
+ *          continue, wait or idle after filch_upgrade in the same step: the upgrade stays, if the step does not return
+ *          this
  */
 FILCH_API filch_err filch_continue(filch_out *out);
 FILCH_API filch_err filch_wait(filch_out *out);
 FILCH_API filch_err filch_idle(filch_out *out);
 FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
 
-/* Ends the process with `error` (yours, or one of Filch's): for a step that fails with an explanation. on_exit gets
+/* Ends the process with `error` (one of your codes or of Filch's), and with an explanation `detail`. on_exit gets
  * `detail` as the result, or no result if `detail` is too large or there is no memory for it.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -564,11 +592,12 @@ FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
  */
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
-/* Replaces the process's type and instance: pid, mailbox, outstanding yields and all relations stay. The new instance's
- * init runs now; if it fails, this call returns the error, and the step may choose another status. The old instance is
- * closed after the step, and the new one is stepped at once, as after filch_continue. It is the last status of a step:
- * continue, wait and idle are refused after it (FILCH_ESTATE). filch_done, filch_fail and an error end the process, and
- * close the new instance with it. A second call in one step closes the instance of the first call at once.
+/* Replaces the type and the instance of the process; it keeps its pid, mailbox, outstanding yields and relations.
+ * The new instance's init runs now; if it fails, this call returns the error, and the step may choose another
+ * status. The old instance is closed after the step, and the new one is stepped at once, as after filch_continue.
+ * filch_upgrade must be the last status of a step: continue, wait and idle are refused after it (FILCH_ESTATE).
+ * filch_done, filch_fail and an error end the process, and close the new instance with it. A second call in one step
+ * closes the instance of the first call at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
  * Owns:    lends `method` and `args`.
@@ -587,17 +616,18 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
-/* Returns the context of the process being stepped; and its scheduler, for filch_send and filch_spawn.
+/* filch_out_ctx returns the context of the process being stepped; filch_out_sched returns its scheduler, for
+ * filch_send and filch_spawn.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    lends it until the step returns.
+ * Owns:    lends the result until the step returns.
  * Errors:  NULL when out is NULL.
  */
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
-/* Returns true when the step has sent more than `send_budget` messages: return filch_continue soon and let the
- * receivers run. A hint: a message that is read while it is still in the cache costs about a tenth.
+/* Returns 1 if the step has sent more than `send_budget` messages, otherwise 0: a hint to return filch_continue soon
+ * and let the receivers run, because messages that are read while they are still in the cache cost less.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -607,9 +637,10 @@ FILCH_API int filch_should_yield(const filch_out *out);
 
 /* ---- context ------------------------------------------------------------------------------------------------ */
 
-/* Read a context: the process's pid, its scheduler, and the value inherited under `key` (an empty payload if none).
+/* Functions that read a context: the process's pid, its scheduler, and the value inherited under `key` (an empty
+ * payload if there is none).
  *
- * Thread:  where the ctx was given to you.                      Blocks:  never.
+ * Thread:  inside the function that got ctx.                      Blocks:  never.
  * Owns:    lends; the value lives as long as the process.
  * Errors:  {0, 0}, NULL, an empty payload when ctx (or key) is NULL.
  */
@@ -617,8 +648,9 @@ FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
 FILCH_INLINE filch_sched   *filch_ctx_sched(const filch_ctx *ctx);
 FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key);
 
-/* Adds one named value in front of `parent` (NULL: none) and gives the longer chain. Chains never change, so they can
- * be shared by any number of processes: pass one in filch_spawn_options.values and children inherit it.
+/* Adds one named value in front of the chain `parent` (NULL: none) and returns the longer chain. Chains never
+ * change, so they can be shared by any number of processes: pass one in filch_spawn_options.values and children
+ * inherit it.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `key`, keeps `data` (as filch_keep), holds `parent`; gives *out one reference.
@@ -629,7 +661,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, con
 
 /* Adds a deadline in front of `parent` (NULL: none): a time of filch_now. A process that is spawned with this chain is
  * cancelled (FILCH_EVENT_CANCEL) at the deadline, or at once if it has passed. Of several deadlines the earliest
- * counts. filch_ctx_deadline returns it to steps and handlers; FILCH_FOREVER: none.
+ * counts. filch_ctx_deadline returns that deadline, for steps and handlers; FILCH_FOREVER: none.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference.
@@ -640,8 +672,9 @@ FILCH_API uint64_t                 filch_ctx_deadline(const filch_ctx *ctx);
 
 /* Adds a scope in front of `parent` (NULL: none): a set of processes that can be cancelled as a whole.
  * filch_values_cancel cancels (FILCH_EVENT_CANCEL) every process that was spawned with this chain, or a longer one, on
- * any scheduler; a process that is spawned with it later is cancelled at once. filch_ctx_cancelled returns the
- * `reason`, for steps and handlers that poll it; FILCH_OK while nothing is cancelled. Cancelling twice changes nothing.
+ * any scheduler; a process that is spawned with such a chain later is cancelled at once. filch_ctx_cancelled returns
+ * the `reason`, for steps and handlers that poll it; FILCH_OK while nothing is cancelled. Cancelling twice changes
+ * nothing.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference. Cancelling lends `scope`.
@@ -715,15 +748,15 @@ enum {
     FILCH_CMD_REGISTER = 206,
     FILCH_CMD_UNREGISTER = 207,
     FILCH_CMD_SEND_NAME = 208,
-    FILCH_CMD_USER = 256 /* yours from here up */
+    FILCH_CMD_USER = 256 /* the first id for commands of your own */
 };
 
 /* Yields of the clock:
  *   sleep         completes after `delay_ns`, never early
  *   timer         completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`
- *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread ticks
- *                 are merged, `data` is their number
- *   timer cancel  completes with 1 if its own timer or ticker `id` was stopped before it fired (again), else 0
+ *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread
+ *                 ticks are merged, `data` is their number
+ *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0
  * Timers end with their process. A runtime with no other work wakes about every 250 us for timers that are due close
  * together.
  *
@@ -736,17 +769,17 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_timer(filch_out *out, uint64_t ta
 FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
 
-/* A function that may block, for the work pool. Its error and *result complete the yield. `result` is empty at first;
- * lend it, move it or share it as you would for filch_complete; a reference that you leave in it is taken. */
+/* A function that may block, for the work pool. The error it returns and *result complete the yield. *result is
+ * empty at first; set it to a lent, moved or shared payload, as for filch_complete. A reference in *result is taken. */
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
  * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
  * stops.
  *
- * A process that ends before the completion does not get it. `fn` is still called, except when the queue was full or
- * the scheduler has stopped before `fn` began: then memory that `fn` would have freed is lost. Either wait for the
- * completions also after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free what is left after
+ * If the process ends before the completion, `fn` is still called, unless the queue was full or the scheduler has
+ * stopped before `fn` began: then memory that `fn` would have freed is leaked. To prevent this, wait for the
+ * completions even after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free the rest after
  * filch_sched_stop.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -755,9 +788,10 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
 
-/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The function is not
- * interrupted: it keeps its thread, may begin later, and its result is released when it returns. The rule above for a
- * process that ends first applies to `arg`: it must outlive the call of `fn`, not the yield.
+/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The function
+ * is not interrupted: it keeps its thread, may begin later, and its result is released when it returns. `arg` must stay
+ * valid until `fn` has returned, not only until the yield completes; see filch_yield_work for a process that ends
+ * first.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until `fn` has returned.
@@ -767,7 +801,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint6
                                                            uint64_t timeout_ns);
 
 /* Sends like filch_send, but as a yield: completes when the message is in the mailbox. If the receiver's policy is
- * FILCH_OVERFLOW_WAIT, that is when its mailbox has room; waiting senders are served in order of arrival.
+ * FILCH_OVERFLOW_WAIT, the yield completes when its mailbox has space; waiting senders are served in order of
+ * arrival.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
@@ -775,22 +810,23 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint6
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data);
 
-/* A yield, as its handler sees it. Lent until the handler returns; filch_keep what you need longer. */
+/* A yielded command, as its handler sees it. Lent until the handler returns; use filch_keep for data that you need
+ * longer. */
 typedef struct filch_command {
     uint32_t         id;
-    filch_pid        from;   /* the process that yielded it */
-    filch_pid        target; /* the pid it is about, where it has one */
+    filch_pid        from;   /* the process that yielded the command */
+    filch_pid        target; /* the pid that the command is about, if it has one */
     filch_data       data;
-    const filch_ctx *ctx; /* of the process that yielded */
+    const filch_ctx *ctx; /* context of the process that yielded */
 } filch_command;
 
-/* Starts the work and returns at once; must not block. `user` is what was registered. Call filch_complete(receiver,
- * tag, ...) once when the result is there: from any thread, later (asynchronously) or before the handler returns
- * (synchronously). Returning an error completes the yield with that error. */
+/* Starts the work and returns at once; must not block. `user` is the pointer passed to filch_registry_add. Call
+ * filch_complete(receiver, tag, ...) once when the result is available: from any thread, later (asynchronously) or
+ * before the handler returns (synchronously). Returning an error completes the yield with that error. */
 typedef filch_err (*filch_handler_fn)(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver);
 
-/* A set of command handlers, holding the built-in ones to begin with. Pass it in filch_options.registry; the first
- * scheduler that uses it freezes it. Several schedulers may share one.
+/* Creates a set of command handlers, which contains the built-in handlers. Pass the registry in
+ * filch_options.registry; the first scheduler that uses it freezes it. Several schedulers may share one registry.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    gives *out; return it with filch_registry_destroy. Schedulers hold a reference of their own.
@@ -802,12 +838,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
  *
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    holds `user` until the registry and every scheduler using it are gone.
- * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the id is taken   FILCH_EFROZEN  a scheduler uses it   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the id is taken   FILCH_EFROZEN  a scheduler uses the registry
+ * FILCH_ENOMEM
  */
 FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler,
                                                       void *user);
 
-/* Removes the handler of `id`, also a built-in one: yields of it then complete with FILCH_ECOMMAND.
+/* Removes the handler of command `id`, also a built-in one: yields of this command then complete with
+ * FILCH_ECOMMAND.
  *
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    nothing.
@@ -818,19 +856,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registr
 /* Releases the registry. It is freed with the last scheduler that uses it. NULL is allowed.
  *
  * Thread:  any, once.                                           Blocks:  never.
- * Owns:    takes it.
+ * Owns:    takes the registry.
  * Errors:  none.
  */
 FILCH_API void filch_registry_destroy(filch_registry *registry);
 
 /* Completes a yield: the process gets a FILCH_EVENT_YIELD with `tag`, `data` and `error`.
  *
- * The first completion counts. A second one, and one for a process that has ended, do nothing and say so.
+ * Only the first completion takes effect. A second completion, or one for a process that has ended, has no effect
+ * and returns an error.
  *
  * Thread:  any, also inside the handler.                        Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL  not a receiver, or not its tag   FILCH_ESTALE  already completed, or the process has ended
- *          FILCH_EDEAD   the process ended meanwhile      FILCH_ENOMEM  no room to copy `data`; not completed
+ *          FILCH_EDEAD   the process ended meanwhile      FILCH_ENOMEM  no memory for `data`; not completed
  *          FILCH_ETOOBIG over `payload_max`; not completed
  *          FILCH_ECLOSED the scheduler is closed
  */
@@ -840,15 +879,16 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
 /* ---- relations ---------------------------------------------------------------------------------------------- */
 
 /* Processes monitor each other, are linked, and have names. Each operation is a call, for any thread, and most are also
- * a yield; the completion has what the call would return: its error, and in `data` its result. Relations survive
+ * a yield; the completion carries what the call would return: its error, and in `data` its result. Relations survive
  * filch_upgrade and are removed when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they
- * are sent: it was reserved when the relation was made.
+ * are sent, because it was reserved when the relation was made.
  *
  * A black box does not record filch_members; it does record filch_yield_members. */
 
-/* Makes `watcher` monitor `target`: when `target` ends, `watcher` gets a FILCH_EVENT_EXIT with this `tag`. If it has
- * ended already, the event comes at once, with FILCH_EDEAD. A process may monitor another several times and gets as
- * many events. *ref, if not NULL, is for filch_unmonitor.
+/* Makes `watcher` monitor `target`: when `target` ends, `watcher` gets a FILCH_EVENT_EXIT with this `tag`. If
+ * `target` has already ended, the event comes at once, with FILCH_EDEAD. A process that monitors another several
+ * times gets one event for each monitor. *ref, if not NULL, is set to the number of the monitor, for
+ * filch_unmonitor.
  *
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
@@ -858,29 +898,30 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
 FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
                                                  uint64_t *ref);
 
-/* Ends a monitor. After FILCH_OK its event does not come.
+/* Ends a monitor. After FILCH_OK its event will not come.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
  * Errors:  FILCH_EINVAL   FILCH_EFOREIGN
- *          FILCH_ESTALE  there is none: its event has been sent, or it has been ended before
+ *          FILCH_ESTALE  no such monitor: its event has been sent, or it was ended before
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref);
 
 /* Links two processes. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error as its
  * result (filch_as_int); its own links fail in turn, with the first error. A process that traps links gets a
  * FILCH_EVENT_LINK_DOWN instead. When one ends without an error, the link is removed and nothing else happens. Two
- * processes have one link at most: linking again is FILCH_OK and changes nothing. A link with an ended process acts as
- * if it had failed with FILCH_EDEAD.
+ * processes have one link at most: linking again is FILCH_OK and changes nothing. Linking with an ended process has
+ * the same effect as if that process failed with FILCH_EDEAD.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  the pid {0, 0}, or itself   FILCH_EDEAD  both have ended, or the host of one is gone   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  the pid {0, 0}, or itself   FILCH_EDEAD  both have ended, or the host of one is gone
+ *          FILCH_ENOMEM
  *          FILCH_EFOREIGN   FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b);
 
-/* Unties them.
+/* Removes the link between two processes.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -888,7 +929,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_link(filch_sched *sched, filch_pid a, f
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b);
 
-/* With `on` not 0, this process gets a FILCH_EVENT_LINK_DOWN when a linked process fails; with 0 it ends with it.
+/* If `on` is not 0, this process gets a FILCH_EVENT_LINK_DOWN when a linked process fails; if `on` is 0, it ends
+ * when a linked process fails.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -896,8 +938,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_unlink(filch_sched *sched, filch_pid a,
  */
 FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
 
-/* As filch_cancel, with a `reason` (the event's `error`), which must not be FILCH_OK, and a deadline: a process that
- * still lives `deadline_ns` from now is ended as by filch_terminate. FILCH_FOREVER: there is none.
+/* Cancels a process as filch_cancel does, with a `reason` (the event's `error`), which must not be FILCH_OK, and a
+ * deadline: if the process still lives `deadline_ns` from now, it is ended as by filch_terminate. FILCH_FOREVER: no
+ * deadline.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -906,7 +949,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
 FILCH_API FILCH_MUST_USE filch_err filch_cancel_with(filch_sched *sched, filch_pid pid, filch_err reason,
                                                      uint64_t deadline_ns);
 
-/* Gives `pid` a name (1 to 255 bytes) in this scheduler. It may have several; a name has one process, until that ends.
+/* Gives `pid` a name (1 to 255 bytes) in this scheduler. A process may have several names; a name belongs to one
+ * process, until that process ends.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `name`.
@@ -915,7 +959,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_cancel_with(filch_sched *sched, filch_p
  */
 FILCH_API FILCH_MUST_USE filch_err filch_register(filch_sched *sched, const char *name, filch_pid pid);
 
-/* Removes a name; returns the process that has it; sends to the process that has it.
+/* filch_unregister removes a name. filch_whereis returns the pid of the process with the name. filch_send_name sends
+ * a message to the process with the name.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `name`; filch_send_name as filch_send.
@@ -925,16 +970,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_unregister(filch_sched *sched, const ch
 FILCH_API FILCH_MUST_USE filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid);
 FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data);
 
-/* The operations above as yields, for the process that yields: it is the watcher, or one side of the link. They
- * complete with:
+/* The operations above as yields. The yielding process is the watcher, or one side of the link. They complete with:
  *   spawn     the pid: filch_as_pid
- *   exec      the result of the new process, or its error, when it has ended; it goes on if the process that yielded ends
+ *   exec      the result of the new process, or its error, when it has ended; the new process outlives the yielding one
  *   monitor   the number for unmonitor: filch_as_int. The EXIT event has the tag of the yield
  *   others    nothing
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    spawn and exec copy what `options` lends; `type` must stay.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; the others come with the answer.
+ * Owns:    spawn and exec copy what `options` lends; `type` must stay valid.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; all other errors come with the completion.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_spawn(filch_out *out, uint64_t tag, const filch_type *type,
                                                      const filch_spawn_options *options);
@@ -954,30 +998,32 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send_name(filch_out *out, uint64_
 
 /* ---- groups ------------------------------------------------------------------------------------------------- */
 
-/* Processes of one scheduler under a common name (1 to 255 bytes). A group exists while it has members or watchers; a
- * group that does not exist counts as empty.
+/* A group is a set of processes of one scheduler under a common name (1 to 255 bytes). A group exists while it has
+ * members or watchers; a group that does not exist counts as empty.
  *
- * Joins, or leaves, once: a process that joins several times is a member that many times, and leaves one at a time.
+ * filch_join makes a process a member, filch_leave ends one membership. A process that joins several times is a
+ * member that many times, and must leave as often.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
  * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN  a process of another scheduler   FILCH_ENOMEM
- *          FILCH_ESTALE   leave: it is not a member
+ *          FILCH_ESTALE   filch_leave: the process is not a member
  */
 FILCH_API FILCH_MUST_USE filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid);
 FILCH_API FILCH_MUST_USE filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid);
 
-/* From now on `watcher` gets FILCH_EVENT_JOINED and _LEFT with this `tag` for each join and leave, in the order they
- * happen; until filch_unwatch was called as often as filch_watch.
+/* Makes `watcher` watch the group: it gets FILCH_EVENT_JOINED and _LEFT with this `tag` for each join and leave, in
+ * order, until filch_unwatch was called as often as filch_watch.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
- * Errors:  as filch_join; FILCH_ESTALE  unwatch: it does not watch
+ * Errors:  as filch_join; FILCH_ESTALE  filch_unwatch: the process does not watch the group
  */
 FILCH_API FILCH_MUST_USE filch_err filch_watch(filch_sched *sched, const char *group, filch_pid watcher, uint64_t tag);
 FILCH_API FILCH_MUST_USE filch_err filch_unwatch(filch_sched *sched, const char *group, filch_pid watcher);
 
-/* The members, in the order they joined: up to `room` of them in `pids`, and how many there are in *count.
+/* Lists the members in the order they joined: writes up to `room` pids to `pids`, and the number of members to
+ * *count.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    fills `pids`, which may be NULL if `room` is 0, and *count.
@@ -986,8 +1032,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_unwatch(filch_sched *sched, const char 
 FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room,
                                                  size_t *count);
 
-/* Sends `data` to every member, as often as it has joined, without copying it more than once. *sent, if not NULL, is
- * how many took it: those with a full mailbox and those that have just ended do not, and are counted as for filch_send.
+/* Sends `data` to every member, as often as that member has joined, and copies it at most once. *sent, if not NULL,
+ * is the number of members that accepted the message. Members with a full mailbox or that have just ended do not
+ * accept it; these sends are counted as for filch_send.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
@@ -996,12 +1043,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char 
 FILCH_API FILCH_MUST_USE filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data,
                                                    uint64_t *sent);
 
-/* The operations above as yields, for the process that yields. Members completes with the pids as bytes (an array of
- * filch_pid), broadcast with the number of members that accepted the message: filch_as_int.
+/* The operations above as yields, on behalf of the yielding process. Members completes with the pids as bytes (an
+ * array of filch_pid), broadcast with the number of members that accepted the message: filch_as_int.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    broadcast as filch_yield.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; the others come with the answer.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE; all other errors come with the completion.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_join(filch_out *out, uint64_t tag, const char *group);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_leave(filch_out *out, uint64_t tag, const char *group);
@@ -1013,8 +1060,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
 
 /* ---- supervision -------------------------------------------------------------------------------------------- */
 
-/* A supervisor is a process that starts others, its children, in order; starts them again when they end; and stops them
- * in reverse order when it ends. Children may be supervisors: a tree, described by constants.
+/* A supervisor is a process that starts other processes, its children, in order; restarts them when they end; and
+ * stops them in reverse order when it ends. Children may be supervisors: a tree, described by constants.
  *
  *     static const filch_child children[] = {
  *         { .id = "store", .type = &store },
@@ -1023,20 +1070,21 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  *     static const filch_supervisor tree = { .strategy = FILCH_REST_FOR_ONE, .children = children, .child_count = 2 };
  *     filch_supervise(sched, &tree, NULL, &pid);
  *
- * Stopping a child is filch_cancel_with, with FILCH_ECANCELLED and its `stop_ns`; then force. One is stopped at a time.
- * When the scheduler stops, it cancels the supervisor, not the children; a child gets the messages in its mailbox
- * before the cancel, and a child that ends is not started again. When a supervisor is terminated, its children end with
- * it, because they are linked with it. */
+ * A supervisor stops a child by filch_cancel_with, with FILCH_ECANCELLED and the child's `stop_ns` as the deadline.
+ * Children are stopped one at a time. When the scheduler stops, it cancels the supervisor, not the children; a child
+ * gets the messages in its mailbox before the cancel, and a child that ends is not started again. When a supervisor
+ * is terminated, its children end with it, because they are linked with it. */
 typedef enum filch_strategy {
-    FILCH_ONE_FOR_ONE, /* the child that ended is started again */
-    FILCH_ONE_FOR_ALL, /* all are stopped, and started again */
-    FILCH_REST_FOR_ONE /* the child that ended and the children after it are stopped and started again */
+    FILCH_ONE_FOR_ONE, /* the child that ended is restarted */
+    FILCH_ONE_FOR_ALL, /* all children are stopped and restarted */
+    FILCH_REST_FOR_ONE /* the child that ended and the children after it are stopped and restarted */
 } filch_strategy;
 
 typedef enum filch_restart {
-    FILCH_PERMANENT, /* is started again whenever it ends */
-    FILCH_TRANSIENT, /* started again when it fails; after an end without an error never again, also when others are */
-    FILCH_TEMPORARY  /* never started again; removed from the list of children */
+    FILCH_PERMANENT, /* restarted whenever it ends */
+    FILCH_TRANSIENT, /* restarted when it fails; never after an end without an error, even if other children are
+                        restarted */
+    FILCH_TEMPORARY  /* never restarted; removed from the list of children when it ends */
 } filch_restart;
 
 #define FILCH_CHILD_ID_MAX 63
@@ -1044,46 +1092,52 @@ typedef enum filch_restart {
 
 struct filch_supervisor;
 
-/* What it points to must live as long as the supervisor; of a child that comes later, until `release`. */
+/* Description of a child. The memory it points to must stay valid as long as the supervisor; for a child started by
+ * filch_child_start, until `release` is called. */
 typedef struct filch_child {
-    const char                    *id;         /* 1 to 63 bytes, unlike its siblings' */
-    const filch_type              *type;       /* NULL for a supervisor, or one that wraps filch_supervisor_type */
-    const struct filch_supervisor *supervisor; /* a subtree; it is the type's `args` (filch_ptr) */
-    const filch_spawn_options     *options;    /* for each start; NULL: none. A name is free again at each */
-    uint64_t stop_ns; /* how long it may take to end; 0: 5 s, for a supervisor as long as it takes */
+    const char                    *id;         /* 1 to 63 bytes, different from the ids of its siblings */
+    const filch_type              *type;       /* NULL for a supervisor; otherwise the type, which may wrap
+                                                  filch_supervisor_type */
+    const struct filch_supervisor *supervisor; /* description of a subtree; passed to the type as its `args`
+                                                  (filch_ptr) */
+    const filch_spawn_options     *options;    /* options of each start; NULL: none. A name given here is free again
+                                                  at each restart */
+    uint64_t stop_ns; /* time the child gets to end; 0: 5 s, for a supervisor no limit */
     uint32_t restart; /* filch_restart */
-    uint32_t spare;   /* 0 */
-    /* Of a child that comes later (filch_child_start): called once when it has been forgotten, on any worker; or NULL. */
+    uint32_t spare;   /* must be 0 */
+    /* For a child started by filch_child_start: called once when the supervisor no longer uses this description, on
+     * any worker. NULL: none. */
     void (*release)(const struct filch_child *child);
 } filch_child;
 
-/* Zero means the default given here. */
+/* Description of a supervisor. Zero means the default that is given here. */
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
-    uint32_t intensity; /* restarts within `period_ns`; one more, and the supervisor stops all and ends with
-                           FILCH_ELIMIT and a text, which its own supervisor handles. A restart that fails (init, no
-                           memory) is the next one's reason, and counts. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+    uint32_t intensity; /* most restarts within `period_ns`. At one more, the supervisor stops all children and ends
+                           with FILCH_ELIMIT and a text; its own supervisor handles that. A restart that fails (init,
+                           no memory) counts and causes the next one. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
     uint64_t period_ns; /* 0: 5 s */
-    /* How long to wait before a restart: at first `backoff_ns`, then each time `backoff_percent` of that, up to
-     * `backoff_max_ns`; a child that ran for `stable_ns` begins anew. Each is moved by up to half of `jitter` to either
-     * side; a run of a simulation repeats it. If there is no memory for the wait, the restart comes at once: a program
-     * that sometimes runs out of memory should allow an intensity of more than a few. */
-    uint64_t backoff_ns;      /* 0: not at all */
+    /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
+     * `backoff_max_ns`. A child that ran for `stable_ns` starts again with `backoff_ns`. Each wait is changed at
+     * random by up to half of `jitter` in either direction; a simulated run repeats the same waits. If there is no
+     * memory for the wait, the restart comes at once: a program that sometimes runs out of memory should allow a
+     * higher intensity. */
+    uint64_t backoff_ns;      /* 0: no wait */
     uint64_t backoff_max_ns;  /* 0: 30 s */
     uint64_t stable_ns;       /* 0: 5 s */
     uint32_t backoff_percent; /* 0: 200 */
     uint32_t jitter;          /* per mille */
     const filch_child *children;
     size_t             child_count;
-    uint64_t           spare; /* 0 */
+    uint64_t           spare; /* must be 0 */
 } filch_supervisor;
 
-/* The process type. Its `args` are filch_ptr to a filch_supervisor. */
+/* The process type of supervisors. Its `args` are a filch_ptr to a filch_supervisor. */
 FILCH_API extern const filch_type filch_supervisor_type;
 
 /* Starts a supervisor; its first step starts its children. If a child cannot be started, the children before it are
- * stopped, and the supervisor ends with that error. `options` may give it a name, on_exit and so on; its args are
- * `spec`.
+ * stopped, and the supervisor ends with that error. `options` may set a name, on_exit and so on; the args of the
+ * supervisor are `spec`.
  *
  * Thread:  any, also inside steps.                              Blocks:  never.
  * Owns:    lends `spec` until the supervisor has ended; otherwise as filch_spawn.
@@ -1092,25 +1146,27 @@ FILCH_API extern const filch_type filch_supervisor_type;
 FILCH_API FILCH_MUST_USE filch_err filch_supervise(filch_sched *sched, const filch_supervisor *spec,
                                                    const filch_spawn_options *options, filch_pid *pid);
 
-/* One child of a supervisor: see filch_child_list. */
+/* Information about one child of a supervisor: see filch_child_list. */
 typedef struct filch_child_info {
     char      id[FILCH_CHILD_ID_MAX + 1];
-    filch_pid pid;      /* {0, 0} while it is not running */
+    filch_pid pid;      /* {0, 0} while the child is not running */
     uint32_t  running;
-    uint32_t  restarts; /* since it was last stable */
+    uint32_t  restarts; /* number of restarts since the child was last stable */
 } filch_child_info;
 
-/* Starting and stopping children at run time. Each of these functions sends a message to the supervisor; to a call from
- * inside a step it replies with a message: A supervisor that ends first does not reply: monitor it.
- *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. If a child with this id is
- *          being stopped, the new one is started when the old one has ended. Answers about one id keep the order of requests
- *   stop   FILCH_OK once it has ended and is removed, FILCH_EDEAD if there is none of this id (filch_as_int)
+/* Starting and stopping children at run time. Each of these functions sends a request to the supervisor. If it is
+ * called inside a step, the supervisor replies with a message, described below. A supervisor that ends first does
+ * not reply, so monitor it.
+ *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. If a child with this
+ *          id is being stopped, the new one is started when the old one has ended. Replies about one id keep the order
+ *          of requests
+ *   stop   FILCH_OK once the child has ended and is removed, FILCH_EDEAD if no child has this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
- *   await  FILCH_OK once all children are up that should be, those of supervisors below too (filch_as_int)
+ *   await  FILCH_OK once all children that should run do, those of supervisors below too (filch_as_int)
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    start copies *child and the args in its options; what else it points to must stay until its `release`, which is
- *          called if start returned FILCH_OK.
+ * Owns:    start copies *child and the args in its options; what else it points to must stay until its `release`,
+ *          which is called if start returned FILCH_OK.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor,
@@ -1119,11 +1175,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pi
 FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
 FILCH_API FILCH_MUST_USE filch_err filch_child_await(filch_sched *sched, filch_pid supervisor);
 
-/* The answer to filch_child_start_tagged and filch_child_stop_tagged. */
+/* The reply to filch_child_start_tagged and filch_child_stop_tagged. */
 typedef struct filch_child_answer {
     uint64_t  tag;
-    filch_pid pid;   /* of the child that was started; otherwise {0, 0} */
-    filch_err error; /* FILCH_OK, or why not */
+    filch_pid pid;   /* pid of the child that was started; {0, 0} after a stop or an error */
+    filch_err error; /* FILCH_OK, or why the request failed */
 } filch_child_answer;
 
 /* As filch_child_start and filch_child_stop, but the reply carries `tag`, so that it can be matched to its request.
@@ -1138,8 +1194,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_start_tagged(filch_sched *sched, 
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop_tagged(filch_sched *sched, filch_pid supervisor, const char *id,
                                                            uint64_t tag);
 
-/* Returns 1 and writes *out if `data`, of a message, is such an answer; otherwise 0. No other payload is taken for one,
- * whatever its bytes.
+/* Returns 1 and writes *out if `data`, the payload of a message, is a filch_child_answer; otherwise 0. A payload
+ * that only has the same bytes is not accepted.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    nothing.
@@ -1149,19 +1205,19 @@ FILCH_API int filch_child_answered(const filch_data *data, filch_child_answer *o
 
 /* ---- routing ------------------------------------------------------------------------------------------------ */
 
-/* A message on its way. */
+/* A message to be delivered, with its sender and receiver. */
 typedef struct filch_package {
     filch_pid  to;
     filch_pid  from;
     filch_data data;
 } filch_package;
 
-/* Delivers a package, or returns an error. filch_deliver is such a function; option `route` names another, which is
- * called for pids of other nodes. */
+/* Delivers a package, or returns an error. filch_deliver is a function of this type; option `route` sets the one
+ * that is called for pids of other nodes. */
 typedef filch_err (*filch_route_fn)(void *user, const filch_package *package);
 
-/* Delivers a package to a process of this scheduler, keeping its `from`. As a filch_route_fn its user is the
- * scheduler, so one scheduler can be another's route.
+/* Delivers a package to a process of this scheduler, keeping its `from`. Used as a filch_route_fn, its `user` is the
+ * scheduler, so one scheduler can be the route of another.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
@@ -1171,30 +1227,31 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
 
 /* ---- the scheduler ------------------------------------------------------------------------------------------ */
 
-/* Memory. One function: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`, which has
- * `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of memory. A scheduler or
- * node tries a few blocks when it is created, and refuses (FILCH_EINVAL) if one is not aligned to alignof(max_align_t).
- * Payloads that outlive the scheduler (filch_keep, or routed to another one) go back to it when they are dropped: it
- * and its `alloc_user` must live that long. */
+/* Allocator. One function does all: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`,
+ * which has `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of
+ * memory. A scheduler or node tries a few blocks when it is created, and refuses (FILCH_EINVAL) if one is not
+ * aligned to alignof(max_align_t). Payloads that outlive the scheduler (filch_keep, or routed to another scheduler)
+ * are freed through this function when they are dropped, so the function and its `alloc_user` must stay valid that
+ * long. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
 /* Called when a step has taken longer than option `long_step_ns`: by its worker after the step, or by another worker
  * while it still runs (`finished` 0). Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
-/* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
- * are for filch_blackbox_replay. They are lent: write them to a file, for example. NULL and 0 when there was no memory.
- * Runs on the worker that ended it, after close and before on_exit. */
+/* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED:
+ * `bytes` is a recording for filch_blackbox_replay, lent until the hook returns: write it to a file, for example.
+ * NULL and 0 if there was no memory. Runs on the worker that ended the process, after close and before on_exit. */
 typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
 
-/* A process that has failed. All of it is lent until the hook returns. */
+/* Describes a process that has failed. Valid until the hook returns. */
 typedef struct filch_failure {
     size_t            size;   /* sizeof(filch_failure) of the library: a later version may add fields */
     filch_pid         pid;
-    const char       *type;   /* the name of its type */
-    const char       *name;   /* registered for it, the last one of several; NULL: none */
+    const char       *type;   /* name of the process's type */
+    const char       *name;   /* registered name of the process, the last one of several; NULL: none */
     filch_err         error;  /* never FILCH_OK */
-    const filch_data *detail; /* of filch_fail; empty if it gave none */
+    const filch_data *detail; /* detail passed to filch_fail; empty if none */
 } filch_failure;
 
 /* Called for every process that ends with an error: also FILCH_ECANCELLED (forced at the end of a stop), FILCH_EKILLED
@@ -1210,16 +1267,16 @@ typedef enum filch_log_level {
     FILCH_LOG_ERROR    /* the runtime: a supervisor gives up, a step does not return */
 } filch_log_level;
 
-#define FILCH_LOG_MAX 256 /* bytes of a text of the runtime, with its NUL */
+#define FILCH_LOG_MAX 256 /* size of the longest text that the runtime logs, with its NUL */
 
-/* One line for the log. All of it is lent until the hook returns. */
+/* One log line. Valid until the hook returns. */
 typedef struct filch_log_line {
     size_t      size;  /* sizeof(filch_log_line) of the library: a later version may add fields */
     int32_t     level; /* filch_log_level */
-    filch_err   error; /* FILCH_OK if it is not about one */
+    filch_err   error; /* the error that the line is about; FILCH_OK: none */
     filch_pid   pid;   /* the process that the line is about; {0, 0}: none */
-    const char *type;  /* the name of its type; NULL if none */
-    const char *text;  /* one sentence, without a newline; what a process logged is its own */
+    const char *type;  /* name of the process's type; NULL: none */
+    const char *text;  /* one sentence without a newline; a text logged by a process is passed unchanged */
 } filch_log_line;
 
 /* Called with each log line of the runtime and of processes (filch_log). Runs on any thread that is inside the runtime,
@@ -1228,39 +1285,45 @@ typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 
 #define FILCH_NO_WORKERS (-1)
 
-/* Settings. Zero means the default given here; set `size` (FILCH_OPTIONS_INIT does) and what you want to change. */
+/* Options of a scheduler. Zero means the default that is given here; set `size` (FILCH_OPTIONS_INIT does) and the
+ * fields that you want to change. */
 typedef struct filch_options {
     size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
-    uint32_t           max_processes; /* alive at once, one more for each thread that spawns just then. No spawn is refused
-                                         while fewer are alive; 0: 2^26, at most 2^31 - 1 */
+    uint32_t           max_processes; /* most processes alive at once; each thread that spawns at the limit may
+                                         exceed it by one. No spawn is refused while fewer are alive; 0: 2^26, at
+                                         most 2^31 - 1 */
     filch_alloc_fn     alloc;         /* NULL: malloc and free */
     void              *alloc_user;
-    filch_registry    *registry;      /* NULL: the built-in commands */
-    uint64_t           node;          /* pids carry it; 0: random */
-    uint64_t           seed;          /* for random choices; 0: from the system */
-    size_t             payload_max;   /* bytes in one payload; 0: no limit */
-    uint32_t           batch_max;     /* events per step; 0: 64, at most 1024 */
-    uint32_t           send_budget;   /* sends per step before filch_should_yield says so; 0: 64 */
+    filch_registry    *registry;      /* command handlers; NULL: the built-in ones */
+    uint64_t           node;          /* node id, part of every pid; 0: random */
+    uint64_t           seed;          /* seed of random choices; 0: from the system */
+    size_t             payload_max;   /* most bytes in one payload; 0: no limit */
+    uint32_t           batch_max;     /* most events per step; 0: 64, at most 1024 */
+    uint32_t           send_budget;   /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
     uint32_t           fair_every;    /* every n-th step is a fairness pick: the oldest ready process; 0: 8, up to 64 for short steps */
-    uint32_t           global_batch;  /* moved from the global queue at once; 0: 16, at most 256 */
-    uint32_t           spin_tight;    /* attempts with a pause; 0: 3 */
-    uint32_t           spin_yield;    /* then attempts that give up the time slice; 0: 12 */
-    uint32_t           spare;         /* 0 */
+    uint32_t           global_batch;  /* processes moved from the global queue at once; 0: 16, at most 256 */
+    uint32_t           spin_tight;    /* before it parks, a worker first makes this many attempts to find work, with
+                                         a pause; 0: 3 */
+    uint32_t           spin_yield;    /* then this many attempts that give up the time slice; 0: 12 */
+    uint32_t           spare;         /* must be 0 */
     uint64_t           search_ns;     /* then one worker searches this long before it parks; 0: 50 us, and
                                      fewer attempts of all kinds while wake-ups are far apart */
     uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
-    uint32_t           work_threads;  /* for filch_yield_work, started when first needed; 0: 4, at most 1024 */
-    uint32_t           work_queue;    /* functions that may wait for one; 0: 1024 */
-    filch_route_fn     route;         /* called with messages for pids of other nodes; NULL: FILCH_EFOREIGN */
+    uint32_t           work_threads;  /* threads for filch_yield_work, started when first needed; 0: 4, at most 1024 */
+    uint32_t           work_queue;    /* functions that may wait for a work thread; 0: 1024 */
+    filch_route_fn     route;         /* called with messages for pids of other nodes; NULL: such sends return
+                                         FILCH_EFOREIGN */
     void              *route_user;
-    filch_blackbox_fn  on_blackbox;   /* NULL: no black boxes at all */
+    filch_blackbox_fn  on_blackbox;   /* NULL: nothing is recorded */
     void              *on_blackbox_user;
-    uint32_t           blackbox;      /* number of last steps that are recorded of each process; 0: none, at most FILCH_BLACKBOX_MAX */
-    uint32_t           spare_too;     /* 0 */
-    size_t             memory_max;    /* bytes it may hold, of what `alloc` gives; 0: no limit. Beyond: FILCH_ENOMEM */
+    uint32_t           blackbox;      /* number of last steps recorded of each process; 0: none, at most
+                                         FILCH_BLACKBOX_MAX */
+    uint32_t           spare_too;     /* must be 0 */
+    size_t             memory_max;    /* most bytes that the scheduler may hold of `alloc`; 0: no limit. Beyond:
+                                         FILCH_ENOMEM */
     filch_failure_fn   on_failure;    /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and relations */
     void              *on_failure_user;
     filch_log_fn       on_log;        /* NULL: nothing is logged */
@@ -1268,113 +1331,120 @@ typedef struct filch_options {
 } filch_options;
 #define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
-/* Starts a scheduler. `options` NULL means all defaults. Of its threads a fork() copies none: in the child, the stop
- * of a scheduler that the parent made returns FILCH_EFORKED at once and frees nothing; no other function may be called on it
- * there. The child may make schedulers of its own. A program that becomes a daemon forks before this.
+/* Starts a scheduler. `options` NULL means all defaults. A fork() copies none of its threads: in the child, the stop
+ * of a scheduler that the parent made returns FILCH_EFORKED at once and frees nothing; the child must call no other
+ * function on that scheduler. The child may create schedulers of its own. A program that becomes a daemon must fork
+ * before it creates a scheduler.
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    lends `options`; gives *out; return it with filch_sched_stop.
- * Errors:  FILCH_EINVAL  unknown or impossible option   FILCH_ENOMEM   FILCH_ESYS  no thread to be had
+ * Errors:  FILCH_EINVAL  unknown or impossible option   FILCH_ENOMEM   FILCH_ESYS  a thread could not be started
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_create(filch_sched **out, const filch_options *options);
 
-/* Memory, to be asked of `alloc` with this `user`: see filch_alloc_fn. Copy it freely. */
+/* An allocator with its `user` argument: see filch_alloc_fn. Copy it freely. */
 typedef struct filch_memory {
     filch_alloc_fn alloc;
     void          *user;
 } filch_memory;
 
-/* The memory of a scheduler, for process types that need more than their state: it comes from option `alloc` and counts
- * for `memory_max`. Memory from it may be returned to the same filch_memory after the end of the scheduler.
+/* Returns the allocator of a scheduler, for process types that need memory besides their state. The memory comes
+ * from option `alloc` and counts against `memory_max`. It may also be freed after the end of the scheduler, through
+ * the same filch_memory.
  *
- * Thread:  any; what is taken from it in a simulation, where it runs you.   Blocks:  never.
- * Owns:    gives what it allocates: return it, for example in `close`.
+ * Thread:  any; allocate in a simulation only on its thread.   Blocks:  never.
+ * Owns:    gives the memory it allocates: free it, for example in `close`.
  * Errors:  none. NULL: malloc and free.
  */
 FILCH_API filch_memory filch_sched_memory(const filch_sched *sched);
 
-/* A process that had to be forced to end, or has not ended. */
+/* A process that was ended by force in a stop, or that has not ended. */
 typedef struct filch_straggler {
     filch_pid   pid;
-    const char *name;    /* of its type */
+    const char *name;    /* name of its type */
     int32_t     state;   /* filch_state when it was forced: BLOCKED, IDLE, READY; RUNNING if its step never returned */
-    uint32_t    waiting; /* how many yields were outstanding */
-    uint32_t    command; /* of one of them, 0 if none */
-    uint64_t    tag;     /* and its tag */
+    uint32_t    waiting; /* number of outstanding yields */
+    uint32_t    command; /* command of one of these yields; 0: none */
+    uint64_t    tag;     /* tag of that yield */
 } filch_straggler;
 
 /* What a process lost when it ended during a stop. */
 typedef struct filch_loss {
     filch_pid   pid;
-    const char *name;   /* of its type */
+    const char *name;   /* name of its type */
     uint64_t    unread; /* messages in its mailbox that no step has read */
     uint64_t    writes; /* stream writes that were begun and not finished */
-    uint64_t    bytes;  /* of those writes, not taken by the system */
+    uint64_t    bytes;  /* bytes of those writes that the system has not accepted */
     uint64_t    spare[2];
 } filch_loss;
 
 /* A function of the work pool that has not returned. */
 typedef struct filch_running_job {
-    filch_pid   pid;     /* the process that yielded it, alive or not; {0, 0}: work of Filch itself */
-    const char *name;    /* of its type; "?" if that is no longer known */
-    uint64_t    tag;     /* of the yield */
+    filch_pid   pid;     /* the process that yielded the job, alive or not; {0, 0}: a job of Filch itself */
+    const char *name;    /* name of its type; "?" if it is no longer known */
+    uint64_t    tag;     /* tag of the yield */
     uint32_t    command; /* FILCH_CMD_WORK, FILCH_CMD_OPEN and so on */
     uint32_t    spare;
     uint64_t    spares[2];
 } filch_running_job;
 
-/* What filch_sched_stop found. Free with filch_report_free. A second stop after FILCH_EBUSY reports what is new since
- * the first. `size` may be that of an older, shorter struct; afterwards it says how much was filled in. */
+/* The result of filch_sched_stop. Free it with filch_report_free. A second stop after FILCH_EBUSY reports what is
+ * new since the first. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
+ * filled in. */
 typedef struct filch_report {
     size_t           size;   /* in: sizeof(filch_report) */
-    uint64_t         ended;  /* ended after stop was called and before its deadline */
-    uint64_t         forced; /* closed by force at the deadline */
+    uint64_t         ended;  /* processes that ended after stop was called and before its deadline */
+    uint64_t         forced; /* processes that were closed by force at the deadline */
     uint64_t         stuck;  /* steps, calls, closes and work functions that have not returned */
     filch_straggler *stragglers; /* the processes that were forced, or are inside a step that has not returned */
     size_t           count;
     size_t           omitted;       /* stragglers, losses and jobs for which there was no memory */
-    void            *reserved[4];   /* Filch's own */
-    uint64_t         terminated; /* of `ended`: by filch_terminate, or by a supervisor after `stop_ns` */
-    uint64_t         unread;     /* messages that were accepted and that no step has read; FILCH_OK does not rule them out */
+    void            *reserved[4];   /* private */
+    uint64_t         terminated; /* how many of `ended` were ended by filch_terminate, or by a supervisor after
+                                    `stop_ns` */
+    uint64_t         unread;     /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
     uint64_t         writes;     /* stream writes that were begun and not finished */
-    uint64_t         bytes;      /* of those writes, not taken by the system */
+    uint64_t         bytes;      /* bytes of those writes that the system has not accepted */
     filch_loss      *losses;     /* one for each process with `unread` or `writes` */
     size_t           loss_count;
-    uint64_t         jobs;       /* of `stuck`: work functions */
-    filch_running_job *running;  /* those jobs, the one that began first in front */
+    uint64_t         jobs;       /* how many of `stuck` are work functions */
+    filch_running_job *running;  /* those work functions, the one that began first in front */
     size_t           running_count;
-    uint64_t         starved;    /* of `stuck`: steps on a thread that was ready but not run by the system for 10 s. The
-                                    other steps have used 100 ms of CPU time since the deadline, or slept that long */
+    uint64_t         starved;    /* how many of `stuck` are steps on a thread that was ready but not run by the
+                                    system for 10 s. The other steps have used 100 ms of CPU time since the deadline,
+                                    or slept that long */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
-/* Ends everything and frees the scheduler. Nothing that was accepted is lost silently: it is finished in time, or counted in
- * *report, which may be NULL.
+/* Ends everything and frees the scheduler. Accepted work is never lost silently: it is finished in time, or counted
+ * in *report, which may be NULL.
  *
- *   1. Closed to the outside. Sends and spawns by other threads and by other hosts are refused (FILCH_ECLOSED). Listeners
- *      accept no more connections: an accept stays outstanding.
- *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, the first event of a step, after the messages that are in its mailbox. A process that was
- *      spawned with FILCH_SPAWN_SUPERVISED gets it from its supervisor: a filch_supervisor stops its children one by one,
- *      the last one first. A process that waits (filch_wait) with messages in its mailbox gets the cancel when its answer
- *      has come and the messages are read, or after `patience_ns`. Timers, files, sockets, programs and the work pool go
- *      on, and a step may send and spawn; supervised processes are not started again. What is spawned meanwhile is asked too
- *      and waited for: steps and `on_exit` hooks that go on spawning successors hold the stop until the deadline, unless they
- *      look at filch_sched_stopping.
- *   3. At the deadline, `deadline_ns` from now, those that have not ended are closed by force, with FILCH_ECANCELLED, and
- *      named in the report. With a deadline of 0 that is at once: no process is given time to read or write anything.
- *      FILCH_FOREVER: never.
- *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until the
- *      deadline, or briefly), and the threads end.
- * A step or work function that never returns cannot be interrupted: it is named, nothing it may touch is freed, and
- * stop may be called again. A step on a thread that the system does not run is waited for, 10 s at most: see
- * filch_report.starved. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
+ *   1. Closed to the outside. Sends and spawns by other threads and by other hosts are refused (FILCH_ECLOSED).
+ *      Listeners accept no more connections: an accept stays outstanding.
+ *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, the first event of a step, after the messages that are in its
+ *      mailbox. A process that was spawned with FILCH_SPAWN_SUPERVISED gets the cancel from its supervisor: a
+ *      filch_supervisor stops its children one by one, the last one first. A process that waits (filch_wait) with
+ *      messages in its mailbox gets the cancel when its completion has come and the messages are read, or after
+ *      `patience_ns`. Timers, files, sockets, programs and the work pool go on, and a step may send and spawn;
+ *      supervised processes are not started again. Processes spawned meanwhile are cancelled too and waited for: steps
+ *      and `on_exit` hooks that go on spawning successors hold the stop until the deadline, unless they check
+ *      filch_sched_stopping.
+ *   3. At the deadline, `deadline_ns` from now, processes that have not ended are closed by force, with
+ *      FILCH_ECANCELLED, and named in the report. With a deadline of 0 that is at once: no process is given time to
+ *      read or write anything. FILCH_FOREVER: never.
+ *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until
+ *      the deadline, or briefly), and the threads end.
+ * A step or work function that never returns cannot be interrupted: it is named in the report, no memory that it may
+ * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
+ * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
  *
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
- * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what *report holds.
+ * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
+ *          *report holds.
  * Errors:  FILCH_OK         all ended before the deadline
  *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
- *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn) has not
- *                           returned, or another stop is under way: still alive
+ *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
+ *                           has not returned, or another stop is under way: still alive
  *          FILCH_ESTATE     called from inside a step of this scheduler
  *          FILCH_EFORKED    called in a child of the program that made it: see filch_sched_create
  */
@@ -1382,7 +1452,7 @@ FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, f
 
 enum {
     FILCH_STOP_CANCEL_FIRST = 1, /* the cancel overtakes the messages in the mailbox */
-    FILCH_STOP_KEEP = 2,         /* as filch_sched_close */
+    FILCH_STOP_KEEP = 2,         /* the handle stays valid, as with filch_sched_close */
     FILCH_STOP_ALL = 3
 };
 
@@ -1390,14 +1460,15 @@ typedef struct filch_stop_options {
     size_t   size;        /* sizeof(filch_stop_options); a shorter, older struct works too */
     uint64_t deadline_ns; /* 0: at once; FILCH_FOREVER: none */
     uint32_t flags;       /* FILCH_STOP_* */
-    uint32_t spare;       /* 0 */
-    /* How long a process that waits (filch_wait) with messages in its mailbox is left alone before its cancel overtakes
-     * them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
+    uint32_t spare;       /* must be 0 */
+    /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox before it
+     * overtakes them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
     uint64_t patience_ns;
 } filch_stop_options;
 #define FILCH_STOP_OPTIONS_INIT FILCH_SIZED_INIT(filch_stop_options)
 
-/* As filch_sched_stop, with options. A second stop after FILCH_EBUSY goes on in the phase that the first one had reached.
+/* As filch_sched_stop, with options. A second stop after FILCH_EBUSY goes on in the phase that the first one had
+ * reached.
  *
  * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
  * Owns:    lends `options`; otherwise as filch_sched_stop, with FILCH_STOP_KEEP as filch_sched_close.
@@ -1406,8 +1477,8 @@ typedef struct filch_stop_options {
  */
 FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report);
 
-/* As filch_sched_stop, but the handle itself stays valid and answers FILCH_ECLOSED, for programs in which other threads
- * may still use it or a receiver. A later filch_sched_stop frees it.
+/* As filch_sched_stop, but the handle itself stays valid, and calls with it return FILCH_ECLOSED. For programs in
+ * which other threads may still use the handle or a receiver. A later filch_sched_stop frees it.
  *
  * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
  * Owns:    lends `sched`; gives what *report holds.
@@ -1415,7 +1486,7 @@ FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_o
  */
 FILCH_API filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
 
-/* Whether a stop has begun: for steps and handlers that would otherwise begin something long.
+/* Returns 1 if a stop has begun: for steps and handlers that would otherwise start long work.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -1423,10 +1494,10 @@ FILCH_API filch_err filch_sched_close(filch_sched *sched, uint64_t deadline_ns, 
  */
 FILCH_API int filch_sched_stopping(const filch_sched *sched);
 
-/* Frees what a report holds and empties it. NULL is fine.
+/* Frees the memory of a report and empties it. NULL is allowed.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    takes what *report holds, not the struct itself.
+ * Owns:    frees the memory that *report points to, not the struct itself.
  * Errors:  none.
  */
 FILCH_API void filch_report_free(filch_report *report);
@@ -1435,17 +1506,19 @@ FILCH_API void filch_report_free(filch_report *report);
 
 /* Several schedulers in one program may form a *node* and are then its *hosts*. Each has its own workers, limits
  * (max_processes, memory_max) and commands (registry). filch_pid.node is the host of a process; sends, terminate,
- * cancel, monitors, links and names reach the processes of other hosts by it, if the node's policy allows it. Without a
- * policy nothing passes from one host to another. Inside a host everything is allowed, without asking the policy. A
- * call that the policy does not allow returns FILCH_EDENIED.
+ * cancel, monitors, links and names use it to find processes of other hosts, if the node's policy allows the
+ * operation. Without a policy, every operation between hosts is denied. Inside a host everything is allowed, without
+ * asking the policy. A call that the policy does not allow returns FILCH_EDENIED.
  *
- * The policy does not apply to a call with the other host's own handle: it counts as a call of a thread of the host program.
+ * The policy does not apply to a call with the other host's own handle: such a call counts as one by a thread of the
+ * host program.
  *
- * An operation on a process of another host: */
+ * filch_access describes an operation on a process of another host: */
 typedef struct filch_access {
     uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
-    filch_pid    who;       /* the process that does it, or that yielded the handler's command; {0, 0}: a thread of the host */
-    filch_sched *from, *to; /* the host that is asked, and the one it is about */
+    filch_pid    who;       /* the process that does the operation, or that yielded the handler's command; {0, 0}: a
+                               thread of the host program */
+    filch_sched *from, *to; /* the host on which the call was made, and the host of the target */
     filch_pid    target;    /* {0, 0} for a spawn */
 } filch_access;
 
@@ -1456,12 +1529,12 @@ typedef struct filch_node_options {
     size_t          size;   /* sizeof(filch_node_options); a shorter, older struct works too */
     filch_alloc_fn  alloc;  /* for relations and names; NULL: malloc and free */
     void           *alloc_user;
-    filch_policy_fn policy; /* NULL: nothing between hosts */
+    filch_policy_fn policy; /* NULL: every operation between hosts is denied */
     void           *policy_user;
 } filch_node_options;
 #define FILCH_NODE_OPTIONS_INIT FILCH_SIZED_INIT(filch_node_options)
 
-/* A node without hosts. `options` NULL means all defaults.
+/* Creates a node without hosts. `options` NULL means all defaults.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_node_destroy.
@@ -1469,7 +1542,7 @@ typedef struct filch_node_options {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const filch_node_options *options);
 
-/* Starts a scheduler as a host of `node`. Its option `route` is asked for pids that are of no host.
+/* Starts a scheduler as a host of `node`. Its option `route` is called for pids that belong to no host.
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    as filch_sched_create.
@@ -1477,10 +1550,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const fil
  */
 FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out);
 
-/* Gives back the node. Its hosts go on, and stop when they are stopped. NULL is fine.
+/* Releases the node. Its hosts keep running until they are stopped. NULL is allowed.
  *
  * Thread:  any, once.                                           Blocks:  never.
- * Owns:    takes it.
+ * Owns:    takes the node.
  * Errors:  none.
  */
 FILCH_API void filch_node_destroy(filch_node *node);
@@ -1489,7 +1562,7 @@ FILCH_API void filch_node_destroy(filch_node *node);
  *
  * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
  * Owns:    as filch_spawn.
- * Errors:  as filch_spawn; FILCH_EFOREIGN  no such host   FILCH_EDEAD  it is gone   FILCH_EDENIED
+ * Errors:  as filch_spawn; FILCH_EFOREIGN  no such host   FILCH_EDEAD  that host is gone   FILCH_EDENIED
  *          FILCH_ESTATE   from a process with a black box
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type,
@@ -1497,32 +1570,35 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
 
 /* ---- threads of the host ------------------------------------------------------------------------------------ */
 
-/* Functions by which a thread that is not a worker waits for processes. While it waits, a process of the scheduler (type
- * "filch.call") stands for it: that process counts for `max_processes` and in filch_stats, and ends with the wait.
- * filch_spawn_wait needs no such process.
+/* Functions by which a thread that is not a worker waits for processes. While the thread waits, a process of the
+ * scheduler (type "filch.call") acts for it: that process counts against `max_processes` and in filch_stats, and
+ * ends with the wait. filch_spawn_wait needs no such process.
  *
- * `deadline_ns` counts from the call. FILCH_FOREVER: no deadline. At the deadline the call returns FILCH_EDEADLINE whatever
- * the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD.
+ * `deadline_ns` counts from the call. FILCH_FOREVER: no deadline. At the deadline the call returns FILCH_EDEADLINE
+ * whatever the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD.
  *
- * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook), for a
- * scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
- * (filch_yield_work) they are allowed, and keep a thread of the pool meanwhile.
+ * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook),
+ * for a scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
+ * (filch_yield_work) they are allowed, and occupy a thread of the pool meanwhile.
  *
- * When the scheduler stops, each wait ends with FILCH_ECLOSED, never with FILCH_EDEAD for a process that stop has ended, unless
- * the reply, the room or the end that is waited for comes first (filch_spawn_wait: with FILCH_OK, when its process has ended).
- * It no longer uses the scheduler then: filch_sched_stop may be called while other threads wait.
+ * When the scheduler stops, each wait ends with FILCH_ECLOSED, never with FILCH_EDEAD for a process that stop has
+ * ended, unless the reply, the space or the end that is waited for comes first (filch_spawn_wait: with FILCH_OK, when
+ * its process has ended). The waiting thread no longer uses the scheduler then, so filch_sched_stop may be called
+ * while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 
 /* Sends `data` to the process `to` and waits for its reply. The receiver gets an ordinary message; its `from` is the
  * pid of a process that acts for this thread. The receiver replies by filch_send(sched, event->from, ...), at once or
  * later. The first message to that pid is the reply, whichever process sends it, so a receiver may pass `from` on. If
- * the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for room.
+ * the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for space.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
- * Errors:  FILCH_EDEADLINE  no reply in time (0: nothing may have been sent)   FILCH_ECLOSED  stopping, or stopped meanwhile
- *          FILCH_EDEAD      no such process, or it has ended without a reply   FILCH_ESTATE   not on this thread: see above
+ * Errors:  FILCH_EDEADLINE  no reply in time (0: nothing may have been sent)   FILCH_ECLOSED  stopping, or stopped
+ *          meanwhile
+ *          FILCH_EDEAD      no such process, or it has ended without a reply   FILCH_ESTATE   not on this thread: see
+ *                           above
  *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
  *          FILCH_ECANCELLED, FILCH_EKILLED  the process that acts for this thread was cancelled or terminated
  *          and as filch_send
@@ -1530,27 +1606,29 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
 FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns,
                                               filch_data *reply);
 
-/* Sends a request in a way of its own: see filch_call_with. */
+/* Sends a request by its own function: see filch_call_with. */
 typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 
 /* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply,
- * by any function of this header that may be called inside a step. The call returns its error. For protocols with
- * functions that make their messages, as filch_child_start_wait.
+ * by any function of this header that may be called inside a step. The call returns its error. For protocols whose
+ * messages are made by functions, as filch_child_start_wait does.
  *
  * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
- * Owns:    lends `arg` until it returns: `ask` is called once, before that, or not at all. Gives *reply as filch_call.
+ * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply as
+ * filch_call.
  * Errors:  as filch_call, and what `ask` returns
  */
 FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
                                                    uint64_t deadline_ns, filch_data *reply);
 
-/* filch_child_start, _stop, _list and _await for a thread: they return the supervisor's reply. *pid is the child's,
- * *list an array of filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE the request may
- * still be carried out.
+/* filch_child_start, _stop, _list and _await for a thread: they return the supervisor's reply. *pid is the pid of
+ * the child, *list an array of filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE
+ * the request may still be carried out.
  *
- * Thread:  any but a worker.                                    Blocks:  until the answer, the deadline or stop.
- * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or `child` is NULL:
- *          on this thread if no order was sent. Gives *list: return it with filch_drop.
+ * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
+ * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
+ * `child` is NULL:
+ *          on this thread if no request was sent. Gives *list: return it with filch_drop.
  * Errors:  the supervisor's reply, see filch_child_start; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
@@ -1561,34 +1639,40 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_list_wait(filch_sched *sched, fil
                                                          filch_data *list);
 FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor, uint64_t deadline_ns);
 
-/* Sends as filch_send, and waits for room where the receiver's policy is FILCH_OVERFLOW_WAIT. With deadline 0: filch_send.
+/* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT. A
+ * deadline of 0 does not wait.
  *
- * Thread:  any but a worker.                                    Blocks:  until there is room, the deadline or stop.
+ * Thread:  any but a worker.                                    Blocks:  until there is space, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move.
- * Errors:  FILCH_EDEADLINE  no room in time. If the deadline came during the send, the message may still be delivered
+ * Errors:  FILCH_EDEADLINE  no space in time. If the deadline came during the send, the message may still be
+ * delivered
  *          FILCH_EFULL      the receiver's policy is another one, or the deadline is 0
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
  *          FILCH_ECANCELLED   FILCH_EKILLED   and as filch_send
  */
 FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns);
 
-/* Waits until the process `pid` has ended. FILCH_OK: it has; *ended is FILCH_OK with the `result` of filch_done, or why it
- * failed, with the detail of filch_fail. Either pointer may be NULL.
+/* Waits until the process `pid` has ended. Returns FILCH_OK if it has ended: *ended is FILCH_OK and *result the
+ * result of filch_done; or *ended says why the process failed, and *result is the detail of filch_fail. Either
+ * pointer may be NULL.
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
  * Owns:    gives *result: return it with filch_drop.
- * Errors:  FILCH_EDEAD      it had ended before: its result is gone. filch_spawn_wait does not miss it
+ * Errors:  FILCH_EDEAD      it had ended before the call, so its result is lost. filch_spawn_wait never misses the
+ * result
  *          FILCH_EDEADLINE  it still lives   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL   FILCH_ENOMEM   FILCH_ELIMIT   FILCH_ECANCELLED   FILCH_EKILLED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_ns,
                                                     filch_err *ended, filch_data *result);
 
-/* Starts a process as filch_spawn does, and waits until it has ended. *pid, if not NULL, is set as soon as it exists: also
- * when the deadline passes. The process then goes on. An on_exit in `options` is called first, as always. Stop ends the
- * process, and thereby the wait: FILCH_OK, and *ended says how.
+/* Starts a process as filch_spawn does, and waits until it has ended. *pid, if not NULL, is set as soon as the
+ * process exists, also if the deadline passes. After the deadline the process goes on. An on_exit in `options` is
+ * called first, as always. A stop of the scheduler ends the process and thereby the wait: the call returns FILCH_OK,
+ * and *ended says how the process ended.
  *
- * Thread:  any but a worker.                                    Blocks:  until it ends or the deadline; and as init does.
+ * Thread:  any but a worker.                                    Blocks:  until it ends or the deadline; and as init
+ *          does.
  * Owns:    lends `options`; gives *result: return it with filch_drop.
  * Errors:  FILCH_EDEADLINE  it still lives   FILCH_ESTATE   and as filch_spawn
  */
@@ -1599,12 +1683,13 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 
 /* Runs ready processes and due timers on this thread: up to `steps` of them (0: until there is nothing to do right
- * now, at most 65536). Gives the number run in *ran, if not NULL. For schedulers with workers = FILCH_NO_WORKERS.
+ * now, at most 65536). Stores the number of steps in *ran, if not NULL. For schedulers with workers =
+ * FILCH_NO_WORKERS.
  *
- * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its process is
- * ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. An init, a handler, a close
- * or an on_exit must not throw: the rest of that operation would be skipped (after an init no stop would succeed). On a worker's
- * thread an exception ends the program.
+ * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its
+ * process is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. An init,
+ * a handler, a close or an on_exit must not throw: the rest of that operation would be skipped (after an init no stop
+ * would succeed). On a worker's thread an exception ends the program.
  *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.
@@ -1613,8 +1698,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  */
 FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran);
 
-/* A file descriptor that becomes readable when filch_tick has something to do, a timer that is due included: for poll and friends,
- * without a timeout. filch_tick clears it; do not read it yourself. For schedulers with workers = FILCH_NO_WORKERS.
+/* Returns a file descriptor that becomes readable when filch_tick has something to do, including a timer that is
+ * due: wait for it with poll or a similar call, without a timeout. filch_tick clears it; do not read it yourself.
+ * For schedulers with workers = FILCH_NO_WORKERS.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends the descriptor until filch_sched_stop.
@@ -1622,10 +1708,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps
  */
 FILCH_API int filch_wake_fd(filch_sched *sched);
 
-/* How long poll may sleep: 0 if something is ready, nanoseconds until the next timer, or FILCH_FOREVER. After a tick that
- * found several timers due, the next ones may wait until 250 us have passed: hosts need not wake for each.
+/* Returns how long poll may sleep: 0 if a process is ready, the nanoseconds until the next timer, or FILCH_FOREVER.
+ * After a tick that found several timers due, the next timers may be delayed until 250 us have passed, so that the
+ * host need not wake for each of them.
  *
- * Thread:  the one that ticks.                                  Blocks:  never.
+ * Thread:  the thread that ticks.                                  Blocks:  never.
  * Owns:    nothing.
  * Errors:  FILCH_FOREVER: NULL, closed, or the scheduler has workers.
  */
@@ -1640,24 +1727,25 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once; a call
  * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit.
  *
- * A *stream* names something open. It belongs to the process that opened it and is closed when that process ends; give
- * it to another with filch_stream_give. An id that is closed, given away, or belongs to another process is
- * FILCH_ESTREAM, even after its slot was reused. One read and one write may be outstanding per stream; another is
- * FILCH_EBUSY.
+ * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and
+ * is closed when that process ends; give it to another with filch_stream_give. An id that is closed, given away, or
+ * belongs to another process is FILCH_ESTREAM, even after its slot was reused. One read and one write may be
+ * outstanding per stream; another is FILCH_EBUSY.
  *
- * A failure is the error of the event. Where the system said why, data is its error number (filch_as_int, errno).
- *   FILCH_EEND       the other side writes no more. data: the bytes before the end, if a read asked for more
- *   FILCH_ERESET     the other side is gone; what was written may be lost
+ * A failure is reported as the error of the event. If the system gave an error number (errno), it is the data of the
+ * event (filch_as_int).
+ *   FILCH_EEND       the peer writes no more. data: the bytes before the end, if a read asked for more
+ *   FILCH_ERESET     the peer is gone; bytes that were written may be lost
  *   FILCH_EDEADLINE  timeout_ns has passed, and it would still have to wait: what has come by then is taken, however
- *                    late the runtime looks. A read keeps what came for the next one. A write may have written a part:
- *                    close the stream. A call on a thread is not interrupted: until it returns the file is FILCH_EBUSY,
- *                    and where it stands afterwards is not known; what it opened is closed
+ *                    late the runtime checks. Bytes that a read has received stay for the next read. A write may have
+ *                    written a part: close the stream. A call on a thread is not interrupted: until it returns the
+ *                    file is FILCH_EBUSY, and where it stands afterwards is not known; what it opened is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
  *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
- *   FILCH_ESYS       something else
- * Timeouts: FILCH_FOREVER waits, 0 takes what is there and does not wait at all.
+ *   FILCH_ESYS       any other error of the system
+ * Timeouts: FILCH_FOREVER waits without limit, 0 takes the bytes that are available and does not wait.
  *
  * A peer cannot occupy a worker: an operation moves at most 256 KiB at a time, even if the system had more, and
  * continues after all other ready descriptors and ready processes; timers are checked in between.
@@ -1671,7 +1759,7 @@ typedef struct filch_stream {
     uint64_t id; /* 0: none */
 } filch_stream;
 
-/* A stream as a payload, and back: {0} if it is none.
+/* filch_of_stream makes a payload from a stream, filch_as_stream reads it back; {0} if the payload is no stream.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing: sending the number does not pass the stream on, see filch_stream_give.
@@ -1682,25 +1770,26 @@ FILCH_INLINE filch_stream filch_as_stream(const filch_data *data);
 
 enum {
     FILCH_SOCKET_SHARED_PORT = 1, /* several listeners on one port (SO_REUSEPORT) */
-    FILCH_SOCKET_GATHER = 2,      /* let the system wait for more to send (Nagle); otherwise it sends at once */
+    FILCH_SOCKET_GATHER = 2,      /* let the system wait for more to send (Nagle); by default it sends at once */
     FILCH_SOCKET_KEEPALIVE = 4,
     FILCH_SOCKET_BROADCAST = 8
 };
 
 typedef struct filch_socket_options {
     size_t   size;       /* sizeof(filch_socket_options); a shorter, older struct works too */
-    uint64_t timeout_ns; /* of a connect; 0: as long as the system waits */
-    uint32_t backlog;    /* of a listener: connections that may wait to be accepted; 0: 1024 */
-    uint32_t flags;      /* FILCH_SOCKET_*; a listener's are those of what it accepts */
+    uint64_t timeout_ns; /* timeout of a connect; 0: as long as the system waits */
+    uint32_t backlog;    /* for a listener: connections that may wait to be accepted; 0: 1024 */
+    uint32_t flags;      /* FILCH_SOCKET_*; accepted connections get the flags of their listener */
 } filch_socket_options;
 #define FILCH_SOCKET_OPTIONS_INIT FILCH_SIZED_INIT(filch_socket_options)
 
 /* Addresses: "127.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80" (the interface of a link-local address, by name or
  * number), "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path" (up to 108 bytes of path), "unix:@name"
- * (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Names are for filch_yield_resolve.
- * Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not removed on close.
- * Accept: completes with the stream of the next connection. Out of descriptors it says FILCH_EFILES; the next accept
- * then waits a little (10 ms, then twice that, up to 1 s), so a loop that tries again does not spin.
+ * (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Host names are resolved by
+ * filch_yield_resolve. Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not
+ * removed on close. Accept: completes with the stream of the next connection. If no descriptor is left it completes
+ * with FILCH_EFILES; the next accept then waits for 10 ms, then 20 ms and so on up to 1 s, so that a loop of accepts
+ * does not spin.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
@@ -1717,9 +1806,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t
                                                         const filch_socket_options *options);
 
 /* Send to: sends `data` as one datagram to `address`; completes with its size.
- * Receive from: receives one datagram from any address; completes with its bytes, at most `most` of them (0: 65536). With
- * the error FILCH_ETOOBIG the datagram was longer: data is what fitted, the rest is lost. filch_stream_address with
- * FILCH_ADDRESS_SENDER returns its sender until the next datagram. A kept payload uses at most twice its size.
+ * Receive from: receives one datagram from any address; completes with its bytes, at most `most` of them (0: 65536).
+ * With the error FILCH_ETOOBIG the datagram was longer: data is what fitted, the rest is lost. filch_stream_address
+ * with FILCH_ADDRESS_SENDER returns its sender until the next datagram. A kept payload uses at most twice its size.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and the bytes of `data`, once.
@@ -1733,7 +1822,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_receive_from(filch_out *out, uint
 
 /* Looks up `host` ("example.org", NULL: this machine) and `service` ("80", "http"): completes with a text of addresses
  * for filch_yield_connect, one a line, best first; or FILCH_ENOHOST, also for an unknown service or a port over 65535.
- * On a thread, as the system's resolver blocks. Within: FILCH_EDEADLINE after `timeout_ns`.
+ * Runs on a thread of the work pool, because the system's resolver blocks. filch_yield_resolve_within completes with
+ * FILCH_EDEADLINE after `timeout_ns`.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies both texts.
@@ -1744,11 +1834,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t 
 FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *host,
                                                               const char *service, uint64_t timeout_ns);
 
-/* Read: whatever is there, at most `most` bytes (0: 65536). Exactly: `size` bytes, at least 1. Until: up
- * to and with the first `delimiter` of 1 to 8 bytes, at most `limit` bytes with it; more is FILCH_ETOOBIG and stays for
- * the next read.
- * Completes with the bytes. Up to 24 are in the event; more are a shared block, the one they were received in:
- * filch_keep and sending it on copy nothing. A part that is kept keeps the whole block, up to 64 KiB.
+/* Read: the bytes that are available, at most `most` (0: 65536). Exactly: `size` bytes, at least 1. Until: all bytes
+ * up to and including the first `delimiter`, which has 1 to 8 bytes; at most `limit` bytes in all. If there are
+ * more, it completes with FILCH_ETOOBIG, and the bytes stay for the next read. Completes with the bytes. Up to 24
+ * are in the event; more are a shared block, the one they were received in: filch_keep and sending it on copy
+ * nothing. A part that is kept keeps the whole block, up to 64 KiB.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `delimiter`.
@@ -1763,7 +1853,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_read_until(filch_out *out, uint64
                                                           uint64_t timeout_ns);
 
 /* Writes all of `data`: completes with its size when the system has taken the last byte, so a slow reader slows the
- * writer. One write is one call to the system, if it takes all: gather small ones. An empty one completes with 0.
+ * writer. A write is one system call, if the system accepts all bytes: combine small writes. An empty write
+ * completes with 0.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK. filch_share is written without a copy.
@@ -1774,12 +1865,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
 
 /* Shutdown: ends the writing side, so that the other side reads FILCH_EEND; reading continues.
  * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the error of
- * the close may be that of an earlier write: some systems report only then that they had no room (FILCH_ENOSPACE,
- * FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is outstanding, or by the
- * end of its process, the error is not reported: sync it first (filch_yield_sync).
- * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
- * on a file that has begun is not interrupted: until it returns, the file is FILCH_EBUSY.
- * The yields of a step are carried out in order: one step can cancel, write and close.
+ * the close may be that of an earlier write: some systems report only then that the device was full (FILCH_ENOSPACE,
+ * FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is outstanding, or by
+ * the end of its process, the error is not reported: sync it first (filch_yield_sync). Io cancel: the outstanding
+ * commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call on a file that has
+ * begun is not interrupted: until it returns, the file is FILCH_EBUSY. The yields of a step are carried out in
+ * order: one step can cancel, write and close.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -1790,9 +1881,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_close(filch_out *out, uint64_t ta
 FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream stream);
 
 /* Sends the stream itself to another process of this scheduler: a message from this process, with data for
- * filch_stream_take. A message that is never taken closes the stream when it is freed. Take: the stream belongs to this
- * process from now on. Both act at once, before what this step yields: a read yielded earlier in this step finds the
- * stream given away.
+ * filch_stream_take. A message that is never taken closes the stream when it is freed. filch_stream_take makes the
+ * stream belong to this process. Both calls take effect at once, before the yields of this step: a read yielded
+ * earlier in this step finds the stream given away.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.
@@ -1803,30 +1894,32 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 FILCH_API FILCH_MUST_USE filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to);
 FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream);
 
-/* ---- descriptors of others ---- */
+/* ---- descriptors that the host or a library owns ---- */
 
 enum {
-    FILCH_POLL_IN = 1,     /* reading would not wait: there are bytes, a connection, or the end */
+    FILCH_POLL_IN = 1,     /* reading would not wait: there are bytes, a connection, or an end of file */
     FILCH_POLL_OUT = 2,    /* writing would not wait */
     FILCH_POLL_ERROR = 4,  /* only in the result: an error is pending; a read or write returns it */
-    FILCH_POLL_HANGUP = 8  /* only in the answer: the other side is gone */
+    FILCH_POLL_HANGUP = 8  /* only in the result: the peer is gone */
 };
 
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
- * FILCH_POLL_OUT or both). Completes with what it is ready for (filch_as_int), FILCH_POLL_ERROR and _HANGUP among it,
- * asked for or not. As poll(2): it reports a state, so a second poll without a read in between completes at once;
- * regular files are always ready. Nothing is read, and the descriptor's flags are not changed.
+ * FILCH_POLL_OUT or both). Completes with what the descriptor is ready for (filch_as_int), including
+ * FILCH_POLL_ERROR and _HANGUP, whether requested or not. As poll(2): it reports a state, so a second poll without a
+ * read in between completes at once; regular files are always ready. Nothing is read, and the descriptor's flags are
+ * not changed.
  *   FILCH_EDESC       `fd` is not open
- *   FILCH_EDEADLINE   timeout_ns has passed and it is not ready. 0: does not wait
+ *   FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not ready. 0: does not wait
  *   FILCH_ECANCELLED  by filch_yield_poll_cancel
  *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
- * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each completes.
- * While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it. If `fd` is
- * closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps open: cancel
- * the poll, then close.
+ * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each
+ * completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it.
+ * If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps
+ * open: cancel the poll, then close.
  *
- * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; completes with how many. A
- * poll that another worker is completing at the moment completes with its result instead, and is counted.
+ * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; poll cancel completes
+ * with their number. A poll that another worker is just completing completes with its result instead, and is counted
+ * too.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing: `fd` stays with its owner, which closes it.
@@ -1837,21 +1930,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_poll(filch_out *out, uint64_t tag
 FILCH_API FILCH_MUST_USE filch_err filch_yield_poll_cancel(filch_out *out, uint64_t tag, int fd);
 
 enum {
-    FILCH_ADOPT_KEEP = 1 /* `fd` stays open and its owner's: the stream has a descriptor of its own */
+    FILCH_ADOPT_KEEP = 1 /* `fd` stays open and belongs to its owner: the stream has a descriptor of its own */
 };
 
-/* Makes a stream of a descriptor that is open already: a connected socket, a listener, a datagram socket, either end of
- * a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and
- * listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot
- * be polled); every other descriptor can be read and written.
- * The stream takes `fd`: after the event FILCH_OK the number is no longer yours, and it is closed with the stream. With
- * an error it is still yours. With FILCH_ADOPT_KEEP it stays yours in any case, as standard input should; bytes that are
- * read from one are not read from the other.
- * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
- * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
- * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it. It stays
- * set when the stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear it yourself after
- * the last of them.
+/* Makes a stream of a descriptor that is already open: a connected socket, a listener, a datagram socket, either end
+ * of a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets
+ * and listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that
+ * cannot be polled); every other descriptor can be read and written. The stream takes `fd`: after a completion with
+ * FILCH_OK, `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With
+ * FILCH_ADOPT_KEEP `fd` stays yours in any case, as standard input should; bytes that are read from the stream are
+ * not read from `fd`, and vice versa. Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal
+ * is opened a second time, non-blocking, because all programs that share it (for example a shell) share the flag. If
+ * it cannot be opened again (no /proc), and for listeners, other devices and the master of a terminal, O_NONBLOCK is
+ * set, for all programs that share it. It stays set when the stream is closed: other streams may have the same file.
+ * With FILCH_ADOPT_KEEP, clear it yourself after the last of them.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -1863,11 +1955,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_adopt(filch_out *out, uint64_t ta
 typedef enum filch_address_of {
     FILCH_ADDRESS_LOCAL,
     FILCH_ADDRESS_PEER,
-    FILCH_ADDRESS_SENDER /* of the datagram received last */
+    FILCH_ADDRESS_SENDER /* address of the sender of the last received datagram */
 } filch_address_of;
 
-/* Writes an address of the stream, as text with its NUL, into text[0 .. room). "" if it has none. The text can be
- * connected to as it is; only an abstract unix name with a NUL inside cannot be written: each such NUL is shown as "@".
+/* Writes an address of the stream, as text with its NUL, into text[0 .. room). The text is "" if the stream has no
+ * such address. The text can be passed to filch_yield_connect, except for an abstract unix name with a NUL inside,
+ * which is shown as "@".
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    fills `text`.
@@ -1880,16 +1973,18 @@ FILCH_API FILCH_MUST_USE filch_err filch_stream_address(filch_out *out, filch_st
 enum {
     FILCH_OPEN_READ = 1,
     FILCH_OPEN_WRITE = 2,
-    FILCH_OPEN_CREATE = 4,  /* if it is not there; readable and writable for the owner, readable for others */
-    FILCH_OPEN_EMPTY = 8,   /* throw away what it holds */
+    FILCH_OPEN_CREATE = 4,  /* create the file if it does not exist; readable and writable for the owner, readable
+                               for others */
+    FILCH_OPEN_EMPTY = 8,   /* remove the old content */
     FILCH_OPEN_APPEND = 16, /* every write goes to the end */
-    FILCH_OPEN_NEW = 32     /* with CREATE: fail with FILCH_EEXISTS if it is there */
+    FILCH_OPEN_NEW = 32     /* with CREATE: fail with FILCH_EEXISTS if the file exists */
 };
 
-/* A file: completes with its stream. Reads, writes and close work on it, one at a time; the end of the file is FILCH_EEND.
- * A timeout of 0 does not apply to files. A path that blocks (a FIFO) keeps a thread until it answers; within: the yield
- * completes with FILCH_EDEADLINE after `timeout_ns`, and what is opened later is closed.
- * Seek: moves to `offset` from `whence` (0 the beginning, 1 here, 2 the end); completes with where that is.
+/* Open: opens a file and completes with its stream. Reads, writes and close work on it, one at a time; the end of
+ * the file is FILCH_EEND. A timeout of 0 does not apply to files. A path that blocks (a FIFO) occupies a thread
+ * until the open returns. Open within: the yield completes with FILCH_EDEADLINE after `timeout_ns`, and a file that
+ * is opened later is closed. Seek: moves the position to `offset` from `whence` (0: the beginning, 1: the current
+ * position, 2: the end); completes with the new position.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `path`.
@@ -1902,16 +1997,17 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_seek(filch_out *out, uint64_t tag
                                                     int whence);
 
 enum {
-    FILCH_SYNC_DATA = 1 /* the bytes and what is needed to read them; not the time of the last change */
+    FILCH_SYNC_DATA = 1 /* sync the bytes and what is needed to read them, but not the time of the last change */
 };
 
-/* Sync: completes when the system has written what the file holds to the device (fsync). Also for a directory that was
- * opened with FILCH_OPEN_READ: then the names in it are there after a power failure. FILCH_EIO and FILCH_ENOSPACE are
+/* Sync: completes when the system has written the content of the file to the device (fsync). Also for a directory
+ * that was opened with FILCH_OPEN_READ: then its entries survive a power failure. FILCH_EIO and FILCH_ENOSPACE are
  * about bytes that an earlier write seemed to have written, and are reported once. A pipe or socket is FILCH_EINVAL.
- * Truncate: the file has `size` bytes from now on, zeros behind the old end. Position and appending are as before.
+ * Truncate: sets the size of the file to `size` bytes; bytes after the old end are zero. The position does not
+ * change.
  *
- * A file that is replaced and never half there, also if the program is killed at any point: write a file beside it, sync
- * it, close it, rename it with FILCH_RENAME_SYNC.
+ * To replace a file atomically, even if the program is killed at any point: write a new file beside it, sync it,
+ * close it, and rename it with FILCH_RENAME_SYNC.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -1922,39 +2018,38 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_truncate(filch_out *out, uint64_t
                                                         uint64_t size);
 
 enum {
-    FILCH_STAT_LINK = 1,   /* of a symbolic link: the link itself, not what it leads to */
-    FILCH_RENAME_NEW = 1,  /* fail with FILCH_EEXISTS if `to` is there */
-    FILCH_RENAME_SYNC = 2  /* and sync the directories: it stays renamed after a power failure */
+    FILCH_STAT_LINK = 1,   /* information about a symbolic link itself, not about its target */
+    FILCH_RENAME_NEW = 1,  /* fail with FILCH_EEXISTS if `to` exists */
+    FILCH_RENAME_SYNC = 2  /* also sync the directories, so that the rename survives a power failure */
 };
 
 typedef enum filch_file_kind {
     FILCH_FILE_REGULAR = 1,
     FILCH_FILE_DIRECTORY,
-    FILCH_FILE_LINK, /* a symbolic one */
+    FILCH_FILE_LINK, /* a symbolic link */
     FILCH_FILE_OTHER /* a device, pipe or socket */
 } filch_file_kind;
 
 typedef struct filch_file_info {
     size_t   size; /* in: sizeof(filch_file_info); a shorter, older struct works too */
     uint32_t kind; /* filch_file_kind */
-    uint32_t mode; /* permissions, the lowest 12 bits of the system's */
+    uint32_t mode; /* permissions: the low 12 bits of the system's mode */
     uint64_t byte_count;
-    int64_t  modified_ns; /* since 1970 */
-    uint64_t device, inode; /* equal for two paths of the same file */
+    int64_t  modified_ns; /* time of the last change, in ns since 1970 */
+    uint64_t device, inode; /* both are equal for two paths of the same file */
 } filch_file_info;
 #define FILCH_FILE_INFO_INIT FILCH_SIZED_INIT(filch_file_info)
 
-/* Files by path, on the work pool. A path is bytes: whatever the system takes, newlines and other than UTF-8 among it, up
- * to 4095 of them; relative ones begin at the working directory of the program.
- * Stat: completes with a filch_file_info, read by filch_as_file_info.
- * Rename: `from` is called `to` at once, which is replaced if it is there. FILCH_RENAME_SYNC opens both directories first,
- * which must be readable: an error of that changes nothing. One of the sync (FILCH_EIO) comes after it was renamed:
- * whether that stays is unknown.
- * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory. Rmdir:
- * removes one, which must be empty.
- * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
+/* Files by path, on the work pool. A path is a sequence of up to 4095 bytes: any that the system accepts, also
+ * newlines and bytes that are not UTF-8. A relative path begins at the working directory of the program. Stat:
+ * completes with a filch_file_info, read by filch_as_file_info. Rename: renames `from` to `to` atomically; an
+ * existing `to` is replaced. FILCH_RENAME_SYNC opens both directories first, which must be readable: if that fails,
+ * nothing has changed. An error of the sync (FILCH_EIO) comes after the rename: whether the rename survives a power
+ * failure is unknown. Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir:
+ * makes one directory. Rmdir: removes one, which must be empty. List: completes with the names in a directory but
+ * "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
- *   FILCH_EDIRECTORY  remove of a directory, rmdir of one that is not empty, rename over one
+ *   FILCH_EDIRECTORY  remove of a directory, rmdir of a directory that is not empty, rename over a directory
  *   FILCH_EDEVICE     rename to another file system
  *   FILCH_ETOOBIG     a list of over 16 MiB, or over `payload_max`
  *
@@ -1970,43 +2065,44 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_mkdir(filch_out *out, uint64_t ta
 FILCH_API FILCH_MUST_USE filch_err filch_yield_rmdir(filch_out *out, uint64_t tag, const char *path);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_list(filch_out *out, uint64_t tag, const char *path);
 
-/* File info: what filch_yield_stat completed with. Entry: the next name of what filch_yield_list completed with; *at is
- * where, 0 at first, and is moved on.
+/* filch_as_file_info reads the data with which filch_yield_stat completed. filch_as_entry reads the next name from
+ * the data with which filch_yield_list completed; *at is the position, 0 at first, and is advanced.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    fills *info; *name is lent with `data`. `kind` may be NULL.
- * Errors:  FILCH_EINVAL  NULL, or something else   FILCH_EEND  no more names; *name is NULL then
+ * Errors:  FILCH_EINVAL  NULL, or data of another kind   FILCH_EEND  no more names; *name is NULL then
  */
 FILCH_API FILCH_MUST_USE filch_err filch_as_file_info(const filch_data *data, filch_file_info *info);
 FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name,
                                                   filch_file_kind *kind);
 
 enum {
-    FILCH_RUN_INPUT = 1,  /* a pipe to what it reads; otherwise it reads nothing */
-    FILCH_RUN_OUTPUT = 2, /* a pipe from what it writes; otherwise that goes where yours goes */
-    FILCH_RUN_ERRORS = 4, /* a pipe from its standard error */
-    FILCH_RUN_MERGE = 8,  /* complaints go where its output goes */
-    FILCH_RUN_SAME_GROUP = 16 /* stays in your process group: signals of the terminal reach it, and programs that it
-                                 started outlive it */
+    FILCH_RUN_INPUT = 1,  /* a pipe to the program's standard input; otherwise it reads an empty input */
+    FILCH_RUN_OUTPUT = 2, /* a pipe from the program's standard output; otherwise it shares yours */
+    FILCH_RUN_ERRORS = 4, /* a pipe from the program's standard error */
+    FILCH_RUN_MERGE = 8,  /* standard error goes where standard output goes */
+    FILCH_RUN_SAME_GROUP = 16 /* the program stays in your process group: signals of the terminal reach it, and
+                                 programs that it started outlive it */
 };
 
 typedef struct filch_run_options {
     size_t             size;        /* sizeof(filch_run_options); a shorter, older struct works too */
-    uint64_t           timeout_ns;  /* for starting it: then FILCH_EDEADLINE, and it is killed if it starts later; 0: no limit */
-    const char *const *environment; /* "NAME=value" texts, ended by NULL, all that it gets; NULL: yours */
-    const char        *directory;   /* where it begins; NULL: where you are */
+    uint64_t           timeout_ns;  /* time limit of the start: then FILCH_EDEADLINE, and a program that starts later
+                                       is killed; 0: no limit */
+    const char *const *environment; /* the whole environment: "NAME=value" texts, ended by NULL; NULL: yours */
+    const char        *directory;   /* working directory; NULL: yours */
     uint32_t           flags;       /* FILCH_RUN_* */
-    uint32_t           spare;       /* 0 */
+    uint32_t           spare;       /* must be 0 */
 } filch_run_options;
 #define FILCH_RUN_OPTIONS_INIT FILCH_SIZED_INIT(filch_run_options)
 
-/* A program that runs. */
+/* A running program. */
 typedef struct filch_program {
-    filch_stream self;  /* for filch_yield_exit and _kill; closing it kills the program */
-    filch_stream input; /* each {0} unless asked for */
+    filch_stream self;  /* the program itself, for filch_yield_exit and _kill; closing this stream kills the program */
+    filch_stream input; /* `input`, `output` and `errors` are {0} unless requested */
     filch_stream output;
     filch_stream errors;
-    int64_t      pid; /* the system's */
+    int64_t      pid; /* the system's process id */
 } filch_program;
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or
@@ -2014,14 +2110,13 @@ typedef struct filch_program {
  * filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC, pids.max) it
  * completes with FILCH_EFULL and EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
- * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it; any number of
- * times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the status: Linux 6.15 and
- * later still report it, unless the program ended before it was known to run; otherwise FILCH_ESYS with ECHILD.
- * Kill: sends it the signal `number`.
- * When the owner ends, or `self` is closed, the program is killed (SIGKILL) if it still runs, and so are the other
- * members of the process group that it leads: the programs that it has started. If your program ignores SIGCHLD, or waits
- * for all children, and the program has ended, the number of the group may have been reused: then the other members are
- * not killed.
+ * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded
+ * any number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the
+ * status: Linux 6.15 and later still report it, unless the program ended before it was known to run; otherwise
+ * FILCH_ESYS with ECHILD. Kill: sends the program the signal `number`. When the owner ends, or `self` is closed, the
+ * program is killed (SIGKILL) if it still runs, and so are the other members of the process group that it leads: the
+ * programs that it has started. If your program ignores SIGCHLD, or waits for all children, and the program has
+ * ended, the number of the group may have been reused: then the other members are not killed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.
@@ -2036,18 +2131,18 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_exit(filch_out *out, uint64_t tag
                                                     uint64_t timeout_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_kill(filch_out *out, uint64_t tag, filch_stream program, int number);
 
-/* What filch_yield_run completed with.
+/* Reads the data with which filch_yield_run completed.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    fills *program.
- * Errors:  FILCH_EINVAL  NULL, or something else; *program is empty then
+ * Errors:  FILCH_EINVAL  NULL, or data of another kind; *program is empty then
  */
 FILCH_API FILCH_MUST_USE filch_err filch_as_program(const filch_data *data, filch_program *program);
 
-/* Signals as events: completes with a stream; each filch_yield_read of it completes with the number of one signal that
- * came (filch_as_int). The library blocks nothing and handles nothing: *your* program must block these signals
+/* Signals as events: completes with a stream; each filch_yield_read of it completes with the number of one signal
+ * that has arrived (filch_as_int). The library blocks and handles no signal: *your* program must block these signals
  * (pthread_sigmask) in its first thread, before it starts others; Filch's own threads block all of them already. A
- * signal that some thread does not block goes there and is never seen here.
+ * signal that some thread does not block is delivered to that thread and never read from the stream.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `numbers`.
@@ -2055,29 +2150,29 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_program(const filch_data *data, filc
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, size_t count);
 
-/* What an I/O command asks for, for handlers of your own (in simulation, say). */
+/* Arguments of an I/O command, for handlers of your own (in a simulation, for example). */
 typedef struct filch_io_request {
     size_t       size; /* in: sizeof(filch_io_request) */
     filch_stream stream;
     uint64_t     timeout_ns;
-    uint64_t     most; /* bytes to read; of exactly: their number; of until: the limit */
-    uint32_t     how;  /* of a read: 0 some, 1 exactly, 2 until. Otherwise flags */
-    uint32_t     backlog; /* of run: 1 if an environment was given */
-    int64_t      number; /* of seek: the offset, `how` its whence; of truncate: the size; of kill: the signal; of poll and
-                            adopt: the descriptor */
+    uint64_t     most; /* read: most bytes; read exactly: their number; read until: the limit */
+    uint32_t     how;  /* read: 0 some, 1 exactly, 2 until. All other commands: flags */
+    uint32_t     backlog; /* listen: the backlog; run: 1 if an environment was given */
+    int64_t      number; /* seek: the offset, with its whence in `how`; truncate: the size; kill: the signal; poll
+                            and adopt: the descriptor */
     uint8_t      delimiter[8];
     size_t       delimiter_size;
-    const char  *text; /* address, host, path; argv joined with one NUL each, `text_size` in all */
+    const char  *text; /* address, host or path; run: argv, each text followed by a NUL, `text_size` bytes in all */
     size_t       text_size;
-    const char  *service; /* of rename: the new path; of run: the directory */
-    const void  *bytes;   /* to be written; of run: the environment, joined as argv */
+    const char  *service; /* resolve: the service; rename: the new path; run: the directory */
+    const void  *bytes;   /* write: the bytes; run: the environment, in the format of argv */
     size_t       byte_count;
 } filch_io_request;
 
 /* Reads the request of a command with the id of an I/O command.
  *
  * Thread:  inside the handler.                                  Blocks:  never.
- * Owns:    fills *request; what it points to is lent with the command.
+ * Owns:    fills *request; its pointers are valid as long as the command.
  * Errors:  FILCH_EINVAL  NULL, not an I/O command, or not made by the functions above
  */
 FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, filch_io_request *request);
@@ -2086,34 +2181,36 @@ FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, f
 
 #define FILCH_WAIT_BUCKETS 32
 
-/* Counts since the scheduler started. Each is exact, but they are not all read at one moment. `alive` is exact for one moment
- * of the call, unless processes ended during each of 64 readings: then it is wrong by at most the number that ended during
- * the quietest reading. */
+/* Counters since the scheduler started. Each counter is exact, but they are not all read at the same moment. `alive`
+ * is exact for one moment of the call, unless processes ended during each of 64 readings: then it is wrong by at
+ * most the number that ended during the quietest reading. */
 typedef struct filch_stats {
     size_t   size;    /* in: sizeof(filch_stats) */
     uint32_t workers; /* threads that step processes */
-    uint32_t asleep;  /* of them, now */
-    uint64_t alive;   /* processes */
+    uint32_t asleep;  /* workers that are parked now */
+    uint64_t alive;   /* living processes */
     uint64_t spawned;
     uint64_t ended;
-    uint64_t failed; /* of them, with an error */
+    uint64_t failed; /* processes that ended with an error */
     uint64_t steps;
     uint64_t sent;        /* messages accepted */
-    uint64_t undelivered; /* to the dead: refused, or never read */
-    uint64_t refused;     /* by a full mailbox: calls that returned FILCH_EFULL. In Lua also a send that then waits for room */
-    uint64_t dropped;     /* by a mailbox policy */
+    uint64_t undelivered; /* messages to ended processes: refused, or never read */
+    uint64_t refused;     /* calls that returned FILCH_EFULL because of a full mailbox. In Lua also a send that then
+                             waits for space */
+    uint64_t dropped;     /* messages dropped by a mailbox policy */
     uint64_t yields;
     uint64_t completions;
-    uint64_t late_completions; /* second ones, and those for the dead: ignored */
-    uint64_t steals;           /* successful */
-    uint64_t stolen;           /* processes moved by them */
-    uint64_t sleeps;           /* times a worker went to sleep */
-    uint64_t wakes;            /* times one was woken */
+    uint64_t late_completions; /* second completions, and completions for ended processes: ignored */
+    uint64_t steals;           /* successful steals */
+    uint64_t stolen;           /* processes moved by steals */
+    uint64_t sleeps;           /* times a worker parked */
+    uint64_t wakes;            /* times a worker was unparked */
     uint64_t long_steps;
-    uint64_t timers; /* armed now */
-    uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited; bucket i: < 2^(i+1) ns */
+    uint64_t timers; /* timers armed now */
+    uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited in a queue; bucket i: <
+                                                2^(i+1) ns */
     uint64_t abandoned; /* yields that were outstanding when their process ended */
-    uint64_t memory;    /* bytes held now, of what option `alloc` gave; kept payloads among them. Exact while nothing is
+    uint64_t memory;    /* bytes of option `alloc` held now, including kept payloads. Exact while nothing is
                            allocated or freed */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
@@ -2126,8 +2223,8 @@ typedef struct filch_stats {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
 
-/* Passes a line to the hook `on_log` of the scheduler: for messages of process types to the host program. Inside a step
- * the line carries the pid and type of the process. Without a hook nothing happens.
+/* Passes a line to the hook `on_log` of the scheduler, by which a process can report to the host program. Inside a
+ * step the line carries the pid and type of the process. Without a hook nothing happens.
  *
  * Thread:  any.                                                 Blocks:  as long as the hook does.
  * Owns:    lends `text`.
@@ -2135,22 +2232,22 @@ FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_s
  */
 FILCH_API filch_err filch_log(filch_sched *sched, filch_log_level level, filch_err error, const char *text);
 
-/* The scheduler's time: the monotonic clock in nanoseconds; virtual in a simulation, from 0.
+/* Returns the scheduler's time: the monotonic clock in nanoseconds; in a simulation, virtual time that begins at 0.
  *
- * Thread:  any; in a simulation, where it runs you.             Blocks:  never.
+ * Thread:  any; in a simulation only its own thread.             Blocks:  never.
  * Owns:    nothing.
- * Errors:  0: NULL.
+ * Errors:  returns 0 if sched is NULL.
  */
 FILCH_API uint64_t filch_now(filch_sched *sched);
 
 /* Called when an assertion of the library has failed: a broken invariant, in Filch or by memory that was overwritten.
- * `text` is the condition. Runs on the thread that found it; several threads may find one at once. Log it and return:
- * the program is stopped by a trap right after, whatever the handler does. */
+ * `text` is the condition. Runs on the thread whose check failed; several threads may call it at once. Log it and
+ * return: the program is stopped by a trap right after, whatever the handler does. */
 typedef void (*filch_assert_fn)(const char *file, int line, const char *text);
 
-/* Installs the handler for failed assertions (NULL: none) and returns the one before. One for the whole program: where an
- * invariant is broken, the scheduler it belongs to cannot be trusted to be found. It is the only thing in Filch that is shared by
- * all schedulers, and changes nothing about how they run. Install it once, in main.
+/* Installs the handler for failed assertions (NULL: none) and returns the one before. There is one handler for the
+ * whole program, because after a broken invariant its scheduler cannot be found reliably. The handler is the only
+ * state that all schedulers share; it does not affect how they run. Install it once, in main.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -2163,83 +2260,87 @@ FILCH_API filch_assert_fn filch_assert_handler(filch_assert_fn fn);
 /* Runs *your* processes in a simulation: a seed decides which process is stepped next, which worker steals, when time
  * passes and what goes wrong, on one thread, in virtual time. A seed always gives the same run. See docs/SIMULATION.md.
  *
- * A step may also be interrupted where it calls filch_send, filch_spawn or filch_complete: other workers take turns
- * there, as they would on another CPU. What a step does between two such calls is not divided further. */
+ * A step may also be interrupted where it calls filch_send, filch_spawn or filch_complete: other workers run at that
+ * point, as they would on another CPU. Between two such calls a step is never interrupted. */
 
-/* Begins a run (spawns, sends), or looks at what came of it. An error from it is a violation. */
+/* Starts a run (spawns, sends), or checks its result. An error that it returns is a violation. */
 typedef filch_err (*filch_sim_fn)(filch_sched *sched, void *user);
 
-/* Something from outside that happens later: see filch_sim_later. */
+/* A function that is called later, as if from outside the simulated processes: see filch_sim_later. */
 typedef void (*filch_sim_later_fn)(filch_sched *sched, void *arg);
 
 typedef enum filch_sim_verdict {
-    FILCH_SIM_OK,      /* nothing to complain about */
+    FILCH_SIM_OK,      /* no violation */
     FILCH_SIM_FAILED,  /* filch_sim_fail, or the scenario or check returned an error */
     FILCH_SIM_BLOCKED, /* a process waits for a yield that cannot complete any more */
     FILCH_SIM_ENDLESS, /* more than `steps_max` steps */
     FILCH_SIM_REFUSED  /* a call with a result that a seed cannot repeat; `text` names it */
 } filch_sim_verdict;
 
-/* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to `text`.
- * Returns how many, or 0 if it has no description. `bytes` are the first `size` bytes of a payload of `whole` bytes. Called when
- * the chart is drawn: pointers inside the payload may be dangling by then. */
+/* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to
+ * `text`. Returns the number of characters, or 0 if there is no description. `bytes` are the first `size` bytes of a
+ * payload of `whole` bytes. Called when the chart is drawn: pointers inside the payload may be dangling by then. */
 typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
 
-/* Settings. Zero means the default given here. Rates are per mille, and their default is never. */
+/* Options of a simulation. Zero means the default that is given here. Rates are per mille; the default rate 0 means
+ * never. */
 typedef struct filch_sim_options {
     size_t               size;    /* sizeof(filch_sim_options); a shorter, older struct works too */
     uint64_t             seed;    /* any number */
-    uint32_t             workers; /* virtual ones, at most 64; 0: 4 */
-    uint32_t             chart_events; /* remembered for the chart, the last ones; 0: 200 */
+    uint32_t             workers; /* virtual workers, at most 64; 0: 4 */
+    uint32_t             chart_events; /* number of last events that are kept for the chart; 0: 200 */
     filch_sim_fn         check;   /* called when nothing is left to do, before everything is stopped; NULL: none */
-    const filch_options *sched;   /* for the scheduler, but workers, node and seed; NULL: defaults. What is left zero
-                                     may be drawn from the seed: batch_max, fair_every, global_batch */
+    const filch_options *sched;   /* options of the scheduler, without workers, node and seed; NULL: defaults.
+                                     batch_max, fair_every and global_batch may be drawn from the seed if they are 0 */
     uint64_t             steps_max;   /* 0: 1 million */
-    uint64_t             time_max_ns; /* virtual time: the run is over then, as tickers would never be; 0: 1 hour */
+    uint64_t             time_max_ns; /* virtual time at which the run ends even if work is left, as with tickers; 0:
+                                         1 hour */
     uint64_t             stop_ns;     /* virtual time that processes get to end when cancelled; 0: 5 s */
-    uint32_t             blocked_ok;  /* 1: processes that wait for ever are no violation */
+    uint32_t             blocked_ok;  /* 1: processes that wait for ever are not a violation */
     uint32_t             whole_steps; /* 1: steps are never interrupted */
-    /* What goes wrong, once the scenario has returned. */
-    uint32_t             no_memory;     /* of the scheduler's allocations fail */
-    uint32_t             late_answer;   /* of completions arrive later: up to `late_ns` (but those of the clock) */
-    uint32_t             double_answer; /* of completions come a second time, and do nothing */
-    uint32_t             handler_error; /* of yields fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t             stall;         /* of turns, before which a worker falls asleep for long. Of waits for the next timer, four
-                                           times this rate take longer, up to `jump_ns`: later timers are then due at once */
-    uint32_t             clock_jump;    /* of turns, before which the clock jumps ahead: up to `jump_ns` */
+    /* Rates of faults, which begin once the scenario has returned. */
+    uint32_t             no_memory;     /* allocations of the scheduler that fail */
+    uint32_t             late_answer;   /* completions that arrive later, by up to `late_ns` (except completions of
+                                           the clock) */
+    uint32_t             double_answer; /* completions that are sent a second time, without effect */
+    uint32_t             handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
+    uint32_t             stall;         /* turns before which a worker sleeps for a long time. Waits for the next
+                                           timer take longer, by up to `jump_ns`, at four times this rate: later
+                                           timers are then due at once */
+    uint32_t             clock_jump;    /* turns before which the clock jumps ahead, by up to `jump_ns` */
     uint64_t             late_ns;       /* 0: 10 ms */
     uint64_t             jump_ns;       /* 0: 1 s */
-    filch_describe_fn    describe;      /* of messages, in the chart; NULL: how many bytes they have */
+    filch_describe_fn    describe;      /* describes messages in the chart; NULL: their size is shown */
     void                *describe_user;
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
 
-/* What a run was like. Free with filch_sim_report_free. */
+/* Result of a run. Free it with filch_sim_report_free. */
 typedef struct filch_sim_report {
     size_t   size;    /* in: sizeof(filch_sim_report) */
-    uint64_t seed;    /* of the last run: with a violation, the one to replay */
-    uint64_t runs;    /* how many there were */
+    uint64_t seed;    /* seed of the last run; after a violation, the seed to replay */
+    uint64_t runs;    /* number of runs */
     int32_t  verdict; /* filch_sim_verdict */
-    char     text[196]; /* what was wrong; "" if nothing */
-    uint64_t hash;    /* of all that happened: equal for equal runs, whatever the compiler */
+    char     text[196]; /* the violation; "" if none */
+    uint64_t hash;    /* hash of all that happened: equal for equal runs, whatever the compiler */
     uint64_t steps;
-    uint64_t time_ns; /* virtual */
+    uint64_t time_ns; /* virtual time at the end */
     uint64_t forced;  /* processes that did not end when cancelled */
-    uint64_t interrupted; /* steps, in the middle; and how often each fault happened: */
+    uint64_t interrupted; /* steps that were interrupted; below, how often each fault happened: */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
     char    *chart;   /* the messages and other events, as text: one line per event, one column per process. NULL: no memory */
-    void    *reserved[4]; /* Filch's own */
+    void    *reserved[4]; /* private */
 } filch_sim_report;
 #define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
 
-/* One run: `scenario(sched, user)`, then steps until nothing is left to do, then options->check, then stop.
- * `options` NULL means all defaults. FILCH_OK says that there was a run; how it went is in *report.
+/* Does one run: `scenario(sched, user)`, then steps until no work is left, then options->check, then stop. `options`
+ * NULL means all defaults. FILCH_OK means that the run took place; its result is in *report.
  *
  * Everything happens on this thread, work functions too. A scheduler in simulation refuses filch_tick, filch_wake_fd,
  * filch_next_timeout, filch_sched_stop and filch_sched_close, and every call from other threads: FILCH_ESTATE, and the
  * run ends with FILCH_SIM_REFUSED.
  *
- * Thread:  any; a run inside a run is fine.                     Blocks:  until the run is over.
+ * Thread:  any; a run inside a run is allowed.                     Blocks:  until the run is over.
  * Owns:    lends `options`; gives what *report holds.
  * Errors:  FILCH_EINVAL  NULL scenario or report, impossible options   FILCH_ENOMEM
  */
@@ -2256,50 +2357,53 @@ FILCH_API FILCH_MUST_USE filch_err filch_sim_run(const filch_sim_options *option
 FILCH_API FILCH_MUST_USE filch_err filch_sim_sweep(const filch_sim_options *options, uint64_t first, uint64_t count,
                                                    filch_sim_fn scenario, void *user, filch_sim_report *report);
 
-/* Frees what a report holds and empties it. NULL is fine.
+/* Frees the memory of a report and empties it. NULL is allowed.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    takes what *report holds, not the struct itself.
+ * Owns:    frees the memory that *report points to, not the struct itself.
  * Errors:  none.
  */
 FILCH_API void filch_sim_report_free(filch_sim_report *report);
 
-/* This must not be: ends the run as FILCH_SIM_FAILED with `text`, once the step, handler or check has returned. The
- * first one counts. Nothing happens in ordinary schedulers, so it may stay in the program.
+/* Reports a violated property: the run ends as FILCH_SIM_FAILED with `text`, once the step, handler or check has
+ * returned. Only the first call counts. The call has no effect in ordinary schedulers, so it may stay in the
+ * program.
  *
- * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Thread:  the thread of the simulation.                       Blocks:  never.
  * Owns:    copies `text`, as much as fits.
  * Errors:  FILCH_EINVAL   FILCH_ESTATE  not in a simulation
  */
 FILCH_API filch_err filch_sim_fail(filch_sched *sched, const char *text);
 
-/* Writes a line of your own into the chart. Nothing happens in ordinary schedulers.
+/* Writes a line of your own into the chart. The call has no effect in ordinary schedulers.
  *
- * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Thread:  the thread of the simulation.                       Blocks:  never.
  * Owns:    copies `text`, up to 63 bytes.
  * Errors:  FILCH_EINVAL   FILCH_ESTATE  not in a simulation
  */
 FILCH_API filch_err filch_sim_note(filch_sched *sched, const char *text);
 
-/* Calls `fn(sched, arg)` in `delay_ns` of virtual time or a little later, as something from outside: for messages from
- * elsewhere, and for handlers that complete later. Called exactly once, at the latest when the run ends.
+/* Calls `fn(sched, arg)` in `delay_ns` of virtual time or a little later, as if from outside the simulated
+ * processes: for messages of other threads, and for handlers that complete later. `fn` is called exactly once, at
+ * the latest when the run ends.
  *
- * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Thread:  the thread of the simulation.                       Blocks:  never.
  * Owns:    lends `arg` until `fn` has been called.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  not in a simulation   FILCH_ECLOSED  the run is stopping
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sim_later(filch_sched *sched, uint64_t delay_ns, filch_sim_later_fn fn,
                                                    void *arg);
 
-/* A number below `bound`, drawn from the seed, for choices of your own.
+/* Returns a number below `bound`, drawn from the seed, for choices of your own.
  *
- * Thread:  where the simulation runs you.                       Blocks:  never.
+ * Thread:  the thread of the simulation.                       Blocks:  never.
  * Owns:    nothing.
- * Errors:  0: NULL, bound 0, or not in a simulation.
+ * Errors:  returns 0 if sched is NULL, bound is 0, or the scheduler is not in a simulation.
  */
 FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
 
-/* Whether this scheduler is a simulation's: for code that waits for the world outside, and must not there.
+/* Returns 1 if the scheduler runs in a simulation: for code that waits for the outside world, which it must not do
+ * there.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -2318,35 +2422,37 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
 /* ---- black box ---------------------------------------------------------------------------------------------- */
 
 /* The last steps of a process can be recorded, with their events and calls: option `blackbox`, of the scheduler for all
- * processes or of filch_spawn for one. When it fails, on_blackbox gets the recording, and filch_blackbox_replay feeds
- * it to one instance alone, on your thread, where a debugger can look. See docs/BLACKBOX.md.
+ * processes or of filch_spawn for one. When the process fails, on_blackbox gets the recording. filch_blackbox_replay
+ * passes the recorded events to one instance alone, on your thread, where a debugger can follow it. See
+ * docs/BLACKBOX.md.
  *
  * A recording has at most `blackbox` steps and 1 MiB; of a payload it has the first 4096 bytes, of `args` 65536. */
-#define FILCH_BLACKBOX_STEPS 256         /* enough for most: 50 KB for steps that get a small message and send one */
+#define FILCH_BLACKBOX_STEPS 256         /* enough for most uses: 50 KB for steps that get a small message and send
+                                            one */
 #define FILCH_BLACKBOX_MAX 1048576       /* more is FILCH_EINVAL */
-#define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: not this one */
+#define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: do not record this process */
 
-/* Gives what to use for a pointer that was recorded: `was` is where it pointed then. `step` is 0 for the args and
+/* Returns the pointer that replaces a recorded pointer; `was` is the recorded address. `step` is 0 for the args and
  * inherited values. */
 typedef void *(*filch_blackbox_pointer_fn)(void *user, uint64_t step, void *was);
 
-/* How a replay went. */
+/* Result of a replay. */
 typedef struct filch_blackbox_report {
     size_t    size;     /* in: sizeof(filch_blackbox_report) */
-    /* in: pointers mean nothing in another run. NULL: the replay ends before the step that would be given one, with
-     * FILCH_OK and a text; pointers among the inherited values read as NULL */
+    /* in: replaces recorded pointers, which are not valid in another run. NULL: the replay ends before the first
+     * step that would get a pointer, with FILCH_OK and a text; pointers among the inherited values read as NULL */
     filch_blackbox_pointer_fn pointer;
     void     *pointer_user;
     filch_pid pid;      /* pid of the recorded process; filch_ctx_self returns it in the replay */
-    filch_err recorded; /* how it ended then */
-    filch_err error;    /* how the replay ended: FILCH_OK if no step failed */
-    uint64_t  steps;    /* in the recording */
-    uint64_t  fed;      /* of them, replayed */
-    uint64_t  missing;  /* earlier ones that were not kept: see `partial` */
+    filch_err recorded; /* error with which the recorded process ended */
+    filch_err error;    /* error with which the replay ended; FILCH_OK if no step failed */
+    uint64_t  steps;    /* number of recorded steps */
+    uint64_t  fed;      /* number of steps replayed */
+    uint64_t  missing;  /* number of earlier steps that were not kept: see `partial` */
     uint64_t  differs;  /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
-    uint64_t  cut;      /* payloads that were longer than what was kept of them */
-    uint64_t  pointers; /* met in the recording */
-    uint32_t  again;    /* 1: it failed again, with the same error */
+    uint64_t  cut;      /* payloads that were recorded only in part */
+    uint64_t  pointers; /* pointers in the recording */
+    uint32_t  again;    /* 1: the process failed again, with the recorded error */
     uint32_t  partial;  /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial state.
                            Correct for a type with steps that do not depend on earlier ones; otherwise expect differences */
     uint32_t  lost;     /* 1: partial because memory ran out */
@@ -2355,11 +2461,11 @@ typedef struct filch_blackbox_report {
 #define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)
 
 /* Makes one instance of `type`, with the recorded method, args and values, and calls its step with the recorded events,
- * one step after the other. What it sends, spawns, cancels and yields is compared with the recording and gets the
- * recorded results, but is not carried out. FILCH_OK: the replay ran; its outcome is in *report.
+ * one step after the other. Its sends, spawns, cancels and yields are compared with the recording and return the
+ * recorded results, but are not carried out. FILCH_OK: the replay ran; its outcome is in *report.
  *
  * A step that reads anything but its state, its events and its context (the clock, a global, filch_inspect) may differ.
- * A send in init returns FILCH_OK, and a spawn in init the pid of no process.
+ * A send in init returns FILCH_OK, and a spawn in init returns the pid {0, 0}.
  *
  * Thread:  any.                                                 Blocks:  until the last step has returned.
  * Owns:    lends `bytes`; fills *report.
@@ -2371,7 +2477,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_blackbox_replay(const void *bytes, size
 
 /* ---- Filch's own from here on ------------------------------------------------------------------------------- */
 
-/* Where a failed assertion of the library ends: see filch_assert_handler. */
+/* Called by a failed assertion of the library: see filch_assert_handler. */
 #if defined(__GNUC__)
 FILCH_API void filch_assert_failed(const char *file, int line, const char *text) __attribute__((noreturn, cold));
 #else
@@ -2380,15 +2486,15 @@ FILCH_API void filch_assert_failed(const char *file, int line, const char *text)
 
 #ifndef FILCH_NO_INLINE
 
-/* The bodies of what is FILCH_INLINE above, in words that C99 and C++ share. Why the values are inline and the bytes are
- * not, and what that promises: docs/design/mailbox-fast-paths.md. */
+/* The bodies of the FILCH_INLINE functions, in the common subset of C99 and C++. docs/design/mailbox-fast-paths.md
+ * explains why functions for values are inline and functions for bytes are not. */
 
 #if defined(__GNUC__) && defined(__x86_64__)
 typedef uint64_t filch_half __attribute__((vector_size(16)));
 #endif
 
-/* A value of up to two words. In two halves of 16 bytes where each is one store: the payload is copied in such halves
- * right away, to become an argument, and a processor cannot forward several small stores to one large load. */
+/* Makes a value of up to two words. Where possible the payload is written as two stores of 16 bytes: it is copied in
+ * such halves at once, to become an argument, and a processor cannot forward several small stores to one large load. */
 FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t second)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -2404,16 +2510,17 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #endif
 }
 
-/* The kind of a payload, and above it the form: 0 for a value. Where they are the low end of its first word, as part of it. */
+/* Returns the kind of a payload, and above it the form, which is 0 for a value. On little-endian machines both are
+ * read with the first word of the payload. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define FILCH_SHAPE(data, words) ((words)[0] & 0xffff)
 #else
 #define FILCH_SHAPE(data, words) ((uint64_t)((data).form << 8 | (data).kind))
 #endif
 
-/* What filch_send, filch_done, filch_yield and filch_complete come to. A value travels in registers: a payload that is passed
- * by value is written to the stack and read from there again, and that takes longer than all that is done with it
- * (docs/design/mailbox-fast-paths.md). */
+/* filch_send, filch_done, filch_yield and filch_complete call these functions for values. The value is passed in
+ * registers, because a payload that is passed by value is written to the stack and read back, which takes longer
+ * than the rest of the call (docs/design/mailbox-fast-paths.md). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
@@ -2466,7 +2573,7 @@ FILCH_INLINE filch_err filch_complete(filch_receiver receiver, uint64_t tag, fil
     return filch_complete_value(receiver.sched, receiver.key, words[0], words[1], words[2], error);
 }
 
-/* A context begins with its scheduler, and what a step is given begins with a context. */
+/* Casts, because a filch_ctx begins with a pointer to its scheduler, and a filch_out begins with a filch_ctx. */
 FILCH_INLINE filch_sched *filch_ctx_sched(const filch_ctx *ctx)
 {
     return ctx != NULL ? *(filch_sched *const *)(const void *)ctx : NULL;
