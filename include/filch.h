@@ -972,7 +972,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const cha
 
 /* The operations above as yields. The yielding process is the watcher, or one side of the link. They complete with:
  *   spawn     the pid: filch_as_pid
- *   exec      the result of the new process, or its error, when it has ended; the new process outlives the yielding one
+ *   exec      the result of the new process, or its error, when it has ended; it goes on if the yielding process ends
  *   monitor   the number for unmonitor: filch_as_int. The EXIT event has the tag of the yield
  *   others    nothing
  *
@@ -1627,8 +1627,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
- * `child` is NULL:
- *          on this thread if no request was sent. Gives *list: return it with filch_drop.
+ *          `child` is NULL; on this thread if no request was sent. Gives *list: return it with filch_drop.
  * Errors:  the supervisor's reply, see filch_child_start; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
@@ -1784,12 +1783,12 @@ typedef struct filch_socket_options {
 #define FILCH_SOCKET_OPTIONS_INIT FILCH_SIZED_INIT(filch_socket_options)
 
 /* Addresses: "127.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80" (the interface of a link-local address, by name or
- * number), "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path" (up to 108 bytes of path), "unix:@name"
- * (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Host names are resolved by
- * filch_yield_resolve. Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not
- * removed on close. Accept: completes with the stream of the next connection. If no descriptor is left it completes
- * with FILCH_EFILES; the next accept then waits for 10 ms, then 20 ms and so on up to 1 s, so that a loop of accepts
- * does not spin.
+ * number), "*:80" (every IPv4 address of this machine), "[::]:80", "unix:/path" (up to 108 bytes of path),
+ * "unix:@name" (Linux, no file). Port 0 lets the system choose: see filch_stream_address. Host names are resolved by
+ * filch_yield_resolve.
+ * Connect, listen, datagram: complete with the stream (filch_as_stream). A unix path is not removed on close.
+ * Accept: completes with the stream of the next connection. If no descriptor is left it completes with FILCH_EFILES;
+ * the next accept then waits for 10 ms, then 20 ms and so on up to 1 s, so that a loop of accepts does not spin.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
@@ -1864,13 +1863,13 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
                                                      uint64_t timeout_ns);
 
 /* Shutdown: ends the writing side, so that the other side reads FILCH_EEND; reading continues.
- * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the error of
- * the close may be that of an earlier write: some systems report only then that the device was full (FILCH_ENOSPACE,
- * FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is outstanding, or by
- * the end of its process, the error is not reported: sync it first (filch_yield_sync). Io cancel: the outstanding
- * commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call on a file that has
- * begun is not interrupted: until it returns, the file is FILCH_EBUSY. The yields of a step are carried out in
- * order: one step can cancel, write and close.
+ * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the error
+ * of the close may be that of an earlier write: some systems report only then that the device was full
+ * (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is
+ * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
+ * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A
+ * call on a file that has begun is not interrupted: until it returns, the file is FILCH_EBUSY. The yields of a step
+ * are carried out in order: one step can cancel, write and close.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -1934,16 +1933,17 @@ enum {
 };
 
 /* Makes a stream of a descriptor that is already open: a connected socket, a listener, a datagram socket, either end
- * of a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets
- * and listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that
- * cannot be polled); every other descriptor can be read and written. The stream takes `fd`: after a completion with
- * FILCH_OK, `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With
- * FILCH_ADOPT_KEEP `fd` stays yours in any case, as standard input should; bytes that are read from the stream are
- * not read from `fd`, and vice versa. Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal
- * is opened a second time, non-blocking, because all programs that share it (for example a shell) share the flag. If
- * it cannot be opened again (no /proc), and for listeners, other devices and the master of a terminal, O_NONBLOCK is
- * set, for all programs that share it. It stays set when the stream is closed: other streams may have the same file.
- * With FILCH_ADOPT_KEEP, clear it yourself after the last of them.
+ * of a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and
+ * listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot
+ * be polled); every other descriptor can be read and written. The stream takes `fd`: after a completion with FILCH_OK,
+ * `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With FILCH_ADOPT_KEEP `fd`
+ * stays yours in any case, as standard input should; bytes that are read from the stream are not read from `fd`, and
+ * vice versa.
+ * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time,
+ * non-blocking, because all programs that share it (for example a shell) share the flag. If it cannot be opened again
+ * (no /proc), and for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that
+ * share it. It stays set when the stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear
+ * it yourself after the last of them.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -1980,11 +1980,12 @@ enum {
     FILCH_OPEN_NEW = 32     /* with CREATE: fail with FILCH_EEXISTS if the file exists */
 };
 
-/* Open: opens a file and completes with its stream. Reads, writes and close work on it, one at a time; the end of
- * the file is FILCH_EEND. A timeout of 0 does not apply to files. A path that blocks (a FIFO) occupies a thread
- * until the open returns. Open within: the yield completes with FILCH_EDEADLINE after `timeout_ns`, and a file that
- * is opened later is closed. Seek: moves the position to `offset` from `whence` (0: the beginning, 1: the current
- * position, 2: the end); completes with the new position.
+/* Open: opens a file and completes with its stream. Reads, writes and close work on it, one at a time; the end of the
+ * file is FILCH_EEND. A timeout of 0 does not apply to files. A path that blocks (a FIFO) occupies a thread until the
+ * open returns. Open within: the yield completes with FILCH_EDEADLINE after `timeout_ns`, and a file that is opened
+ * later is closed.
+ * Seek: moves the position to `offset` from `whence` (0: the beginning, 1: the current position, 2: the end);
+ * completes with the new position.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `path`.
@@ -2000,11 +2001,10 @@ enum {
     FILCH_SYNC_DATA = 1 /* sync the bytes and what is needed to read them, but not the time of the last change */
 };
 
-/* Sync: completes when the system has written the content of the file to the device (fsync). Also for a directory
- * that was opened with FILCH_OPEN_READ: then its entries survive a power failure. FILCH_EIO and FILCH_ENOSPACE are
- * about bytes that an earlier write seemed to have written, and are reported once. A pipe or socket is FILCH_EINVAL.
- * Truncate: sets the size of the file to `size` bytes; bytes after the old end are zero. The position does not
- * change.
+/* Sync: completes when the system has written the content of the file to the device (fsync). Also for a directory that
+ * was opened with FILCH_OPEN_READ: then its entries survive a power failure. FILCH_EIO and FILCH_ENOSPACE are about
+ * bytes that an earlier write seemed to have written, and are reported once. A pipe or socket is FILCH_EINVAL.
+ * Truncate: sets the size of the file to `size` bytes; bytes after the old end are zero. The position does not change.
  *
  * To replace a file atomically, even if the program is killed at any point: write a new file beside it, sync it,
  * close it, and rename it with FILCH_RENAME_SYNC.
@@ -2041,13 +2041,14 @@ typedef struct filch_file_info {
 #define FILCH_FILE_INFO_INIT FILCH_SIZED_INIT(filch_file_info)
 
 /* Files by path, on the work pool. A path is a sequence of up to 4095 bytes: any that the system accepts, also
- * newlines and bytes that are not UTF-8. A relative path begins at the working directory of the program. Stat:
- * completes with a filch_file_info, read by filch_as_file_info. Rename: renames `from` to `to` atomically; an
- * existing `to` is replaced. FILCH_RENAME_SYNC opens both directories first, which must be readable: if that fails,
- * nothing has changed. An error of the sync (FILCH_EIO) comes after the rename: whether the rename survives a power
- * failure is unknown. Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir:
- * makes one directory. Rmdir: removes one, which must be empty. List: completes with the names in a directory but
- * "." and "..", in the order of their bytes, read by filch_as_entry.
+ * newlines and bytes that are not UTF-8. A relative path begins at the working directory of the program.
+ * Stat: completes with a filch_file_info, read by filch_as_file_info.
+ * Rename: renames `from` to `to` atomically; an existing `to` is replaced. FILCH_RENAME_SYNC opens both directories
+ * first, which must be readable: if that fails, nothing has changed. An error of the sync (FILCH_EIO) comes after the
+ * rename: whether the rename survives a power failure is unknown.
+ * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory.
+ * Rmdir: removes one, which must be empty.
+ * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
  *   FILCH_EDIRECTORY  remove of a directory, rmdir of a directory that is not empty, rename over a directory
  *   FILCH_EDEVICE     rename to another file system
@@ -2107,16 +2108,17 @@ typedef struct filch_program {
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or
  * ignored that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC, pids.max) it
- * completes with FILCH_EFULL and EAGAIN: try again later.
+ * filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC, pids.max)
+ * it completes with FILCH_EFULL and EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
  * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded
  * any number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the
  * status: Linux 6.15 and later still report it, unless the program ended before it was known to run; otherwise
- * FILCH_ESYS with ECHILD. Kill: sends the program the signal `number`. When the owner ends, or `self` is closed, the
- * program is killed (SIGKILL) if it still runs, and so are the other members of the process group that it leads: the
- * programs that it has started. If your program ignores SIGCHLD, or waits for all children, and the program has
- * ended, the number of the group may have been reused: then the other members are not killed.
+ * FILCH_ESYS with ECHILD.
+ * Kill: sends the program the signal `number`. When the owner ends, or `self` is closed, the program is killed
+ * (SIGKILL) if it still runs, and so are the other members of the process group that it leads: the programs that it
+ * has started. If your program ignores SIGCHLD, or waits for all children, and the program has ended, the number of
+ * the group may have been reused: then the other members are not killed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.
