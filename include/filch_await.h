@@ -1,8 +1,8 @@
-/* filch_await.h - steps that read from top to bottom. Optional: filch.h knows nothing of it, and it is only macros and
- * inline functions over filch.h.
+/* filch_await.h - steps that are written from top to bottom. Optional: filch.h does not depend on this file, which
+ * has only macros and inline functions over filch.h.
  *
- * A step is called again and again; a state machine remembers by hand where it was. Here the state has a filch_await in
- * it, and the step *awaits*: it returns to the scheduler there, and the next call goes on behind it.
+ * A step is called repeatedly, so a state machine must store where it was. Here the state contains a filch_await,
+ * and the step *awaits*: at an await it returns to the scheduler, and the next call continues after that await.
  *
  *     struct greeter { filch_await at; filch_stream stream; };
  *
@@ -22,11 +22,12 @@
  *         .name = "greeter", .size = sizeof(struct greeter), .step = greeter_step, .close = filch_await_close
  *     };
  *
- * After an await, at->error, at->data and at->event tell what came. They are lent until the next await: filch_keep
- * what must stay. at->data may be NULL, which reads as an empty payload.
+ * After an await, at->error, at->data and at->event describe the event that arrived. They are valid until the next
+ * await: use filch_keep for data that you need longer. at->data may be NULL, which reads as an empty payload.
  *
  * It is a `switch` over the line number of the await the step stands at (at->line, for debuggers), so:
- *   - local variables do not survive an await, as they do not survive any return: keep them in the state. Set those that
+ *   - local variables do not survive an await, as they do not survive any return: keep them in the state. Set those
+ *   that
  *     are needed on both sides again, above FILCH_BEGIN, as `g` and `at` above. (C++ also wants them declared there.)
  *   - one await per line, and none inside a `switch` of your own. Loops and ifs are fine.
  *   - return filch_done(...) or an error from anywhere; falling off the end is filch_done with an empty result.
@@ -35,7 +36,8 @@
  * in the mailbox, with its limits; at most those of the current batch are held. Only held events take memory (malloc):
  * that is why the type needs filch_await_close, or a close of its own that calls filch_await_drop.
  *
- * A cancel ends the process wherever it stands, with the cancel's error; or, with FILCH_FINALLY, goes on there.
+ * A cancel ends the process at any await, with the cancel's error; or, with FILCH_FINALLY, the process continues
+ * there.
  *
  * Compiles as C99, C11 and C++.
  */
@@ -51,30 +53,31 @@
 extern "C" {
 #endif
 
-/* Where a step stands, and what its last await brought. Part of the state; all zero to begin with. Make it the first
- * member, for filch_await_close. You read the first five; the others are Filch's own. */
+/* The position of a step, and the event of its last await. Part of the process's state; all zero at first. Make it
+ * the first member, for filch_await_close. You may read the first five fields; the others are private. */
 typedef struct filch_await {
-    uint32_t           line;  /* of the await it stands at; 0: at the beginning */
-    filch_err          error; /* FILCH_OK, or why the yield failed, or could not be made */
-    uint64_t           tag;   /* for the yield being awaited: a fresh one each time, from 2^63 up */
-    const filch_data  *data;  /* of the event, or NULL */
+    uint32_t           line;  /* source line of the await at which the step waits; 0: at the beginning */
+    filch_err          error; /* FILCH_OK, or why the yield failed or could not be made */
+    uint64_t           tag;   /* tag for the yield to be awaited: a new one each time, from 2^63 up */
+    const filch_data  *data;  /* data of the event, or NULL */
     const filch_event *event; /* the whole event; NULL when the yield could not be made */
-    const filch_event *next;  /* of the batch, and how many follow: */
+    const filch_event *next;  /* next event of the batch; below, how many follow: */
     uint16_t           left;
     uint16_t           tidying; /* FILCH_FINALLY has been reached */
-    filch_err          reason;  /* of the cancel */
+    filch_err          reason;  /* reason of the cancel */
     filch_out         *out;
-    filch_event       *held; /* [0] is what was awaited last, if it came from here; the others wait in order */
+    filch_event       *held; /* held events: [0] is the one awaited last, if it was held; the others wait in order */
     uint32_t           held_count, held_room;
 } filch_await;
 
-/* Begins the part that awaits, once in a step, with the step's own arguments. */
+/* Begins the part of a step that awaits. Used once in a step, with the step's own arguments. */
 #define FILCH_BEGIN(at, events, count, out)              \
     filch_await_begin((at), (events), (count), (out));   \
     switch ((at)->line) {                                \
     case 0:
 
-/* Ends it. Falling through to here ends the process with filch_done(out, filch_none()); after a cancel, with its error. */
+/* Ends the part that awaits. Reaching it ends the process with filch_done(out, filch_none()); after a cancel, with
+ * the cancel's error. */
 #define FILCH_END(at)                       \
         (at)->line = FILCH_AWAIT_LINE_END;  \
         break;                              \
@@ -82,7 +85,7 @@ typedef struct filch_await {
     }                                       \
     return filch_await_end(at)
 
-/* Makes a yield, `call`, with the tag at->tag, and continues when its completion is there. */
+/* Makes a yield, `call`, with the tag at->tag, and continues when its completion has arrived. */
 #define FILCH_AWAIT(at, call)                                                                       \
     do {                                                                                            \
         (at)->line = __LINE__;                                                                      \
@@ -97,19 +100,22 @@ typedef struct filch_await {
         }                                                                                           \
     } while (0)
 
-/* The answer to a yield made before, with a tag of your own (below 2^63): several can be outstanding at a time. */
+/* Awaits the completion of a yield made before, with a tag of your own (below 2^63); several such yields can be
+ * outstanding. */
 #define FILCH_AWAIT_TAG(at, the_tag) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_TAG, the_tag, filch_wait)
 
-/* The next answer to any yield: at->event->tag says which. With none outstanding the process ends: FILCH_ENOYIELD. */
+/* Awaits the next completion of any yield: at->event->tag says which. If no yield is outstanding, the process ends
+ * with FILCH_ENOYIELD. */
 #define FILCH_AWAIT_YIELD(at) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_YIELD, 0, filch_wait)
 
-/* The next message; the next event of any kind (at->event->type), in the order they came. */
+/* FILCH_AWAIT_MESSAGE awaits the next message, FILCH_AWAIT_EVENT the next event of any kind (at->event->type), in
+ * order of arrival. */
 #define FILCH_AWAIT_MESSAGE(at) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_MESSAGE, 0, filch_idle)
 #define FILCH_AWAIT_EVENT(at) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_EVENT, 0, filch_idle)
 
-/* What stands between here and FILCH_END is done in the end: when the body arrives here, or as soon as the process is
- * asked to end (at->reason is why then, otherwise FILCH_OK). It may await; further cancels are ignored. A `return` in
- * the body skips it: memory is for the type's close. */
+/* The code between FILCH_FINALLY and FILCH_END runs at the end: when the body reaches it, or as soon as the process
+ * is cancelled (at->reason is then the reason, otherwise FILCH_OK). It may await; further cancels are ignored. A
+ * `return` in the body skips it, so free memory in the type's close. */
 #define FILCH_FINALLY(at)                  \
     do {                                   \
         while (0) {                        \
@@ -139,24 +145,24 @@ enum { FILCH_AWAIT_WANT_TAG, FILCH_AWAIT_WANT_YIELD, FILCH_AWAIT_WANT_MESSAGE, F
 static inline void filch_await_begin(filch_await *at, const filch_event *events, size_t count, filch_out *out)
 {
     at->next = events;
-    at->left = (uint16_t)count; /* option batch_max is 1024 at most */
+    at->left = (uint16_t)count; /* fits, because option batch_max is at most 1024 */
     at->out = out;
     if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return; /* cancels come first */
     at->next++;
     at->left--;
     if (at->tidying) return;
     at->reason = events[0].error != FILCH_OK ? events[0].error : FILCH_ECANCELLED;
-    at->line = FILCH_AWAIT_LINE_FINALLY; /* without a FILCH_FINALLY: FILCH_END's default */
+    at->line = FILCH_AWAIT_LINE_FINALLY; /* without a FILCH_FINALLY, this leads to the default of FILCH_END */
 }
 
 static inline filch_err filch_await_end(filch_await *at)
 {
     if (at->reason != FILCH_OK) return at->reason;
-    /* A line at which no await is: the state was not zeroed, or has been overwritten. */
+    /* No await is at this line: the state was not zeroed, or has been overwritten. */
     return at->line == FILCH_AWAIT_LINE_END ? filch_done(at->out, filch_none()) : FILCH_ESTATE;
 }
 
-/* What the last await brought is no longer lent. */
+/* Releases the event of the last await, which is no longer lent. */
 static inline void filch_await_forget(filch_await *at)
 {
     at->data = NULL;
@@ -182,7 +188,7 @@ static inline int filch_await_got(filch_await *at, const filch_event *event)
     return 1;
 }
 
-/* Puts one aside for later. 0: no memory. */
+/* Holds one event for later. Returns 0 if out of memory. */
 static inline int filch_await_hold(filch_await *at, const filch_event *event)
 {
     if (at->held_count + 1 >= at->held_room) {
@@ -200,7 +206,7 @@ static inline int filch_await_hold(filch_await *at, const filch_event *event)
     return 1;
 }
 
-/* Takes the first of those held that is wanted. */
+/* Takes the first held event that is wanted. */
 static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
 {
     for (uint32_t i = 1; i <= at->held_count; i++) {
@@ -213,8 +219,8 @@ static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* Takes the awaited event from those held, then from the batch; holds the other events of the batch. Returns 0 if it
- * has not come. */
+/* Takes the awaited event from the held events, otherwise from the batch; holds the other events of the batch.
+ * Returns 0 if the awaited event has not arrived. */
 static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
 {
     if (at->held_count > 0 && filch_await_take_held(at, what, tag)) return 1;
@@ -229,13 +235,14 @@ static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* How the step returns that has to wait. Something of the batch is left only if there was no memory to hold it. */
+/* Returns the status of a step that has to wait. Events of the batch are left only if there was no memory to hold
+ * them. */
 static inline filch_err filch_await_rest(filch_await *at, filch_err (*status)(filch_out *out))
 {
     return at->left == 0 ? status(at->out) : FILCH_ENOMEM;
 }
 
-/* Frees what is held. For the close of a type with more to release in its state. */
+/* Frees the held events. For the close of a type that has more to release in its state. */
 static inline void filch_await_drop(filch_await *at)
 {
     if (at->held == NULL) return;
@@ -245,7 +252,7 @@ static inline void filch_await_drop(filch_await *at)
     at->held_count = at->held_room = 0;
 }
 
-/* A close for types with a state that begins with its filch_await and has nothing else to release. */
+/* A close function for types whose state begins with its filch_await and has nothing else to release. */
 static inline void filch_await_close(void *self)
 {
     filch_await_drop((filch_await *)self);

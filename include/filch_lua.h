@@ -8,16 +8,18 @@
  *
  * The functions carry the same four lines as those of filch.h.
  *
- * Processes are isolated against loops, leaks, deep recursion and wrong messages, by mistake or on purpose: a process cannot keep a worker, and can
- * always be terminated (docs/design/lua/budgets.md). Two things are not isolated: processes of one scheduler may end each other (option `without`
- * forbids it), and an error in the Lua interpreter affects the whole program. For code that you do not trust, use one operating-system process each.
+ * Processes are isolated against loops, leaks, deep recursion and wrong messages, by mistake or on purpose: a process
+ * cannot keep a worker, and can always be terminated (docs/design/lua/budgets.md). Two things are not isolated:
+ * processes of one scheduler may end each other (option `without` forbids it), and an error in the Lua interpreter
+ * affects the whole program. For code that you do not trust, use one operating-system process each.
  */
 #ifndef FILCH_LUA_H
 #define FILCH_LUA_H
 
 #include <filch.h>
 
-/* FILCH_LUA_HIDDEN is set while libfilch_lua.a is compiled: what links it does not export its names. */
+/* FILCH_LUA_HIDDEN is set while libfilch_lua.a is compiled, so that a program or library that links it does not
+ * export its names. */
 #if defined(__GNUC__) && defined(FILCH_LUA_HIDDEN)
 #define FILCH_LUA_API __attribute__((visibility("hidden")))
 #else
@@ -33,14 +35,15 @@ struct lua_State;
 typedef struct filch_lua      filch_lua;      /* what Lua processes share: compiled code, settings, a watchdog */
 typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start processes from */
 
-/* How a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. on_exit's result then holds the text:
- * message and traceback. */
+/* Errors with which a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. The result that
+ * on_exit gets is then a text: message and traceback. */
 enum {
     FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that was not caught */
-    FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* over its memory limit */
+    FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* the process exceeded its memory limit */
     FILCH_LUA_ESYNTAX = FILCH_EUSER + 503, /* the chunk does not compile */
     FILCH_LUA_EFILE = FILCH_EUSER + 504,   /* the file cannot be read */
-    FILCH_LUA_EBUDGET = FILCH_EUSER + 505  /* ran for too long where it cannot be interrupted: see runaway_ns */
+    FILCH_LUA_EBUDGET = FILCH_EUSER + 505  /* the process ran for too long where it cannot be interrupted: see
+                                              runaway_ns */
 };
 
 /* The levels of `log`. Lines below option `log_level` are not made. */
@@ -52,11 +55,11 @@ enum {
     FILCH_LUA_LOG_NONE = 4
 };
 
-/* Takes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
+/* Writes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
-/* Told when a process has failed: `text` is the message and the traceback, lent; `name` what kind it is. Called on workers,
- * several at once. Not for processes that were cancelled or killed. */
+/* Called when a process has failed. `text` is the message and the traceback, lent; `name` is its kind. Called on
+ * workers, several at once. Not called for processes that were cancelled or killed. */
 typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
                                      size_t size);
 
@@ -64,7 +67,7 @@ typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name
  * stack. See filch_lua_self and friends for what they may use. */
 typedef void (*filch_lua_open_fn)(struct lua_State *L, void *user);
 
-/* What processes may use besides what is always there. */
+/* Rights that processes do not have by default. */
 enum {
     FILCH_LUA_MAY_ENV = 1,   /* os.getenv */
     FILCH_LUA_MAY_NET = 2,   /* net: sockets */
@@ -72,14 +75,14 @@ enum {
     FILCH_LUA_MAY_EXEC = 8   /* exec: programs */
 };
 
-/* How a step that runs too long is noticed. */
+/* How a step that runs too long is detected. */
 enum {
     FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
     FILCH_LUA_WATCH_COUNT = 1,  /* without a thread: instructions are counted, which takes about as long as running them */
-    FILCH_LUA_WATCH_NONE = 2    /* not at all: only calls of ours let others run */
+    FILCH_LUA_WATCH_NONE = 2    /* not at all: other processes run only when the process calls a function of Filch */
 };
 
-/* Settings. Zero means the default given here. */
+/* Options of a host for Lua processes. Zero means the default that is given here. */
 typedef struct filch_lua_options {
     size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
     size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua/budgets.md */
@@ -96,7 +99,7 @@ typedef struct filch_lua_options {
     void              *log_user;
     filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
     void              *on_failure_user;
-    filch_lua_open_fn  open;       /* NULL: nothing of your own */
+    filch_lua_open_fn  open;       /* NULL: no functions of your own */
     void              *open_user;
     uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
                                       In a simulation: between two interruptions, always; 0: drawn from the seed */
@@ -111,9 +114,9 @@ typedef struct filch_lua_options {
 
 /* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
  *
- * It starts one thread, which sleeps while no Lua code runs, unless `watch` says otherwise. It installs no signal handler.
- * Only if you name a `signal` it installs one for that, once for the whole program, and restores the former one with
- * the last host; you may want that if functions of yours cannot do what filch_lua_settle asks for.
+ * It starts one thread, which sleeps while no Lua code runs, unless `watch` says otherwise. It installs no signal
+ * handler. Only if you name a `signal` it installs one for that, once for the whole program, and restores the former
+ * one with the last host; you may want that if functions of yours cannot do what filch_lua_settle asks for.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
@@ -132,16 +135,17 @@ FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
 
 /* Writes a line of yours (`size` bytes with its newline) where `log` of the processes goes.
  *
- * Thread:  any.                                                 Blocks:  never: a line that standard error does not take is
+ * Thread:  any.                                                 Blocks:  never: a line that standard error does not
+ *          take is
  *                                                               dropped and counted.
  * Owns:    lends `text`.
  * Errors:  FILCH_EINVAL
  */
 FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size);
 
-/* Waits until standard output and standard error have taken what `print` and `log` wrote, for `timeout_ns` at the most: for the
- * end of a program. *dropped (may be NULL) is how many lines were lost since filch_lua_create: log lines while the reader was too
- * slow, prints by code that could not yield, and lines that the system refused.
+/* Waits until standard output and standard error have taken what `print` and `log` wrote, for `timeout_ns` at the
+ * most: for the end of a program. *dropped (may be NULL) is how many lines were lost since filch_lua_create: log lines
+ * while the reader was too slow, prints by code that could not yield, and lines that the system refused.
  *
  * Thread:  any.                                                 Blocks:  for `timeout_ns` at the most.
  * Owns:    nothing.
@@ -190,7 +194,7 @@ typedef struct filch_lua_spawn_options {
     const char       *method;     /* the chunk returns a table, and this function of it goes on; NULL: the chunk is all */
     const filch_data *args;       /* what the chunk (or the method) is called with, lent */
     size_t            arg_count;
-    size_t            memory_max; /* 0: as the host's */
+    size_t            memory_max; /* memory limit of the process; 0: that of the host */
     const filch_spawn_options *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
 } filch_lua_spawn_options;
 #define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
@@ -204,10 +208,10 @@ typedef struct filch_lua_spawn_options {
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                                                    const filch_lua_spawn_options *options, filch_pid *pid);
 
-/* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a violation, at
- * most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or never ends, or when
- * the program calls sim.fail. math.random, the order of pairs over string keys and all clocks follow the seed.
- * `options` and `sim` may be NULL; options->spawn and sim->check must be.
+/* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a
+ * violation, at most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or
+ * never ends, or when the program calls sim.fail. math.random, the order of pairs over string keys and all clocks
+ * follow the seed. `options` and `sim` may be NULL; options->spawn and sim->check must be.
  *
  * Thread:  as filch_sim_sweep.                                  Blocks:  until the last run is over.
  * Owns:    lends everything; gives what *report holds: filch_sim_report_free.
@@ -217,9 +221,9 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_c
                                                  const filch_lua_spawn_options *options, const filch_sim_options *sim,
                                                  uint64_t count, filch_sim_report *report);
 
-/* Describes a message between Lua processes as a Lua program would write it: { kind = "x", n = 1 }. For filch_sim_options.describe; filch_lua_sim
- * sets it by itself. `user` is not used. Writes up to `text_size` characters; a part that does not fit is written as "...".
- * Returns how many characters were written.
+/* Describes a message between Lua processes as a Lua program would write it: { kind = "x", n = 1 }. For
+ * filch_sim_options.describe; filch_lua_sim sets it by itself. `user` is not used. Writes up to `text_size`
+ * characters; a part that does not fit is written as "...". Returns how many characters were written.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends.
@@ -238,8 +242,8 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
 FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
 
-/* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may be about
- * to set a hook in this state, and would write where lua_pcallk keeps something; this waits until it has.
+/* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may
+ * be about to set a hook in this state, and would write where lua_pcallk keeps something; this waits until it has.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
  * Owns:    nothing.
