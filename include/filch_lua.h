@@ -90,12 +90,14 @@ typedef struct filch_lua_options {
     uint64_t           runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
                                     * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */
     uint32_t           watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
-    int32_t            signal;     /* the thread sends this signal to a worker to interrupt it; 0: it needs none */
-    uint32_t           rights;     /* FILCH_LUA_MAY_*, added up */
-    const char        *path;       /* where `require` looks, as "lib/?.lua;lib/?/init.lua"; copied; NULL: "./?.lua" */
-    filch_lua_write_fn print;      /* NULL: standard output; if it does not take a line, the process waits */
+    int32_t            signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: none is
+                                      needed */
+    uint32_t           rights;     /* FILCH_LUA_MAY_* bits */
+    const char        *path;       /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
+                                      copied; NULL: "./?.lua" */
+    filch_lua_write_fn print;      /* NULL: standard output; if it does not accept a line, the process waits */
     void              *print_user;
-    filch_lua_write_fn log;        /* NULL: standard error; a line that it does not take is dropped and counted */
+    filch_lua_write_fn log;        /* NULL: standard error; a line that it does not accept is dropped and counted */
     void              *log_user;
     filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
     void              *on_failure_user;
@@ -103,20 +105,24 @@ typedef struct filch_lua_options {
     void              *open_user;
     uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
                                       In a simulation: between two interruptions, always; 0: drawn from the seed */
-    const char        *roots;      /* folders, separated by ';', that code may come from besides those of `path`; copied; NULL: none */
-    size_t             code_max;   /* bytes of a file of code that a process names, and of a text for `load`; 0: 256 KiB */
-    uint32_t           log_level;  /* the least FILCH_LUA_LOG_* that `log` writes; 0: all */
+    const char        *roots;      /* folders, separated by ';', from which code may be loaded besides those of
+                                      `path`; copied; NULL: none */
+    size_t             code_max;   /* most bytes of a code file that a process names, and of a text for `load`; 0:
+                                      256 KiB */
+    uint32_t           log_level;  /* the lowest FILCH_LUA_LOG_* that `log` writes; 0: all */
     size_t             memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0: no limit.
                                       * Smaller messages are the scheduler's: filch_options.memory_max */
-    const char        *without;    /* functions that processes do not get, as "process.terminate process.register"; NULL: they get all */
+    const char        *without;    /* functions that are removed from processes, as "process.terminate
+                                      process.register"; NULL: none */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
 /* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
  *
  * It starts one thread, which sleeps while no Lua code runs, unless `watch` says otherwise. It installs no signal
- * handler. Only if you name a `signal` it installs one for that, once for the whole program, and restores the former
- * one with the last host; you may want that if functions of yours cannot do what filch_lua_settle asks for.
+ * handler. If option `signal` is set, it installs a handler for that signal, once for the whole program, and
+ * restores the previous handler with the last host; use this option if your own functions cannot call
+ * filch_lua_settle where it is needed.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
@@ -133,19 +139,20 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const f
  */
 FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
 
-/* Writes a line of yours (`size` bytes with its newline) where `log` of the processes goes.
+/* Writes a line of your own (`size` bytes with its newline) to the output that `log` of the processes uses.
  *
- * Thread:  any.                                                 Blocks:  never: a line that standard error does not
- *          take is
+ * Thread:  any.                                                 Blocks:  never: a line that standard error
+ *                                                               does not accept is
  *                                                               dropped and counted.
  * Owns:    lends `text`.
  * Errors:  FILCH_EINVAL
  */
 FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size);
 
-/* Waits until standard output and standard error have taken what `print` and `log` wrote, for `timeout_ns` at the
- * most: for the end of a program. *dropped (may be NULL) is how many lines were lost since filch_lua_create: log lines
- * while the reader was too slow, prints by code that could not yield, and lines that the system refused.
+/* Waits until standard output and standard error have accepted all that `print` and `log` wrote, at most for
+ * `timeout_ns`. Call it at the end of a program. *dropped (may be NULL) is the number of lines lost since
+ * filch_lua_create: log lines while the reader was too slow, prints by code that could not yield, and lines that the
+ * system refused.
  *
  * Thread:  any.                                                 Blocks:  for `timeout_ns` at the most.
  * Owns:    nothing.
@@ -154,7 +161,7 @@ FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t s
 FILCH_LUA_API filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped);
 
 /* Compiles a chunk: `size` bytes of text, named `name` in messages (NULL: "chunk"), or a file. Bytecode is refused. The
- * same text under the same name is compiled once. When it fails, `text` (may be NULL) gets why.
+ * same text under the same name is compiled once. On a failure the reason is written to `text`, which may be NULL.
  *
  * Thread:  any.                                                 Blocks:  load_file while it reads.
  * Owns:    lends; gives *out; return it with filch_lua_code_drop.
@@ -165,7 +172,7 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out,
                                                        char *text, size_t text_size);
 
-/* Gives code back. Processes started from it are not concerned. NULL is fine.
+/* Releases a reference to code. Processes started from it are not affected. NULL is allowed.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    takes the reference.
@@ -173,15 +180,15 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const
  */
 FILCH_LUA_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
-/* Told by filch_lua_reload of a file that has changed: FILCH_OK, and how many processes were `told`; or why it was not
- * taken, with words. All lent. */
+/* Called by filch_lua_reload for a file that has changed: with FILCH_OK and the number of processes that were
+ * `told`; or with the error and a text that say why the file was not used. All pointers are lent. */
 typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
 
-/* Looks at the files that processes were started from by name or have required, each of which is read once. One that
- * has changed is compiled. If that works it is what new processes run, and children that their supervisor starts again;
- * and processes that called process.upgradable go on with it when they next wait for a message. If not, nothing
- * changes. A file that is gone or empty is left alone. `tell` may be NULL. No scheduler of its processes may be
- * destroyed meanwhile.
+/* Checks the files from which processes were started by name, or that they have required; each file is read once. A
+ * file that has changed is compiled. If that succeeds, new processes run the new code, as do children that their
+ * supervisor restarts; and processes that called process.upgradable continue with it when they next wait for a
+ * message. If it does not compile, nothing changes. A file that is missing or empty is ignored. `tell` may be NULL.
+ * No scheduler of its processes may be destroyed meanwhile.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.
@@ -191,15 +198,17 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lu
 
 typedef struct filch_lua_spawn_options {
     size_t            size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
-    const char       *method;     /* the chunk returns a table, and this function of it goes on; NULL: the chunk is all */
-    const filch_data *args;       /* what the chunk (or the method) is called with, lent */
+    const char       *method;     /* name of a function in the table that the chunk returns, which is called next;
+                                     NULL: only the chunk runs */
+    const filch_data *args;       /* arguments of the chunk (or of the method), lent */
     size_t            arg_count;
     size_t            memory_max; /* memory limit of the process; 0: that of the host */
     const filch_spawn_options *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
 } filch_lua_spawn_options;
 #define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
 
-/* Starts a process that runs `code`. It ends when the chunk returns, with what it returned.
+/* Starts a process that runs `code`. The process ends when the chunk returns, with the returned values as its
+ * result.
  *
  * Thread:  any, also inside steps.                              Blocks:  never.
  * Owns:    lends everything; the process holds `code` itself.
@@ -233,7 +242,7 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
 
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
-/* The process that `L` belongs to, and its scheduler.
+/* filch_lua_self returns the pid of the process that `L` belongs to, the other function its scheduler.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    nothing.
@@ -243,7 +252,8 @@ FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
 
 /* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may
- * be about to set a hook in this state, and would write where lua_pcallk keeps something; this waits until it has.
+ * be about to set a hook in this state, and would overwrite data that lua_pcallk stores; this call waits until the
+ * hook is set.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
  * Owns:    nothing.
@@ -251,7 +261,7 @@ FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
  */
 FILCH_LUA_API void filch_lua_settle(struct lua_State *L);
 
-/* Pushes what a payload holds as a Lua value: what process.receive gives for it.
+/* Pushes the content of a payload as a Lua value, as process.receive returns it.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    lends `data`.
@@ -259,7 +269,7 @@ FILCH_LUA_API void filch_lua_settle(struct lua_State *L);
  */
 FILCH_LUA_API void filch_lua_push(struct lua_State *L, const filch_data *data);
 
-/* The Lua value at `index` as a payload that outlives the call: what process.send sends.
+/* Converts the Lua value at `index` to a payload that outlives the call, as process.send does.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    gives *out one reference; return it with filch_drop.
