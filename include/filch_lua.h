@@ -64,7 +64,7 @@ typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name
                                      size_t size);
 
 /* Adds functions of your own: called for each new state inside a protected call, with the global table on top of the
- * stack. See filch_lua_self and friends for what they may use. */
+ * stack. See filch_lua_self and the functions after it for what they may use. */
 typedef void (*filch_lua_open_fn)(struct lua_State *L, void *user);
 
 /* Rights that processes do not have by default. */
@@ -142,8 +142,7 @@ FILCH_LUA_API filch_err filch_lua_destroy(filch_lua *lua);
 /* Writes a line of your own (`size` bytes with its newline) to the output that `log` of the processes uses.
  *
  * Thread:  any.                                                 Blocks:  never: a line that standard error
- *                                                               does not accept is
- *                                                               dropped and counted.
+ *                                                               does not accept is dropped and counted.
  * Owns:    lends `text`.
  * Errors:  FILCH_EINVAL
  */
@@ -242,7 +241,7 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
 
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
-/* filch_lua_self returns the pid of the process that `L` belongs to, the other function its scheduler.
+/* filch_lua_self returns the pid of the process that `L` belongs to, filch_lua_sched its scheduler.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    nothing.
