@@ -17,7 +17,7 @@ typedef struct cli_command cli_command;
 struct cli_command {
     const char       *name, *operands, *summary;
     const char       *text;                                     /* description, in lines of at most 88 columns */
-    const cli_option *options;                                  /* array whose last element has a NULL name */
+    const cli_option *options;                                  /* array that ends with a NULL name */
     bool              operands_last;                            /* all words after the first operand are operands */
     int (*run)(const cli_command *self, int argc, char **argv); /* returns the exit code */
 };

@@ -92,7 +92,7 @@ static size_t distance(const char *a, const char *b)
 const char *cli_nearest(const char *word, const char *const *texts, size_t count, size_t stride)
 {
     const char *nearest = NULL;
-    size_t      best = 3; /* words whose distance is 3 or more are not similar */
+    size_t      best = 3; /* words at a distance of 3 or more are not similar */
     for (size_t i = 0; i < count; i++) {
         const char *text = *(const char *const *)((const char *)texts + i * stride);
         size_t      far = distance(word, text);

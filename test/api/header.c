@@ -52,7 +52,7 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 static const filch_step_fn  step = waiter_step;
 static const filch_close_fn close_fn = filch_await_close;
 
-/* Uses each function whose body is in the header. The compiler inlines the function, or calls the library's when
+/* Uses each function that has its body in the header. The compiler inlines the function, or calls the library's when
  * inlining is off. */
 static int values_come_back(void)
 {

@@ -243,7 +243,7 @@ TEST(one_submission_wakes_one_worker)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* A process whose step does not return until the test releases it. */
+/* A process with a step that does not return until the test releases it. */
 static FLI_ATOMIC(bool) held, released; /* relaxed: seen eventually */
 
 static filch_err late_clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -177,7 +177,7 @@ TEST(yields_say_at_once_or_with_the_answer_what_is_wrong)
         same(a.seen[i].tag, 20 + i);
         same(a.seen[i].error, answers[i]);
     }
-    /* Calls with an `out` whose step has returned. */
+    /* Calls with the `out` of a step that has returned. */
     same(filch_trap_links(kept_out, 1), FILCH_ESTATE);
     same(filch_yield_spawn(kept_out, 1, &actor_type, NULL), FILCH_ESTATE);
     same(filch_yield_broadcast(kept_out, 1, "g", filch_int(1)), FILCH_ESTATE);

@@ -19,7 +19,7 @@ static filch_err nothing(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Makes every yield whose command contains pointers, and some others; then fails. */
+/* Makes every yield with pointers in its command, and some others; then fails. */
 static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type child = { .name = "child", .step = child_step };

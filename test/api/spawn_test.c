@@ -379,7 +379,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     world_end(&w);
 }
 
-/* A process whose on_exit spawns it again. */
+/* A process that its on_exit spawns again. */
 typedef struct phoenix {
     filch_sched *sched;
     actor       *watcher;

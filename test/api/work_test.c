@@ -1,4 +1,4 @@
-/* work_test.c - blocking functions on the work pool: their results, their limits, and jobs whose process has ended. */
+/* work_test.c - blocking functions on the work pool: their results, their limits, and jobs of processes that have ended. */
 #include "api/world.h"
 
 static world w;

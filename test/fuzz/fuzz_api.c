@@ -97,7 +97,7 @@ static order *find_order(const filch_data *args)
 
 static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
 
-/* Init of a process whose spawn was requested by a yield. */
+/* Init of a process that was spawned by a yield. */
 static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
     question *q = &now.questions[o->question];
@@ -272,7 +272,7 @@ static void deliver_something(void)
     if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
     choose_parcel(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* A package whose receiver has an invalid pid is refused as FILCH_EFOREIGN. */
+    /* A package to an invalid pid is refused as FILCH_EFOREIGN. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);

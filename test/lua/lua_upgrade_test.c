@@ -521,7 +521,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     folder_write(&f, "odd.lua", ODD("ten", "return n"));
     reload_now(&w);
     becomes(&w, "assert(not process.lookup('hungry'))");
-    /* A file whose value is not a table has no function main. A missing file changes nothing. */
+    /* A file that does not return a table has no function main. A missing file changes nothing. */
     until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);

@@ -65,7 +65,7 @@ typedef struct asker {
     uint32_t     who;
     fli_prng     prng;         /* used by the steps of the asker */
     fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
-    uint32_t     missing;      /* one bit for each tag whose yield is not completed yet */
+    uint32_t     missing;      /* one bit for each tag with a yield that is not completed yet */
     uint64_t     asked, answered;
 } asker;
 

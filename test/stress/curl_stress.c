@@ -167,7 +167,7 @@ typedef struct driver {
     CURLM    *multi;
     transfer  transfers[PARALLEL];
     watched  *sockets;
-    int      *changed; /* descriptors whose `events` have changed */
+    int      *changed; /* descriptors with changed `events` */
     uint32_t  changed_count;
     uint64_t  timer_turn;
     long      timer_ms; /* timeout that libcurl has asked for; -1: none */

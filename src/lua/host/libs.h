@@ -54,7 +54,7 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
  * is no such name. */
 bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 
-/* The tables of Filch's own names. Each ends with an entry whose name is NULL. */
+/* The tables of Filch's own names. Each ends with an entry without a name (NULL). */
 extern const fli_lua_member fli_lua_base_members[];
 extern const fli_lua_member fli_lua_pairs_members[];
 extern const fli_lua_member fli_lua_process_members[];

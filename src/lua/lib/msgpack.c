@@ -426,7 +426,7 @@ static bool read_int(lua_State *L, reader *r, unsigned tag)
     return true;
 }
 
-/* Reads a value whose length follows the tag. */
+/* Reads a value that has its length after the tag. */
 static bool read_long(lua_State *L, reader *r, unsigned tag)
 {
     uint64_t size;

@@ -176,7 +176,7 @@ TEST(messages_with_our_mark_that_are_none_of_ours_are_strings)
     same(lua_rawlen(L, -1), 0);
     lua_settop(L, 0);
     unpacks("\x41", 1, "number");
-    unpacks("\x0F", 1, "string");     /* a blob whose number is missing */
+    unpacks("\x0F", 1, "string");     /* a blob without its number */
     unpacks("\x41\x41", 2, "string"); /* bytes follow the value */
     unpacks("\x10\x05\0\0\0\0\0\0\0\x41", 10, "number");
     unpacks("\x10\x05\0\0\0\0\0\0\0\x0F", 10, "string");

@@ -231,7 +231,7 @@ void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);
 /* Called when a task other than the main task has ended: from now on the garbage collector may free it. See task.c. */
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
 
-/* Wakes the tasks whose deadline has passed. */
+/* Wakes the tasks with a deadline that has passed. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
 /* Yields a sleep if the nearest deadline needs one. */
 filch_err fli_lua_alarms_set(fli_lua_proc *p);
