@@ -25,7 +25,7 @@ static filch_err init_with_pid(void *self, const filch_ctx *ctx, const char *met
 {
     (void)ctx;
     if (method != NULL) return FILCH_EMETHOD;
-    *(filch_pid *)self = filch_as_pid(args); /* an invalid pid if the argument is none */
+    *(filch_pid *)self = filch_as_pid(args); /* filch_as_pid returns an invalid pid if `args` is not a pid */
     return FILCH_OK;
 }
 

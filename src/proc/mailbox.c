@@ -131,7 +131,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
     fli_runtime *fast_rt = worker->fast_rt;
-    /* `closing` refuses yields while a payload's free function runs: it is code of the program and runs outside a
+    /* While `closing` is set, yields are refused: a payload's free function is code of the program and runs outside a
      * step. */
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;

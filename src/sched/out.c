@@ -16,8 +16,8 @@ void fli_out_init(filch_out *out, const fli_local *worker)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
-/* The status is reset before its data is freed: freeing may call functions of the program that have kept `out` and
- * choose another status. The next iteration resets that status. */
+/* Discards the status that the step chose, and frees its data. Resets the status first, because the free function of the
+ * data is code of the program, which may have kept `out` and may choose a status again. The loop discards that one too. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {

@@ -151,8 +151,8 @@ static void leave(filch_sched *sched, fli_local *worker)
     fli_stop_left(sched);
 }
 
-/* Returns true if this spawn is allowed during a stop: a process may spawn others until the deadline, but not as their
- * supervisor. */
+/* Returns true if this spawn is allowed during a stop: until the deadline a process may spawn other processes, but not
+ * supervised children (FILCH_SPAWN_SUPERVISED). */
 static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t phase, uint32_t relations)
 {
     bool inside = worker != NULL && worker->current != NULL;

@@ -462,8 +462,8 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
         script_start(&w, &first);
         script_ends(&w, &first);
         int nth = 0;
-        for (bool struck = true; struck; nth++) { /* registrations with the poller: the program itself, if the system
-                                                   * has pidfds, and its three pipes */
+        for (bool struck = true; struck; nth++) { /* `nth` registration with the poller is refused: the child's pidfd,
+                                                   * if the system has pidfds, and its three pipes */
             script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
             int    without = open_descriptors();
             refuse_after(epoll_ctl, nth, 1, ENOSPC);

@@ -112,7 +112,7 @@ INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
     return __real_pthread_condattr_destroy(attr);
 }
 
-/* Replacement that can fail; it does not change the count of resources. */
+/* Replaces the system function of that name. Can be made to fail; does not change the count of resources. */
 INSTEAD(int, pthread_condattr_setclock, pthread_condattr_t *attr, clockid_t clock)
 {
     return refuses(CONDITION_CLOCK) ? EINVAL : __real_pthread_condattr_setclock(attr, clock);

@@ -115,8 +115,9 @@ typedef struct fli_lua_proc {
     struct fli_lua_runner *runner; /* runner of this thread; NULL: the watchdog does not see the step */
     union {
         uint64_t unyielding; /* in a simulation: number of hooks that could not yield */
-        uint64_t
-            began_ns; /* time of the first hook in this step, with a counting hook outside simulations; 0: none yet */
+        /* Time of the first hook call in this step; 0: no call yet. Used where a counting hook interrupts, outside
+         * simulations. */
+        uint64_t began_ns;
     } counted;
     uint64_t    drawn;    /* in a simulation: random state for the points of interruption */
     uint8_t     why;      /* fli_lua_why */
