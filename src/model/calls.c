@@ -23,7 +23,7 @@ static filch_err bad_group(void)
 
 /* ---- carrying out requests ---- */
 
-/* Carries out a request about two processes, `who` and `target`. */
+/* Carries out a request about two processes: the one that asks (`who`) and `target`. */
 static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *who,
                             const fli_endpoint *target)
 {

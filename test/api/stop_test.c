@@ -519,7 +519,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
     }
 }
 
-/* ---- who may stop a scheduler, and when ---- */
+/* ---- threads that may stop a scheduler, and when ---- */
 
 static filch_err stops_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
