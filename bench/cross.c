@@ -17,7 +17,7 @@ static filch_pid players[2];
 static uint64_t *late_ns;
 static uint64_t  crossed, met;
 /* identifies the thread that sent the last message; the receiver reads it before it sends the next message */
-static void     *sender;
+static void *sender;
 
 struct player {
     int index;

@@ -4,9 +4,9 @@
 
 #include <stdatomic.h>
 
-static bench     b;
+static bench b;
 /* in the order in which the sleeps end; an element per process would cost a cache miss for each */
-static uint64_t *late_ns;
+static uint64_t        *late_ns;
 static _Atomic uint64_t woken;
 
 struct sleeper {

@@ -72,8 +72,9 @@ static filch_err repaired_step(void *self, const filch_event *events, size_t cou
     return filch_idle(out);
 }
 
-static const filch_type repaired = { .name = "till", .size = sizeof(struct till), .init = till_init,
-                                     .step = repaired_step };
+static const filch_type repaired = {
+    .name = "till", .size = sizeof(struct till), .init = till_init, .step = repaired_step
+};
 
 /* ---- in production ---- */
 

@@ -59,7 +59,9 @@ static filch_err audit_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_int(n * (n + 1) / 2));
 }
 
-static const filch_type audit = { .name = "audit", .size = sizeof(struct audit), .init = audit_init, .step = audit_step };
+static const filch_type audit = {
+    .name = "audit", .size = sizeof(struct audit), .init = audit_init, .step = audit_step
+};
 
 struct depositor {
     filch_sched *sched;
@@ -97,7 +99,8 @@ int main(void)
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 
     filch_err err = filch_call(sched, pid, filch_int(0), FILCH_SECONDS(60), &reply);
-    printf("%d deposits: %s, the account holds %lld\n", 2 * DEPOSITS, filch_err_text(err), (long long)filch_as_int(&reply));
+    printf("%d deposits: %s, the account holds %lld\n", 2 * DEPOSITS, filch_err_text(err),
+           (long long)filch_as_int(&reply));
     right &= err == FILCH_OK && filch_as_int(&reply) == 2 * DEPOSITS && d[0].failed + d[1].failed == 0;
 
     err = filch_call(sched, pid, filch_str("silence"), FILCH_MILLISECONDS(10), NULL);

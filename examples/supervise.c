@@ -19,7 +19,7 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          attempt = filch_as_int(filch_ctx_value(ctx, "attempt"));
     /* a value inherited from an earlier set of values */
-    const char      *place = filch_text(filch_ctx_value(ctx, "place"));
+    const char *place = filch_text(filch_ctx_value(ctx, "place"));
     (void)self;
     (void)events;
     (void)count;

@@ -47,7 +47,9 @@ template <typename T> inline T filch_sized()
 }
 #define FILCH_SIZED_INIT(type) filch_sized<type>()
 #else
+/* clang-format off */
 #define FILCH_SIZED_INIT(type) { .size = sizeof(type) }
+/* clang-format on */
 #endif
 
 #ifdef __cplusplus
@@ -90,9 +92,9 @@ extern "C" {
 #define FILCH_VERSION_PATCH 0
 
 /* All times are in nanoseconds: points in time of the monotonic clock, or spans. */
-#define FILCH_MICROSECONDS(n) ((uint64_t)(n) * 1000u)
-#define FILCH_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
-#define FILCH_SECONDS(n) ((uint64_t)(n) * 1000000000u)
+#define FILCH_MICROSECONDS(n) (1000u * (uint64_t)(n))
+#define FILCH_MILLISECONDS(n) (1000000u * (uint64_t)(n))
+#define FILCH_SECONDS(n) (1000000000u * (uint64_t)(n))
 #define FILCH_FOREVER UINT64_MAX
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
@@ -127,7 +129,7 @@ typedef int filch_err;
     X(FILCH_EDROPPED, 22, "the receiver's mailbox is full and its policy dropped this") \
     X(FILCH_ESYS, 23, "the operating system refused")                                   \
     X(FILCH_ELINK, 24, "a linked process has failed")                                   \
-    X(FILCH_EDENIED, 25, "the policy does not allow it")                                       \
+    X(FILCH_EDENIED, 25, "the policy does not allow it")                                \
     X(FILCH_EFORKED, 26, "the scheduler belongs to the program that forked")            \
     X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")            \
     X(FILCH_EEND, 61, "the stream has ended")                                           \
@@ -146,9 +148,11 @@ typedef int filch_err;
 
 enum {
 #define FILCH_ERR_ENUM(name, value, text) name = value,
+    /* clang-format off */
     FILCH_ERR_MAP(FILCH_ERR_ENUM)
 #undef FILCH_ERR_ENUM
     FILCH_EUSER = 1000
+    /* clang-format on */
 };
 
 /* Returns a sentence that describes a code, for people. Unknown codes give "unknown error", your own codes
@@ -199,12 +203,12 @@ FILCH_API const char *filch_version(void);
 
 /* ---- handles and ids ---------------------------------------------------------------------------------------- */
 
-typedef struct filch_sched filch_sched;       /* a runtime: workers, processes, mailboxes */
+typedef struct filch_sched    filch_sched;    /* a runtime: workers, processes, mailboxes */
 typedef struct filch_registry filch_registry; /* which handler serves which command */
-typedef struct filch_out filch_out;           /* output of a step: its status and its yields */
-typedef struct filch_ctx filch_ctx;           /* context of a process: its pid, scheduler and values */
-typedef struct filch_values filch_values;     /* named values that children inherit */
-typedef struct filch_node filch_node;         /* several schedulers that know each other */
+typedef struct filch_out      filch_out;      /* output of a step: its status and its yields */
+typedef struct filch_ctx      filch_ctx;      /* context of a process: its pid, scheduler and values */
+typedef struct filch_values   filch_values;   /* named values that children inherit */
+typedef struct filch_node     filch_node;     /* several schedulers that know each other */
 
 /* Identity of a process. Never reused: the pid of an ended process stays invalid. {0, 0} is the pid of no process. */
 typedef struct filch_pid {
@@ -274,8 +278,10 @@ typedef enum filch_kind {
 #define FILCH_INT_INIT(n) filch_int(n)
 #define FILCH_PTR_INIT(p) filch_ptr(p)
 #else
+/* clang-format off */
 #define FILCH_INT_INIT(n) { .kind = FILCH_KIND_INT, .as = { .i = (n) } }
 #define FILCH_PTR_INIT(p) { .kind = FILCH_KIND_PTR, .as = { .ptr = (p) } }
+/* clang-format on */
 #endif
 
 /* Frees memory that was passed to filch_move or filch_share. May run on any worker. `user` is the argument of
@@ -357,14 +363,14 @@ FILCH_API void filch_drop(filch_data *data);
  * Owns:    lends; the result is valid as long as `data`.
  * Errors:  none. NULL reads as an empty payload.
  */
-FILCH_INLINE filch_kind  filch_kind_of(const filch_data *data);
-FILCH_INLINE int64_t     filch_as_int(const filch_data *data);
-FILCH_INLINE double      filch_as_num(const filch_data *data);
-FILCH_INLINE filch_pid   filch_as_pid(const filch_data *data);
-FILCH_INLINE void       *filch_as_ptr(const filch_data *data);
-FILCH_API const char *filch_text(const filch_data *data);
-FILCH_API const void *filch_raw(const filch_data *data);
-FILCH_API size_t      filch_size(const filch_data *data);
+FILCH_INLINE filch_kind filch_kind_of(const filch_data *data);
+FILCH_INLINE int64_t    filch_as_int(const filch_data *data);
+FILCH_INLINE double     filch_as_num(const filch_data *data);
+FILCH_INLINE filch_pid  filch_as_pid(const filch_data *data);
+FILCH_INLINE void      *filch_as_ptr(const filch_data *data);
+FILCH_API const char   *filch_text(const filch_data *data);
+FILCH_API const void   *filch_raw(const filch_data *data);
+FILCH_API size_t        filch_size(const filch_data *data);
 
 /* ---- processes ---------------------------------------------------------------------------------------------- */
 
@@ -389,12 +395,12 @@ typedef enum filch_event_type {
 
 /* An event. Valid until the step returns. */
 typedef struct filch_event {
-    int32_t    type;  /* filch_event_type */
-    filch_err  error; /* FILCH_OK, or why the yield or the process failed */
-    uint64_t   tag;   /* of a completion: the tag of the yield; of a notice: the tag passed to filch_monitor or
-                         filch_watch */
-    filch_pid  from;  /* the sender, or the process that a notice is about; {0, 0} for threads of the host,
-                         timers and handlers */
+    int32_t   type;  /* filch_event_type */
+    filch_err error; /* FILCH_OK, or why the yield or the process failed */
+    uint64_t  tag;   /* of a completion: the tag of the yield; of a notice: the tag passed to filch_monitor or
+                        filch_watch */
+    filch_pid from;  /* the sender, or the process that a notice is about; {0, 0} for threads of the host,
+                        timers and handlers */
     filch_data data;
 } filch_event;
 
@@ -416,12 +422,12 @@ typedef void (*filch_close_fn)(void *self);
 
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
 typedef struct filch_type {
-    const char    *name; /* for reports; NULL reads as "?" */
-    size_t         size; /* bytes of state per instance, may be 0. Aligned for any type; up to 16 bytes need no
-                            allocation */
-    filch_init_fn  init; /* NULL: the zeroed state is ready; then a method gives FILCH_EMETHOD, and args give
-                            FILCH_EINVAL */
-    filch_step_fn  step; /* required */
+    const char *name;           /* for reports; NULL reads as "?" */
+    size_t      size;           /* bytes of state per instance, may be 0. Aligned for any type; up to 16 bytes need no
+                                   allocation */
+    filch_init_fn init;         /* NULL: the zeroed state is ready; then a method gives FILCH_EMETHOD, and args give
+                                   FILCH_EINVAL */
+    filch_step_fn  step;        /* required */
     filch_close_fn close;       /* NULL: nothing to release */
     const void    *reserved[3]; /* must be NULL */
 } filch_type;
@@ -431,7 +437,8 @@ typedef struct filch_type {
 typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
     FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is space */
-    FILCH_OVERFLOW_DROP_NEWEST, /* the new message is dropped: the sender gets FILCH_EDROPPED, the receiver EVENT_DROPPED */
+    FILCH_OVERFLOW_DROP_NEWEST, /* the new message is dropped: the sender gets FILCH_EDROPPED, the receiver
+                                   EVENT_DROPPED */
     FILCH_OVERFLOW_DROP_OLDEST, /* the oldest message is dropped: the sender gets FILCH_OK, the receiver
                                    EVENT_DROPPED. While the receiver is busy, up to twice the limit may be queued;
                                    beyond that as DROP_NEWEST */
@@ -447,26 +454,26 @@ typedef enum filch_overflow {
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
-    size_t         size;         /* sizeof(filch_spawn_options); a shorter, older struct works too */
-    const char    *method;       /* entry point, lent; NULL: the default */
-    filch_data     args;         /* argument of init, lent: the memory of a filch_move is not taken */
-    filch_values  *values;       /* inherited values; NULL: those of the spawning process, if any */
-    uint32_t       mailbox_max;  /* most messages in the mailbox; 0: no limit, at most 2^23 - 1 */
-    uint32_t       overflow;     /* filch_overflow; used if a limit is set */
-    size_t         mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; 0: no limit,
-                                     less than 2^28 */
-    filch_exit_fn  on_exit;      /* NULL: none */
-    void          *on_exit_user;
-    uint32_t       blackbox;     /* number of last steps that are recorded; 0: as the option `blackbox` of the
-                                    scheduler */
-    uint32_t       spare;        /* must be 0 */
-    const char    *name;         /* registered for the process (filch_register) before it can be reached; lent; NULL: none */
-    const filch_data *messages;  /* first messages in the mailbox, lent like `args`; they do not count against its
-                                    limit */
-    size_t         message_count; /* number of `messages`, at most 2^26 */
-    uint64_t       tag;          /* tag of the EXIT event that FILCH_SPAWN_MONITOR causes */
-    uint32_t       relations;    /* FILCH_SPAWN_*: relations with the process that spawns; 0: none */
-    uint32_t       spare_too;    /* must be 0 */
+    size_t        size;          /* sizeof(filch_spawn_options); a shorter, older struct works too */
+    const char   *method;        /* entry point, lent; NULL: the default */
+    filch_data    args;          /* argument of init, lent: the memory of a filch_move is not taken */
+    filch_values *values;        /* inherited values; NULL: those of the spawning process, if any */
+    uint32_t      mailbox_max;   /* most messages in the mailbox; 0: no limit, at most 2^23 - 1 */
+    uint32_t      overflow;      /* filch_overflow; used if a limit is set */
+    size_t        mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; 0: no limit,
+                                    less than 2^28 */
+    filch_exit_fn on_exit;       /* NULL: none */
+    void         *on_exit_user;
+    uint32_t      blackbox;  /* number of last steps that are recorded; 0: as the option `blackbox` of the
+                                scheduler */
+    uint32_t          spare; /* must be 0 */
+    const char       *name; /* registered for the process (filch_register) before it can be reached; lent; NULL: none */
+    const filch_data *messages; /* first messages in the mailbox, lent like `args`; they do not count against its
+                                   limit */
+    size_t   message_count;     /* number of `messages`, at most 2^26 */
+    uint64_t tag;               /* tag of the EXIT event that FILCH_SPAWN_MONITOR causes */
+    uint32_t relations;         /* FILCH_SPAWN_*: relations with the process that spawns; 0: none */
+    uint32_t spare_too;         /* must be 0 */
 } filch_spawn_options;
 #define FILCH_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_spawn_options)
 
@@ -544,9 +551,9 @@ typedef enum filch_state {
 } filch_state;
 
 typedef struct filch_info {
-    size_t      size;  /* in: sizeof(filch_info) */
-    const char *name;  /* name of the process's type; valid as long as the type */
-    int32_t     state; /* filch_state, true at some moment during the call */
+    size_t      size;     /* in: sizeof(filch_info) */
+    const char *name;     /* name of the process's type; valid as long as the type */
+    int32_t     state;    /* filch_state, true at some moment during the call */
     uint32_t    messages; /* messages in its mailbox; counted only if the mailbox has a limit */
     uint64_t    dropped;  /* messages dropped by its mailbox policy so far */
     int32_t     overflow; /* filch_overflow: what happens to a message that exceeds the limit */
@@ -578,9 +585,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  *          continue, wait or idle after filch_upgrade in the same step: the upgrade stays, if the step does not return
  *          this
  */
-FILCH_API filch_err filch_continue(filch_out *out);
-FILCH_API filch_err filch_wait(filch_out *out);
-FILCH_API filch_err filch_idle(filch_out *out);
+FILCH_API filch_err    filch_continue(filch_out *out);
+FILCH_API filch_err    filch_wait(filch_out *out);
+FILCH_API filch_err    filch_idle(filch_out *out);
 FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
 
 /* Ends the process with `error` (one of your codes or of Filch's), and with an explanation `detail`. on_exit gets
@@ -1095,16 +1102,16 @@ struct filch_supervisor;
 /* Description of a child. The memory it points to must stay valid as long as the supervisor; for a child started by
  * filch_child_start, until `release` is called. */
 typedef struct filch_child {
-    const char                    *id;         /* 1 to 63 bytes, different from the ids of its siblings */
-    const filch_type              *type;       /* NULL for a supervisor; otherwise the type, which may wrap
+    const char       *id;                      /* 1 to 63 bytes, different from the ids of its siblings */
+    const filch_type *type;                    /* NULL for a supervisor; otherwise the type, which may wrap
                                                   filch_supervisor_type */
     const struct filch_supervisor *supervisor; /* description of a subtree; passed to the type as its `args`
                                                   (filch_ptr) */
-    const filch_spawn_options     *options;    /* options of each start; NULL: none. A name given here is free again
+    const filch_spawn_options *options;        /* options of each start; NULL: none. A name given here is free again
                                                   at each restart */
-    uint64_t stop_ns; /* time the child gets to end; 0: 5 s, for a supervisor no limit */
-    uint32_t restart; /* filch_restart */
-    uint32_t spare;   /* must be 0 */
+    uint64_t stop_ns;                          /* time the child gets to end; 0: 5 s, for a supervisor no limit */
+    uint32_t restart;                          /* filch_restart */
+    uint32_t spare;                            /* must be 0 */
     /* For a child started by filch_child_start: called once when the supervisor no longer uses this description, on
      * any worker. NULL: none. */
     void (*release)(const struct filch_child *child);
@@ -1122,11 +1129,11 @@ typedef struct filch_supervisor {
      * random by up to half of `jitter` in either direction; a simulated run repeats the same waits. If there is no
      * memory for the wait, the restart comes at once: a program that sometimes runs out of memory should allow a
      * higher intensity. */
-    uint64_t backoff_ns;      /* 0: no wait */
-    uint64_t backoff_max_ns;  /* 0: 30 s */
-    uint64_t stable_ns;       /* 0: 5 s */
-    uint32_t backoff_percent; /* 0: 200 */
-    uint32_t jitter;          /* per mille */
+    uint64_t           backoff_ns;      /* 0: no wait */
+    uint64_t           backoff_max_ns;  /* 0: 30 s */
+    uint64_t           stable_ns;       /* 0: 5 s */
+    uint32_t           backoff_percent; /* 0: 200 */
+    uint32_t           jitter;          /* per mille */
     const filch_child *children;
     size_t             child_count;
     uint64_t           spare; /* must be 0 */
@@ -1149,7 +1156,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_supervise(filch_sched *sched, const fil
 /* Information about one child of a supervisor: see filch_child_list. */
 typedef struct filch_child_info {
     char      id[FILCH_CHILD_ID_MAX + 1];
-    filch_pid pid;      /* {0, 0} while the child is not running */
+    filch_pid pid; /* {0, 0} while the child is not running */
     uint32_t  running;
     uint32_t  restarts; /* number of restarts since the child was last stable */
 } filch_child_info;
@@ -1246,7 +1253,7 @@ typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, co
 
 /* Describes a process that has failed. Valid until the hook returns. */
 typedef struct filch_failure {
-    size_t            size;   /* sizeof(filch_failure) of the library: a later version may add fields */
+    size_t            size; /* sizeof(filch_failure) of the library: a later version may add fields */
     filch_pid         pid;
     const char       *type;   /* name of the process's type */
     const char       *name;   /* registered name of the process, the last one of several; NULL: none */
@@ -1263,7 +1270,8 @@ typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
 typedef enum filch_log_level {
     FILCH_LOG_DEBUG = 1,
     FILCH_LOG_INFO,
-    FILCH_LOG_WARNING, /* the runtime: a supervisor starts a child again, messages were dropped, a step took long, stop used force */
+    FILCH_LOG_WARNING, /* the runtime: a supervisor starts a child again, messages were dropped, a step took long, stop
+                          used force */
     FILCH_LOG_ERROR    /* the runtime: a supervisor gives up, a step does not return */
 } filch_log_level;
 
@@ -1288,46 +1296,48 @@ typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 /* Options of a scheduler. Zero means the default that is given here; set `size` (FILCH_OPTIONS_INIT does) and the
  * fields that you want to change. */
 typedef struct filch_options {
-    size_t             size;          /* sizeof(filch_options); a shorter, older struct works too */
-    int32_t            workers;       /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
-    uint32_t           max_processes; /* most processes alive at once; each thread that spawns at the limit may
-                                         exceed it by one. No spawn is refused while fewer are alive; 0: 2^26, at
-                                         most 2^31 - 1 */
-    filch_alloc_fn     alloc;         /* NULL: malloc and free */
-    void              *alloc_user;
-    filch_registry    *registry;      /* command handlers; NULL: the built-in ones */
-    uint64_t           node;          /* node id, part of every pid; 0: random */
-    uint64_t           seed;          /* seed of random choices; 0: from the system */
-    size_t             payload_max;   /* most bytes in one payload; 0: no limit */
-    uint32_t           batch_max;     /* most events per step; 0: 64, at most 1024 */
-    uint32_t           send_budget;   /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
-    uint32_t           fair_every;    /* every n-th step is a fairness pick: the oldest ready process; 0: 8, up to 64 for short steps */
-    uint32_t           global_batch;  /* processes moved from the global queue at once; 0: 16, at most 256 */
-    uint32_t           spin_tight;    /* before it parks, a worker first makes this many attempts to find work, with
-                                         a pause; 0: 3 */
-    uint32_t           spin_yield;    /* then this many attempts that give up the time slice; 0: 12 */
-    uint32_t           spare;         /* must be 0 */
-    uint64_t           search_ns;     /* then one worker searches this long before it parks; 0: 50 us, and
-                                     fewer attempts of all kinds while wake-ups are far apart */
-    uint64_t           long_step_ns;  /* steps that take longer are counted and reported; 0: steps are not timed */
+    size_t   size;    /* sizeof(filch_options); a shorter, older struct works too */
+    int32_t  workers; /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
+    uint32_t max_processes; /* most processes alive at once; each thread that spawns at the limit may
+                               exceed it by one. No spawn is refused while fewer are alive; 0: 2^26, at
+                               most 2^31 - 1 */
+    filch_alloc_fn  alloc;  /* NULL: malloc and free */
+    void           *alloc_user;
+    filch_registry *registry;    /* command handlers; NULL: the built-in ones */
+    uint64_t        node;        /* node id, part of every pid; 0: random */
+    uint64_t        seed;        /* seed of random choices; 0: from the system */
+    size_t          payload_max; /* most bytes in one payload; 0: no limit */
+    uint32_t        batch_max;   /* most events per step; 0: 64, at most 1024 */
+    uint32_t        send_budget; /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
+    uint32_t
+        fair_every; /* every n-th step is a fairness pick: the oldest ready process; 0: 8, up to 64 for short steps */
+    uint32_t global_batch;           /* processes moved from the global queue at once; 0: 16, at most 256 */
+    uint32_t spin_tight;             /* before it parks, a worker first makes this many attempts to find work, with
+                                        a pause; 0: 3 */
+    uint32_t spin_yield;             /* then this many attempts that give up the time slice; 0: 12 */
+    uint32_t spare;                  /* must be 0 */
+    uint64_t search_ns;              /* then one worker searches this long before it parks; 0: 50 us, and
+                                    fewer attempts of all kinds while wake-ups are far apart */
+    uint64_t           long_step_ns; /* steps that take longer are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
-    uint32_t           work_threads;  /* threads for filch_yield_work, started when first needed; 0: 4, at most 1024 */
-    uint32_t           work_queue;    /* functions that may wait for a work thread; 0: 1024 */
-    filch_route_fn     route;         /* called with messages for pids of other nodes; NULL: such sends return
-                                         FILCH_EFOREIGN */
-    void              *route_user;
-    filch_blackbox_fn  on_blackbox;   /* NULL: nothing is recorded */
-    void              *on_blackbox_user;
-    uint32_t           blackbox;      /* number of last steps recorded of each process; 0: none, at most
-                                         FILCH_BLACKBOX_MAX */
-    uint32_t           spare_too;     /* must be 0 */
-    size_t             memory_max;    /* most bytes that the scheduler may hold of `alloc`; 0: no limit. Beyond:
-                                         FILCH_ENOMEM */
-    filch_failure_fn   on_failure;    /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and relations */
-    void              *on_failure_user;
-    filch_log_fn       on_log;        /* NULL: nothing is logged */
-    void              *on_log_user;
+    uint32_t           work_threads; /* threads for filch_yield_work, started when first needed; 0: 4, at most 1024 */
+    uint32_t           work_queue;   /* functions that may wait for a work thread; 0: 1024 */
+    filch_route_fn     route;        /* called with messages for pids of other nodes; NULL: such sends return
+                                        FILCH_EFOREIGN */
+    void             *route_user;
+    filch_blackbox_fn on_blackbox; /* NULL: nothing is recorded */
+    void             *on_blackbox_user;
+    uint32_t          blackbox; /* number of last steps recorded of each process; 0: none, at most
+                                   FILCH_BLACKBOX_MAX */
+    uint32_t spare_too;         /* must be 0 */
+    size_t   memory_max;        /* most bytes that the scheduler may hold of `alloc`; 0: no limit. Beyond:
+                                   FILCH_ENOMEM */
+    filch_failure_fn
+          on_failure; /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and relations */
+    void *on_failure_user;
+    filch_log_fn on_log; /* NULL: nothing is logged */
+    void        *on_log_user;
 } filch_options;
 #define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
@@ -1392,27 +1402,27 @@ typedef struct filch_running_job {
  * new since the first. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
  * filled in. */
 typedef struct filch_report {
-    size_t           size;   /* in: sizeof(filch_report) */
-    uint64_t         ended;  /* processes that ended after stop was called and before its deadline */
-    uint64_t         forced; /* processes that were closed by force at the deadline */
-    uint64_t         stuck;  /* steps, calls, closes and work functions that have not returned */
+    size_t           size;       /* in: sizeof(filch_report) */
+    uint64_t         ended;      /* processes that ended after stop was called and before its deadline */
+    uint64_t         forced;     /* processes that were closed by force at the deadline */
+    uint64_t         stuck;      /* steps, calls, closes and work functions that have not returned */
     filch_straggler *stragglers; /* the processes that were forced, or are inside a step that has not returned */
     size_t           count;
-    size_t           omitted;       /* stragglers, losses and jobs for which there was no memory */
-    void            *reserved[4];   /* private */
-    uint64_t         terminated; /* how many of `ended` were ended by filch_terminate, or by a supervisor after
-                                    `stop_ns` */
-    uint64_t         unread;     /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
-    uint64_t         writes;     /* stream writes that were begun and not finished */
-    uint64_t         bytes;      /* bytes of those writes that the system has not accepted */
-    filch_loss      *losses;     /* one for each process with `unread` or `writes` */
-    size_t           loss_count;
-    uint64_t         jobs;       /* how many of `stuck` are work functions */
-    filch_running_job *running;  /* those work functions, the one that began first in front */
-    size_t           running_count;
-    uint64_t         starved;    /* how many of `stuck` are steps on a thread that was ready but not run by the
-                                    system for 10 s. The other steps have used 100 ms of CPU time since the deadline,
-                                    or slept that long */
+    size_t           omitted;     /* stragglers, losses and jobs for which there was no memory */
+    void            *reserved[4]; /* private */
+    uint64_t         terminated;  /* how many of `ended` were ended by filch_terminate, or by a supervisor after
+                                     `stop_ns` */
+    uint64_t           unread;    /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
+    uint64_t           writes;    /* stream writes that were begun and not finished */
+    uint64_t           bytes;     /* bytes of those writes that the system has not accepted */
+    filch_loss        *losses;    /* one for each process with `unread` or `writes` */
+    size_t             loss_count;
+    uint64_t           jobs;    /* how many of `stuck` are work functions */
+    filch_running_job *running; /* those work functions, the one that began first in front */
+    size_t             running_count;
+    uint64_t           starved; /* how many of `stuck` are steps on a thread that was ready but not run by the
+                                   system for 10 s. The other steps have used 100 ms of CPU time since the deadline,
+                                   or slept that long */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
@@ -1515,8 +1525,8 @@ FILCH_API void filch_report_free(filch_report *report);
  *
  * filch_access describes an operation on a process of another host: */
 typedef struct filch_access {
-    uint32_t     command;   /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
-    filch_pid    who;       /* the process that does the operation, or that yielded the handler's command; {0, 0}: a
+    uint32_t  command;      /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
+    filch_pid who;          /* the process that does the operation, or that yielded the handler's command; {0, 0}: a
                                thread of the host program */
     filch_sched *from, *to; /* the host on which the call was made, and the host of the target */
     filch_pid    target;    /* {0, 0} for a spawn */
@@ -1526,8 +1536,8 @@ typedef struct filch_access {
 typedef int (*filch_policy_fn)(void *user, const filch_access *access);
 
 typedef struct filch_node_options {
-    size_t          size;   /* sizeof(filch_node_options); a shorter, older struct works too */
-    filch_alloc_fn  alloc;  /* for relations and names; NULL: malloc and free */
+    size_t          size;  /* sizeof(filch_node_options); a shorter, older struct works too */
+    filch_alloc_fn  alloc; /* for relations and names; NULL: malloc and free */
     void           *alloc_user;
     filch_policy_fn policy; /* NULL: every operation between hosts is denied */
     void           *policy_user;
@@ -1630,13 +1640,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
  *          `child` is NULL; on this thread if no request was sent. Gives *list: return it with filch_drop.
  * Errors:  the supervisor's reply, see filch_child_start; and as filch_call
  */
-FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const filch_child *child,
-                                                          uint64_t deadline_ns, filch_pid *pid);
+FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor,
+                                                          const filch_child *child, uint64_t deadline_ns,
+                                                          filch_pid *pid);
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop_wait(filch_sched *sched, filch_pid supervisor, const char *id,
                                                          uint64_t deadline_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_child_list_wait(filch_sched *sched, filch_pid supervisor, uint64_t deadline_ns,
                                                          filch_data *list);
-FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor, uint64_t deadline_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor,
+                                                          uint64_t deadline_ns);
 
 /* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT. A
  * deadline of 0 does not wait.
@@ -1649,7 +1661,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
  *          FILCH_ECANCELLED   FILCH_EKILLED   and as filch_send
  */
-FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data,
+                                                   uint64_t deadline_ns);
 
 /* Waits until the process `pid` has ended. Returns FILCH_OK if it has ended: *ended is FILCH_OK and *result the
  * result of filch_done; or *ended says why the process failed, and *result is the detail of filch_fail. Either
@@ -1896,10 +1909,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch
 /* ---- descriptors that the host or a library owns ---- */
 
 enum {
-    FILCH_POLL_IN = 1,     /* reading would not wait: there are bytes, a connection, or an end of file */
-    FILCH_POLL_OUT = 2,    /* writing would not wait */
-    FILCH_POLL_ERROR = 4,  /* only in the result: an error is pending; a read or write returns it */
-    FILCH_POLL_HANGUP = 8  /* only in the result: the peer is gone */
+    FILCH_POLL_IN = 1,    /* reading would not wait: there are bytes, a connection, or an end of file */
+    FILCH_POLL_OUT = 2,   /* writing would not wait */
+    FILCH_POLL_ERROR = 4, /* only in the result: an error is pending; a read or write returns it */
+    FILCH_POLL_HANGUP = 8 /* only in the result: the peer is gone */
 };
 
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
@@ -1992,8 +2005,8 @@ enum {
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_open(filch_out *out, uint64_t tag, const char *path, uint32_t flags);
-FILCH_API FILCH_MUST_USE filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path, uint32_t flags,
-                                                           uint64_t timeout_ns);
+FILCH_API FILCH_MUST_USE filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path,
+                                                           uint32_t flags, uint64_t timeout_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_seek(filch_out *out, uint64_t tag, filch_stream stream, int64_t offset,
                                                     int whence);
 
@@ -2018,9 +2031,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_truncate(filch_out *out, uint64_t
                                                         uint64_t size);
 
 enum {
-    FILCH_STAT_LINK = 1,   /* information about a symbolic link itself, not about its target */
-    FILCH_RENAME_NEW = 1,  /* fail with FILCH_EEXISTS if `to` exists */
-    FILCH_RENAME_SYNC = 2  /* also sync the directories, so that the rename survives a power failure */
+    FILCH_STAT_LINK = 1,  /* information about a symbolic link itself, not about its target */
+    FILCH_RENAME_NEW = 1, /* fail with FILCH_EEXISTS if `to` exists */
+    FILCH_RENAME_SYNC = 2 /* also sync the directories, so that the rename survives a power failure */
 };
 
 typedef enum filch_file_kind {
@@ -2035,7 +2048,7 @@ typedef struct filch_file_info {
     uint32_t kind; /* filch_file_kind */
     uint32_t mode; /* permissions: the low 12 bits of the system's mode */
     uint64_t byte_count;
-    int64_t  modified_ns; /* time of the last change, in ns since 1970 */
+    int64_t  modified_ns;   /* time of the last change, in ns since 1970 */
     uint64_t device, inode; /* both are equal for two paths of the same file */
 } filch_file_info;
 #define FILCH_FILE_INFO_INIT FILCH_SIZED_INIT(filch_file_info)
@@ -2078,17 +2091,17 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t
                                                   filch_file_kind *kind);
 
 enum {
-    FILCH_RUN_INPUT = 1,  /* a pipe to the program's standard input; otherwise it reads an empty input */
-    FILCH_RUN_OUTPUT = 2, /* a pipe from the program's standard output; otherwise it shares yours */
-    FILCH_RUN_ERRORS = 4, /* a pipe from the program's standard error */
-    FILCH_RUN_MERGE = 8,  /* standard error goes where standard output goes */
+    FILCH_RUN_INPUT = 1,      /* a pipe to the program's standard input; otherwise it reads an empty input */
+    FILCH_RUN_OUTPUT = 2,     /* a pipe from the program's standard output; otherwise it shares yours */
+    FILCH_RUN_ERRORS = 4,     /* a pipe from the program's standard error */
+    FILCH_RUN_MERGE = 8,      /* standard error goes where standard output goes */
     FILCH_RUN_SAME_GROUP = 16 /* the program stays in your process group: signals of the terminal reach it, and
                                  programs that it started outlive it */
 };
 
 typedef struct filch_run_options {
-    size_t             size;        /* sizeof(filch_run_options); a shorter, older struct works too */
-    uint64_t           timeout_ns;  /* time limit of the start: then FILCH_EDEADLINE, and a program that starts later
+    size_t   size;                  /* sizeof(filch_run_options); a shorter, older struct works too */
+    uint64_t timeout_ns;            /* time limit of the start: then FILCH_EDEADLINE, and a program that starts later
                                        is killed; 0: no limit */
     const char *const *environment; /* the whole environment: "NAME=value" texts, ended by NULL; NULL: yours */
     const char        *directory;   /* working directory; NULL: yours */
@@ -2157,18 +2170,18 @@ typedef struct filch_io_request {
     size_t       size; /* in: sizeof(filch_io_request) */
     filch_stream stream;
     uint64_t     timeout_ns;
-    uint64_t     most; /* read: most bytes; read exactly: their number; read until: the limit */
-    uint32_t     how;  /* read: 0 some, 1 exactly, 2 until. All other commands: flags */
+    uint64_t     most;    /* read: most bytes; read exactly: their number; read until: the limit */
+    uint32_t     how;     /* read: 0 some, 1 exactly, 2 until. All other commands: flags */
     uint32_t     backlog; /* listen: the backlog; run: 1 if an environment was given */
-    int64_t      number; /* seek: the offset, with its whence in `how`; truncate: the size; kill: the signal; poll
-                            and adopt: the descriptor */
-    uint8_t      delimiter[8];
-    size_t       delimiter_size;
-    const char  *text; /* address, host or path; run: argv, each text followed by a NUL, `text_size` bytes in all */
-    size_t       text_size;
-    const char  *service; /* resolve: the service; rename: the new path; run: the directory */
-    const void  *bytes;   /* write: the bytes; run: the environment, in the format of argv */
-    size_t       byte_count;
+    int64_t      number;  /* seek: the offset, with its whence in `how`; truncate: the size; kill: the signal; poll
+                             and adopt: the descriptor */
+    uint8_t     delimiter[8];
+    size_t      delimiter_size;
+    const char *text; /* address, host or path; run: argv, each text followed by a NUL, `text_size` bytes in all */
+    size_t      text_size;
+    const char *service; /* resolve: the service; rename: the new path; run: the directory */
+    const void *bytes;   /* write: the bytes; run: the environment, in the format of argv */
+    size_t      byte_count;
 } filch_io_request;
 
 /* Reads the request of a command with the id of an I/O command.
@@ -2208,12 +2221,12 @@ typedef struct filch_stats {
     uint64_t sleeps;           /* times a worker parked */
     uint64_t wakes;            /* times a worker was unparked */
     uint64_t long_steps;
-    uint64_t timers; /* timers armed now */
+    uint64_t timers;                         /* timers armed now */
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited in a queue; bucket i: <
                                                 2^(i+1) ns */
-    uint64_t abandoned; /* yields that were outstanding when their process ended */
-    uint64_t memory;    /* bytes of option `alloc` held now, including kept payloads. Exact while nothing is
-                           allocated or freed */
+    uint64_t abandoned;                      /* yields that were outstanding when their process ended */
+    uint64_t memory; /* bytes of option `alloc` held now, including kept payloads. Exact while nothing is
+                        allocated or freed */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
@@ -2282,56 +2295,58 @@ typedef enum filch_sim_verdict {
 /* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to
  * `text`. Returns the number of characters, or 0 if there is no description. `bytes` are the first `size` bytes of a
  * payload of `whole` bytes. Called when the chart is drawn: pointers inside the payload may be dangling by then. */
-typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
+typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text,
+                                    size_t text_size);
 
 /* Options of a simulation. Zero means the default that is given here. Rates are per mille; the default rate 0 means
  * never. */
 typedef struct filch_sim_options {
-    size_t               size;    /* sizeof(filch_sim_options); a shorter, older struct works too */
-    uint64_t             seed;    /* any number */
-    uint32_t             workers; /* virtual workers, at most 64; 0: 4 */
+    size_t               size;         /* sizeof(filch_sim_options); a shorter, older struct works too */
+    uint64_t             seed;         /* any number */
+    uint32_t             workers;      /* virtual workers, at most 64; 0: 4 */
     uint32_t             chart_events; /* number of last events that are kept for the chart; 0: 200 */
-    filch_sim_fn         check;   /* called when nothing is left to do, before everything is stopped; NULL: none */
-    const filch_options *sched;   /* options of the scheduler, without workers, node and seed; NULL: defaults.
-                                     batch_max, fair_every and global_batch may be drawn from the seed if they are 0 */
-    uint64_t             steps_max;   /* 0: 1 million */
-    uint64_t             time_max_ns; /* virtual time at which the run ends even if work is left, as with tickers; 0:
-                                         1 hour */
-    uint64_t             stop_ns;     /* virtual time that processes get to end when cancelled; 0: 5 s */
-    uint32_t             blocked_ok;  /* 1: processes that wait for ever are not a violation */
-    uint32_t             whole_steps; /* 1: steps are never interrupted */
+    filch_sim_fn         check;        /* called when nothing is left to do, before everything is stopped; NULL: none */
+    const filch_options *sched;        /* options of the scheduler, without workers, node and seed; NULL: defaults.
+                                          batch_max, fair_every and global_batch may be drawn from the seed if they are 0 */
+    uint64_t steps_max;                /* 0: 1 million */
+    uint64_t time_max_ns;              /* virtual time at which the run ends even if work is left, as with tickers; 0:
+                                          1 hour */
+    uint64_t stop_ns;                  /* virtual time that processes get to end when cancelled; 0: 5 s */
+    uint32_t blocked_ok;               /* 1: processes that wait for ever are not a violation */
+    uint32_t whole_steps;              /* 1: steps are never interrupted */
     /* Rates of faults, which begin once the scenario has returned. */
-    uint32_t             no_memory;     /* allocations of the scheduler that fail */
-    uint32_t             late_answer;   /* completions that arrive later, by up to `late_ns` (except completions of
-                                           the clock) */
-    uint32_t             double_answer; /* completions that are sent a second time, without effect */
-    uint32_t             handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t             stall;         /* turns before which a worker sleeps for a long time. Waits for the next
-                                           timer take longer, by up to `jump_ns`, at four times this rate: later
-                                           timers are then due at once */
-    uint32_t             clock_jump;    /* turns before which the clock jumps ahead, by up to `jump_ns` */
-    uint64_t             late_ns;       /* 0: 10 ms */
-    uint64_t             jump_ns;       /* 0: 1 s */
-    filch_describe_fn    describe;      /* describes messages in the chart; NULL: their size is shown */
-    void                *describe_user;
+    uint32_t no_memory;           /* allocations of the scheduler that fail */
+    uint32_t late_answer;         /* completions that arrive later, by up to `late_ns` (except completions of
+                                     the clock) */
+    uint32_t double_answer;       /* completions that are sent a second time, without effect */
+    uint32_t handler_error;       /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
+    uint32_t stall;               /* turns before which a worker sleeps for a long time. Waits for the next
+                                     timer take longer, by up to `jump_ns`, at four times this rate: later
+                                     timers are then due at once */
+    uint32_t          clock_jump; /* turns before which the clock jumps ahead, by up to `jump_ns` */
+    uint64_t          late_ns;    /* 0: 10 ms */
+    uint64_t          jump_ns;    /* 0: 1 s */
+    filch_describe_fn describe;   /* describes messages in the chart; NULL: their size is shown */
+    void             *describe_user;
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
 
 /* Result of a run. Free it with filch_sim_report_free. */
 typedef struct filch_sim_report {
-    size_t   size;    /* in: sizeof(filch_sim_report) */
-    uint64_t seed;    /* seed of the last run; after a violation, the seed to replay */
-    uint64_t runs;    /* number of runs */
-    int32_t  verdict; /* filch_sim_verdict */
+    size_t   size;      /* in: sizeof(filch_sim_report) */
+    uint64_t seed;      /* seed of the last run; after a violation, the seed to replay */
+    uint64_t runs;      /* number of runs */
+    int32_t  verdict;   /* filch_sim_verdict */
     char     text[196]; /* the violation; "" if none */
-    uint64_t hash;    /* hash of all that happened: equal for equal runs, whatever the compiler */
+    uint64_t hash;      /* hash of all that happened: equal for equal runs, whatever the compiler */
     uint64_t steps;
-    uint64_t time_ns; /* virtual time at the end */
-    uint64_t forced;  /* processes that did not end when cancelled */
+    uint64_t time_ns;     /* virtual time at the end */
+    uint64_t forced;      /* processes that did not end when cancelled */
     uint64_t interrupted; /* steps that were interrupted; below, how often each fault happened: */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
-    char    *chart;   /* the messages and other events, as text: one line per event, one column per process. NULL: no memory */
-    void    *reserved[4]; /* private */
+    char *
+        chart; /* the messages and other events, as text: one line per event, one column per process. NULL: no memory */
+    void *reserved[4]; /* private */
 } filch_sim_report;
 #define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
 
@@ -2429,10 +2444,11 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
  * docs/BLACKBOX.md.
  *
  * A recording has at most `blackbox` steps and 1 MiB; of a payload it has the first 4096 bytes, of `args` 65536. */
-#define FILCH_BLACKBOX_STEPS 256         /* enough for most uses: 50 KB for steps that get a small message and send
-                                            one */
-#define FILCH_BLACKBOX_MAX 1048576       /* more is FILCH_EINVAL */
-#define FILCH_BLACKBOX_OFF UINT32_MAX    /* for filch_spawn_options: do not record this process */
+#define FILCH_BLACKBOX_STEPS                                                                                     \
+    256                               /* enough for most uses: 50 KB for steps that get a small message and send \
+                                         one */
+#define FILCH_BLACKBOX_MAX 1048576    /* more is FILCH_EINVAL */
+#define FILCH_BLACKBOX_OFF UINT32_MAX /* for filch_spawn_options: do not record this process */
 
 /* Returns the pointer that replaces a recorded pointer; `was` is the recorded address. `step` is 0 for the args and
  * inherited values. */
@@ -2440,25 +2456,26 @@ typedef void *(*filch_blackbox_pointer_fn)(void *user, uint64_t step, void *was)
 
 /* Result of a replay. */
 typedef struct filch_blackbox_report {
-    size_t    size;     /* in: sizeof(filch_blackbox_report) */
+    size_t size; /* in: sizeof(filch_blackbox_report) */
     /* in: replaces recorded pointers, which are not valid in another run. NULL: the replay ends before the first
      * step that would get a pointer, with FILCH_OK and a text; pointers among the inherited values read as NULL */
     filch_blackbox_pointer_fn pointer;
-    void     *pointer_user;
-    filch_pid pid;      /* pid of the recorded process; filch_ctx_self returns it in the replay */
-    filch_err recorded; /* error with which the recorded process ended */
-    filch_err error;    /* error with which the replay ended; FILCH_OK if no step failed */
-    uint64_t  steps;    /* number of recorded steps */
-    uint64_t  fed;      /* number of steps replayed */
-    uint64_t  missing;  /* number of earlier steps that were not kept: see `partial` */
-    uint64_t  differs;  /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
-    uint64_t  cut;      /* payloads that were recorded only in part */
-    uint64_t  pointers; /* pointers in the recording */
-    uint32_t  again;    /* 1: the process failed again, with the recorded error */
-    uint32_t  partial;  /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial state.
-                           Correct for a type with steps that do not depend on earlier ones; otherwise expect differences */
-    uint32_t  lost;     /* 1: partial because memory ran out */
-    char      text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
+    void                     *pointer_user;
+    filch_pid                 pid;      /* pid of the recorded process; filch_ctx_self returns it in the replay */
+    filch_err                 recorded; /* error with which the recorded process ended */
+    filch_err                 error;    /* error with which the replay ended; FILCH_OK if no step failed */
+    uint64_t                  steps;    /* number of recorded steps */
+    uint64_t                  fed;      /* number of steps replayed */
+    uint64_t                  missing;  /* number of earlier steps that were not kept: see `partial` */
+    uint64_t differs;  /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
+    uint64_t cut;      /* payloads that were recorded only in part */
+    uint64_t pointers; /* pointers in the recording */
+    uint32_t again;    /* 1: the process failed again, with the recorded error */
+    uint32_t
+        partial;   /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial state.
+                      Correct for a type with steps that do not depend on earlier ones; otherwise expect differences */
+    uint32_t lost; /* 1: partial because memory ran out */
+    char     text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
 } filch_blackbox_report;
 #define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)
 

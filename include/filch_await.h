@@ -71,33 +71,33 @@ typedef struct filch_await {
 } filch_await;
 
 /* Begins the part of a step that awaits. Used once in a step, with the step's own arguments. */
-#define FILCH_BEGIN(at, events, count, out)              \
-    filch_await_begin((at), (events), (count), (out));   \
-    switch ((at)->line) {                                \
+#define FILCH_BEGIN(at, events, count, out)            \
+    filch_await_begin((at), (events), (count), (out)); \
+    switch ((at)->line) {                              \
     case 0:
 
 /* Ends the part that awaits. Reaching it ends the process with filch_done(out, filch_none()); after a cancel, with
  * the cancel's error. */
-#define FILCH_END(at)                       \
-        (at)->line = FILCH_AWAIT_LINE_END;  \
-        break;                              \
-    default: break;                         \
-    }                                       \
-    return filch_await_end(at)
+#define FILCH_END(at)                  \
+    (at)->line = FILCH_AWAIT_LINE_END; \
+    break;                             \
+    default: break;                    \
+        }                              \
+        return filch_await_end(at)
 
 /* Makes a yield, `call`, with the tag at->tag, and continues when its completion has arrived. */
-#define FILCH_AWAIT(at, call)                                                                       \
-    do {                                                                                            \
-        (at)->line = __LINE__;                                                                      \
-        (at)->tag = ((at)->tag + 1) | FILCH_AWAIT_TAGS;                                             \
-        (at)->error = (call);                                                                       \
-        filch_await_forget(at);                                                                     \
-        if ((at)->error == FILCH_OK) {                                                              \
-            while (!filch_await_take((at), FILCH_AWAIT_WANT_TAG, (at)->tag)) {                      \
-                return filch_await_rest((at), filch_wait);                                          \
-            case __LINE__:;                                                                         \
-            }                                                                                       \
-        }                                                                                           \
+#define FILCH_AWAIT(at, call)                                                  \
+    do {                                                                       \
+        (at)->line = __LINE__;                                                 \
+        (at)->tag = ((at)->tag + 1) | FILCH_AWAIT_TAGS;                        \
+        (at)->error = (call);                                                  \
+        filch_await_forget(at);                                                \
+        if ((at)->error == FILCH_OK) {                                         \
+            while (!filch_await_take((at), FILCH_AWAIT_WANT_TAG, (at)->tag)) { \
+                return filch_await_rest((at), filch_wait);                     \
+            case __LINE__:;                                                    \
+            }                                                                  \
+        }                                                                      \
     } while (0)
 
 /* Awaits the completion of a yield made before, with a tag of your own (below 2^63); several such yields can be
@@ -116,12 +116,12 @@ typedef struct filch_await {
 /* The code between FILCH_FINALLY and FILCH_END runs at the end: when the body reaches it, or as soon as the process
  * is cancelled (at->reason is then the reason, otherwise FILCH_OK). It may await; further cancels are ignored. A
  * `return` in the body skips it, so free memory in the type's close. */
-#define FILCH_FINALLY(at)                  \
-    do {                                   \
-        while (0) {                        \
-        case FILCH_AWAIT_LINE_FINALLY:;    \
-        }                                  \
-        (at)->tidying = 1;                 \
+#define FILCH_FINALLY(at)               \
+    do {                                \
+        while (0) {                     \
+        case FILCH_AWAIT_LINE_FINALLY:; \
+        }                               \
+        (at)->tidying = 1;              \
     } while (0)
 
 /* ---- Filch's own from here on ------------------------------------------------------------------------------- */
@@ -132,14 +132,14 @@ typedef struct filch_await {
 
 enum { FILCH_AWAIT_WANT_TAG, FILCH_AWAIT_WANT_YIELD, FILCH_AWAIT_WANT_MESSAGE, FILCH_AWAIT_WANT_EVENT };
 
-#define FILCH_AWAIT_WHAT(at, what, the_tag, status)            \
-    do {                                                       \
-        (at)->line = __LINE__;                                 \
-        filch_await_forget(at);                                \
-        while (!filch_await_take((at), (what), (the_tag))) {   \
-            return filch_await_rest((at), (status));           \
-        case __LINE__:;                                        \
-        }                                                      \
+#define FILCH_AWAIT_WHAT(at, what, the_tag, status)          \
+    do {                                                     \
+        (at)->line = __LINE__;                               \
+        filch_await_forget(at);                              \
+        while (!filch_await_take((at), (what), (the_tag))) { \
+            return filch_await_rest((at), (status));         \
+        case __LINE__:;                                      \
+        }                                                    \
     } while (0)
 
 static inline void filch_await_begin(filch_await *at, const filch_event *events, size_t count, filch_out *out)

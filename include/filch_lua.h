@@ -38,7 +38,7 @@ typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start proc
 /* Errors with which a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. The result that
  * on_exit gets is then a text: message and traceback. */
 enum {
-    FILCH_LUA_EERROR = FILCH_EUSER + 501, /* a Lua error that was not caught */
+    FILCH_LUA_EERROR = FILCH_EUSER + 501,  /* a Lua error that was not caught */
     FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* the process exceeded its memory limit */
     FILCH_LUA_ESYNTAX = FILCH_EUSER + 503, /* the chunk does not compile */
     FILCH_LUA_EFILE = FILCH_EUSER + 504,   /* the file cannot be read */
@@ -78,42 +78,44 @@ enum {
 /* How a step that runs too long is detected. */
 enum {
     FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
-    FILCH_LUA_WATCH_COUNT = 1,  /* without a thread: instructions are counted, which takes about as long as running them */
-    FILCH_LUA_WATCH_NONE = 2    /* not at all: other processes run only when the process calls a function of Filch */
+    FILCH_LUA_WATCH_COUNT =
+        1,                   /* without a thread: instructions are counted, which takes about as long as running them */
+    FILCH_LUA_WATCH_NONE = 2 /* not at all: other processes run only when the process calls a function of Filch */
 };
 
 /* Options of a host for Lua processes. Zero means the default that is given here. */
 typedef struct filch_lua_options {
-    size_t             size;       /* sizeof(filch_lua_options); a shorter, older struct works too */
-    size_t             memory_max; /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted: docs/design/lua/budgets.md */
-    uint64_t           slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
-    uint64_t           runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
-                                    * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */
-    uint32_t           watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
-    int32_t            signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: none is
-                                      needed */
-    uint32_t           rights;     /* FILCH_LUA_MAY_* bits */
-    const char        *path;       /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
-                                      copied; NULL: "./?.lua" */
-    filch_lua_write_fn print;      /* NULL: standard output; if it does not accept a line, the process waits */
-    void              *print_user;
-    filch_lua_write_fn log;        /* NULL: standard error; a line that it does not accept is dropped and counted */
-    void              *log_user;
+    size_t size;         /* sizeof(filch_lua_options); a shorter, older struct works too */
+    size_t memory_max;   /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted:
+                            docs/design/lua/budgets.md */
+    uint64_t slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
+    uint64_t runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
+                          * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */
+    uint32_t watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
+    int32_t  signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: none is
+                            needed */
+    uint32_t    rights;  /* FILCH_LUA_MAY_* bits */
+    const char *path;    /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
+                            copied; NULL: "./?.lua" */
+    filch_lua_write_fn   print; /* NULL: standard output; if it does not accept a line, the process waits */
+    void                *print_user;
+    filch_lua_write_fn   log; /* NULL: standard error; a line that it does not accept is dropped and counted */
+    void                *log_user;
     filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
-    void              *on_failure_user;
-    filch_lua_open_fn  open;       /* NULL: no functions of your own */
-    void              *open_user;
-    uint32_t           count;      /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
-                                      In a simulation: between two interruptions, always; 0: drawn from the seed */
-    const char        *roots;      /* folders, separated by ';', from which code may be loaded besides those of
-                                      `path`; copied; NULL: none */
-    size_t             code_max;   /* most bytes of a code file that a process names, and of a text for `load`; 0:
-                                      256 KiB */
-    uint32_t           log_level;  /* the lowest FILCH_LUA_LOG_* that `log` writes; 0: all */
-    size_t             memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0: no limit.
-                                      * Smaller messages are the scheduler's: filch_options.memory_max */
-    const char        *without;    /* functions that are removed from processes, as "process.terminate
-                                      process.register"; NULL: none */
+    void                *on_failure_user;
+    filch_lua_open_fn    open; /* NULL: no functions of your own */
+    void                *open_user;
+    uint32_t             count; /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
+                                   In a simulation: between two interruptions, always; 0: drawn from the seed */
+    const char *roots;          /* folders, separated by ';', from which code may be loaded besides those of
+                                   `path`; copied; NULL: none */
+    size_t code_max;            /* most bytes of a code file that a process names, and of a text for `load`; 0:
+                                   256 KiB */
+    uint32_t log_level;         /* the lowest FILCH_LUA_LOG_* that `log` writes; 0: all */
+    size_t   memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0:
+                            * no limit.   Smaller messages are the scheduler's: filch_options.memory_max */
+    const char *without;   /* functions that are removed from processes, as "process.terminate
+                              process.register"; NULL: none */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
@@ -167,9 +169,9 @@ FILCH_LUA_API filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uin
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_LUA_ESYNTAX   FILCH_LUA_EFILE
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const char *name,
-                                                  filch_lua_code **out, char *text, size_t text_size);
+                                                      filch_lua_code **out, char *text, size_t text_size);
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out,
-                                                       char *text, size_t text_size);
+                                                           char *text, size_t text_size);
 
 /* Releases a reference to code. Processes started from it are not affected. NULL is allowed.
  *
@@ -196,13 +198,14 @@ typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err erro
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
 
 typedef struct filch_lua_spawn_options {
-    size_t            size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
-    const char       *method;     /* name of a function in the table that the chunk returns, which is called next;
-                                     NULL: only the chunk runs */
-    const filch_data *args;       /* arguments of the chunk (or of the method), lent */
+    size_t      size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
+    const char *method;     /* name of a function in the table that the chunk returns, which is called next;
+                               NULL: only the chunk runs */
+    const filch_data *args; /* arguments of the chunk (or of the method), lent */
     size_t            arg_count;
     size_t            memory_max; /* memory limit of the process; 0: that of the host */
-    const filch_spawn_options *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
+    const filch_spawn_options
+        *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
 } filch_lua_spawn_options;
 #define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
 
@@ -214,7 +217,7 @@ typedef struct filch_lua_spawn_options {
  * Errors:  FILCH_EINVAL   FILCH_LUA_EMEMORY  the limit is too small to begin   and those of filch_spawn
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
-                                                   const filch_lua_spawn_options *options, filch_pid *pid);
+                                                       const filch_lua_spawn_options *options, filch_pid *pid);
 
 /* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a
  * violation, at most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or
@@ -226,8 +229,9 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sch
  * Errors:  as filch_sim_sweep
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code,
-                                                 const filch_lua_spawn_options *options, const filch_sim_options *sim,
-                                                 uint64_t count, filch_sim_report *report);
+                                                     const filch_lua_spawn_options *options,
+                                                     const filch_sim_options *sim, uint64_t count,
+                                                     filch_sim_report *report);
 
 /* Describes a message between Lua processes as a Lua program would write it: { kind = "x", n = 1 }. For
  * filch_sim_options.describe; filch_lua_sim sets it by itself. `user` is not used. Writes up to `text_size`
@@ -237,7 +241,8 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_sim(filch_lua *lua, filch_lua_c
  * Owns:    lends.
  * Errors:  none. 0: `bytes` or `text` is NULL.
  */
-FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size);
+FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t size, size_t whole, char *text,
+                                        size_t text_size);
 
 /* ---- for functions of your own (option `open`) ---------------------------------------------------------------- */
 
@@ -275,7 +280,7 @@ FILCH_LUA_API void filch_lua_push(struct lua_State *L, const filch_data *data);
  * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) gets what and where   FILCH_ENOMEM
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
-                                                  size_t text_size);
+                                                      size_t text_size);
 
 #ifdef __cplusplus
 }

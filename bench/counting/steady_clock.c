@@ -10,7 +10,7 @@
 __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *now)
 {
     static _Atomic(unsigned long long) readings;
-    unsigned long long                 ns = STEP_NS * (atomic_fetch_add_explicit(&readings, 1, memory_order_relaxed) + 1);
+    unsigned long long ns = STEP_NS * (atomic_fetch_add_explicit(&readings, 1, memory_order_relaxed) + 1);
     (void)id;
     now->tv_sec = (time_t)(1000 + ns / 1000000000);
     now->tv_nsec = (long)(ns % 1000000000);

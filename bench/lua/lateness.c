@@ -1,7 +1,7 @@
-/* lateness.c - how late a process runs beside hostile Lua code. There are two workers, two processes that run one row of
- * test/lua/hostile.lua, a process that wants a step every 10 ms, and, as the reference, a thread that sleeps 10 ms at a
- * time. At the end the two hostile processes are terminated, and the time of that is measured. Prints one line of JSON
- * for each row.
+/* lateness.c - how late a process runs beside hostile Lua code. There are two workers, two processes that run one row
+ * of test/lua/hostile.lua, a process that wants a step every 10 ms, and, as the reference, a thread that sleeps 10 ms
+ * at a time. At the end the two hostile processes are terminated, and the time of that is measured. Prints one line of
+ * JSON for each row.
  *
  *     lua_lateness [--run MS] [--only NAME] [--list]
  *
@@ -134,8 +134,9 @@ static char *names_of_rows(void)
     char *names = NULL;
     atomic_store(&ended, 0);
     (void)start(&w,
-                "local t = {} for name in pairs(require('hostile').rows) do t[#t + 1] = name end table.sort(t) return table.concat(t, '\\n')", "",
-                keep_text, &names);
+                "local t = {} for name in pairs(require('hostile').rows) do t[#t + 1] = name end table.sort(t) return "
+                "table.concat(t, '\\n')",
+                "", keep_text, &names);
     wait_ends(1);
     close_world(&w);
     return names;
@@ -155,7 +156,8 @@ static bool measure(const char *name, unsigned run_ms)
     struct timespec span = { run_ms / 1000, (long)(run_ms % 1000) * 1000000 };
     atomic_store(&ended, 0), atomic_store(&over, false), atomic_store(&ticks, 0);
     atomic_store(&worst_process, 0), atomic_store(&worst_thread, 0);
-    if (filch_spawn(w.sched, &ticker, NULL, NULL) != FILCH_OK || pthread_create(&thread, NULL, tick_alone, NULL) != 0) exit(2);
+    if (filch_spawn(w.sched, &ticker, NULL, NULL) != FILCH_OK || pthread_create(&thread, NULL, tick_alone, NULL) != 0)
+        exit(2);
     for (int i = 0; i < HOSTILE; i++) hostile[i] = start(&w, "require('hostile').main((...))", name, count_end, NULL);
     nanosleep(&span, NULL);
     uint64_t process = atomic_load(&worst_process), began = now_ns();
@@ -166,8 +168,10 @@ static bool measure(const char *name, unsigned run_ms)
     pthread_join(thread, NULL);
     uint64_t alone = atomic_load(&worst_thread);
     bool     fine = ms(process) < ms(alone) + LATE_MS && ms(terminated) < ms(alone) + TERMINATE_MS;
-    printf("{\"row\": \"%s\", \"ticks\": %llu, \"late_ms\": %.2f, \"thread_late_ms\": %.2f, \"terminate_ms\": %.2f, \"fine\": %s}\n", name,
-           (unsigned long long)atomic_load(&ticks), ms(process), ms(alone), ms(terminated), fine ? "true" : "false");
+    printf("{\"row\": \"%s\", \"ticks\": %llu, \"late_ms\": %.2f, \"thread_late_ms\": %.2f, \"terminate_ms\": %.2f, "
+           "\"fine\": %s}\n",
+           name, (unsigned long long)atomic_load(&ticks), ms(process), ms(alone), ms(terminated),
+           fine ? "true" : "false");
     fflush(stdout);
     close_world(&w);
     return fine;

@@ -22,7 +22,8 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     (void)user, (void)pid;
     failed = error;
     result = filch_kind_of(data) == FILCH_KIND_INT ? (double)filch_as_int(data) : filch_as_num(data);
-    if (error != FILCH_OK) fprintf(stderr, "%.*s\n", (int)filch_size(data), filch_size(data) > 0 ? (const char *)filch_raw(data) : "");
+    if (error != FILCH_OK)
+        fprintf(stderr, "%.*s\n", (int)filch_size(data), filch_size(data) > 0 ? (const char *)filch_raw(data) : "");
     bench_over(&b);
 }
 
@@ -34,7 +35,8 @@ static double run(const char *chunk)
     filch_data              args[1] = { filch_int((int64_t)b.size) };
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    if (filch_lua_load(lua, chunk, strlen(chunk), "bench", &code, why, sizeof why) != FILCH_OK) fprintf(stderr, "%s\n", why);
+    if (filch_lua_load(lua, chunk, strlen(chunk), "bench", &code, why, sizeof why) != FILCH_OK)
+        fprintf(stderr, "%s\n", why);
     spawn.on_exit = ended;
     how.spawn = &spawn;
     how.args = args;
@@ -72,75 +74,73 @@ static void print(const char *name, double value, const char *unit, double must,
     bench_print(&b);
 }
 
-static const char pingpong[] =
-    "local n, message = ...\n"
-    "local pong = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
-    "for i = 1, 1000 do process.send(pong, i) process.receive() end\n"
-    "local t = time.ns()\n"
-    "for i = 1, n do process.send(pong, i) process.receive() end\n"
-    "t = time.ns() - t\n"
-    "process.terminate(pong)\n"
-    "return t / n\n";
+static const char pingpong[] = "local n, message = ...\n"
+                               "local pong = process.spawn(function() while true do local m, from = process.receive() "
+                               "process.send(from, m) end end)\n"
+                               "for i = 1, 1000 do process.send(pong, i) process.receive() end\n"
+                               "local t = time.ns()\n"
+                               "for i = 1, n do process.send(pong, i) process.receive() end\n"
+                               "t = time.ns() - t\n"
+                               "process.terminate(pong)\n"
+                               "return t / n\n";
 
-static const char tables[] =
-    "local n = ...\n"
-    "local pong = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
-    "local message = { id = 1, name = 'abc', price = 1.5, ok = true, tag = 'xyz' }\n"
-    "for i = 1, 1000 do process.send(pong, message) process.receive() end\n"
-    "local t = time.ns()\n"
-    "for i = 1, n do process.send(pong, message) process.receive() end\n"
-    "t = time.ns() - t\n"
-    "process.terminate(pong)\n"
-    "return t / n\n";
+static const char tables[] = "local n = ...\n"
+                             "local pong = process.spawn(function() while true do local m, from = process.receive() "
+                             "process.send(from, m) end end)\n"
+                             "local message = { id = 1, name = 'abc', price = 1.5, ok = true, tag = 'xyz' }\n"
+                             "for i = 1, 1000 do process.send(pong, message) process.receive() end\n"
+                             "local t = time.ns()\n"
+                             "for i = 1, n do process.send(pong, message) process.receive() end\n"
+                             "t = time.ns() - t\n"
+                             "process.terminate(pong)\n"
+                             "return t / n\n";
 
-static const char ring[] =
-    "local n = ...\n"
-    "local to, all = process.self(), {}\n"
-    "for i = 1, 502 do local next_one = to to = process.spawn(function() while true do process.send(next_one, process.receive()) end end) all[i] = to end\n"
-    "local rounds = math.max(1, n // 503)\n"
-    "process.send(to, 0) process.receive()\n"
-    "local t = time.ns()\n"
-    "for i = 1, rounds do process.send(to, i) process.receive() end\n"
-    "t = time.ns() - t\n"
-    "for _, pid in ipairs(all) do process.terminate(pid) end\n"
-    "return t / (rounds * 503)\n";
+static const char ring[] = "local n = ...\n"
+                           "local to, all = process.self(), {}\n"
+                           "for i = 1, 502 do local next_one = to to = process.spawn(function() while true do "
+                           "process.send(next_one, process.receive()) end end) all[i] = to end\n"
+                           "local rounds = math.max(1, n // 503)\n"
+                           "process.send(to, 0) process.receive()\n"
+                           "local t = time.ns()\n"
+                           "for i = 1, rounds do process.send(to, i) process.receive() end\n"
+                           "t = time.ns() - t\n"
+                           "for _, pid in ipairs(all) do process.terminate(pid) end\n"
+                           "return t / (rounds * 503)\n";
 
-static const char starts[] =
-    "local n, me = ..., process.self()\n"
-    "local function run(n) for i = 1, n, 50 do\n"
-    "  for j = 1, 50 do process.spawn(function() process.send(me, 1) end) end\n"
-    "  for j = 1, 50 do process.receive() end\n"
-    "end end\n"
-    "run(1000)\n"
-    "local t = time.ns()\n"
-    "run(n)\n"
-    "return (time.ns() - t) / n\n";
+static const char starts[] = "local n, me = ..., process.self()\n"
+                             "local function run(n) for i = 1, n, 50 do\n"
+                             "  for j = 1, 50 do process.spawn(function() process.send(me, 1) end) end\n"
+                             "  for j = 1, 50 do process.receive() end\n"
+                             "end end\n"
+                             "run(1000)\n"
+                             "local t = time.ns()\n"
+                             "run(n)\n"
+                             "return (time.ns() - t) / n\n";
 
-static const char crowd[] =
-    "local n, me = ..., process.self()\n"
-    "for i = 1, n do process.spawn(function() process.send(me, 1) while true do local m, from = process.receive() process.send(from, m) end end)\n"
-    "  process.receive() end\n"
-    "return n\n";
+static const char crowd[] = "local n, me = ..., process.self()\n"
+                            "for i = 1, n do process.spawn(function() process.send(me, 1) while true do local m, from "
+                            "= process.receive() process.send(from, m) end end)\n"
+                            "  process.receive() end\n"
+                            "return n\n";
 
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
 /* Measures the longest turn by the clock, while two processes that never wait alternate. */
-static const char loops[] =
-    "local me = process.self()\n"
-    "for i = 1, 2 do process.spawn(function()\n"
-    "  local ns = time.ns\n"
-    "  local start = ns() local last, began, worst = start, start, 0\n"
-    "  while last - start < 500000000 do\n"
-    "    for k = 1, 1000 do end\n"
-    "    local now = ns()\n"
-    "    if now - last > 1000000 then worst = math.max(worst, last - began) began = now end\n"
-    "    last = now\n"
-    "  end\n"
-    "  process.send(me, worst)\n"
-    "end) end\n"
-    "local a = process.receive() local b = process.receive()\n"
-    "return math.max(a, b)\n";
+static const char loops[] = "local me = process.self()\n"
+                            "for i = 1, 2 do process.spawn(function()\n"
+                            "  local ns = time.ns\n"
+                            "  local start = ns() local last, began, worst = start, start, 0\n"
+                            "  while last - start < 500000000 do\n"
+                            "    for k = 1, 1000 do end\n"
+                            "    local now = ns()\n"
+                            "    if now - last > 1000000 then worst = math.max(worst, last - began) began = now end\n"
+                            "    last = now\n"
+                            "  end\n"
+                            "  process.send(me, worst)\n"
+                            "end) end\n"
+                            "local a = process.receive() local b = process.receive()\n"
+                            "return math.max(a, b)\n";
 
 static void measure_idle(void)
 {

@@ -21,8 +21,8 @@
 #define NAME_MAX_BYTES 24
 #define LINE_MAX_BYTES 1024
 #define GUESTS_MAX 10000
-#define ROOM "room"       /* name of the room's process */
-#define PEOPLE "people"   /* name of the group of guests */
+#define ROOM "room"                /* name of the room's process */
+#define PEOPLE "people"            /* name of the group of guests */
 #define WRITE_NS FILCH_SECONDS(30) /* a client that reads nothing for this long is disconnected */
 
 /* ---- room ---- */
@@ -171,7 +171,7 @@ static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *da
     for (char *at = line; *at != '\0'; at++) {
         if (iscntrl((unsigned char)*at)) *at = ' ';
     }
-    int n = snprintf(shown, sizeof shown, "%s: %s\n", g->name, line);
+    int       n = snprintf(shown, sizeof shown, "%s: %s\n", g->name, line);
     filch_err err = filch_broadcast(sched, PEOPLE, filch_bytes(shown, (size_t)n), NULL);
     return err == FILCH_ENOMEM ? FILCH_OK : err; /* without memory the line is lost and the guest stays */
 }
@@ -224,8 +224,9 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
         if (err != FILCH_OK) return err;
         FILCH_AWAIT_MESSAGE(at);
         if (filch_as_int(at->data) == FILCH_OK) break;
-        FILCH_AWAIT(at, write_text(g, out, filch_as_int(at->data) == FILCH_EEXISTS ? "* that name is taken\n"
-                                                                                   : "* the room is full\n"));
+        FILCH_AWAIT(at, write_text(g, out,
+                                   filch_as_int(at->data) == FILCH_EEXISTS ? "* that name is taken\n"
+                                                                           : "* the room is full\n"));
     }
 
     FILCH_AWAIT(at, write_text(g, out, "* welcome; /quit leaves\n"));
@@ -256,12 +257,12 @@ static const filch_type guest = {
 int main(int argc, char **argv)
 {
     static const filch_spawn_options as_room = { .size = sizeof as_room, .name = ROOM };
-    static const filch_spawn_options as_guest = {
-        .size = sizeof as_guest, .mailbox_max = 256, .overflow = FILCH_OVERFLOW_DROP_OLDEST
-    };
-    static const filch_child children[] = { { .id = "room", .type = &room, .options = &as_room } };
-    static const service     chat = {
-            .name = "chat", .connection = &guest, .connection_options = &as_guest, .children = children, .child_count = 1
+    static const filch_spawn_options as_guest = { .size = sizeof as_guest,
+                                                  .mailbox_max = 256,
+                                                  .overflow = FILCH_OVERFLOW_DROP_OLDEST };
+    static const filch_child         children[] = { { .id = "room", .type = &room, .options = &as_room } };
+    static const service             chat = {
+                    .name = "chat", .connection = &guest, .connection_options = &as_guest, .children = children, .child_count = 1
     };
     return service_run(&chat, argc, argv);
 }

@@ -54,7 +54,8 @@ void complain_line(const char *format, ...)
     size_t size = end_line(line, vsnprintf(line, sizeof line, format, list));
     va_end(list);
     pthread_mutex_lock(&lock);
-    if (lost > 0 && put(before, end_line(before, snprintf(before, sizeof before, "%lu lines were lost", lost)))) lost = 0;
+    if (lost > 0 && put(before, end_line(before, snprintf(before, sizeof before, "%lu lines were lost", lost))))
+        lost = 0;
     if (lost > 0 || !put(line, size)) lost++;
     pthread_mutex_unlock(&lock);
 }

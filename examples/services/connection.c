@@ -33,7 +33,7 @@ struct connection {
     filch_await    at;
     const service *what;
     filch_stream   stream;
-    bytes          in;     /* bytes of requests that are not complete */
+    bytes          in;         /* bytes of requests that are not complete */
     bytes          long_reply; /* a long reply that is being written in pieces */
     size_t         written;    /* bytes of long_reply that have been written */
     size_t         counted;    /* bytes of `in` that are counted in `pending` */

@@ -73,8 +73,8 @@ static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
     char        head[160];
     const char *what = status == 200 ? HELLO : reason_of(status);
     size_t      size = strlen(what) + (status == 200 ? 0 : 1);
-    int         n = snprintf(head, sizeof head, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n", status,
-                             reason_of(status), size);
+    int n = snprintf(head, sizeof head, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n", status,
+                     reason_of(status), size);
     bytes_add(out, head, (size_t)n);
     bytes_text(out, date());
     if (status == 405) bytes_text(out, "Allow: GET, HEAD\r\n");
@@ -279,7 +279,8 @@ static service_next answer(uint64_t *skip, const char *in, size_t size, size_t *
 
 int main(int argc, char **argv)
 {
-    static const service http = { .name = "http", .answer = answer, .patience_ns = FILCH_SECONDS(60),
-                                  .request_ns = FILCH_SECONDS(10) };
+    static const service http = {
+        .name = "http", .answer = answer, .patience_ns = FILCH_SECONDS(60), .request_ns = FILCH_SECONDS(10)
+    };
     return service_run(&http, argc, argv);
 }

@@ -238,18 +238,18 @@ static service_next do_debug(const resp_request *r, bytes *out)
 
 /* The table is searched from the start, so common commands come first. */
 static const command commands[] = {
-    { "GET", 2, 2, do_get },          { "SET", 3, 0, do_set },          { "INCR", 2, 2, do_incr },
-    { "PING", 1, 2, do_ping },        { "DEL", 2, 0, do_del },          { "EXISTS", 2, 0, do_exists },
-    { "DECR", 2, 2, do_decr },        { "INCRBY", 3, 3, do_incrby },    { "DECRBY", 3, 3, do_decrby },
-    { "ECHO", 2, 2, do_echo },        { "DBSIZE", 1, 1, do_dbsize },    { "FLUSHALL", 1, 2, do_flushall },
-    { "SELECT", 2, 2, do_select },    { "QUIT", 1, 0, do_quit },        { "COMMAND", 1, 0, do_command },
-    { "CONFIG", 2, 0, do_config },    { "DEBUG", 2, 0, do_debug },      { "HELLO", 1, 0, do_hello },
+    { "GET", 2, 2, do_get },       { "SET", 3, 0, do_set },       { "INCR", 2, 2, do_incr },
+    { "PING", 1, 2, do_ping },     { "DEL", 2, 0, do_del },       { "EXISTS", 2, 0, do_exists },
+    { "DECR", 2, 2, do_decr },     { "INCRBY", 3, 3, do_incrby }, { "DECRBY", 3, 3, do_decrby },
+    { "ECHO", 2, 2, do_echo },     { "DBSIZE", 1, 1, do_dbsize }, { "FLUSHALL", 1, 2, do_flushall },
+    { "SELECT", 2, 2, do_select }, { "QUIT", 1, 0, do_quit },     { "COMMAND", 1, 0, do_command },
+    { "CONFIG", 2, 0, do_config }, { "DEBUG", 2, 0, do_debug },   { "HELLO", 1, 0, do_hello },
 };
 
 /* Appends the error "unknown command 'x'", with the printable part of the name. */
 static void unknown(slice name, bytes *out)
 {
-    char shown[65];
+    char   shown[65];
     size_t size = name.size < sizeof shown - 1 ? name.size : sizeof shown - 1;
     for (size_t i = 0; i < size; i++) shown[i] = (char)(isprint((unsigned char)name.at[i]) ? name.at[i] : '?');
     shown[size] = '\0';
@@ -277,7 +277,7 @@ static service_next run(const resp_request *r, bytes *out)
 static service_next answer(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply)
 {
     static _Thread_local resp_request request; /* static because it is too large for the stack of a step */
-    const char *error = NULL;
+    const char                       *error = NULL;
     (void)memory;
     for (;;) {
         int64_t took = resp_read(in + *used, size - *used, &request, &error);

@@ -6,8 +6,8 @@
  */
 #include "resp.h"
 
-#define CUT (-1)     /* the input is incomplete */
-#define WRONG (-2)   /* not a number, or out of range */
+#define CUT (-1)   /* the input is incomplete */
+#define WRONG (-2) /* not a number, or out of range */
 
 /* Returns the number in the header line at in[*at], and moves *at behind the line. Returns CUT if the line is
  * incomplete, or WRONG. */

@@ -4,10 +4,10 @@
 
 #include "table.h"
 
-#define RESP_ARGS_MAX 1024                      /* maximal number of arguments of one request */
-#define RESP_INLINE_MAX ((size_t)65536)         /* maximal bytes of an inline request (a line of words) */
+#define RESP_ARGS_MAX 1024                       /* maximal number of arguments of one request */
+#define RESP_INLINE_MAX ((size_t)65536)          /* maximal bytes of an inline request (a line of words) */
 #define RESP_BULK_MAX ((size_t)64 * 1024 * 1024) /* maximal bytes of one argument */
-#define RESP_REQUEST_MAX (2 * RESP_BULK_MAX)    /* maximal bytes of a request */
+#define RESP_REQUEST_MAX (2 * RESP_BULK_MAX)     /* maximal bytes of a request */
 
 typedef struct resp_request {
     int   count; /* number of arguments; 0: an empty line */
@@ -18,14 +18,14 @@ typedef struct resp_request {
  * incomplete, or -1 if it is invalid; then *error is a text for the client. */
 int64_t resp_read(const char *in, size_t size, resp_request *request, const char **error);
 
-void resp_simple(bytes *out, const char *text);             /* appends +OK */
-void resp_error(bytes *out, const char *text);              /* appends -ERR text */
-void resp_number(bytes *out, int64_t number);               /* appends :1 */
+void resp_simple(bytes *out, const char *text); /* appends +OK */
+void resp_error(bytes *out, const char *text);  /* appends -ERR text */
+void resp_number(bytes *out, int64_t number);   /* appends :1 */
 /* appends $5; the caller then appends five bytes and calls resp_end */
 void resp_bulk_head(bytes *out, size_t size);
 void resp_end(bytes *out);
-void resp_bulk(bytes *out, slice text);                     /* appends $5 and the five bytes */
-void resp_nothing(bytes *out);                              /* appends $-1: no value */
-void resp_array(bytes *out, int64_t count);                 /* appends *2; the caller then appends two replies */
+void resp_bulk(bytes *out, slice text);     /* appends $5 and the five bytes */
+void resp_nothing(bytes *out);              /* appends $-1: no value */
+void resp_array(bytes *out, int64_t count); /* appends *2; the caller then appends two replies */
 
 #endif

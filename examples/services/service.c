@@ -18,8 +18,8 @@
 static struct {
     const service *what;
     /* address to listen on; from the first listen on with the actual port. Used only by the acceptor */
-    char           address[64];
-    bool           listening;   /* the acceptor has listened at least once. Used only by the acceptor */
+    char address[64];
+    bool listening; /* the acceptor has listened at least once. Used only by the acceptor */
     /* Number of live connections. They outlive an acceptor that fails. Relaxed because it is only a counter. writes:
      * the acceptor before it starts a connection, and on_exit of each connection. */
     _Atomic uint64_t connections;
@@ -199,8 +199,8 @@ typedef struct settings {
 static bool option_read(settings *s, const char *name, const char *value)
 {
     const struct {
-        const char    *name;
-        unsigned long  most, *to;
+        const char   *name;
+        unsigned long most, *to;
     } options[] = {
         { "--port", 65535, &s->port },
         { "--workers", 1024, &s->workers },
@@ -220,11 +220,12 @@ static bool options_read(int argc, char **argv, settings *s)
 {
     for (int i = 1; i < argc; i += 2) {
         if (option_read(s, argv[i], i + 1 < argc ? argv[i + 1] : NULL)) continue;
-        complain_line("usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
-                      " [--stop-seconds N] [--pending-mb N]\n"
-                      "exit codes: 0 asked to end and did, 1 failed or had to cut something off, 2 wrong usage; a second"
-                      " signal ends it at once",
-                      here.what->name);
+        complain_line(
+            "usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
+            " [--stop-seconds N] [--pending-mb N]\n"
+            "exit codes: 0 asked to end and did, 1 failed or had to cut something off, 2 wrong usage; a second"
+            " signal ends it at once",
+            here.what->name);
         return false;
     }
     service_may = (service_limits){ .connections = s->connections,
@@ -250,9 +251,12 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
     size_t              count = here.what->child_count;
     for (size_t i = 0; i < count; i++) children[i] = here.what->children[i];
     children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
-    *tree = (filch_supervisor){ .children = children, .child_count = count + 1,
+    *tree = (filch_supervisor){ .children = children,
+                                .child_count = count + 1,
                                 /* High, because running out of memory now and then is not a reason to give up. */
-                                .intensity = 100, .period_ns = FILCH_SECONDS(1), .backoff_ns = FILCH_MILLISECONDS(20),
+                                .intensity = 100,
+                                .period_ns = FILCH_SECONDS(1),
+                                .backoff_ns = FILCH_MILLISECONDS(20),
                                 .backoff_max_ns = FILCH_MILLISECONDS(500) };
     how.on_exit = on_exit_of_supervisor;
     filch_err err = filch_supervise(sched, tree, &how, NULL);

@@ -38,16 +38,16 @@ typedef enum service_next {
 typedef service_next (*service_answer_fn)(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply);
 
 typedef struct service {
-    const char        *name;
-    service_answer_fn  answer;     /* answers requests; NULL: the process type `connection` does everything */
-    uint64_t           patience_ns; /* how long a client may send nothing; 0: no limit */
-    uint64_t           request_ns;  /* default of --request-seconds; 0: 30 s */
+    const char       *name;
+    service_answer_fn answer;      /* answers requests; NULL: the process type `connection` does everything */
+    uint64_t          patience_ns; /* how long a client may send nothing; 0: no limit */
+    uint64_t          request_ns;  /* default of --request-seconds; 0: 30 s */
     /* type of a connection's process, whose first message is its stream; NULL: the type that calls `answer` */
-    const filch_type  *connection;
+    const filch_type *connection;
     /* spawn options of connections; NULL: the defaults. on_exit is replaced by the service */
     const filch_spawn_options *connection_options;
-    const filch_child *children;   /* further children of the supervisor, started before the acceptor */
-    size_t             child_count;
+    const filch_child         *children; /* further children of the supervisor, started before the acceptor */
+    size_t                     child_count;
 } service;
 
 /* Size at which a reply should be written instead of growing further; see SERVICE_AGAIN. */

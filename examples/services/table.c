@@ -23,14 +23,14 @@
 typedef struct entry {
     uint64_t hash;
     /* key_size: of the key. size: of the value, which follows the key. room: space for the value */
-    size_t   key_size, size, room;
-    char     at[];
+    size_t key_size, size, room;
+    char   at[];
 } entry;
 
 typedef struct stripe {
     _Alignas(128) pthread_mutex_t lock; /* alignment: two stripes never share a cache line */
-    entry  **slots;
-    size_t   count, mask; /* mask: number of slots minus 1 */
+    entry **slots;
+    size_t  count, mask; /* mask: number of slots minus 1 */
 } stripe;
 
 static stripe   stripes[STRIPES];
@@ -218,7 +218,8 @@ static bool number_of(const entry *e, int64_t *number)
     memcpy(text, e->at + e->key_size, e->size);
     text[e->size] = '\0';
     *number = strtoll(text, NULL, 10);
-    return snprintf(again, sizeof again, "%lld", (long long)*number) == (int)e->size && memcmp(text, again, e->size) == 0;
+    return snprintf(again, sizeof again, "%lld", (long long)*number) == (int)e->size &&
+           memcmp(text, again, e->size) == 0;
 }
 
 static table_sum add_locked(stripe *s, slice key, uint64_t hash, int64_t by, int64_t *result)

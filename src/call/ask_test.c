@@ -7,9 +7,9 @@
 #include "support/until.h"
 
 typedef struct place {
-    gate g;
+    gate                 g;
     FLI_ATOMIC(uint32_t) asked, used_after; /* number of calls of `ask`; number of calls that found the argument gone */
-    FLI_ATOMIC(bool) gone;
+    FLI_ATOMIC(bool)     gone;
 } place;
 
 static filch_err ask(filch_sched *sched, filch_pid to, void *arg)
@@ -83,8 +83,9 @@ TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
         until(gate_is_waiting(&p.g) || fli_load_acq(&p.gone));
         bool     inside = gate_is_waiting(&p.g);
         uint64_t late_ns = fli_clock_ns() + FILCH_MILLISECONDS(5);
-        while (inside && fli_clock_ns() < late_ns) fli_thread_yield(); /* waits until the thread's deadline has
-                                                                          passed */
+        while (inside && fli_clock_ns() < late_ns)
+            fli_thread_yield(); /* waits until the thread's deadline has
+                                   passed */
         gate_open(&p.g);
         fli_thread_join(&thread);
         same(h.err, FILCH_EDEADLINE);

@@ -42,7 +42,7 @@ typedef struct fli_hostcall {
     FLI_ATOMIC(uint32_t) lent;
     /* Number of holders.  writes: both holders, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_parker done; /* signalled once, when the four fields below are final */
+    fli_parker           done; /* signalled once, when the four fields below are final */
     /* The four fields below are not atomic.  writes: the process, before it unparks the thread.  reads: the waiting
      * thread, afterwards. */
     filch_err   outcome; /* outcome of the wait */

@@ -60,8 +60,7 @@ static filch_err ask(fli_hostcall *call, filch_sched *sched)
     /* PAIR call.lent, both halves: the waiting thread has not left, and does not leave until `ask` has returned. */
     if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
-    fli_store_rel(&call->lent,
-                  FLI_LENT_BACK); /* PAIR call.lent, release half: `ask` no longer uses the argument */
+    fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: `ask` no longer uses the argument */
     return err;
 }
 

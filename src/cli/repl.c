@@ -260,9 +260,7 @@ int cli_repl(const cli_command *self, int argc, char **argv)
         else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
     }
     /* terminated instead of cancelled: the process would treat a cancel as one for the line that it evaluates */
-    (void)!filch_terminate(
-        r.program.sched,
-        r.evaluates);
+    (void)!filch_terminate(r.program.sched, r.evaluates);
     cli_program_close(&r.program, false);
     free(r.text);
     free(r.read);

@@ -45,9 +45,9 @@ typedef struct entry {
     /* How often the entry was reused.  writes: under the lock of the shard.  reads: any thread, relaxed; the value is
      * reliable only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
-    FLI_ATOMIC(uint16_t) shard; /* written and read like `generation` */
-    uint8_t  command;           /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
-    uint8_t  phase;
+    FLI_ATOMIC(uint16_t) shard;   /* written and read like `generation` */
+    uint8_t              command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
+    uint8_t              phase;
     uint32_t self; /* handle of the entry in its slab, with SLEEP_BIT. Not atomic: set when the slot was made */
     uint32_t slot; /* sleep: the slot of the sleeping process */
     uint64_t key;  /* sleep or DEADLINE: key of the yield that the timer completes */
@@ -55,11 +55,11 @@ typedef struct entry {
 
 /* An entry of any timer except a sleep. */
 typedef struct msg_timer {
-    entry           e;
-    uint64_t        period_ns;   /* ticker: time between two ticks */
-    bool            message_due; /* ticker: there are unread ticks, but the message about them could not be sent */
-    uint64_t        serial;      /* serial of the process that receives the message */
-    uint64_t        tag;         /* tag of the message; alarm: the cookie */
+    entry    e;
+    uint64_t period_ns;   /* ticker: time between two ticks */
+    bool     message_due; /* ticker: there are unread ticks, but the message about them could not be sent */
+    uint64_t serial;      /* serial of the process that receives the message */
+    uint64_t tag;         /* tag of the message; alarm: the cookie */
     /* timer or ticker: the node for its first message, allocated when the timer is armed */
     fli_event_node *node;
     /* Bits: high 32 = generation, low 32 = unread ticks.  writes: the worker that fires, the owner when it reads.

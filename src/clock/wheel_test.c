@@ -50,7 +50,7 @@ static void check_wheel(const fli_wheel *wheel)
             assert_int_equal(head->next != head, wheel->used[place / 64] >> place % 64 & 1);
             const fli_timer *prev = head;
             /* true once the list contains the timer that head->ahead names (an empty list names none) */
-            bool             open = head->next == head;
+            bool open = head->next == head;
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
                 if (timer == head->ahead) open = true;
@@ -75,8 +75,8 @@ typedef struct item {
     fli_timer timer;
     bool      armed;
     /* added farther in the future than the wheel reaches: then its order within a tick is not defined */
-    bool      from_afar;
-    uint64_t  due_ns, tick, serial;
+    bool     from_afar;
+    uint64_t due_ns, tick, serial;
 } item;
 
 typedef struct model {

@@ -41,7 +41,7 @@ static inline bool complete_inline(fli_local *worker, uint64_t kind, uint64_t fi
     fli_event_node *node = worker->inline_node;
     uint32_t        stamp = fli_load_rlx(&node->stamp); /* the generation of the node does not change while its
                                                            handler runs */
-    bool            out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
+    bool out = (stamp & FLI_STAMP_MASK) == FLI_STAMP_PENDING;
     if (FLI_UNLIKELY(!out || !fli_yield_claim_stamp(node, stamp))) return false;
     worker->inline_result->error = error;
     fli_value_put(&worker->inline_result->data, kind, first, second);

@@ -24,10 +24,10 @@ struct filch_registry {
     FLI_ATOMIC(uint32_t) refs;
     /* Set when the first scheduler uses the registry.  PAIR registry.freeze */
     FLI_ATOMIC(bool) frozen;
-    fli_mem     mem;
-    fli_handler small[SMALL_IDS];
-    row        *rows; /* hash table with open addressing; its size is a power of two, and it is at most half full */
-    uint32_t    row_room, row_count;
+    fli_mem          mem;
+    fli_handler      small[SMALL_IDS];
+    row     *rows; /* hash table with open addressing; its size is a power of two, and it is at most half full */
+    uint32_t row_room, row_count;
 };
 
 filch_err fli_registry_create(filch_registry **out)

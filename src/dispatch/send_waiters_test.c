@@ -335,9 +335,9 @@ enum { SENDERS = 2, LIVES = 40 };
 /* Senders yield one send after the other to the process that uses the slot; that process reads a few messages and
  * ends, and the next process of the slot does the same. */
 typedef struct crowd {
-    bench b;
+    bench                b;
     FLI_ATOMIC(uint64_t) target; /* serial of the process that uses the slot */
-    FLI_ATOMIC(bool) over;
+    FLI_ATOMIC(bool)     over;
     FLI_ATOMIC(uint64_t) delivered, dead;
 } crowd;
 

@@ -113,8 +113,7 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
         s->is_unix = fli_address_is_unix(&address);
     /* True for a terminal, a packet socket or a FIFO: a read may end at a line or packet boundary although more bytes
      * are there. */
-    fli_store_rlx(&s->short_reads,
-                  kind != FLI_DESC_FILE);
+    fli_store_rlx(&s->short_reads, kind != FLI_DESC_FILE);
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));
     return FILCH_OK;

@@ -77,10 +77,10 @@ typedef struct fli_io {
      * that is no worker adds the first stream, it unparks a worker; each worker reads fd_count again before it parks.
      * PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
-    fli_mutex                   lock;      /* protects opening the poller, and `transfers` */
+    fli_mutex            lock; /* protects opening the poller, and `transfers` */
     /* protected by `lock`: streams that were sent in a message and not taken by the receiver yet */
     struct fli_stream_transfer *transfers;
-    fli_mutex stripes[FLI_IO_STRIPES];     /* each lock protects the stream lists of some processes, chosen by pid */
+    fli_mutex stripes[FLI_IO_STRIPES]; /* each lock protects the stream lists of some processes, chosen by pid */
 } fli_io;
 
 filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count);

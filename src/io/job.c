@@ -27,7 +27,7 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
 {
     filch_err err = set_deadline(io, receiver, timeout_ns, timer);
     /* kept in a local variable because `timer` may point into the job, which may be freed once it is submitted */
-    uint64_t  set = *timer;
+    uint64_t set = *timer;
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
     if (err == FILCH_OK) err = fli_workpool_submit(io->pool, job);

@@ -69,7 +69,7 @@ typedef struct fli_stream {
      * of urgent bytes, before it changes `state`, which orders it (PAIR io.state). A late report may set short_reads of
      * the next stream in this slot, which costs that stream one system call. */
     FLI_ATOMIC(bool) short_reads;
-    int64_t pid; /* program: its process id in the system; 0: the program has not been started */
+    int64_t          pid; /* program: its process id in the system; 0: the program has not been started */
     /* The serial of the process that owns the stream. 0: the stream is being transferred or is closing.  writes: under
      * the owner's stripe lock.  reads: any thread, relaxed. That is enough because a process only compares `owner` with
      * its own serial, and only this process (or its end) changes `owner` to or from that value. */
@@ -79,17 +79,17 @@ typedef struct fli_stream {
     fli_read_buffer read_buffer;
     uint64_t        resume_ns; /* listener that ran out of descriptors: no accept before this time */
     uint64_t        backoff_ns;
-    fli_job         job;    /* file or program: the job of this stream on the work pool */
-    fli_io         *io;     /* the module, for the function that runs `job` */
+    fli_job         job; /* file or program: the job of this stream on the work pool */
+    fli_io         *io;  /* the module, for the function that runs `job` */
     /* sender of the last datagram. Not atomic: used only by the holder of the reading direction */
-    fli_address     sender;
+    fli_address sender;
 } fli_stream;
 
 #define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
 
 /* The result of one attempt of an operation. */
 typedef struct fli_outcome {
-    bool       again; /* the system call would block: wait for a report */
+    bool again; /* the system call would block: wait for a report */
     /* set together with `again`: the budget is used up but the system may have more bytes, so requeue the descriptor */
     bool       later;
     bool       ready; /* the system may have more: the next operation of this direction starts with an attempt */
@@ -163,8 +163,7 @@ filch_err                 fli_io_error(int number);
 fli_outcome               fli_outcome_failed(int64_t negative);
 static inline fli_outcome fli_outcome_err(filch_err err)
 {
-    return (fli_outcome){ .err = err,
-                          .ready = true }; /* an earlier report stays valid for the next operation */
+    return (fli_outcome){ .err = err, .ready = true }; /* an earlier report stays valid for the next operation */
 }
 static inline fli_outcome fli_outcome_again(void)
 {

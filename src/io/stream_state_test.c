@@ -9,7 +9,7 @@
 
 static int spurious;
 
-static bool cas_weak(FLI_ATOMIC(uint64_t) * at, uint64_t *expected, uint64_t wanted)
+static bool cas_weak(FLI_ATOMIC(uint64_t) *at, uint64_t *expected, uint64_t wanted)
 {
     return spurious > 0 && spurious-- > 0 ? false : fli_cas_acqrel(at, expected, wanted);
 }
@@ -80,8 +80,7 @@ TEST(an_end_that_is_reported_once_stays_to_be_read)
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, true, false, true), 1u << FLI_READING);
     /* `ready` is false: the last read got fewer bytes than it had space for */
-    assert_false(
-        fli_stream_state_end_op(&state, FLI_READING, false));
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
 }
 
@@ -97,8 +96,7 @@ TEST(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
     assert_false(fli_stream_state_end_op(&state, FLI_READING, true));
     /* returns false: no operation is outstanding */
-    assert_false(
-        fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
+    assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
     same(fli_stream_state_arm_op(&state, FLI_READING),
          FLI_ARM_DONE); /* CANCELLED was cleared with the end of the operation */

@@ -105,8 +105,9 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (err != FILCH_OK) return err;
     if (m == NULL) return FILCH_EFOREIGN;
     fli_local *worker = fli_current_worker(rt);
-    if (worker != NULL && worker->rec_hooks != NULL) return FILCH_ESTATE; /* refused, because a recording covers one
-                                                                             scheduler */
+    if (worker != NULL && worker->rec_hooks != NULL)
+        return FILCH_ESTATE; /* refused, because a recording covers one
+                                scheduler */
     bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;

@@ -47,7 +47,7 @@ typedef struct fli_relation {
      * are also read without the lock, to find the right lock. These reads are relaxed, and their values are used
      * only if the generation still matches under that lock. */
     FLI_ATOMIC(uint32_t) gen;
-    uint32_t self;
+    uint32_t             self;
     union {
         FLI_ATOMIC(uint64_t) serial[2]; /* MONITOR and LINK: the serial of each endpoint */
         /* All other kinds have endpoint 0 alone: */
@@ -94,19 +94,19 @@ typedef struct fli_host {
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
     filch_route_fn route; /* route function for pids of no host of this node; NULL: none. Not atomic: set before the
                              host is used */
-    void          *route_user;
-    fli_table      names[FLI_NAME_SHARDS]; /* tables of names, by hash */
-    fli_table      groups;
+    void     *route_user;
+    fli_table names[FLI_NAME_SHARDS]; /* tables of names, by hash */
+    fli_table groups;
 } fli_host;
 
 typedef struct fli_model {
     fli_mem mem;
     /* Number of references, by the hosts and the filch_node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_slab        relations;
-    fli_mutex       grow;   /* protects the allocation of `heads` and of hosts */
-    filch_policy_fn policy; /* NULL: every operation between hosts is denied. Not atomic: set before the second host
-                               is added */
+    fli_slab             relations;
+    fli_mutex            grow; /* protects the allocation of `heads` and of hosts */
+    filch_policy_fn policy;    /* NULL: every operation between hosts is denied. Not atomic: set before the second host
+                                  is added */
     void *policy_user;
     /* Hosts by number; each is kept until the end of the model.  PAIR host.open */
     FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];

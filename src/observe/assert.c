@@ -15,8 +15,7 @@ static __thread bool failing;
 filch_assert_fn filch_assert_handler(filch_assert_fn fn)
 {
     /* PAIR assert.handler, release half: the handler sees what the host wrote before this call */
-    return fli_swap_acqrel(&handler,
-                           fn);
+    return fli_swap_acqrel(&handler, fn);
 }
 
 void filch_assert_failed(const char *file, int line, const char *text)

@@ -56,14 +56,14 @@ typedef enum fli_box_act_kind {
 
 /* A call of a runtime function by a step, and its result. */
 typedef struct fli_box_act {
-    uint8_t   kind;    /* a fli_box_act_kind */
-    uint32_t  command; /* yield: the command id; relation: which operation */
-    uint64_t  tag;
+    uint8_t  kind;    /* a fli_box_act_kind */
+    uint32_t command; /* yield: the command id; relation: which operation */
+    uint64_t tag;
     /* The process that the call names. For a spawn the child, for whereis the process found: then it is part of the
      * result. */
-    filch_pid pid;
+    filch_pid      pid;
     fli_box_digest data;
-    const char    *name; /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
+    const char    *name;   /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
     filch_err      answer; /* error code that the call returned */
     uint64_t       given;  /* relation: the number that was returned with the result */
 } fli_box_act;

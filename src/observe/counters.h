@@ -7,11 +7,26 @@
 
 #include "port/atomic.h"
 
-#define FLI_COUNTER_MAP(X)                                                                                       \
-    X(spawned)                                                                                                   \
-    X(ended)                                                                                                     \
-    X(failed) X(steps) X(sent) X(undelivered) X(refused) X(dropped) X(yields) X(completions) X(late_completions) \
-        X(abandoned) X(steals) X(stolen) X(sleeps) X(wakes) X(long_steps)
+/* clang-format off */
+#define FLI_COUNTER_MAP(X) \
+    X(spawned) \
+    X(ended) \
+    X(failed) \
+    X(steps) \
+    X(sent) \
+    X(undelivered) \
+    X(refused) \
+    X(dropped) \
+    X(yields) \
+    X(completions) \
+    X(late_completions) \
+    X(abandoned) \
+    X(steals) \
+    X(stolen) \
+    X(sleeps) \
+    X(wakes) \
+    X(long_steps)
+/* clang-format on */
 
 /* Statistics without any order between the counters, so all accesses are relaxed. sched/stop.c also uses `ended` and
  * `spawned` to find out whether a process is left; it explains there how it reads them. */

@@ -13,12 +13,12 @@
 typedef struct block {
     /* Number of references.  writes: any holder.  PAIR block.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_mem       mem;       /* the fields from here on are not atomic: set before the block is shared */
-    size_t        allocated; /* bytes of this block, header included */
-    void         *bytes;
-    size_t        size;
-    filch_free_fn free_fn; /* frees moved bytes; NULL for copied bytes */
-    void         *user;
+    fli_mem              mem;       /* the fields from here on are not atomic: set before the block is shared */
+    size_t               allocated; /* bytes of this block, header included */
+    void                *bytes;
+    size_t               size;
+    filch_free_fn        free_fn; /* frees moved bytes; NULL for copied bytes */
+    void                *user;
 } block;
 
 static void free_plainly(void *user, void *bytes, size_t size)

@@ -269,7 +269,7 @@ TEST(asking_for_the_wrong_kind_is_safe)
 
 /* ---- threads ---- */
 
-static filch_data common;
+static filch_data      common;
 static FLI_ATOMIC(int) holders;
 
 static void hold_and_drop(void *arg)

@@ -70,7 +70,8 @@ TEST(a_copy_does_not_block_and_neither_does_the_original)
 
 TEST(kinds_are_told_apart)
 {
-    int sockets[2], listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int sockets[2], listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
+                    file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int folder = open("/", O_RDONLY | O_CLOEXEC);
     ok(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, sockets));
     same(fli_desc_kind_of(pair[0]), FLI_DESC_PIPE);

@@ -62,10 +62,10 @@
 #endif
 #endif
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(FLI_COUNT_SEEN)
-#define fli_count(at, value)                                                                              \
-    do {                                                                                                  \
-        static_assert(sizeof *(at) == 8, "a counter has 64 bits");                                        \
-        __asm__("addq %1, %0" : "+m"(*(uint64_t *)(void *)(at)) : "er"((uint64_t)(value)) : "cc");        \
+#define fli_count(at, value)                                                                       \
+    do {                                                                                           \
+        static_assert(sizeof *(at) == 8, "a counter has 64 bits");                                 \
+        __asm__("addq %1, %0" : "+m"(*(uint64_t *)(void *)(at)) : "er"((uint64_t)(value)) : "cc"); \
     } while (0)
 #else
 #define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))

@@ -10,7 +10,7 @@
 /* Each of two threads writes its own variable and then reads the other's: at least one of them must see the other's
  * write. */
 static FLI_ATOMIC(uint32_t) mine, yours, round_of_other, saw;
-static uint64_t rounds;
+static uint64_t             rounds;
 
 static void other(void *arg)
 {

@@ -109,9 +109,18 @@ TEST(the_root_group_is_read_too)
 
 TEST(garbage_means_no_limit)
 {
-    static const char *const lines[] = { "", "\n", "lots\n", "200000\n", "-1 100000\n", "100000 -1\n", "0 100000\n",
-                                         "100000 0\n", "100000x 100000\n", "99999999999999999999999 100000\n",
-                                         "18446744073709551615 1\n", "100000 100000x\n",
+    static const char *const lines[] = { "",
+                                         "\n",
+                                         "lots\n",
+                                         "200000\n",
+                                         "-1 100000\n",
+                                         "100000 -1\n",
+                                         "0 100000\n",
+                                         "100000 0\n",
+                                         "100000x 100000\n",
+                                         "99999999999999999999999 100000\n",
+                                         "18446744073709551615 1\n",
+                                         "100000 100000x\n",
                                          "100000 99999999999999999999999\n" };
     put("/proc/self/cgroup", "0::/app\n");
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {

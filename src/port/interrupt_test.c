@@ -168,9 +168,9 @@ TEST(signals_that_do_not_exist_or_cannot_be_caught_are_refused)
 }
 
 static FLI_ATOMIC(uint64_t) other_id;
-static FLI_ATOMIC(bool) is_enough;
-static FLI_ATOMIC(bool) other_was_called;
-static __thread bool is_other;
+static FLI_ATOMIC(bool)     is_enough;
+static FLI_ATOMIC(bool)     other_was_called;
+static __thread bool        is_other;
 
 static void on_some_thread(void)
 {

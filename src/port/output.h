@@ -27,7 +27,7 @@ typedef struct fli_output {
     int       kind; /* how to find out what the descriptor accepts: see output.c */
     char     *rest; /* bytes of the last line that the descriptor has not accepted yet; NULL: none */
     size_t    rest_at, rest_size;
-    bool      closed; /* the reader is gone: a write returned EPIPE */
+    bool      closed;  /* the reader is gone: a write returned EPIPE */
     uint64_t  dropped; /* lines that fli_output_drop() counted, and lines that the system refused */
 } fli_output;
 

@@ -66,7 +66,7 @@ static int fill(size_t width)
 /* Reads all available bytes and checks that they continue the numbered lines from line `*line`, position `*at`. */
 static void read_lines(size_t width, int *line, size_t *at)
 {
-    static char bytes[1 << 16];
+    static char   bytes[1 << 16];
     struct pollfd ask = { .fd = ends[0], .events = POLLIN };
     while (poll(&ask, 1, 0) > 0) {
         ssize_t n = read(ends[0], bytes, sizeof bytes);

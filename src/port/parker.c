@@ -4,7 +4,8 @@
 
 #if defined(FLI_PARKER_OF_LOCK)
 
-/* Version with a lock and a condition variable: the lock makes the check of the flag and the start of the wait one step. */
+/* Version with a lock and a condition variable: the lock makes the check of the flag and the start of the wait one
+ * step. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {
@@ -44,8 +45,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
 
 #include "port/futex.h"
 
-/* Version with a futex. A condition variable would need two more words and a lock, and its waiter reacquires the lock after
- * the wake-up: a system call before the work starts. */
+/* Version with a futex. A condition variable would need two more words and a lock, and its waiter reacquires the lock
+ * after the wake-up: a system call before the work starts. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {

@@ -106,7 +106,8 @@ static int open_folder(const char *path)
 static int rename_to(const char *from, const char *to, bool fresh)
 {
     /* renameat2 by number, because not every C library has the function. */
-    return answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) : rename(from, to));
+    return answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)
+                        : rename(from, to));
 }
 
 /* Renames and syncs both directories. Opens both directories first, so that a failure to open changes nothing. */

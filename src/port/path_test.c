@@ -85,7 +85,7 @@ TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
         ok(access(in("f"), F_OK));
         same(access(in("a/f"), F_OK), -1);
     }
-    same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0); /* the same directory: one descriptor is enough */
+    same(fli_path_rename(in("f"), in("g"), FILCH_RENAME_SYNC), 0);  /* the same directory: one descriptor is enough */
     same(fli_path_rename(in("g"), in("/h"), FILCH_RENAME_SYNC), 0); /* the same directory, although one path has two
                                                                        slashes */
     ok(setrlimit(RLIMIT_NOFILE, &was));

@@ -46,7 +46,8 @@ void fli_poller_close(fli_poller *poller)
 
 static int set(fli_poller *poller, int operation, int fd, uint64_t number)
 {
-    struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET, .data = { .u64 = number } };
+    struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET,
+                                 .data = { .u64 = number } };
     return epoll_ctl(poller->epoll, operation, fd, &event) == 0 ? 0 : errno;
 }
 

@@ -30,8 +30,8 @@ typedef struct fli_poller {
 typedef struct fli_poll_report {
     uint64_t number;
     bool     in, out; /* a read or a write may succeed now */
-    bool     urgent; /* an urgent byte has arrived, at which a read ends */
-    bool     ended; /* the peer is gone or has ended its writing direction: an end of file follows the bytes */
+    bool     urgent;  /* an urgent byte has arrived, at which a read ends */
+    bool     ended;   /* the peer is gone or has ended its writing direction: an end of file follows the bytes */
 } fli_poll_report;
 
 /* Opens the poller. FILCH_ESYS: no descriptors left; then there is nothing to close. */

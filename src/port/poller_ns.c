@@ -10,7 +10,8 @@
 int fli_epoll_wait_ns(int epoll, struct epoll_event *events, int max, uint64_t span_ns)
 {
 #ifdef SYS_epoll_pwait2
-    struct __kernel_timespec span = { .tv_sec = (int64_t)(span_ns / 1000000000u), .tv_nsec = (int64_t)(span_ns % 1000000000u) };
+    struct __kernel_timespec span = { .tv_sec = (int64_t)(span_ns / 1000000000u),
+                                      .tv_nsec = (int64_t)(span_ns % 1000000000u) };
     return (int)syscall(SYS_epoll_pwait2, epoll, events, max, &span, NULL, 0);
 #else
     (void)epoll, (void)events, (void)max, (void)span_ns;

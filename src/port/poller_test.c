@@ -17,7 +17,8 @@
 #include "support/instead.h"
 
 INSTEAD(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event))
-INSTEAD(int, fli_epoll_wait_ns, (int epoll, struct epoll_event *events, int max, uint64_t span_ns), (epoll, events, max, span_ns))
+INSTEAD(int, fli_epoll_wait_ns, (int epoll, struct epoll_event *events, int max, uint64_t span_ns),
+        (epoll, events, max, span_ns))
 
 static fli_poller      poller;
 static fli_poll_report reports[8];

@@ -82,10 +82,12 @@ static int make_pipes(pipes *all, uint32_t flags)
 }
 
 #if !FLI_PROGRAM_CLOSEFROM
-#define MARGIN 64     /* how many descriptors other threads may open before the program starts; such descriptors get
-                         the lowest free numbers */
-#define DENSE_MAX 4096 /* below this number all descriptors are closed; from this number on, only those that are open
-                          now */
+#define MARGIN                                                                                        \
+    64 /* how many descriptors other threads may open before the program starts; such descriptors get \
+          the lowest free numbers */
+#define DENSE_MAX                                                                                       \
+    4096 /* below this number all descriptors are closed; from this number on, only those that are open \
+            now */
 
 /* Sets *highest to the highest open descriptor below DENSE_MAX, and closes the open descriptors from DENSE_MAX on
  * one by one. A descriptor not below `limit` (the host lowered RLIMIT_NOFILE after opening it) stays open, because
@@ -171,7 +173,7 @@ static int spawn(pid_t *pid, const fli_program_plan *plan, const pipes *all)
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t          attr;
     char *const               *environment = plan->environment != NULL ? plan->environment : environ;
-    int why = posix_spawn_file_actions_init(&actions);
+    int                        why = posix_spawn_file_actions_init(&actions);
     if (why != 0) return -why;
     why = posix_spawnattr_init(&attr);
     if (why == 0) {
@@ -195,9 +197,12 @@ int fli_program_start(const fli_program_plan *plan, fli_program *out)
         close_side(&all, 1);
         return why;
     }
-    *out = (fli_program){
-        .pid = pid, .group = leads_group(plan), .fd = -1, .input = all.ends[0][1], .output = all.ends[1][1], .errors = all.ends[2][1]
-    };
+    *out = (fli_program){ .pid = pid,
+                          .group = leads_group(plan),
+                          .fd = -1,
+                          .input = all.ends[0][1],
+                          .output = all.ends[1][1],
+                          .errors = all.ends[2][1] };
 #if defined(SYS_pidfd_open)
     long fd = syscall(SYS_pidfd_open, pid, 0); /* a pidfd is closed on exec by default */
     if (fd >= 0) out->fd = (int)fd;
@@ -215,8 +220,8 @@ static int remembered(int fd, int32_t *status)
     struct {
         uint64_t mask, cgroup;
         uint32_t ids[11];
-        int32_t  exit_code; /* in the format of wait() */
-    } info = { .mask = UINT64_C(1) << 3 }; /* PIDFD_INFO_EXIT */
+        int32_t  exit_code;                               /* in the format of wait() */
+    } info = { .mask = UINT64_C(1) << 3 };                /* PIDFD_INFO_EXIT */
     const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO; ioctl() of musl would take it as an int */
     if (fd < 0 || syscall(SYS_ioctl, fd, get_info, &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
     *status = WIFEXITED(info.exit_code) ? WEXITSTATUS(info.exit_code) : -WTERMSIG(info.exit_code);

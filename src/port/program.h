@@ -20,8 +20,8 @@ typedef struct fli_program {
     int     fd;    /* pidfd, readable when the program has ended; -1: the system has no pidfds */
     int     input; /* `input`, `output` and `errors` are this process's ends of the program's pipes, non-blocking;
                       -1: not requested */
-    int     output;
-    int     errors;
+    int output;
+    int errors;
 } fli_program;
 
 /* Starts argv[0], found in PATH. Blocks until the program runs. Returns 0 or a negative error number. */

@@ -181,23 +181,23 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
 }
 
 /* Makes each call of `name` fail in turn, until none fails and the program starts. */
-#define SWEEP(name, least)                                        \
-    do {                                                          \
-        int nth = 0;                                              \
-        for (bool struck = true; struck; nth++) {                 \
-            refuse_after(name, nth, 1, ENFILE);                   \
-            int why = start(cat, ALL, &program);      \
-            struck = refused(name) > 0;                           \
-            refuse_no_more(name);                                 \
-            same(why, struck ? -ENFILE : 0);                      \
-            if (!struck) {                                        \
-                cats(&program);                                   \
-                close_all(&program);                              \
+#define SWEEP(name, least)                                              \
+    do {                                                                \
+        int nth = 0;                                                    \
+        for (bool struck = true; struck; nth++) {                       \
+            refuse_after(name, nth, 1, ENFILE);                         \
+            int why = start(cat, ALL, &program);                        \
+            struck = refused(name) > 0;                                 \
+            refuse_no_more(name);                                       \
+            same(why, struck ? -ENFILE : 0);                            \
+            if (!struck) {                                              \
+                cats(&program);                                         \
+                close_all(&program);                                    \
                 assert_true(fli_program_bury(program.pid, true, true)); \
-            }                                                     \
-            same(open_descriptors(), before);                     \
-        }                                                         \
-        assert_true(nth > (least));                               \
+            }                                                           \
+            same(open_descriptors(), before);                           \
+        }                                                               \
+        assert_true(nth > (least));                                     \
     } while (0)
 
 TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
@@ -293,9 +293,9 @@ TEST(a_program_inherits_no_descriptor_of_the_host)
 TEST(a_program_gets_the_environment_and_the_directory_that_it_is_given)
 {
     static char *const tells[] = { "/bin/sh", "-c", "pwd; echo ${ONE-none} ${HOME-none}", NULL };
-    char *const        environment[] = { "ONE=1", NULL }, *const empty[] = { NULL };
-    char               text[256];
-    fli_program_plan   plan = { .argv = tells, .environment = environment, .directory = "/", .flags = FILCH_RUN_OUTPUT };
+    char *const environment[] = { "ONE=1", NULL }, *const empty[] = { NULL };
+    char             text[256];
+    fli_program_plan plan = { .argv = tells, .environment = environment, .directory = "/", .flags = FILCH_RUN_OUTPUT };
     run_and_read(&plan, text, sizeof text);
     assert_string_equal(text, "/\n1 none\n");
     plan.environment = empty;

@@ -23,8 +23,9 @@ static bool is_inside(const char *real, const char *root, size_t size)
     given[size] = '\0';
     if (realpath(given, folder) == NULL) return false;
     size_t length = strlen(folder);
-    while (length > 0 && folder[length - 1] == '/') length--; /* removes trailing slashes; the root directory "/"
-                                                                 becomes "" */
+    while (length > 0 && folder[length - 1] == '/')
+        length--; /* removes trailing slashes; the root directory "/"
+                     becomes "" */
     return strncmp(real, folder, length) == 0 && real[length] == '/';
 }
 

@@ -97,8 +97,8 @@ TEST(whatever_else_is_there_is_refused_at_once)
 
 TEST(a_folder_with_a_longer_name_is_another)
 {
-    char       *bytes = NULL, part[96];
-    size_t      size;
+    char  *bytes = NULL, part[96];
+    size_t size;
     snprintf(part, sizeof part, "%s/i", top);
     same(mkdir(part, 0700), 0);
     same(fli_regular_read(at(inside, "code.lua"), part, 100, &bytes, &size), FLI_REGULAR_OUTSIDE);

@@ -152,7 +152,8 @@ static int create(pthread_t *thread, void *(*run)(void *), void *arg)
     pthread_attr_t attr;
     size_t         size;
     if (pthread_attr_init(&attr) != 0) return pthread_create(thread, NULL, run, arg);
-    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < STACK_MIN) (void)pthread_attr_setstacksize(&attr, STACK_MIN);
+    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < STACK_MIN)
+        (void)pthread_attr_setstacksize(&attr, STACK_MIN);
     int err = pthread_create(thread, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return err;
@@ -202,7 +203,8 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
     clockid_t       clock;
     struct timespec used;
     *cpu_ns = 0;
-    if (pthread_getcpuclockid(thread->posix, &clock) != 0 || clock_gettime(clock, &used) != 0) return FLI_THREAD_UNKNOWN;
+    if (pthread_getcpuclockid(thread->posix, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return FLI_THREAD_UNKNOWN;
     *cpu_ns = (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
     /* Extracts the thread id from the clock id, which Linux builds as ~tid << 3 | 6. */
     switch (task_state((int)~(clock >> 3))) {

@@ -65,7 +65,7 @@ static inline void fli_thread_pause(void)
 /* One pointer per thread: the worker that runs on this thread, or NULL on a thread that is not a worker. Accessed by
  * functions only, because the simulator runs many workers on one thread. */
 extern __thread void *fli_current_slot FLI_TLS_DIRECT;
-static inline void   *fli_current_get(void)
+static inline void                    *fli_current_get(void)
 {
     return fli_current_slot;
 }

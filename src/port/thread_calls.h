@@ -34,7 +34,7 @@ void      fli_thread_join(fli_thread *thread);
 /* State of a thread, as reported by the system. */
 typedef enum fli_thread_mood {
     FLI_THREAD_UNKNOWN,
-    FLI_THREAD_RUNS, /* the thread runs, or would run if it had a CPU */
+    FLI_THREAD_RUNS,  /* the thread runs, or would run if it had a CPU */
     FLI_THREAD_SLEEPS /* the thread is in a system call, or stopped */
 } fli_thread_mood;
 /* Returns the state of a thread that has been started and not joined. *cpu_ns is the CPU time the thread has used;

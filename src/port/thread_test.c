@@ -361,7 +361,7 @@ TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
 
 typedef struct pair {
     fli_parker parkers[2];
-    uint64_t turns; /* not atomic: written by the thread whose turn it is */
+    uint64_t   turns; /* not atomic: written by the thread whose turn it is */
 } pair;
 
 static void answer_parkers(void *arg)
@@ -469,8 +469,9 @@ TEST(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts)
 TEST(where_the_system_refuses_turns_stay_as_they_are)
 {
     prompted asked = prompt(0, 1);
-    if (knows_turns(&asked)) same(asked.after.runtime_ns, 100000); /* the second call of fli_thread_prompt() has
-                                                                      succeeded */
+    if (knows_turns(&asked))
+        same(asked.after.runtime_ns, 100000); /* the second call of fli_thread_prompt() has
+                                                 succeeded */
     prompted told = prompt(0, 2);
     if (knows_turns(&told)) same(told.after.runtime_ns, 100000);
 }

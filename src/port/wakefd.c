@@ -61,9 +61,12 @@ filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
     if (!add(epoll, fd) || !add(epoll, timer)) goto no_place;
     *alarm = (fli_alarmfd){ .poll = epoll, .timer = timer, .at_ns = FLI_NEVER };
     return FILCH_OK;
-no_place: (void)close(timer);
-no_timer: (void)close(epoll);
-no_epoll: return FILCH_ESYS;
+no_place:
+    (void)close(timer);
+no_timer:
+    (void)close(epoll);
+no_epoll:
+    return FILCH_ESYS;
 }
 
 void fli_alarmfd_close(fli_alarmfd *alarm)

@@ -14,7 +14,7 @@ void fli_wakefd_clear(int fd);
 
 /* A descriptor that is readable while another descriptor is readable, or when a time has come. */
 typedef struct fli_alarmfd {
-    int      poll;  /* the descriptor to poll; -1: none */
+    int      poll; /* the descriptor to poll; -1: none */
     int      timer;
     uint64_t at_ns; /* time of the alarm on the monotonic clock; FLI_NEVER: disarmed */
 } fli_alarmfd;

@@ -152,9 +152,8 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     uint64_t last = fli_limit_close(p, GEN);
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
-    assert_false(
-        fli_limit_release(p, GEN, 1, 3)); /* a sender that found the process dead releases space of a load that is
-                                             already closed */
+    assert_false(fli_limit_release(p, GEN, 1, 3)); /* a sender that found the process dead releases space of a load that
+                                                      is already closed */
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
     same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);
@@ -189,11 +188,11 @@ TEST(drops_are_taken_once_and_never_run_over)
 enum { THREADS = 3, MAX = 4 };
 
 typedef struct crowd {
-    fli_proc proc;
-    FLI_ATOMIC(int32_t) inside;
-    FLI_ATOMIC(bool) broken;
+    fli_proc             proc;
+    FLI_ATOMIC(int32_t)  inside;
+    FLI_ATOMIC(bool)     broken;
     FLI_ATOMIC(uint64_t) drops;
-    uint64_t rounds;
+    uint64_t             rounds;
 } crowd;
 
 static void come_and_go(void *arg)

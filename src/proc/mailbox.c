@@ -356,9 +356,8 @@ bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
-    fli_mail_drain(rt, worker, p,
-                   fli_word_head(last)); /* does not trim the mailbox, because the word of an ended process has no
-                                            LIMITED bit */
+    fli_mail_drain(rt, worker, p, fli_word_head(last)); /* does not trim the mailbox, because the word of an ended
+                                                           process has no LIMITED bit */
     uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;

@@ -524,18 +524,18 @@ TEST(a_message_to_the_dead_is_the_senders_again)
 enum { SENDERS = 3 };
 
 typedef struct sender {
-    bench     *b;
-    fli_proc  *p;
-    uint32_t   index;
-    uint64_t   rounds;
-    fli_local  worker;
-    fli_thread thread;
-    FLI_ATOMIC(bool) * queued;
-    FLI_ATOMIC(uint32_t) * sending;
-    uint64_t refused, dropped;
+    bench                *b;
+    fli_proc             *p;
+    uint32_t              index;
+    uint64_t              rounds;
+    fli_local             worker;
+    fli_thread            thread;
+    FLI_ATOMIC(bool)     *queued;
+    FLI_ATOMIC(uint32_t) *sending;
+    uint64_t              refused, dropped;
 } sender;
 
-static FLI_ATOMIC(bool) stress_queued;
+static FLI_ATOMIC(bool)     stress_queued;
 static FLI_ATOMIC(uint64_t) stress_doubles;
 
 static void queue_it(fli_runtime *rt, fli_local *worker, fli_proc *p)
@@ -589,11 +589,11 @@ static int64_t value_of(const filch_data *data)
  * `whole`, all of them arrive. */
 static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool whole)
 {
-    bench         b;
-    static sender senders[SENDERS];
+    bench                b;
+    static sender        senders[SENDERS];
     FLI_ATOMIC(uint32_t) sending = SENDERS;
-    int64_t  last[SENDERS] = { -1, -1, -1 };
-    uint64_t read = 0, told = 0, accepted = 0;
+    int64_t              last[SENDERS] = { -1, -1, -1 };
+    uint64_t             read = 0, told = 0, accepted = 0;
     bench_begin(&b);
     b.rt.hooks.ready = queue_it;
     fli_proc *p = bench_spawn(&b, max, 0, overflow);

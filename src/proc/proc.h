@@ -56,16 +56,16 @@ typedef struct fli_proc {
     fli_state state;
     /* Pending work: the fields from here to `last_worker` are read for every message as two 64-bit words
      * (fli_proc_is_idle_word). */
-    uint32_t head_taken;            /* newest node already taken from the mailbox; 0: none */
-    uint32_t completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
-    uint8_t  flags;
+    uint32_t            head_taken;            /* newest node already taken from the mailbox; 0: none */
+    uint32_t            completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
+    uint8_t             flags;
     FLI_ATOMIC(uint8_t) overflow; /* a value of filch_overflow */
-    uint8_t  report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
-    uint8_t  last_worker;  /* mark of the worker that last stepped the process, or FLI_MARK_SAMPLED: see
-                              fli_worker_mark */
-    uint32_t slot;         /* the process's own handle; set when the slot is made */
-    uint32_t yield_count;  /* number of outstanding yields */
-    void    *self;         /* the user's state */
+    uint8_t report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
+    uint8_t last_worker;  /* mark of the worker that last stepped the process, or FLI_MARK_SAMPLED: see
+                             fli_worker_mark */
+    uint32_t slot;        /* the process's own handle; set when the slot is made */
+    uint32_t yield_count; /* number of outstanding yields */
+    void    *self;        /* the user's state */
     /* writes: the owner, at spawn and upgrade.  reads: any, for reports. Relaxed: types are never freed while a
      * scheduler uses them. */
     FLI_ATOMIC(const filch_type *) type;
@@ -81,8 +81,8 @@ typedef struct fli_proc {
     FLI_ATOMIC(uint32_t) mailbox_units; /* limit of the payload in units of 16 bytes; 0: none */
     /* Bits: high 32 = generation, low 32 = messages dropped and not yet reported to the process. */
     FLI_ATOMIC(uint64_t) drops_pending;
-    fli_ext         *ext;
-    struct fli_proc *link; /* next process in the global queue */
+    fli_ext             *ext;
+    struct fli_proc     *link; /* next process in the global queue */
     FLI_ATOMIC(uint64_t)
     drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
                        reads: any, for reports */

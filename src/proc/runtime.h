@@ -115,12 +115,12 @@ struct fli_local {
     uint32_t number;        /* index plus one: stored in sender_worker of the worker's messages */
     /* Key of the yield of the running handler if that yield may complete inline; 0 once it has completed. */
     uint64_t        inline_key;
-    fli_event_node *inline_node;   /* node of that yield; NULL: none, or the result is already in the list of
-                                      completions */
-    filch_event    *inline_result; /* the result of that yield until it is in the list of completions. Not atomic:
-                                      set once */
-    fli_rec_hooks  *rec_hooks;     /* hooks of the current step if it is recorded or replayed; otherwise NULL */
-    fli_magazine    nodes, procs;
+    fli_event_node *inline_node; /* node of that yield; NULL: none, or the result is already in the list of
+                                    completions */
+    filch_event *inline_result;  /* the result of that yield until it is in the list of completions. Not atomic:
+                                    set once */
+    fli_rec_hooks *rec_hooks;    /* hooks of the current step if it is recorded or replayed; otherwise NULL */
+    fli_magazine   nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
 };
 
@@ -175,8 +175,8 @@ struct fli_runtime {
     uint32_t             host;      /* number of this runtime among the hosts of its model */
     /* The model of this runtime.  writes: src/model, once, on first use.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
-    FLI_ATOMIC(uint32_t) phase;
-    fli_slab nodes, procs;
+    FLI_ATOMIC(uint32_t)           phase;
+    fli_slab                       nodes, procs;
     /* A spare node for the next message of a foreign thread.  writes: a worker before it parks, and the sender that
      * takes it, by swap.  PAIR runtime.spare_node */
     alignas(FLI_LINE) FLI_ATOMIC(fli_event_node *) spare_node;

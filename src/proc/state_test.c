@@ -316,15 +316,15 @@ enum { PUSHERS = 3, NODES = 64 };
  * puts the process on the "queue", which must be empty; the owner takes the process from the queue, empties the
  * stack, and settles. */
 typedef struct arena {
-    fli_state state;
-    FLI_ATOMIC(bool) queued;
+    fli_state            state;
+    FLI_ATOMIC(bool)     queued;
     FLI_ATOMIC(uint64_t) doubles; /* number of wake-ups while the process was queued or running */
     FLI_ATOMIC(uint64_t) sleeps, wakes;
-    FLI_ATOMIC(uint32_t) pushing;       /* number of pushers that are not finished */
-    uint32_t next[1 + PUSHERS * NODES]; /* not atomic: passed to the owner by the push */
-    FLI_ATOMIC(bool) back[1 + PUSHERS * NODES];
-    uint64_t seen[1 + PUSHERS * NODES]; /* not atomic: the value that the pusher wrote into the node */
-    uint64_t expected[PUSHERS];         /* next number expected of each pusher. Not atomic: used by the owner alone */
+    FLI_ATOMIC(uint32_t) pushing;                   /* number of pushers that are not finished */
+    uint32_t             next[1 + PUSHERS * NODES]; /* not atomic: passed to the owner by the push */
+    FLI_ATOMIC(bool)     back[1 + PUSHERS * NODES];
+    uint64_t             seen[1 + PUSHERS * NODES]; /* not atomic: the value that the pusher wrote into the node */
+    uint64_t expected[PUSHERS]; /* next number expected of each pusher. Not atomic: used by the owner alone */
     bool     disorder;
     uint64_t rounds, taken;
 } arena;

@@ -23,12 +23,12 @@ typedef struct scope {
 struct filch_values {
     /* Number of references, by processes, longer chains and the program.  PAIR values.refs */
     FLI_ATOMIC(uint32_t) refs;
-    filch_values *parent; /* set once, like all fields below; not atomic */
-    filch_data    data;
-    scope        *scope;    /* NULL: not a scope */
-    bool          special;  /* this element or an older one is a deadline or a scope */
-    size_t        key_size; /* size of the key with its NUL */
-    char          key[];
+    filch_values        *parent; /* set once, like all fields below; not atomic */
+    filch_data           data;
+    scope               *scope;    /* NULL: not a scope */
+    bool                 special;  /* this element or an older one is a deadline or a scope */
+    size_t               key_size; /* size of the key with its NUL */
+    char                 key[];
 };
 
 static fli_mem plain(void)

@@ -253,11 +253,11 @@ enum { OUT = 8, ANSWERERS = 2 };
 
 /* The owner opens yields and ends the process at some moment; meanwhile two threads complete all yields repeatedly. */
 typedef struct race {
-    bench b;
+    bench                b;
     FLI_ATOMIC(uint64_t) keys[OUT];
-    FLI_ATOMIC(bool) over;
+    FLI_ATOMIC(bool)     over;
     FLI_ATOMIC(uint64_t) accepted, refused;
-    FLI_ATOMIC(bool) wrong;
+    FLI_ATOMIC(bool)     wrong;
 } race;
 
 typedef struct answerer {

@@ -80,7 +80,8 @@ static void end(void)
 }
 
 /* Spawns a process with values, on_exit and a mailbox limit of 4 messages. */
-static void spawn_laden(const filch_type *type, filch_data args, filch_values *values, filch_err expected, filch_pid *pid)
+static void spawn_laden(const filch_type *type, filch_data args, filch_values *values, filch_err expected,
+                        filch_pid *pid)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = args;
@@ -103,8 +104,9 @@ TEST(a_slot_is_blank_after_a_process_that_had_everything)
         for (int i = 0; i < 4; i++) ok(filch_send(sched, pid, filch_int(i)));
         tick(); /* four yields are outstanding: their list is on the heap */
         for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
-        if (told == 0) ok(filch_terminate(sched, pid)); /* it has unread messages, and six drops that were not reported
-                                                           to it */
+        if (told == 0)
+            ok(filch_terminate(sched, pid)); /* it has unread messages, and six drops that were not reported
+                                                to it */
         tick();
         filch_values_drop(values);
         expect_blank();
@@ -155,7 +157,9 @@ static filch_err bearing_init(void *self, const filch_ctx *ctx, const char *meth
     return FILCH_OK;
 }
 
-static const filch_type bearing = { .name = "bearing", .size = sizeof(void *), .init = bearing_init, .step = bearing_step };
+static const filch_type bearing = {
+    .name = "bearing", .size = sizeof(void *), .init = bearing_init, .step = bearing_step
+};
 
 TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may_rest)
 {

@@ -63,22 +63,22 @@ filch_err fli_builtin_registry(filch_registry **out)
         uint32_t         id;
         filch_handler_fn handler;
     } table[] = {
-        { FILCH_CMD_SEND, on_send },     { FILCH_CMD_SLEEP, on_clock },        { FILCH_CMD_TIMER, on_clock },
-        { FILCH_CMD_TICKER, on_clock },  { FILCH_CMD_TIMER_CANCEL, on_clock }, { FILCH_CMD_WORK, on_work },
-        { FILCH_CMD_SPAWN, on_model },   { FILCH_CMD_TERMINATE, on_model },    { FILCH_CMD_CANCEL, on_model },
-        { FILCH_CMD_MONITOR, on_model }, { FILCH_CMD_UNMONITOR, on_model },    { FILCH_CMD_LINK, on_model },
-        { FILCH_CMD_UNLINK, on_model },  { FILCH_CMD_EXEC, on_model },         { FILCH_CMD_JOIN, on_model },
-        { FILCH_CMD_LEAVE, on_model },   { FILCH_CMD_MEMBERS, on_model },      { FILCH_CMD_BROADCAST, on_model },
-        { FILCH_CMD_WATCH, on_model },   { FILCH_CMD_UNWATCH, on_model },      { FILCH_CMD_REGISTER, on_model },
+        { FILCH_CMD_SEND, on_send },        { FILCH_CMD_SLEEP, on_clock },        { FILCH_CMD_TIMER, on_clock },
+        { FILCH_CMD_TICKER, on_clock },     { FILCH_CMD_TIMER_CANCEL, on_clock }, { FILCH_CMD_WORK, on_work },
+        { FILCH_CMD_SPAWN, on_model },      { FILCH_CMD_TERMINATE, on_model },    { FILCH_CMD_CANCEL, on_model },
+        { FILCH_CMD_MONITOR, on_model },    { FILCH_CMD_UNMONITOR, on_model },    { FILCH_CMD_LINK, on_model },
+        { FILCH_CMD_UNLINK, on_model },     { FILCH_CMD_EXEC, on_model },         { FILCH_CMD_JOIN, on_model },
+        { FILCH_CMD_LEAVE, on_model },      { FILCH_CMD_MEMBERS, on_model },      { FILCH_CMD_BROADCAST, on_model },
+        { FILCH_CMD_WATCH, on_model },      { FILCH_CMD_UNWATCH, on_model },      { FILCH_CMD_REGISTER, on_model },
         { FILCH_CMD_UNREGISTER, on_model }, { FILCH_CMD_SEND_NAME, on_model },
     };
     static const uint32_t io[] = {
-        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN, FILCH_CMD_ACCEPT, FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,  FILCH_CMD_SEND_TO,
-        FILCH_CMD_READ,    FILCH_CMD_WRITE,  FILCH_CMD_CLOSE,  FILCH_CMD_SEEK,      FILCH_CMD_OPEN,      FILCH_CMD_SHUTDOWN,
-        FILCH_CMD_RUN,     FILCH_CMD_EXIT,   FILCH_CMD_KILL,   FILCH_CMD_IO_CANCEL, FILCH_CMD_SIGNALS,
-        FILCH_CMD_RECEIVE_FROM, FILCH_CMD_POLL, FILCH_CMD_POLL_CANCEL, FILCH_CMD_ADOPT,
-        FILCH_CMD_SYNC,    FILCH_CMD_TRUNCATE, FILCH_CMD_STAT, FILCH_CMD_RENAME,    FILCH_CMD_REMOVE,    FILCH_CMD_MKDIR,
-        FILCH_CMD_RMDIR,   FILCH_CMD_LIST,
+        FILCH_CMD_CONNECT,   FILCH_CMD_LISTEN,   FILCH_CMD_ACCEPT,       FILCH_CMD_RESOLVE, FILCH_CMD_DATAGRAM,
+        FILCH_CMD_SEND_TO,   FILCH_CMD_READ,     FILCH_CMD_WRITE,        FILCH_CMD_CLOSE,   FILCH_CMD_SEEK,
+        FILCH_CMD_OPEN,      FILCH_CMD_SHUTDOWN, FILCH_CMD_RUN,          FILCH_CMD_EXIT,    FILCH_CMD_KILL,
+        FILCH_CMD_IO_CANCEL, FILCH_CMD_SIGNALS,  FILCH_CMD_RECEIVE_FROM, FILCH_CMD_POLL,    FILCH_CMD_POLL_CANCEL,
+        FILCH_CMD_ADOPT,     FILCH_CMD_SYNC,     FILCH_CMD_TRUNCATE,     FILCH_CMD_STAT,    FILCH_CMD_RENAME,
+        FILCH_CMD_REMOVE,    FILCH_CMD_MKDIR,    FILCH_CMD_RMDIR,        FILCH_CMD_LIST,
     };
     filch_registry *registry;
     filch_err       err = fli_registry_create(&registry);

@@ -26,7 +26,7 @@ typedef struct stripe {
 
 typedef struct cap {
     fli_mem  mem;
-    uint64_t max; /* 0: no limit */
+    uint64_t max;          /* 0: no limit */
     uint32_t stripe_count; /* 0 if there is a limit */
     /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.
      * writes: create and stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended

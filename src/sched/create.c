@@ -11,8 +11,8 @@
 #include "port/cpu.h"
 #include "port/random.h"
 #include "port/wakefd.h"
-#include "sched/cap.h"
 #include "proc/mailbox.h"
+#include "sched/cap.h"
 #include "sched/sched.h"
 
 #define WORKERS_MAX 1024
@@ -38,7 +38,8 @@ static filch_err check_options(const filch_options *opt)
     if (opt->global_batch > FLI_GLOBAL_BATCH_MAX) return filch_invalid("options.global_batch is over 256");
     if (opt->work_threads > WORKERS_MAX) return filch_invalid("options.work_threads is over 1024");
     if (opt->blackbox > FILCH_BLACKBOX_MAX) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
-    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
+    if (opt->spare != 0 || opt->spare_too != 0)
+        return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
     return FILCH_OK;
 }
 
@@ -115,8 +116,13 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     rt->route_user = opt->route_user;
     rt->on_log = opt->on_log;
     rt->on_log_user = opt->on_log_user;
-    rt->hooks = (fli_hooks){ .ready = fli_ready, .abandon = on_abandon, .alarm = on_alarm,
-                             .ticks = on_ticks, .room = on_room, .no_room = on_no_room, .cut = on_cut };
+    rt->hooks = (fli_hooks){ .ready = fli_ready,
+                             .abandon = on_abandon,
+                             .alarm = on_alarm,
+                             .ticks = on_ticks,
+                             .room = on_room,
+                             .no_room = on_no_room,
+                             .cut = on_cut };
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
@@ -174,13 +180,20 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->idle.sentinel_ns = w->idle.backup_ns = FILCH_MILLISECONDS(1);
     *out = w;
     return FILCH_OK;
-no_parker:      fli_deque_fini(&w->deque);
-no_deque:     fli_free(mem, w->victim_progress, sched->worker_total * sizeof *w->victim_progress);
-no_sightings: fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
-no_nodes:     fli_free(mem, w->messages, batch * sizeof *w->messages);
-no_messages:  fli_free(mem, w->events, batch * sizeof *w->events);
-no_events:    fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
-no_worker:    return err;
+no_parker:
+    fli_deque_fini(&w->deque);
+no_deque:
+    fli_free(mem, w->victim_progress, sched->worker_total * sizeof *w->victim_progress);
+no_sightings:
+    fli_free(mem, w->nodes, FLI_NODES_ROOM(batch) * sizeof *w->nodes);
+no_nodes:
+    fli_free(mem, w->messages, batch * sizeof *w->messages);
+no_messages:
+    fli_free(mem, w->events, batch * sizeof *w->events);
+no_events:
+    fli_free_aligned(mem, w, sizeof *w, FLI_LINE);
+no_worker:
+    return err;
 }
 
 static void worker_destroy(filch_sched *sched, fli_worker *w)
@@ -285,17 +298,27 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     return FILCH_OK;
 no_workers:
     wake_fd_close(sched);
-no_wakefd:   stop_fini(&sched->stop);
-no_stop:     fli_io_fini(&sched->io);
-no_io:       fli_workpool_close(&sched->workpool);
-             fli_workpool_fini(&sched->workpool);
-no_workpool: fli_send_waiters_fini(&sched->send_waiters);
-no_send_waiters: fli_timers_fini(&sched->timers);
-no_timers:   fli_throttle_fini(&sched->throttle);
-no_talk:     fli_idle_fini(&sched->idle);
-no_idle:     fli_inject_fini(&sched->global);
-no_global:   runtime_fini(&sched->rt);
-no_runtime:  return err;
+no_wakefd:
+    stop_fini(&sched->stop);
+no_stop:
+    fli_io_fini(&sched->io);
+no_io:
+    fli_workpool_close(&sched->workpool);
+    fli_workpool_fini(&sched->workpool);
+no_workpool:
+    fli_send_waiters_fini(&sched->send_waiters);
+no_send_waiters:
+    fli_timers_fini(&sched->timers);
+no_timers:
+    fli_throttle_fini(&sched->throttle);
+no_talk:
+    fli_idle_fini(&sched->idle);
+no_idle:
+    fli_inject_fini(&sched->global);
+no_global:
+    runtime_fini(&sched->rt);
+no_runtime:
+    return err;
 }
 
 /* Asserts that every event node has been freed. */
@@ -365,7 +388,8 @@ static uint32_t workers_wanted(const filch_options *opt)
     return count < WORKERS_MAX ? count : WORKERS_MAX;
 }
 
-filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim, const fli_model_ops *model_ops)
+filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim,
+                         const fli_model_ops *model_ops)
 {
     filch_options opt;
     filch_err     err = read_options(options, &opt);

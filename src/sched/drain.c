@@ -11,9 +11,9 @@
 /* Puts a cancel behind the messages of the process. Returns false if there is no memory for its node. */
 static bool queue_cancel(fli_worker *w, fli_proc *p)
 {
-    fli_runtime *rt = &w->sched->rt;
-    fli_event_node    *node = fli_node_take(rt, &w->local);
-    filch_data   nothing = filch_none();
+    fli_runtime    *rt = &w->sched->rt;
+    fli_event_node *node = fli_node_take(rt, &w->local);
+    filch_data      nothing = filch_none();
     if (node == NULL) return false;
     node->what = FLI_NODE_SYSTEM | FLI_NODE_AFTER_MESSAGES;
     node->notice = FILCH_EVENT_CANCEL;
@@ -47,8 +47,9 @@ static bool ask(fli_worker *w, fli_proc *p)
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
-    if ((p->flags & FLI_PROC_STOP_SENT) != 0) return false; /* the drain has found the cancel of a supervisor that has
-                                                               ended since */
+    if ((p->flags & FLI_PROC_STOP_SENT) != 0)
+        return false; /* the drain has found the cancel of a supervisor that has
+                         ended since */
     p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

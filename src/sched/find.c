@@ -74,7 +74,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
-    bool      fair_local_next = w->fair_local_next;
+    bool fair_local_next = w->fair_local_next;
     w->fair_local_next = !fair_local_next;
     w->fair_countdown = w->fair_every;
     w->fair_credit = 0;
@@ -94,7 +94,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_victim_progress *seen = &w->victim_progress[index];
-    uint64_t      steps = fli_counters_steps(&victim->local.counters);
+    uint64_t             steps = fli_counters_steps(&victim->local.counters);
     if (seen->steps != steps || seen->since_ns == 0) {
         *seen = (fli_victim_progress){ .steps = steps, .since_ns = w->clock_ns };
         return false;
@@ -129,7 +129,7 @@ static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 static void report_overdue(fli_worker *w, fli_worker *victim)
 {
     const filch_options *opt = &w->sched->opt;
-    fli_worker_status      *status = &victim->status;
+    fli_worker_status   *status = &victim->status;
     uint64_t             serial = fli_load_rlx(&status->serial), began_ns = fli_load_rlx(&status->began_ns);
     if (serial == 0 || began_ns == 0 || w->clock_ns < began_ns + opt->long_step_ns) return;
     uint64_t reported = fli_load_rlx(&status->reported);

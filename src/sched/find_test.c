@@ -289,9 +289,9 @@ TEST(nobody_waits_longer_than_the_bound)
 
 /* A second worker without a thread, which steals from caller_worker. */
 typedef struct den {
-    filch_sched *sched;
-    fli_worker  *thief;
-    fli_worker  *both[2], **before;
+    filch_sched        *sched;
+    fli_worker         *thief;
+    fli_worker         *both[2], **before;
     fli_victim_progress victim_progress[2];
 } den;
 

@@ -66,9 +66,9 @@ static void free_words(const last_words *left)
 
 /* State of a running on_exit, for the cleanup function tell_end(). */
 typedef struct telling {
-    fli_local        *worker;
-    fli_proc         *before; /* the process being stepped. NULL until on_exit has returned: the slot of that process is
-                                 given back, so torn.c must not end it if on_exit throws */
+    fli_local *worker;
+    fli_proc  *before; /* the process being stepped. NULL until on_exit has returned: the slot of that process is
+                          given back, so torn.c must not end it if on_exit throws */
     const last_words *left;
 } telling;
 
@@ -88,6 +88,7 @@ static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64
 {
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
+
     __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
     fli_count(&worker->counters.leaving, 1); /* before give_back(): a stop sees the process alive or leaving */
     give_back(w, p);
@@ -122,6 +123,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     fli_local        *worker = &w->local;
     uint64_t          serial = worker->serial;
     const filch_type *type = fli_proc_type(p);
+
     __attribute__((cleanup(end_ending))) ending e = { .sched = sched, .p = p, .type = type, .result = result };
     fli_callback_begin(worker);
     w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;

@@ -29,7 +29,8 @@ FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, ui
 {
     const filch_type *type = fli_proc_type(p);
     const filch_out  *out = &w->out;
-    if (out->status != FLI_STATUS_DONE || out->pending_count != 0 || !fli_data_is_value_form(&out->result)) return false;
+    if (out->status != FLI_STATUS_DONE || out->pending_count != 0 || !fli_data_is_value_form(&out->result))
+        return false;
     if ((p->yield_count | p->flags) != 0 || type->close != NULL || p->values != NULL || p->ext != NULL) return false;
     if (FLI_UNLIKELY(!fli_state_exit(&p->state, word))) return false;
     if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);

@@ -21,11 +21,11 @@ struct fli_proc;
  * line. */
 typedef struct fli_idle_worker {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* neighbours in the list of parked workers */
-    fli_parker parker;      /* unparked once by the thread that takes the worker off the list, unless the worker is the
-                               poller */
-    bool       is_parked;   /* the worker is in the list of parked workers */
-    bool       has_handoff; /* the worker was unparked with a `handoff` and counts as working; cleared when it reads
-                               `handoff` */
+    fli_parker parker; /* unparked once by the thread that takes the worker off the list, unless the worker is the
+                          poller */
+    bool is_parked;    /* the worker is in the list of parked workers */
+    bool has_handoff;  /* the worker was unparked with a `handoff` and counts as working; cleared when it reads
+                          `handoff` */
     /* The process for which the worker was unparked.  writes: the unparking thread, under the idle lock, and the worker
      * that takes the process, by swap. PAIR idle.handoff */
     FLI_ATOMIC(struct fli_proc *) handoff;
@@ -53,10 +53,10 @@ typedef struct fli_idle {
     /* No worker wakes for timers before this time.  writes: workers that read the clock.  reads: workers that park;
      * relaxed: an old value makes a timeout come a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
-    struct fli_worker *backup;         /* see sentinel.c; NULL: none */
-    struct fli_worker *poller;         /* the parked worker that sleeps in the poll call, not in its parker; NULL:
-                                          none */
-    bool               sentinel_armed; /* after its timeout the sentinel also checks working workers */
+    struct fli_worker   *backup; /* see sentinel.c; NULL: none */
+    struct fli_worker   *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
+                                    none */
+    bool sentinel_armed;         /* after its timeout the sentinel also checks working workers */
     /* The worker threads must return.  writes: under lock.  reads: under lock, and unparked workers without the lock;
      * relaxed: PAIR parker.signal orders the read. */
     FLI_ATOMIC(bool) leaving;

@@ -39,9 +39,9 @@ static uint32_t steps_allowed(const fli_worker *w)
 /* Fills the fields of the command, the node and the worker that stay the same in all iterations. */
 static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
-    fli_local *worker = &w->local;
-    filch_out *out = &w->out;
-    fli_pending_command  *call = &out->pending[0];
+    fli_local           *worker = &w->local;
+    filch_out           *out = &w->out;
+    fli_pending_command *call = &out->pending[0];
     fli_out_begin(out);
     fli_store_rlx(&w->status.serial, worker->serial);
     out->spare = node;
@@ -93,7 +93,8 @@ static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *no
 
 /* Completes the yield with the error that its handler returned. Has no effect if the handler has already completed the
  * yield. dispatch() of step.c does the same. */
-static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_event_node *node, uint32_t pending, filch_err err)
+static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_event_node *node, uint32_t pending,
+                                                          filch_err err)
 {
     filch_receiver receiver = receiver_of(w, node, fli_yield_key_of(node, pending));
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
@@ -128,19 +129,19 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
 
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
-    fli_local    *worker = &w->local;
-    filch_out    *out = &w->out;
-    fli_pending_command     *call = &out->pending[0];
-    filch_step_fn step = fli_proc_type(p)->step;
-    uint32_t      left = steps_allowed(w), allowed = left;
-    uint32_t      pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* the stamp of the node is FREE now */
+    fli_local           *worker = &w->local;
+    filch_out           *out = &w->out;
+    fli_pending_command *call = &out->pending[0];
+    filch_step_fn        step = fli_proc_type(p)->step;
+    uint32_t             left = steps_allowed(w), allowed = left;
+    uint32_t pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* the stamp of the node is FREE now */
     begin_loop(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;
         worker->sends = 0;
         worker->pushed = 0;
         filch_err err = step(p->self, worker->inline_result, 1, out);
-        bool      asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->pending_count == 1 && call->node == node;
+        bool asks = err == FILCH_OK && out->status == FLI_STATUS_WAIT && out->pending_count == 1 && call->node == node;
         const fli_handler *handler = asks ? fli_handler_of(w, call->command.id) : NULL;
         if (FLI_UNLIKELY(handler == NULL)) {
             leave_step(w, p, node, pending, allowed - left, err);

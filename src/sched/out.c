@@ -16,8 +16,9 @@ void fli_out_init(filch_out *out, const fli_local *worker)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
-/* Discards the status that the step chose, and frees its data. Resets the status first, because the free function of the
- * data is code of the program, which may have kept `out` and may choose a status again. The loop discards that one too. */
+/* Discards the status that the step chose, and frees its data. Resets the status first, because the free function of
+ * the data is code of the program, which may have kept `out` and may choose a status again. The loop discards that one
+ * too. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {
@@ -107,7 +108,8 @@ static inline void set_result(filch_out *out, uint64_t kind, uint64_t first, uin
     out->result.as.pid = (filch_pid){ first, second };
 }
 
-static __attribute__((noinline, cold)) filch_err done_again(filch_out *out, uint64_t kind, uint64_t first, uint64_t second)
+static __attribute__((noinline, cold)) filch_err done_again(filch_out *out, uint64_t kind, uint64_t first,
+                                                            uint64_t second)
 {
     filch_err err = choose_again(out, FLI_STATUS_DONE);
     if (err == FILCH_OK) set_result(out, kind, first, second);
@@ -165,9 +167,9 @@ filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *meth
 static bool make_room(filch_out *out)
 {
     if (out->pending_count < out->pending_room) return true;
-    const fli_mem *mem = &out->ctx.sched->rt.mem;
-    uint32_t       room = out->pending_room == 0 ? 8 : out->pending_room * 2;
-    fli_pending_command      *grown = fli_resize(mem, out->pending, out->pending_room * sizeof *grown, room * sizeof *grown);
+    const fli_mem       *mem = &out->ctx.sched->rt.mem;
+    uint32_t             room = out->pending_room == 0 ? 8 : out->pending_room * 2;
+    fli_pending_command *grown = fli_resize(mem, out->pending, out->pending_room * sizeof *grown, room * sizeof *grown);
     if (grown == NULL) return false;
     out->pending = grown;
     out->pending_room = room;
@@ -180,10 +182,11 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     fli_runtime *rt = &out->ctx.sched->rt;
     fli_local   *worker = fli_current_worker(rt);
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->yield(worker, out, command, tag, target, data);
+    if (FLI_UNLIKELY(worker->rec_hooks != NULL))
+        return worker->rec_hooks->yield(worker, out, command, tag, target, data);
     if (FLI_UNLIKELY(!make_room(out))) return FILCH_ENOMEM;
     fli_pending_command *call = &out->pending[out->pending_count];
-    filch_err err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
+    filch_err            err = fli_data_own_fast(&rt->mem, rt->payload_max, data, &call->command.data);
     if (err != FILCH_OK) return err;
     fli_event_node *node = fli_yield_open(rt, worker, worker->current, command, tag);
     if (FLI_UNLIKELY(node == NULL)) {
@@ -205,10 +208,13 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *worker = fli_current_get();
-    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt && worker->current != NULL;
-    if (FLI_UNLIKELY(!plain || out->pending_count == out->pending_room)) return filch_yield_any(out, command, tag, data);
+    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt &&
+                 worker->current != NULL;
+    if (FLI_UNLIKELY(!plain || out->pending_count == out->pending_room))
+        return filch_yield_any(out, command, tag, data);
     fli_proc *p = worker->current;
-    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0)) return filch_yield_any(out, command, tag, data);
+    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0))
+        return filch_yield_any(out, command, tag, data);
     fli_pending_command *call = &out->pending[out->pending_count];
     call->node = worker->nodes.objects[--worker->nodes.count];
     fli_yield_add(p, call->node, worker->serial, command, tag);
@@ -222,7 +228,8 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
  *   Skips:        taking a node, and the fields of the command that the loop has set.
  *   Repeats:      the yield is in the list of the process; begin_loop() of inline_yield.c has put it there.
  *   General path: fli_out_yield(). */
-filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first, uint64_t second)
+filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first,
+                            uint64_t second)
 {
     fli_local *worker = fli_current_get();
     /* Compares the address of `out` before its fields are read, because a program may have kept the pointer of another

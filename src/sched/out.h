@@ -9,11 +9,11 @@
 #include "proc/runtime.h"
 
 struct filch_ctx {
-    filch_sched     *sched; /* first: inline functions in filch.h read it there */
-    const fli_local *worker;  /* in a step: the worker, whose `serial` names the process. NULL: `self` and `values` are
-                                 used */
-    filch_pid        self;  /* in a step only self.node is used */
-    filch_values    *values;
+    filch_sched     *sched;  /* first: inline functions in filch.h read it there */
+    const fli_local *worker; /* in a step: the worker, whose `serial` names the process. NULL: `self` and `values` are
+                                used */
+    filch_pid     self;      /* in a step only self.node is used */
+    filch_values *values;
 };
 
 static inline filch_pid fli_ctx_self(const filch_ctx *ctx)
@@ -39,22 +39,22 @@ typedef enum fli_status {
 } fli_status;
 
 typedef struct fli_pending_command {
-    fli_event_node     *node;    /* the node of the yield */
-    filch_command command; /* the command as the handler gets it; owns its data */
+    fli_event_node *node;    /* the node of the yield */
+    filch_command   command; /* the command as the handler gets it; owns its data */
 } fli_pending_command;
 
 struct filch_out {
-    filch_ctx         ctx; /* first: inline functions in filch.h read it there */
-    fli_status        status;
-    uint32_t          send_budget; /* option send_budget */
-    uint32_t          pending_room;
-    fli_event_node         *spare;  /* in an inline completion loop: the node for the first yield of the step; else
-                                       NULL */
-    fli_pending_command         *pending;  /* array of pending_room commands; grows, never shrinks */
-    uint32_t          pending_count; /* not beside `status`: one load of both would have to wait for both stores */
-    filch_data        result; /* owned; set with DONE and FAIL */
-    const filch_type *type;   /* `type` and `self` are set with UPGRADE: the new type and its instance */
-    void             *self;
+    filch_ctx       ctx; /* first: inline functions in filch.h read it there */
+    fli_status      status;
+    uint32_t        send_budget; /* option send_budget */
+    uint32_t        pending_room;
+    fli_event_node *spare;              /* in an inline completion loop: the node for the first yield of the step; else
+                                           NULL */
+    fli_pending_command *pending;       /* array of pending_room commands; grows, never shrinks */
+    uint32_t             pending_count; /* not beside `status`: one load of both would have to wait for both stores */
+    filch_data           result;        /* owned; set with DONE and FAIL */
+    const filch_type    *type;          /* `type` and `self` are set with UPGRADE: the new type and its instance */
+    void                *self;
 };
 
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");

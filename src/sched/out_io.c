@@ -46,8 +46,8 @@ static filch_err yield_plain(filch_out *out, uint32_t command, uint64_t tag, fil
     return fli_out_yield(out, command, tag, (filch_pid){ stream.id, timeout_ns }, data);
 }
 
-static filch_err yield_read_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
-                             read_request what)
+static filch_err yield_read_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream,
+                                    uint64_t timeout_ns, read_request what)
 {
     what.mark = MARK;
     filch_data data = filch_bytes(&what, sizeof what);
@@ -61,8 +61,9 @@ static uint8_t *append(uint8_t *at, const void *from, size_t size)
     return at + size;
 }
 
-static filch_err yield_text_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream, uint64_t timeout_ns,
-                              text_request what, const char *text, const char *service, const void *bytes)
+static filch_err yield_text_request(filch_out *out, uint32_t command, uint64_t tag, filch_stream stream,
+                                    uint64_t timeout_ns, text_request what, const char *text, const char *service,
+                                    const void *bytes)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     fli_runtime *rt = &out->ctx.sched->rt;
@@ -152,8 +153,8 @@ filch_err filch_yield_send_to(filch_out *out, uint64_t tag, filch_stream stream,
     uint32_t size = measure(address, ADDRESS_MAX);
     if (size <= 1) return bad_address();
     if (!has_bytes(&data) || !fli_data_is_sound(&data)) return filch_invalid("data is neither bytes nor a text");
-    text_request    what = { .text_size = size, .byte_count = filch_size(&data) };
-    filch_err err =
+    text_request what = { .text_size = size, .byte_count = filch_size(&data) };
+    filch_err    err =
         yield_text_request(out, FILCH_CMD_SEND_TO, tag, stream, timeout_ns, what, address, NULL, filch_raw(&data));
     /* The request has a copy of the bytes, so data that was moved into the call is freed here. */
     if (err == FILCH_OK && data.form == FLI_FORM_MOVE) fli_data_free_moved(&data);
@@ -214,7 +215,8 @@ filch_err filch_yield_read_until(filch_out *out, uint64_t tag, filch_stream stre
 {
     read_request what = { .most = limit, .how = FLI_READ_UNTIL, .delimiter_size = (uint8_t)delimiter_size };
     if (delimiter == NULL) return filch_invalid("delimiter is NULL");
-    if (delimiter_size == 0 || delimiter_size > sizeof what.delimiter) return filch_invalid("delimiter_size is not 1 to 8");
+    if (delimiter_size == 0 || delimiter_size > sizeof what.delimiter)
+        return filch_invalid("delimiter_size is not 1 to 8");
     if (limit < delimiter_size) return filch_invalid("limit is below delimiter_size");
     memcpy(what.delimiter, delimiter, delimiter_size);
     return yield_read(out, tag, stream, timeout_ns, what);
@@ -254,12 +256,13 @@ static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag
 {
     if (fd < 0) return filch_invalid("fd is below 0");
     return yield_read_request(out, command, tag, (filch_stream){ 0 }, timeout_ns,
-                       (read_request){ .most = (uint64_t)fd, .how = (uint8_t)how });
+                              (read_request){ .most = (uint64_t)fd, .how = (uint8_t)how });
 }
 
 filch_err filch_yield_poll(filch_out *out, uint64_t tag, int fd, uint32_t events, uint64_t timeout_ns)
 {
-    if (events == 0 || (events & ~(uint32_t)(FILCH_POLL_IN | FILCH_POLL_OUT)) != 0) return filch_invalid("events is 0 or has bits besides FILCH_POLL_*");
+    if (events == 0 || (events & ~(uint32_t)(FILCH_POLL_IN | FILCH_POLL_OUT)) != 0)
+        return filch_invalid("events is 0 or has bits besides FILCH_POLL_*");
     return yield_descriptor(out, FILCH_CMD_POLL, tag, fd, events, timeout_ns);
 }
 
@@ -288,8 +291,10 @@ filch_err filch_yield_open_within(filch_out *out, uint64_t tag, const char *path
     uint32_t size = measure(path, PATH_BYTES_MAX);
     if (size <= 1) return filch_invalid("path is NULL, empty or over 4095 bytes");
     if ((flags & ~known) != 0) return filch_invalid("flags has bits besides FILCH_OPEN_*");
-    if ((flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0) return filch_invalid("flags has neither FILCH_OPEN_READ nor FILCH_OPEN_WRITE");
-    if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0) return filch_invalid("flags asks to change a file without FILCH_OPEN_WRITE");
+    if ((flags & (FILCH_OPEN_READ | FILCH_OPEN_WRITE)) == 0)
+        return filch_invalid("flags has neither FILCH_OPEN_READ nor FILCH_OPEN_WRITE");
+    if ((flags & FILCH_OPEN_WRITE) == 0 && (flags & ~(uint32_t)FILCH_OPEN_READ) != 0)
+        return filch_invalid("flags asks to change a file without FILCH_OPEN_WRITE");
     text_request what = { .how = flags, .text_size = size };
     return yield_text_request(out, FILCH_CMD_OPEN, tag, (filch_stream){ 0 }, timeout_ns, what, path, NULL, NULL);
 }
@@ -319,10 +324,12 @@ filch_err filch_yield_truncate(filch_out *out, uint64_t tag, filch_stream stream
 static filch_err yield_path(filch_out *out, uint32_t command, uint64_t tag, const char *path, const char *to,
                             uint32_t flags)
 {
-    text_request what = { .how = flags, .text_size = measure(path, PATH_BYTES_MAX),
-                    .service_size = measure(to, PATH_BYTES_MAX) };
+    text_request what = { .how = flags,
+                          .text_size = measure(path, PATH_BYTES_MAX),
+                          .service_size = measure(to, PATH_BYTES_MAX) };
     if (what.text_size <= 1) return filch_invalid("path is NULL, empty or over 4095 bytes");
-    if (command == FILCH_CMD_RENAME && what.service_size <= 1) return filch_invalid("to is NULL, empty or over 4095 bytes");
+    if (command == FILCH_CMD_RENAME && what.service_size <= 1)
+        return filch_invalid("to is NULL, empty or over 4095 bytes");
     return yield_text_request(out, command, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, path, to, NULL);
 }
 
@@ -334,7 +341,8 @@ filch_err filch_yield_stat(filch_out *out, uint64_t tag, const char *path, uint3
 
 filch_err filch_yield_rename(filch_out *out, uint64_t tag, const char *from, const char *to, uint32_t flags)
 {
-    if ((flags & ~(uint32_t)(FILCH_RENAME_NEW | FILCH_RENAME_SYNC)) != 0) return filch_invalid("flags has bits besides FILCH_RENAME_*");
+    if ((flags & ~(uint32_t)(FILCH_RENAME_NEW | FILCH_RENAME_SYNC)) != 0)
+        return filch_invalid("flags has bits besides FILCH_RENAME_*");
     return yield_path(out, FILCH_CMD_RENAME, tag, from, to, flags);
 }
 
@@ -367,9 +375,10 @@ filch_err filch_yield_run(filch_out *out, uint64_t tag, const char *const *argv,
 
 static filch_err read_run_options(const filch_run_options *given, filch_run_options *out)
 {
-    const uint32_t known = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE | FILCH_RUN_SAME_GROUP;
+    const uint32_t known =
+        FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS | FILCH_RUN_MERGE | FILCH_RUN_SAME_GROUP;
     const uint32_t both = FILCH_RUN_ERRORS | FILCH_RUN_MERGE;
-    filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_RUN_OPTIONS_INIT);
+    filch_err      err = FLI_VERSIONED_READ(out, given, "options", FILCH_RUN_OPTIONS_INIT);
     if (err != FILCH_OK) return err;
     if (out->timeout_ns == 0) out->timeout_ns = FILCH_FOREVER;
     if (out->directory != NULL && measure(out->directory, PATH_BYTES_MAX) <= 1) {
@@ -411,9 +420,13 @@ filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *
     char        *joined = fli_alloc(&rt->mem, size + more);
     if (joined == NULL) return FILCH_ENOMEM;
     (void)join(join(joined, argv), opt.environment);
-    text_request what = { .how = opt.flags, .text_size = (uint32_t)size, .byte_count = more,
-                    .service_size = measure(opt.directory, PATH_BYTES_MAX), .backlog = opt.environment != NULL };
-    err = yield_text_request(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, opt.timeout_ns, what, joined, opt.directory, joined + size);
+    text_request what = { .how = opt.flags,
+                          .text_size = (uint32_t)size,
+                          .byte_count = more,
+                          .service_size = measure(opt.directory, PATH_BYTES_MAX),
+                          .backlog = opt.environment != NULL };
+    err = yield_text_request(out, FILCH_CMD_RUN, tag, (filch_stream){ 0 }, opt.timeout_ns, what, joined, opt.directory,
+                             joined + size);
     fli_free(&rt->mem, joined, size + more);
     return err;
 }
@@ -436,10 +449,12 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
     if (numbers == NULL) return filch_invalid("numbers is NULL");
     if (count == 0 || count > SIGNALS_MAX) return filch_invalid("count is not 1 to 64");
     for (size_t i = 0; i < count; i++) {
-        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX) return filch_invalid("numbers has an element that is not a signal from 1 to 64");
+        if (numbers[i] < 1 || numbers[i] > SIGNAL_NUMBER_MAX)
+            return filch_invalid("numbers has an element that is not a signal from 1 to 64");
     }
     text_request what = { .byte_count = count * sizeof *numbers };
-    return yield_text_request(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL, numbers);
+    return yield_text_request(out, FILCH_CMD_SIGNALS, tag, (filch_stream){ 0 }, FILCH_FOREVER, what, NULL, NULL,
+                              numbers);
 }
 
 /* ---- calls without a yield ---- */
@@ -456,7 +471,8 @@ static filch_err may_ask(const filch_out *out)
 filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
 {
     filch_err err = may_ask(out);
-    return err == FILCH_OK ? fli_io_give(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, to) : err;
+    return err == FILCH_OK ? fli_io_give(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), stream, to)
+                           : err;
 }
 
 filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream)
@@ -464,7 +480,8 @@ filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream
     if (data == NULL) return filch_invalid("data is NULL");
     if (stream == NULL) return filch_invalid("stream is NULL");
     filch_err err = may_ask(out);
-    return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), data, stream) : err;
+    return err == FILCH_OK ? fli_io_take(&out->ctx.sched->io, fli_current_worker(&out->ctx.sched->rt), data, stream)
+                           : err;
 }
 
 filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which, char *text, size_t room)
@@ -483,7 +500,8 @@ filch_err filch_as_program(const filch_data *data, filch_program *program)
 {
     if (program == NULL) return filch_invalid("program is NULL");
     memset(program, 0, sizeof *program);
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *program) return filch_invalid("data is not what filch_yield_run completed with");
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *program)
+        return filch_invalid("data is not what filch_yield_run completed with");
     memcpy(program, filch_raw(data), sizeof *program);
     return FILCH_OK;
 }
@@ -495,7 +513,8 @@ filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
     size_t room = info->size < sizeof *info ? info->size : sizeof *info, size = info->size;
     memset(info, 0, room);
     info->size = size;
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *info) return filch_invalid("data is not what filch_yield_stat completed with");
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || filch_size(data) != sizeof *info)
+        return filch_invalid("data is not what filch_yield_stat completed with");
     memcpy(info, filch_raw(data), room);
     info->size = size;
     return FILCH_OK;
@@ -507,7 +526,8 @@ filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, 
     if (name == NULL) return filch_invalid("name is NULL");
     *name = NULL;
     if (at == NULL) return filch_invalid("at is NULL");
-    if (filch_kind_of(data) != FILCH_KIND_BYTES || *at > filch_size(data)) return filch_invalid("data is not what filch_yield_list completed with");
+    if (filch_kind_of(data) != FILCH_KIND_BYTES || *at > filch_size(data))
+        return filch_invalid("data is not what filch_yield_list completed with");
     size_t      left = filch_size(data) - *at;
     const char *entry = (const char *)filch_raw(data) + *at;
     if (left == 0) return FILCH_EEND;
@@ -556,7 +576,7 @@ static filch_err open_descriptor(const filch_data *data, filch_io_request *reque
 static filch_err open_text_request(const filch_data *data, filch_io_request *request)
 {
     text_request what;
-    size_t size = filch_size(data);
+    size_t       size = filch_size(data);
     if (filch_kind_of(data) != FILCH_KIND_BYTES || size < sizeof what) return not_io();
     const char *at = filch_raw(data);
     memcpy(&what, at, sizeof what);
@@ -582,7 +602,8 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
 {
     if (command == NULL) return filch_invalid("command is NULL");
     if (request == NULL) return filch_invalid("request is NULL");
-    if (request->size < sizeof *request) return filch_invalid("request.size is not set: set it to sizeof(filch_io_request)");
+    if (request->size < sizeof *request)
+        return filch_invalid("request.size is not set: set it to sizeof(filch_io_request)");
     *request = (filch_io_request){ .size = request->size,
                                    .stream = { command->target.node },
                                    .timeout_ns = command->target.serial };

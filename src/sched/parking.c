@@ -193,7 +193,7 @@ static void leave_spare_node(fli_worker *w)
     fli_runtime *rt = &w->sched->rt;
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
     fli_event_node *node = w->local.nodes.objects[--w->local.nodes.count];
-    node = fli_swap_acqrel(&rt->spare_node, node); /* PAIR runtime.spare_node, release half */
+    node = fli_swap_acqrel(&rt->spare_node, node);        /* PAIR runtime.spare_node, release half */
     if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker has left meanwhile */
 }
 

@@ -105,7 +105,8 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_local(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
     /* No wake-up if no worker is parked, or if a sentinel is armed and this is the only process queued here. */
-    if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0)) return FILCH_OK;
+    if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0))
+        return FILCH_OK;
     return notify_pushed(w);
 }
 
@@ -133,7 +134,8 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
          * a push to the LIFO slot too: the worker empties the slot before it runs another process, so the slot was
          * filled after the clock reading that requested the sample. */
         FLI_ASSERT(w->slow_push_from != FLI_PUSH_SAMPLE);
-        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed))) fli_idle_notify_local(w);
+        if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed)))
+            fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
         /* As the newest process in the deque, `p` would run again at once. So the fairness pick is brought forward. */

@@ -36,14 +36,14 @@
 
 /* The header of a recorded step; its bytes follow. */
 typedef struct reel {
-    struct reel      *next; /* the recorded step after this one */
+    struct reel      *next;    /* the recorded step after this one */
     const filch_type *upgrade; /* type of the process from the next step on; NULL: this step does not change the type */
     size_t            size, room; /* bytes used, and bytes allocated; both with this header */
 } reel;
 
 typedef struct fli_recorder {
-    fli_rec_hooks          face; /* first member: local.rec_hooks points here */
-    const filch_type *type; /* type of the process in the oldest recorded step */
+    fli_rec_hooks     face;   /* first member: local.rec_hooks points here */
+    const filch_type *type;   /* type of the process in the oldest recorded step */
     bool              reborn; /* a dropped step has upgraded the process, so `birth` is not valid any more */
     bool              lost;
     uint32_t          step_max, step_count;
@@ -93,7 +93,10 @@ fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, cons
 
 fli_box_act fli_act_relate(const fli_request *request)
 {
-    fli_box_act act = { .kind = FLI_ACT_RELATE, .command = request->op, .tag = request->tag, .pid = request->target,
+    fli_box_act act = { .kind = FLI_ACT_RELATE,
+                        .command = request->op,
+                        .tag = request->tag,
+                        .pid = request->target,
                         .name = request->name };
     if (request->data != NULL) act.data = digest_of(request->data);
     return act;
@@ -191,8 +194,12 @@ static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
     return resume(worker, rec, &act, err);
 }
 
-static const fli_rec_hooks recording = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
-                                    .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
+static const fli_rec_hooks recording = { .send = on_send,
+                                         .set_flag = on_set_flag,
+                                         .yield = on_yield,
+                                         .spawn = on_spawn,
+                                         .relate = on_relate,
+                                         .whereis = on_whereis };
 
 /* ---- steps ---- */
 
@@ -318,9 +325,15 @@ void fli_record_drop(fli_runtime *rt, fli_proc *p)
 
 static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid, filch_err error)
 {
-    fli_box_head head = { .type_name = fli_type_name(rec->type), .state_size = rec->type->size, .pid = pid,
-                          .error = error, .lost = rec->lost, .missing = rec->missing, .steps = rec->step_count,
-                          .payload_max = sched->opt.payload_max, .send_budget = sched->opt.send_budget };
+    fli_box_head   head = { .type_name = fli_type_name(rec->type),
+                            .state_size = rec->type->size,
+                            .pid = pid,
+                            .error = error,
+                            .lost = rec->lost,
+                            .missing = rec->missing,
+                            .steps = rec->step_count,
+                            .payload_max = sched->opt.payload_max,
+                            .send_budget = sched->opt.send_budget };
     fli_box_writer whole;
     filch_data     nothing = filch_none();
     fli_box_writer_init(&whole, &sched->rt.mem);

@@ -20,7 +20,7 @@
 #include "sched/record.h"
 
 typedef struct replay {
-    fli_rec_hooks               face; /* first member: local.rec_hooks points here */
+    fli_rec_hooks          face; /* first member: local.rec_hooks points here */
     fli_mem                mem;
     fli_box_reader         reader;
     fli_box_item           next; /* inside a step: the next recorded call or outcome */
@@ -43,8 +43,8 @@ typedef struct replay {
 /* ---- texts of the report ---- */
 
 static const char *const act_names[] = {
-    [FLI_ACT_SEND] = "send",   [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
-    [FLI_ACT_SPAWN] = "spawn", [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
+    [FLI_ACT_SEND] = "send",       [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
+    [FLI_ACT_SPAWN] = "spawn",     [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
     [FLI_ACT_RELATE] = "relation", [FLI_ACT_WHEREIS] = "whereis",
 };
 
@@ -211,8 +211,12 @@ static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
     return err;
 }
 
-static const fli_rec_hooks replaying = { .send = on_send,   .set_flag = on_set_flag,   .yield = on_yield,
-                                    .spawn = on_spawn, .relate = on_relate, .whereis = on_whereis };
+static const fli_rec_hooks replaying = { .send = on_send,
+                                         .set_flag = on_set_flag,
+                                         .yield = on_yield,
+                                         .spawn = on_spawn,
+                                         .relate = on_relate,
+                                         .whereis = on_whereis };
 
 /* ---- payloads ---- */
 
@@ -377,8 +381,10 @@ static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
     filch_err err = read_events(rp, stop);
     if (err != FILCH_OK) return err;
     if (*stop) {
-        snprintf(report->text, sizeof report->text, "ended before step %" PRIu64 ": it was given a pointer, and "
-                 "report.pointer is NULL", report->fed);
+        snprintf(report->text, sizeof report->text,
+                 "ended before step %" PRIu64 ": it was given a pointer, and "
+                 "report.pointer is NULL",
+                 report->fed);
         report->fed--;
         return FILCH_OK;
     }
@@ -471,8 +477,10 @@ filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes,
                               filch_blackbox_report *report)
 {
     if (report == NULL) return filch_invalid("report is NULL");
-    if (report->size < sizeof *report) return filch_invalid("report.size is not set: begin with FILCH_BLACKBOX_REPORT_INIT");
-    *report = (filch_blackbox_report){ .size = report->size, .pointer = report->pointer,
+    if (report->size < sizeof *report)
+        return filch_invalid("report.size is not set: begin with FILCH_BLACKBOX_REPORT_INIT");
+    *report = (filch_blackbox_report){ .size = report->size,
+                                       .pointer = report->pointer,
                                        .pointer_user = report->pointer_user };
     if (bytes == NULL) return filch_invalid("bytes is NULL");
     if (type == NULL) return filch_invalid("type is NULL");

@@ -8,8 +8,9 @@
 #include "sched/sched.h"
 
 #define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
-#define SEARCH 64                                /* entries searched, from the newest: losses of one process are noted
-                                                    close together */
+#define SEARCH                                                               \
+    64 /* entries searched, from the newest: losses of one process are noted \
+          close together */
 
 static bool is_stopping(filch_sched *sched)
 {
@@ -112,7 +113,8 @@ void fli_stop_note(filch_sched *sched, fli_proc *p)
     note_locked(sched, &straggler);
     fli_mutex_unlock(&sched->stop.lock);
     fli_log(rt, FILCH_LOG_WARNING, straggler.pid, straggler.name, FILCH_ECANCELLED,
-            "stop ends it by force: %u yields are outstanding, one of command %u", straggler.waiting, straggler.command);
+            "stop ends it by force: %u yields are outstanding, one of command %u", straggler.waiting,
+            straggler.command);
 }
 
 uint64_t fli_report_stuck(filch_sched *sched)
@@ -157,9 +159,11 @@ static void list_jobs(filch_sched *sched, filch_report *full)
         full->running = count > 0 ? fli_zalloc(&rt->mem, count * sizeof *full->running) : NULL;
         if (full->running != NULL) full->running_count = count;
         for (uint32_t i = 0; i < full->running_count; i++) {
-            full->running[i] = (filch_running_job){ .pid = { owners[i].serial != 0 ? rt->node_id : 0, owners[i].serial },
-                                                    .name = name_of(rt, owners[i].serial),
-                                                    .tag = owners[i].tag, .command = owners[i].command };
+            full->running[i] =
+                (filch_running_job){ .pid = { owners[i].serial != 0 ? rt->node_id : 0, owners[i].serial },
+                                     .name = name_of(rt, owners[i].serial),
+                                     .tag = owners[i].tag,
+                                     .command = owners[i].command };
         }
         fli_free(&rt->mem, owners, most * sizeof *owners);
     }
@@ -171,7 +175,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;
-    uint64_t  ended = fli_report_ended(sched) - stop->ended_before, polite = ended > stop->forced ? ended - stop->forced : 0;
+    uint64_t  ended = fli_report_ended(sched) - stop->ended_before,
+             polite = ended > stop->forced ? ended - stop->forced : 0;
     return polite < stop->polite_told ? stop->polite_told : polite;
 }
 
@@ -183,10 +188,21 @@ void fli_report_give(filch_sched *sched, const filch_report *found, filch_report
     fli_mutex_lock(&stop->lock);
     fli_losses   l = stop->losses;
     uint64_t     polite = polite_locked(sched);
-    filch_report full = { .size = size, .ended = polite - stop->polite_told, .forced = stop->forced - stop->forced_told,
-                          .stuck = found->stuck, .stragglers = l.stragglers, .count = l.count, .omitted = l.omitted,
-                          .terminated = l.terminated, .unread = l.unread, .writes = l.writes, .bytes = l.bytes,
-                          .losses = l.losses, .loss_count = l.loss_count, .jobs = found->jobs, .starved = found->starved };
+    filch_report full = { .size = size,
+                          .ended = polite - stop->polite_told,
+                          .forced = stop->forced - stop->forced_told,
+                          .stuck = found->stuck,
+                          .stragglers = l.stragglers,
+                          .count = l.count,
+                          .omitted = l.omitted,
+                          .terminated = l.terminated,
+                          .unread = l.unread,
+                          .writes = l.writes,
+                          .bytes = l.bytes,
+                          .losses = l.losses,
+                          .loss_count = l.loss_count,
+                          .jobs = found->jobs,
+                          .starved = found->starved };
     stop->losses = (fli_losses){ .count = 0 };
     stop->polite_told = polite;
     stop->forced_told = stop->forced;

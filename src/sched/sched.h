@@ -56,8 +56,8 @@ typedef struct fli_victim_progress {
 
 /* A step that the stopping thread has found running, see stuck.c. Not atomic: used by the stopping thread alone. */
 typedef struct fli_stuck {
-    uint64_t serial, steps;   /* identify the step: its process, and the count of steps of its worker; serial 0: none */
-    uint64_t cpu_ns;          /* CPU time of the worker's thread when the step was first seen */
+    uint64_t serial, steps; /* identify the step: its process, and the count of steps of its worker; serial 0: none */
+    uint64_t cpu_ns;        /* CPU time of the worker's thread when the step was first seen */
     uint64_t since_ns, asleep_ns; /* when the step was first seen; when its thread was last seen running */
 } fli_stuck;
 
@@ -78,21 +78,21 @@ struct fli_worker {
                               0 */
 
     /* Steps: step.c. */
-    fli_proc *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
-    uint64_t  idle_word;  /* fli_proc_idle_word() of a process that went idle on this worker */
-    bool      fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
-    bool      may_rerun;  /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
-    uint32_t  steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
+    fli_proc          *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
+    uint64_t           idle_word;  /* fli_proc_idle_word() of a process that went idle on this worker */
+    bool               fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
+    bool               may_rerun;  /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
+    uint32_t           steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
     uint32_t           handler_cache_id; /* the command looked up last */
     const fli_handler *handler_cache;    /* the handler of handler_cache_id; NULL: unknown command */
 
     /* Fairness: find.c. */
-    uint32_t fair_every;      /* turns between two fairness picks; adapts, unless the option sets it */
-    uint32_t fair_countdown;  /* turns until the next fairness pick */
-    uint32_t fair_credit;     /* turns by which the next pick was brought forward because a process returned CONTINUE.
-                                 Timers and I/O may spend them (worker.c) */
-    bool     saw_continue;    /* a process has returned CONTINUE since the last pick */
-    bool     fair_local_next; /* the next pick takes from the local deque first; otherwise from the global queue */
+    uint32_t fair_every;     /* turns between two fairness picks; adapts, unless the option sets it */
+    uint32_t fair_countdown; /* turns until the next fairness pick */
+    uint32_t fair_credit;    /* turns by which the next pick was brought forward because a process returned CONTINUE.
+                                Timers and I/O may spend them (worker.c) */
+    bool saw_continue;       /* a process has returned CONTINUE since the last pick */
+    bool fair_local_next;    /* the next pick takes from the local deque first; otherwise from the global queue */
 
     /* Clock and poll: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
@@ -105,20 +105,20 @@ struct fli_worker {
     uint64_t step_ns;         /* average time of a step between the last two clock readings */
 
     /* Measures how long processes wait in a queue, one process at a time: ready.c. */
-    uint64_t sample_serial, sample_ns; /* the process being measured, and when it was queued; serial 0: none */
-    uint32_t sample_in;                /* clock readings until the next sample */
-    uint32_t slow_push_from;           /* number of sends in one step from which on pushes take push_checked(); or
-                                          FLI_PUSH_SAMPLE */
+    uint64_t sample_serial, sample_ns;    /* the process being measured, and when it was queued; serial 0: none */
+    uint32_t sample_in;                   /* clock readings until the next sample */
+    uint32_t slow_push_from;              /* number of sends in one step from which on pushes take push_checked(); or
+                                             FLI_PUSH_SAMPLE */
     fli_victim_progress *victim_progress; /* progress of every worker, by index */
-    filch_event     message;  /* the event of step_single(), prefilled (proc/mailbox.h) */
-    filch_event    *messages; /* batch_max events of step_several(), prefilled */
-    filch_event    *events;   /* batch_max events of the other paths */
-    fli_event_node **nodes;   /* the nodes of `events`; an array of FLI_NODES_ROOM(batch_max) */
-    filch_out       out;
-    fli_thread      thread;
-    fli_worker_throttle throttle;
-    fli_idle_worker idle;
-    fli_stuck       stuck; /* used by the stopping thread */
+    filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
+    filch_event         *messages;        /* batch_max events of step_several(), prefilled */
+    filch_event         *events;          /* batch_max events of the other paths */
+    fli_event_node     **nodes;           /* the nodes of `events`; an array of FLI_NODES_ROOM(batch_max) */
+    filch_out            out;
+    fli_thread           thread;
+    fli_worker_throttle  throttle;
+    fli_idle_worker      idle;
+    fli_stuck            stuck;                          /* used by the stopping thread */
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram of queue waits: bucket i has 2^i to 2^(i+1) ns */
 };
 
@@ -148,12 +148,12 @@ typedef struct fli_stop {
     /* Flags FILCH_STOP_* of the stop.  writes: stop, before the phase.  reads: workers, after the phase.
      * PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
-    fli_losses losses; /* `losses` to `ended_before`: under lock */
-    uint64_t   forced, killed;            /* processes ended by force since the stop began: by the deadline, and by
-                                             filch_terminate before it */
-    uint64_t   forced_told, polite_told;  /* processes that earlier reports have counted as ended: by force, and without
-                                             force */
-    uint64_t   ended_before;              /* count of ended processes when the first stop began */
+    fli_losses           losses;         /* `losses` to `ended_before`: under lock */
+    uint64_t             forced, killed; /* processes ended by force since the stop began: by the deadline, and by
+                                            filch_terminate before it */
+    uint64_t forced_told, polite_told;   /* processes that earlier reports have counted as ended: by force, and without
+                                            force */
+    uint64_t ended_before;               /* count of ended processes when the first stop began */
     /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these threads and
      * the stopping one. PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
@@ -166,14 +166,14 @@ struct filch_sched {
     fli_runtime     rt;  /* first member: a pointer to a filch_sched is also one to its fli_runtime */
     filch_options   opt; /* the options as given, with the defaults filled in */
     filch_registry *registry;
-    uint64_t        program; /* the program that created the scheduler; differs in a forked child */
+    uint64_t        program;      /* the program that created the scheduler; differs in a forked child */
     bool            learns;       /* the search time adapts: the option does not set it */
     uint32_t        fair_most;    /* the largest fair_every of a worker */
     uint32_t        worker_count; /* number of worker threads */
     uint32_t        worker_total; /* worker_count + 1: caller_worker is counted */
     fli_worker    **workers;
     fli_worker     *caller_worker; /* the last of `workers`: used by the thread that ticks or stops */
-    int             wake_fd; /* made readable when work is queued, cleared by a tick; -1 with workers */
+    int             wake_fd;       /* made readable when work is queued, cleared by a tick; -1 with workers */
     int             poll_fd; /* with I/O the descriptor of the poller, which contains wake_fd; otherwise wake_fd */
     fli_alarmfd     alarm;   /* the descriptor that the host polls: readable if poll_fd is, or if a timer is due.
                                 Not atomic: used under `ticking`, except the field `poll` */
@@ -184,14 +184,14 @@ struct filch_sched {
     FLI_ATOMIC(bool) ticking;
     /* Without workers: work was queued since the last tick.  PAIR tick.signal */
     FLI_ATOMIC(bool) signalled;
-    fli_idle     idle;
+    fli_idle         idle;
     fli_throttle     throttle;
-    fli_inject   global;
-    fli_timers   timers;
+    fli_inject       global;
+    fli_timers       timers;
     fli_send_waiters send_waiters;
-    fli_workpool workpool;
-    fli_io       io;
-    fli_stop     stop;
+    fli_workpool     workpool;
+    fli_io           io;
+    fli_stop         stop;
 };
 
 /* Returns true if a stop has begun and delivers each cancel behind the messages of the process. */
@@ -389,12 +389,12 @@ void fli_stop_left(filch_sched *sched);
 /* The next four functions are the phases of a stop. A simulation calls them one by one and runs the processes in
  * between. */
 /* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
-void     fli_stop_begin(filch_sched *sched);
+void fli_stop_begin(filch_sched *sched);
 /* Asks every process again to end, for those that were being spawned the last time or have lost their supervisor since.
  * `hurry`: patience_ns has passed. */
-void     fli_stop_round(filch_sched *sched, bool hurry);
+void fli_stop_round(filch_sched *sched, bool hurry);
 /* Kills every process that is left. */
-void     fli_stop_force(filch_sched *sched);
+void fli_stop_force(filch_sched *sched);
 /* Ends the stop when no process is left. Returns how many processes were ended by force. */
 uint64_t fli_stop_over(filch_sched *sched);
 
@@ -408,13 +408,14 @@ bool fli_stats_is_full(filch_sched *sched);
 /* create.c */
 /* Creates a scheduler that calls src/model through `model_ops`. With `sim` it is a scheduler for a simulation: its
  * workers have no threads. */
-filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim, const fli_model_ops *model_ops);
-void fli_sched_free(filch_sched *sched);
+filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim,
+                         const fli_model_ops *model_ops);
+void      fli_sched_free(filch_sched *sched);
 
 /* simulate.c and replay.c: filch_sim_sweep() and filch_blackbox_replay(), in schedulers that call src/model through
  * `model_ops`. */
-filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first, uint64_t count,
-                        filch_sim_fn scenario, void *user, filch_sim_report *report);
+filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first,
+                        uint64_t count, filch_sim_fn scenario, void *user, filch_sim_report *report);
 filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes, size_t size, const filch_type *type,
                               filch_blackbox_report *report);
 

@@ -78,7 +78,7 @@ static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
     if (!w->sched->learns) return;
     FLI_ATOMIC(uint64_t) *search = &w->sched->idle.search_ns;
-    uint64_t most = w->sched->opt.search_ns, now = fli_load_rlx(search);
+    uint64_t              most = w->sched->opt.search_ns, now = fli_load_rlx(search);
     if (parked_for_ns <= most) fli_store_rlx(search, most);
     else if (parked_for_ns / LONG_PARK > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
 }
@@ -119,7 +119,8 @@ static void on_full_idle_wake(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     uint64_t     word = fli_idle_look(&sched->idle);
-    if (fli_parked_in(word) > 0 && !fli_sentinel_watches(w, word) && fli_sentinel_is_needed(sched)) fli_parking_wake_one(sched);
+    if (fli_parked_in(word) > 0 && !fli_sentinel_watches(w, word) && fli_sentinel_is_needed(sched))
+        fli_parking_wake_one(sched);
 }
 
 /* Takes the direct handoff for which `w` was unparked. Neither searches nor checks timers before the step of that

@@ -213,8 +213,8 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     return opt->whole_steps <= 1 ? FILCH_OK : filch_invalid("options.whole_steps is neither 0 nor 1");
 }
 
-filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first, uint64_t count,
-                        filch_sim_fn scenario, void *user, filch_sim_report *report)
+filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first,
+                        uint64_t count, filch_sim_fn scenario, void *user, filch_sim_report *report)
 {
     filch_sim_options opt;
     filch_options     sched;

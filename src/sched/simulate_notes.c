@@ -77,22 +77,19 @@ void fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const fi
 static void note_event(fli_simulation *sim, uint32_t number, const filch_event *event)
 {
     static const fli_chart_kind kinds[] = {
-        [FILCH_EVENT_MESSAGE] = FLI_CHART_GET,
-        [FILCH_EVENT_YIELD] = FLI_CHART_RESULT,
-        [FILCH_EVENT_CANCEL] = FLI_CHART_CANCEL,
-        [FILCH_EVENT_DROPPED] = FLI_CHART_DROPS,
-        [FILCH_EVENT_EXIT] = FLI_CHART_NOTICE,
-        [FILCH_EVENT_LINK_DOWN] = FLI_CHART_NOTICE,
-        [FILCH_EVENT_JOINED] = FLI_CHART_NOTICE,
-        [FILCH_EVENT_LEFT] = FLI_CHART_NOTICE,
+        [FILCH_EVENT_MESSAGE] = FLI_CHART_GET,   [FILCH_EVENT_YIELD] = FLI_CHART_RESULT,
+        [FILCH_EVENT_CANCEL] = FLI_CHART_CANCEL, [FILCH_EVENT_DROPPED] = FLI_CHART_DROPS,
+        [FILCH_EVENT_EXIT] = FLI_CHART_NOTICE,   [FILCH_EVENT_LINK_DOWN] = FLI_CHART_NOTICE,
+        [FILCH_EVENT_JOINED] = FLI_CHART_NOTICE, [FILCH_EVENT_LEFT] = FLI_CHART_NOTICE,
     };
-    fli_simulation_note(sim, (fli_chart_event){ .kind = kinds[event->type],
-                                                .from = fli_simulation_number(sim, event->from.serial),
-                                                .to = number,
-                                                .command = event->type > FILCH_EVENT_DROPPED ? (uint32_t)event->type : 0,
-                                                .tag = event->tag,
-                                                .error = event->error,
-                                                .data = &event->data });
+    fli_simulation_note(sim,
+                        (fli_chart_event){ .kind = kinds[event->type],
+                                           .from = fli_simulation_number(sim, event->from.serial),
+                                           .to = number,
+                                           .command = event->type > FILCH_EVENT_DROPPED ? (uint32_t)event->type : 0,
+                                           .tag = event->tag,
+                                           .error = event->error,
+                                           .data = &event->data });
 }
 
 filch_err fli_simulate_step(fli_worker *w, fli_proc *p, uint32_t count)

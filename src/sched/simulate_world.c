@@ -78,7 +78,8 @@ static bool is_of_the_clock(uint32_t command)
 }
 
 /* Injects faults into a completion. A delayed completion has already claimed the event node; only its delivery is
- * late. A second completion of the same yield is therefore refused, even if it is made before the delivery. Returns true if the completion is delayed. */
+ * late. A second completion of the same yield is therefore refused, even if it is made before the delivery. Returns
+ * true if the completion is delayed. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command)
 {
     fli_simulation *sim = fli_simulation_of(rt);

@@ -31,7 +31,7 @@ typedef struct fli_pending {
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* for kind LATER */
     void              *arg;
-    fli_event_node          *node;     /* for kind ANSWER: the node of the delayed completion, claimed and filled */
+    fli_event_node    *node;     /* for kind ANSWER: the node of the delayed completion, claimed and filled */
     filch_receiver     receiver; /* for kind AGAIN: the receiver of a yield that is completed a second time */
 } fli_pending;
 
@@ -44,16 +44,16 @@ typedef struct fli_occupant {
 typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_STAGE_STOP, FLI_STAGE_OVER } fli_stage;
 
 typedef struct fli_simulation {
-    fli_simulator     face; /* first member: rt.sim points here */
-    filch_sched      *sched;
+    fli_simulator        face; /* first member: rt.sim points here */
+    filch_sched         *sched;
     const fli_model_ops *model_ops;
-    filch_sim_options opt;
-    fli_mem           mem;
-    fli_faulty_mem   *faulty; /* NULL if option no_memory is not set */
-    fli_prng          prng;
-    fli_chart         chart;
-    fli_stage         stage;
-    filch_sim_report  report;
+    filch_sim_options    opt;
+    fli_mem              mem;
+    fli_faulty_mem      *faulty; /* NULL if option no_memory is not set */
+    fli_prng             prng;
+    fli_chart            chart;
+    fli_stage            stage;
+    filch_sim_report     report;
     /* Name of a refused call; NULL: none. `refused`: the first call by the simulation's thread;
      * `refused_elsewhere`: the last call by another thread.
      * writes: any thread.  reads: the simulation. Relaxed: constant texts. */
@@ -126,7 +126,7 @@ uint32_t fli_simulation_due(const fli_simulation *sim);
 /* Returns the time of the earliest pending event; FLI_NEVER if there is none. */
 uint64_t fli_simulation_next_ns(const fli_simulation *sim);
 /* Executes the nth of the events that are due, counted from 0 in the order in which they were added. */
-void     fli_simulation_happen(fli_simulation *sim, uint32_t nth);
+void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
 /* The function in fli_simulator.answered. */

@@ -32,7 +32,8 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
         if (method != NULL) return FILCH_EMETHOD;
         if (args->kind != FILCH_KIND_NONE) return filch_invalid("args is given, but type.init is NULL");
     }
-    if (!value && !fli_data_is_sound(args)) return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
+    if (!value && !fli_data_is_sound(args))
+        return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
     void *self = small;
     if (FLI_LIKELY(small != NULL && type->size <= FLI_STATE_INLINE)) {
         memset(small, 0, FLI_STATE_INLINE);
@@ -71,13 +72,16 @@ static filch_err check_options(const filch_spawn_options *opt)
 {
     if (opt->overflow > FILCH_OVERFLOW_STOP) return filch_invalid("options.overflow is not a filch_overflow");
     if (opt->mailbox_max > FLI_MAILBOX_MAX) return filch_invalid("options.mailbox_max is over 8388607");
-    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX) return filch_invalid("options.mailbox_bytes is 256 MiB or more");
+    if (opt->mailbox_bytes / 16 >= FLI_MAILBOX_UNITS_MAX)
+        return filch_invalid("options.mailbox_bytes is 256 MiB or more");
     bool box = opt->blackbox <= FILCH_BLACKBOX_MAX || opt->blackbox == FILCH_BLACKBOX_OFF;
     if (!box) return filch_invalid("options.blackbox is over FILCH_BLACKBOX_MAX");
-    if (opt->spare != 0 || opt->spare_too != 0) return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
+    if (opt->spare != 0 || opt->spare_too != 0)
+        return filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
     bool known = (opt->relations & ~(uint32_t)FILCH_SPAWN_ALL) == 0;
     if (!known) return filch_invalid("options.relations has bits besides FILCH_SPAWN_ALL");
-    if (opt->messages == NULL && opt->message_count != 0) return filch_invalid("options.messages is NULL although message_count is not 0");
+    if (opt->messages == NULL && opt->message_count != 0)
+        return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
     /* Without the exit event of a child its supervisor would never stop the next child. */
@@ -93,8 +97,8 @@ filch_err fli_spawn_options_read(const filch_spawn_options *given, filch_spawn_o
 }
 
 /* Fills the fields of a new process, which no other thread can reach yet. */
-static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self, const filch_spawn_options *opt,
-                   uint32_t gen)
+static inline void set_up(fli_proc *p, const fli_local *worker, const filch_type *type, void *self,
+                          const filch_spawn_options *opt, uint32_t gen)
 {
     p->head_taken = p->completions = p->messages = 0;
     p->self = self;
@@ -156,7 +160,8 @@ static void leave(filch_sched *sched, fli_local *worker)
 static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t phase, uint32_t relations)
 {
     bool inside = worker != NULL && worker->current != NULL;
-    return inside && phase == FLI_CLOSING && (relations & FILCH_SPAWN_SUPERVISED) == 0 && !fli_load_rlx(&sched->stop.force);
+    return inside && phase == FLI_CLOSING && (relations & FILCH_SPAWN_SUPERVISED) == 0 &&
+           !fli_load_rlx(&sched->stop.force);
 }
 
 /* Begins a spawn. Returns false if the scheduler is closed to it. */
@@ -174,7 +179,8 @@ static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
 
 /* Puts options.messages into the mailbox. They do not count against the mailbox limit. Thread: the spawning one; no
  * other thread can reach the process yet. */
-static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from, const filch_spawn_options *opt)
+static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from,
+                           const filch_spawn_options *opt)
 {
     for (size_t i = 0; i < opt->message_count; i++) {
         filch_data owned = filch_none(), lent = fli_data_lend(&opt->messages[i]);
@@ -276,8 +282,9 @@ static inline uint64_t pair_at(const uint32_t *first)
 static inline bool is_simple(const filch_spawn_options *opt)
 {
     static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&
-                  offsetof(filch_spawn_options, spare) == offsetof(filch_spawn_options, blackbox) + 4 &&
-                  offsetof(filch_spawn_options, spare_too) == offsetof(filch_spawn_options, relations) + 4, "pairs");
+                      offsetof(filch_spawn_options, spare) == offsetof(filch_spawn_options, blackbox) + 4 &&
+                      offsetof(filch_spawn_options, spare_too) == offsetof(filch_spawn_options, relations) + 4,
+                  "pairs");
     if (FLI_UNLIKELY(opt->size != sizeof *opt)) return false;
     uint64_t any = (uintptr_t)opt->values | (uintptr_t)opt->on_exit | (uintptr_t)opt->name | (uintptr_t)opt->messages |
                    opt->message_count | opt->mailbox_bytes | pair_at(&opt->mailbox_max) | pair_at(&opt->blackbox) |
@@ -304,10 +311,12 @@ static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_pr
     return make(sched, type, ctx, opt->method, &opt->args, p->inline_state, &p->self);
 }
 
-static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
+static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type,
+                                  const filch_spawn_options *opt)
 {
     filch_ctx ctx = { .self = { sched->rt.node_id, fli_proc_serial(p) }, .sched = sched, .values = NULL };
-    bool      told = type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
+    bool      told =
+        type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
     if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
     p->self = p->inline_state;
     memset(p->inline_state, 0, FLI_STATE_INLINE);
@@ -358,7 +367,8 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (opt->size != sizeof *opt) opt = &copy;
     fli_runtime *rt = &sched->rt;
     fli_local   *worker = fli_current_worker(rt);
-    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->spawn(worker, type, opt, pid);
+    if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL))
+        return worker->rec_hooks->spawn(worker, type, opt, pid);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);

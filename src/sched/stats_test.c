@@ -269,7 +269,7 @@ static filch_err failing_step(void *self, const filch_event *events, size_t coun
 TEST(yields_of_a_step_that_fails_never_were)
 {
     static const filch_type failing = { .name = "failing", .size = sizeof(uint64_t), .step = failing_step };
-    filch_sched *sched = begin();
+    filch_sched            *sched = begin();
     ok(filch_spawn(sched, &failing, NULL, NULL));
     tick(sched);
     filch_stats stats = stats_of(sched);
@@ -283,7 +283,9 @@ TEST(yields_of_a_step_that_fails_never_were)
 /* Sends one message to the pid in its args, and ends. */
 static filch_err        on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static filch_err        on_teller(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type teller = { .name = "teller", .size = sizeof(filch_pid), .init = on_teller_init, .step = on_teller };
+static const filch_type teller = {
+    .name = "teller", .size = sizeof(filch_pid), .init = on_teller_init, .step = on_teller
+};
 
 static filch_err on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -327,7 +329,7 @@ TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
-    w->sample_in = 1000; /* so that clock readings request no sample */
+    w->sample_in = 1000;                             /* so that clock readings request no sample */
     ok(filch_spawn(sched, &teller, &options, NULL)); /* the first wait is always measured */
     tick(sched);
     uint64_t waits = waits_from(sched, 0);

@@ -19,30 +19,30 @@
  * (worker.fast_steps). A recorded process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
  *
  *   path              precondition                         skips                       repeats         saves
- *   step_single       state ACTIVE_ONE, nothing pending    drain, collect, release     settle, head    ping-pong 59 %, skynet 21 %
- *   step_several      only value messages in the mailbox   drain, collect, release     settle, head    counting 28 %
- *   step_lone, first  must step, mailbox empty             drain, collect, conclude    settle          spawn 74 %, skynet 37 %
- *   step_lone, async  the completion of the only yield is  drain, collect, conclude    settle, head,   4 % of a process that
- *                     the only node in the mailbox                                     close           sleeps once
+ *   step_single       state ACTIVE_ONE, nothing pending    drain, collect, release     settle, head    ping-pong 59 %,
+ * skynet 21 % step_several      only value messages in the mailbox   drain, collect, release     settle, head counting
+ * 28 % step_lone, first  must step, mailbox empty             drain, collect, conclude    settle          spawn 74 %,
+ * skynet 37 % step_lone, async  the completion of the only yield is  drain, collect, conclude    settle, head,   4 % of
+ * a process that the only node in the mailbox                                     close           sleeps once
  *   step_sync_done    the completion of the only yield is  drain, collect              close           yield 25 %
  *                     in the list, the mailbox empty
  *   inline_yield.c    as step_sync_done, value result      conclude, settle, dispatch  close           yield 66 %
- *   fli_finish_fast   DONE with a value; no yields,        the state DONE, notices,    settle          spawn 34 %, skynet 18 %
- *                     extension, values, close             closing the mailbox
- *   rerun_or_queue    events are pending, no fairness      push and pop of the queue   fairness bound  (only with threads:
- *                     pick or clock read is due                                        of find.c       not in the gate)
+ *   fli_finish_fast   DONE with a value; no yields,        the state DONE, notices,    settle          spawn 34 %,
+ * skynet 18 % extension, values, close             closing the mailbox rerun_or_queue    events are pending, no
+ * fairness      push and pop of the queue   fairness bound  (only with threads: pick or clock read is due of find.c not
+ * in the gate)
  *
- * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path (callgrind,
- * gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md).
- * Tests: test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
+ * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path
+ * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
+ * test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
  * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
  * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head
  * (step_lone), last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
  * A C++ exception may leave the step function on any path: torn.c.
  * Design: docs/design/mailbox-fast-paths.md.
  */
-#include "proc/log.h"
 #include "payload/data.h"
+#include "proc/log.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/finish.h"
@@ -117,10 +117,10 @@ static inline void dispatch(fli_worker *w, filch_out *out)
     worker->dispatching = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     for (uint32_t i = 0; i < out->pending_count; i++) {
-        fli_pending_command          *call = &out->pending[i];
-        filch_receiver     receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
-        const fli_handler *handler = fli_handler_of(w, call->command.id);
-        filch_err          err = FILCH_ECOMMAND;
+        fli_pending_command *call = &out->pending[i];
+        filch_receiver       receiver = { w->out.ctx.sched, fli_yield_key(call->node), call->node->tag };
+        const fli_handler   *handler = fli_handler_of(w, call->command.id);
+        filch_err            err = FILCH_ECOMMAND;
         worker->inline_node = fast_rt == rt ? call->node : NULL;
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
@@ -159,8 +159,8 @@ static void long_step_check(fli_worker *w, fli_proc *p)
     fli_store_rlx(&w->status.began_ns, 0);
     if (took_ns < opt->long_step_ns) return;
     fli_count(&w->local.counters.long_steps, 1);
-    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial }, fli_type_name(fli_proc_type(p)),
-            FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
+    fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial },
+            fli_type_name(fli_proc_type(p)), FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
     /* The callback is not part of the step: its yields are refused, and the status stays the one that the step
      * chose. */
@@ -205,7 +205,7 @@ static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, boo
 {
     begin_step(w);
     filch_err err = FLI_LIKELY(w->fast_steps && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                                       : run_step_checked(w, p, count);
+                                                        : run_step_checked(w, p, count);
     fli_count(&w->local.counters.steps, 1);
     return err;
 }
@@ -309,7 +309,8 @@ static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, f
 
 /* Slow exit of step_single(): the step did not go idle, or an event arrived before the CAS. Tries fli_finish_fast(),
  * then concludes on the general path. */
-static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node, filch_err err)
+static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node,
+                                                       filch_err err)
 {
     if (err == FILCH_OK && fli_finish_fast(w, p, word, node)) return;
     conclude_holding(w, p, node, err);
@@ -336,7 +337,8 @@ static inline bool has_no_pending(fli_worker *w, fli_proc *p)
  *   Skips:        drain, collect and release. The event is filled from the node in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
  *   General path: step_slow(). */
-static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word,
+                                                              fli_event_node *node)
 {
     fli_local *worker = &w->local;
     fli_event_fill_value(node, &w->message);
@@ -366,8 +368,8 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
-    uint32_t     max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held_head(p);
-    fli_event_node   **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
+    uint32_t max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held_head(p);
+    fli_event_node **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
         fli_event_fill_value(nodes[i], &w->messages[i]);
         heard += nodes[i]->sender_worker != worker->number;
@@ -427,7 +429,8 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
  *   Skips:        drain, collect, and the conclusion if the process ends or goes idle.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
  *   General path: step_slow(). */
-static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
+static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_proc *p, uint64_t word,
+                                                            fli_event_node *node)
 {
     filch_out *out = &w->out;
     begin_step(w);
@@ -572,7 +575,7 @@ void fli_step(fli_worker *w, fli_proc *p)
 
 bool fli_step_on(fli_worker *w)
 {
-    bool any = true;
+    bool     any = true;
     uint64_t slow_mask = enter_stepping(w);
     while (FLI_LIKELY(w->clock_countdown > 0)) {
         w->clock_countdown--;

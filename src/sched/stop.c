@@ -90,6 +90,7 @@ static void run_pending_end(pending_run *h)
 static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->caller_worker;
+
     __attribute__((cleanup(run_pending_end))) pending_run h = { .w = w, .before = fli_current_get() };
     fli_current_set(&w->local);
     fli_torn_mend(w);
@@ -288,13 +289,15 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
-    if (fli_program_self() != sched->program) return FILCH_EFORKED; /* before any lock, which a parent's thread may
-                                                                       hold */
+    if (fli_program_self() != sched->program)
+        return FILCH_EFORKED; /* before any lock, which a parent's thread may
+                                 hold */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.owner, acquire half: one stop at a time; each sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
+
     filch_report found = { .size = 0 };
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
@@ -310,7 +313,8 @@ static filch_err read_options(const filch_stop_options *given, filch_stop_option
     if (given == NULL) return filch_invalid("options is NULL");
     filch_err err = FLI_VERSIONED_READ(out, given, "options", FILCH_STOP_OPTIONS_INIT);
     if (err != FILCH_OK) return err;
-    if ((out->flags & ~(uint32_t)FILCH_STOP_ALL) != 0) return filch_invalid("options.flags has bits besides FILCH_STOP_ALL");
+    if ((out->flags & ~(uint32_t)FILCH_STOP_ALL) != 0)
+        return filch_invalid("options.flags has bits besides FILCH_STOP_ALL");
     return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }
 

@@ -9,9 +9,9 @@
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100)    /* CPU time, or sleep without a break, after which a step is stuck */
-#define UNKNOWN_NS FILCH_SECONDS(2)         /* limit of wall time if the system does not report what the thread does */
-#define STARVED_NS FILCH_SECONDS(10)        /* limit of wall time: a stop waits for no step longer than this */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* CPU time, or sleep without a break, after which a step is stuck */
+#define UNKNOWN_NS FILCH_SECONDS(2)      /* limit of wall time if the system does not report what the thread does */
+#define STARVED_NS FILCH_SECONDS(10)     /* limit of wall time: a stop waits for no step longer than this */
 
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns)
 {
@@ -34,7 +34,8 @@ static fli_verdict look(fli_worker *w, uint64_t now_ns)
     uint64_t        serial = fli_load_rlx(&w->status.serial), steps = fli_counters_steps(&w->local.counters), cpu_ns;
     fli_thread_mood mood = fli_thread_look(&w->thread, &cpu_ns);
     if (is_new(seen, serial, steps)) {
-        *seen = (fli_stuck){ .serial = serial, .steps = steps, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
+        *seen =
+            (fli_stuck){ .serial = serial, .steps = steps, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
     }
     return fli_stuck_judge(seen, now_ns, mood, cpu_ns);
 }

@@ -49,8 +49,8 @@ TEST(where_the_system_tells_nothing_two_seconds_pass)
 /* ---- a real thread, as reported by the system ---- */
 
 static FLI_ATOMIC(int) wanted; /* what the thread shall do; 0: sleep, 1: run, 2: return */
-static fli_mutex lock;
-static fli_cond  changed;
+static fli_mutex       lock;
+static fli_cond        changed;
 
 static void obey(void *arg)
 {

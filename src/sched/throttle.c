@@ -149,7 +149,9 @@ static uint64_t rate_since(fli_worker *w, const fli_throttle_mark *mark)
 
 static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
 {
-    return (fli_throttle_mark){ .ns = ns, .done = fli_load_rlx(&throttle->ended_done), .sent = fli_load_rlx(&throttle->ended_sent) };
+    return (fli_throttle_mark){ .ns = ns,
+                                .done = fli_load_rlx(&throttle->ended_done),
+                                .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
 /* Sets the mark `before` to the end of the last pause, if the mark is older than that. With `may_reset`, sets it to now
@@ -158,7 +160,7 @@ static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;
     fli_throttle_mark *mark = &w->throttle.before;
-    uint64_t       ended_ns = fli_load_acq(&throttle->ended_ns); /* PAIR throttle.ended, acquire half */
+    uint64_t           ended_ns = fli_load_acq(&throttle->ended_ns); /* PAIR throttle.ended, acquire half */
     if (mark->ns < ended_ns) *mark = mark_of_last_end(throttle, ended_ns);
     if (may_reset && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
@@ -169,7 +171,8 @@ static bool has_comparison(fli_worker *w)
 {
     uint64_t since_ns = w->throttle.before.ns, proven = fli_load_rlx(&w->sched->throttle.proven_rate);
     if (w->clock_ns >= since_ns + AWAKE_NS) return true;
-    return w->clock_ns >= since_ns + AWAKE_PROVEN_NS && proven > 0 && MUCH_FASTER(rate_since(w, &w->throttle.before), proven);
+    return w->clock_ns >= since_ns + AWAKE_PROVEN_NS && proven > 0 &&
+           MUCH_FASTER(rate_since(w, &w->throttle.before), proven);
 }
 
 static bool is_backing_off(fli_worker *w)
@@ -182,7 +185,7 @@ static bool is_backing_off(fli_worker *w)
 static bool is_building_backlog(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
-    uint64_t    steps = fli_counters_steps(&w->local.counters);
+    uint64_t             steps = fli_counters_steps(&w->local.counters);
     if (t->backlog_steps != steps - t->backlog_checked_at) t->backlog_sends = 0;
     t->backlog_steps = 0;
     t->backlog_checked_at = steps;
@@ -193,8 +196,8 @@ static bool is_building_backlog(fli_worker *w)
 bool fli_throttle_is_due(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
-    uint64_t    cost = t->remote_cost_ns + w->local.remote_events * REMOTE_NS * 2, passed = w->clock_ns - t->decayed_at_ns;
-    bool        backlog = is_building_backlog(w);
+    uint64_t cost = t->remote_cost_ns + w->local.remote_events * REMOTE_NS * 2, passed = w->clock_ns - t->decayed_at_ns;
+    bool     backlog = is_building_backlog(w);
     w->local.remote_events = 0;
     t->decayed_at_ns = w->clock_ns;
     if (FLI_LIKELY(cost <= passed)) {
@@ -226,8 +229,9 @@ bool fli_throttle_steals_are_weak(fli_worker *w)
     t->dead_steals = dead ? t->dead_steals + 1 : 0;
     renew_mark(w, t->weak_steals <= 1);
     bool again = fli_load_rlx(&w->sched->throttle.pause_ns) > PAUSE_FIRST_NS;
-    bool enough = t->dead_steals > DEAD_STEALS ? w->clock_ns >= t->before.ns + AWAKE_DEAD_NS
-                                            : t->weak_steals > (again ? WEAK_STEALS_KNOWN : WEAK_STEALS) && has_comparison(w);
+    bool enough = t->dead_steals > DEAD_STEALS
+                      ? w->clock_ns >= t->before.ns + AWAKE_DEAD_NS
+                      : t->weak_steals > (again ? WEAK_STEALS_KNOWN : WEAK_STEALS) && has_comparison(w);
     return enough && !is_backing_off(w);
 }
 
@@ -258,7 +262,8 @@ static bool is_any_worker_stuck(fli_worker *w)
     for (uint32_t i = 0; i < w->sched->worker_count; i++) {
         fli_worker *other = w->sched->workers[i];
         uint64_t    steps = fli_counters_steps(&other->local.counters);
-        if (other != w && steps == w->victim_progress[i].steps && fli_load_rlx(&other->status.serial) != 0) stuck = true;
+        if (other != w && steps == w->victim_progress[i].steps && fli_load_rlx(&other->status.serial) != 0)
+            stuck = true;
         w->victim_progress[i] = (fli_victim_progress){ .steps = steps, .since_ns = w->clock_ns };
     }
     return stuck;
@@ -275,7 +280,9 @@ static bool wait_until(fli_worker *w, uint64_t until_ns)
         if (every_ns < LOOK_LAST_NS) every_ns *= 2;
         fli_mutex_lock(&sched->throttle.lock);
         bool over = fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
-        if (!over) (void)fli_cond_wait_until(&sched->throttle.resume, &sched->throttle.lock, look_ns < until_ns ? look_ns : until_ns);
+        if (!over)
+            (void)fli_cond_wait_until(&sched->throttle.resume, &sched->throttle.lock,
+                                      look_ns < until_ns ? look_ns : until_ns);
         fli_mutex_unlock(&sched->throttle.lock);
         w->clock_ns = fli_clock_ns();
         if (over || is_any_worker_stuck(w)) return false;
@@ -287,7 +294,7 @@ static bool wait_until(fli_worker *w, uint64_t until_ns)
 static void back_off(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
-    uint64_t  backoff_ns = fli_load_rlx(&throttle->backoff_ns);
+    uint64_t      backoff_ns = fli_load_rlx(&throttle->backoff_ns);
     fli_store_rlx(&throttle->backoff_until_ns, w->clock_ns + backoff_ns);
     if (backoff_ns < BACKOFF_LAST_NS) fli_store_rlx(&throttle->backoff_ns, backoff_ns * 2);
 }
@@ -302,7 +309,7 @@ bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during)
 static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t during)
 {
     fli_throttle *throttle = &w->sched->throttle;
-    bool      proven = MUCH_FASTER(before, during), again = proven && fli_load_rlx(&throttle->proven_rate) > 0;
+    bool          proven = MUCH_FASTER(before, during), again = proven && fli_load_rlx(&throttle->proven_rate) > 0;
     fli_store_rlx(&throttle->proven_rate, proven ? during : 0);
     if (fli_throttle_helped(w->sched->worker_count, before, during)) {
         uint64_t next_ns = pause_ns * (again ? PAUSE_FACTOR_PROVEN : PAUSE_FACTOR);
@@ -321,19 +328,19 @@ static void throttle_exit(fli_worker *w)
     fli_store_rlx(&throttle->ended_sent, sent_by_all(w->sched));
     fli_store_rlx(&throttle->ended_done, done_by_all(w->sched));
     fli_store_rel(&throttle->ended_ns, w->clock_ns); /* PAIR throttle.ended, release half: publishes both counts */
-    (void)fli_sub_acqrel(&throttle->paused, 1);    /* PAIR throttle.paused */
+    (void)fli_sub_acqrel(&throttle->paused, 1);      /* PAIR throttle.paused */
 }
 
 void fli_throttle_pause(fli_worker *w)
 {
     filch_sched *sched = w->sched;
-    bool backlogged = w->throttle.backlog_sends >= BACKLOG_MIN;
+    bool         backlogged = w->throttle.backlog_sends >= BACKLOG_MIN;
     w->throttle.remote_cost_ns = 0;
     w->throttle.weak_steals = 0;
     w->throttle.dead_steals = 0;
     w->throttle.backlog_sends = 0;
     if (!throttle_enter(sched)) return;
-    uint64_t      before = rate_since(w, &w->throttle.before), pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
+    uint64_t          before = rate_since(w, &w->throttle.before), pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
     fli_throttle_mark began;
     spill_to_global(w);
     measure(w, &began);

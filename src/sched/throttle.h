@@ -19,18 +19,18 @@ typedef struct fli_throttle_mark {
 
 /* The throttle fields of one worker. Used by the worker alone, except `batched`. */
 typedef struct fli_worker_throttle {
-    uint64_t remote_cost_ns;     /* cost of remote events; a leaky bucket: elapsed time is subtracted */
-    uint64_t decayed_at_ns;      /* when elapsed time was last subtracted */
-    uint32_t last_steal;         /* number of processes taken by the last steal; 0: that steal has been judged */
-    uint32_t weak_steals;        /* number of consecutive steals that led to few steps */
-    uint32_t dead_steals;        /* number of the most recent weak steals, in a row, that led to no step but those of
-                                    the stolen processes */
-    uint64_t last_steal_at;      /* the worker's count of steps at the last steal */
-    uint64_t backlog_sends;      /* messages sent to receivers that were already runnable, since the last step that did
-                                    anything else */
-    uint32_t backlog_steps;      /* steps that sent only to runnable receivers, since the last check */
-    uint64_t backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
-    fli_throttle_mark before;    /* counts to compare a pause with; no worker has been paused since they were taken */
+    uint64_t remote_cost_ns; /* cost of remote events; a leaky bucket: elapsed time is subtracted */
+    uint64_t decayed_at_ns;  /* when elapsed time was last subtracted */
+    uint32_t last_steal;     /* number of processes taken by the last steal; 0: that steal has been judged */
+    uint32_t weak_steals;    /* number of consecutive steals that led to few steps */
+    uint32_t dead_steals;    /* number of the most recent weak steals, in a row, that led to no step but those of
+                                the stolen processes */
+    uint64_t last_steal_at;  /* the worker's count of steps at the last steal */
+    uint64_t backlog_sends;  /* messages sent to receivers that were already runnable, since the last step that did
+                                anything else */
+    uint32_t          backlog_steps;      /* steps that sent only to runnable receivers, since the last check */
+    uint64_t          backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
+    fli_throttle_mark before; /* counts to compare a pause with; no worker has been paused since they were taken */
     /* Number of events received beyond the first event of each step.  writes: the worker.  reads: any; relaxed, for a
      * rate. */
     FLI_ATOMIC(uint64_t) batched;
@@ -52,8 +52,8 @@ typedef struct fli_throttle {
     /* Events received per millisecond during the last pause, if these were at least 1.5 times as many as before the
      * pause; else 0.  writes: workers after a pause.  reads: workers; relaxed: an estimate. */
     FLI_ATOMIC(uint64_t) proven_rate;
-    fli_mutex lock;   /* guards no data; needed to wait for `resume` */
-    fli_cond  resume; /* signalled when a stop has begun: all pauses end */
+    fli_mutex            lock;   /* guards no data; needed to wait for `resume` */
+    fli_cond             resume; /* signalled when a stop has begun: all pauses end */
 } fli_throttle;
 
 filch_err fli_throttle_init(fli_throttle *throttle);

@@ -9,7 +9,7 @@
 #include "support/until.h"
 
 static FLI_ATOMIC(uint32_t) steps, held;
-static FLI_ATOMIC(bool) released;
+static FLI_ATOMIC(bool)     released;
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -151,7 +151,7 @@ TEST(who_only_sends_what_nobody_receives_is_to_nap)
     assert_false(pile_often(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
 #endif
     assert_true(pile_often(w, 10, 64, 0, 0));
-    assert_true(pile_often(w, 100, 64, 0, 8));   /* few of the messages are received */
+    assert_true(pile_often(w, 100, 64, 0, 8)); /* few of the messages are received */
     assert_false(pile_often(w, 1, 64, 1, 0));
     end(sched);
 }
@@ -224,8 +224,8 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     until(steal_often(w, 200, 10, 10));       /* until there is a rate to compare a pause with */
     assert_false(steal_often(w, 1, 10, 100)); /* the steal led to many steps */
     w->step_ns = 10000;
-    assert_false(steal_often(w, 200, 10, 10)); /* the steps were long */
-    assert_false(fli_throttle_steals_are_weak(w));         /* no steal since the last call */
+    assert_false(steal_often(w, 200, 10, 10));     /* the steps were long */
+    assert_false(fli_throttle_steals_are_weak(w)); /* no steal since the last call */
     end(sched);
 }
 
@@ -309,7 +309,7 @@ TEST(a_napping_workers_queue_goes_to_the_others)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
-    fli_current_set(&w->local);                              /* the spawns below go to the deque of caller_worker */
+    fli_current_set(&w->local); /* the spawns below go to the deque of caller_worker */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
@@ -330,7 +330,7 @@ TEST(one_always_stays_up)
     fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);          /* no pause has ended, */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* no pause has ended, */
     same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none ended early */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
@@ -498,7 +498,7 @@ static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
     fli_store_rlx(&throttle->proven_rate, rate_of_the_last);
     w->clock_ns = fli_clock_ns();
     w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns - FILCH_SECONDS(1),
-                                      .done = fli_load_rlx(&w->sched->workers[0]->throttle.batched) };
+                                              .done = fli_load_rlx(&w->sched->workers[0]->throttle.batched) };
     fli_throttle_pause(w);
     return fli_load_rlx(&throttle->proven_rate) > 0;
 }

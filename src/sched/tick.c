@@ -33,7 +33,7 @@ typedef struct turn {
     filch_sched *sched;
     void        *before; /* the worker of this thread before the tick: the host may be a worker of another scheduler;
                             NULL: none */
-    bool         whole;
+    bool whole;
 } turn;
 
 /* Runs when filch_tick returns, and also when a C++ exception of a step leaves filch_tick: then the process is torn

@@ -39,10 +39,10 @@ void fli_torn_note(fli_worker *w)
 /* Frees the yields of the torn step, and the events that it got (w->given). */
 static void forget_step(fli_worker *w, fli_proc *p)
 {
-    fli_local *worker = &w->local;
-    filch_out *out = &w->out;
-    fli_event_node  *spare = out->spare; /* the node of an inline completion loop; NULL: none */
-    bool       used = spare != NULL && out->pending_count > 0 && out->pending[0].node == spare;
+    fli_local      *worker = &w->local;
+    filch_out      *out = &w->out;
+    fli_event_node *spare = out->spare; /* the node of an inline completion loop; NULL: none */
+    bool            used = spare != NULL && out->pending_count > 0 && out->pending[0].node == spare;
     if (spare != NULL && !used) {
         fli_yield_close(worker->rt, p, spare);
         fli_node_give(worker->rt, worker, spare);
@@ -51,8 +51,9 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->inline_key = 0;
     worker->inline_node = NULL;
     fli_out_forget(out);
-    if (worker->dispatching) out->pending_count = 0; /* some commands have reached their handlers: fli_finish() abandons
-                                                        all yields */
+    if (worker->dispatching)
+        out->pending_count = 0; /* some commands have reached their handlers: fli_finish() abandons
+                                   all yields */
     else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;

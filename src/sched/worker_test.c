@@ -16,7 +16,7 @@
 enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 
 /* Increment of `phase` in the loops of the tests; larger where programs are slow (sanitizers, valgrind). */
-#define EACH(n) (scaled(100) >= 25 ? (n) : (n) * 13)
+#define EACH(n) (scaled(100) >= 25 ? (n) : (n)*13)
 
 #define TURN_NS FILCH_MILLISECONDS(2) /* duration of a step of a loop process */
 #define SHORT_NS 100                  /* duration of a step of the talker process */
@@ -30,13 +30,13 @@ uint64_t __wrap_fli_clock_ns(void)
 }
 
 typedef struct scene {
-    int64_t  phase;          /* number of short steps before the loop processes start; shifts the count of fairness
-                                picks */
-    bool     talk;           /* the talker goes on with short steps beside the loop processes */
-    bool     asks;           /* instead of the talker: a process that yields again and again */
+    int64_t phase; /* number of short steps before the loop processes start; shifts the count of fairness
+                      picks */
+    bool     talk; /* the talker goes on with short steps beside the loop processes */
+    bool     asks; /* instead of the talker: a process that yields again and again */
     uint32_t loops, sleepers;
-    bool     quiet;          /* the loop processes do not read the clock */
-    uint64_t sleep_ns;       /* the sleepers wake at multiples of this time */
+    bool     quiet;    /* the loop processes do not read the clock */
+    uint64_t sleep_ns; /* the sleepers wake at multiples of this time */
     uint32_t fair_every;
     uint32_t steps_per_tick;
     /* Results. */
@@ -206,7 +206,8 @@ static filch_err postman_step(void *self, const filch_event *events, size_t coun
         if (readers[i].sent_ns != 0) return err;
     }
     for (uint32_t i = 0; i < letters; i++) {
-        struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+        struct sockaddr_in to = { .sin_family = AF_INET,
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) },
                                   .sin_port = htons((uint16_t)readers[i].port) };
         if (sendto(post, "x", 1, 0, (struct sockaddr *)&to, sizeof to) != 1) return FILCH_ESYS;
         readers[i].sent_ns = now_ns;
@@ -214,7 +215,9 @@ static filch_err postman_step(void *self, const filch_event *events, size_t coun
     return err;
 }
 
-static const filch_type postman = { .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = postman_step };
+static const filch_type postman = {
+    .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = postman_step
+};
 
 #endif
 
@@ -261,8 +264,13 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 16; i++) {
-            run((scene){ .phase = phase, .talk = i >= 8, .loops = LOOPS, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3),
-                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4 % 2] });
+            run((scene){ .phase = phase,
+                         .talk = i >= 8,
+                         .loops = LOOPS,
+                         .sleepers = 1,
+                         .sleep_ns = FILCH_MILLISECONDS(3),
+                         .fair_every = fair[i % 4],
+                         .steps_per_tick = ticks[i / 4 % 2] });
             assert_in_range(play.first_late_ns, 0, 2 * TURN_NS);
             assert_in_range(play.late_ns, 0, 2 * TURN_NS);
         }
@@ -274,8 +282,13 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 8; i++) {
-            run((scene){ .phase = phase, .talk = true, .loops = LOOPS, .sleepers = 1, .sleep_ns = SHORT_NS,
-                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+            run((scene){ .phase = phase,
+                         .talk = true,
+                         .loops = LOOPS,
+                         .sleepers = 1,
+                         .sleep_ns = SHORT_NS,
+                         .fair_every = fair[i % 4],
+                         .steps_per_tick = ticks[i / 4] });
             assert_in_range(play.first_late_ns, 0, 2 * TURN_NS);
             assert_in_range(play.late_ns, 0, 2 * TURN_NS);
         }
@@ -291,8 +304,12 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
             for (size_t i = 0; i < 8; i++) {
                 uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
                 uint64_t groups = (sleepers + every - 2) / (every - 1);
-                run((scene){ .phase = phase, .loops = LOOPS, .sleepers = sleepers, .sleep_ns = 50 * TURN_NS + 1234567,
-                             .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+                run((scene){ .phase = phase,
+                             .loops = LOOPS,
+                             .sleepers = sleepers,
+                             .sleep_ns = 50 * TURN_NS + 1234567,
+                             .fair_every = fair[i % 4],
+                             .steps_per_tick = ticks[i / 4] });
                 assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS);
             }
         }
@@ -303,7 +320,10 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
 TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
 {
     for (size_t i = 0; i < 8; i++) {
-        run((scene){ .asks = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i % 4],
+        run((scene){ .asks = true,
+                     .sleepers = 1,
+                     .sleep_ns = FILCH_MILLISECONDS(3),
+                     .fair_every = fair[i % 4],
                      .steps_per_tick = 1000 });
         assert_in_range(play.late_ns, 0, 2 * TURN_NS);
     }
@@ -316,8 +336,12 @@ TEST(timers_do_not_keep_loops_from_their_turns)
     for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
         for (size_t i = 0; i < 8; i++) {
             uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_MOST;
-            run((scene){ .phase = phase, .loops = LOOPS, .sleepers = 20, .sleep_ns = FILCH_MILLISECONDS(1),
-                         .fair_every = fair[i % 4], .steps_per_tick = ticks[i / 4] });
+            run((scene){ .phase = phase,
+                         .loops = LOOPS,
+                         .sleepers = 20,
+                         .sleep_ns = FILCH_MILLISECONDS(1),
+                         .fair_every = fair[i % 4],
+                         .steps_per_tick = ticks[i / 4] });
             assert_in_range(play.apart, 1, every * (LOOPS + 20));
         }
     }
@@ -329,8 +353,8 @@ TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_beh
 {
     for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 4; i++) {
-            filch_sched *sched = begin((scene){ .talk = true, .quiet = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3),
-                                                .fair_every = fair[i] });
+            filch_sched *sched = begin((scene){
+                .talk = true, .quiet = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i] });
             ok(filch_tick(sched, 1000 + phase, NULL));
             play.loops = LOOPS;
             play.sleepers = 0;
@@ -348,7 +372,11 @@ TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_beh
 TEST(where_every_turn_is_the_oldests_sleeps_end_too)
 {
     for (size_t i = 0; i < 2; i++) {
-        run((scene){ .phase = 3, .loops = LOOPS, .sleepers = 5, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = 1,
+        run((scene){ .phase = 3,
+                     .loops = LOOPS,
+                     .sleepers = 5,
+                     .sleep_ns = FILCH_MILLISECONDS(3),
+                     .fair_every = 1,
                      .steps_per_tick = ticks[i] });
         assert_in_range(play.late_ns, 0, (LOOPS + 5) * TURN_NS);
     }

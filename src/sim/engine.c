@@ -31,14 +31,14 @@ typedef struct fli_sim_thread {
     fli_sim_queue         *queue;
     uint64_t               until_ns;
     /* a number of points: until then the thread is chosen only if no other thread can run */
-    uint64_t               stalled_until;
-    uint64_t               priority;      /* used by PCT only */
+    uint64_t stalled_until;
+    uint64_t priority; /* used by PCT only */
     /* the set that contains the thread: if READY `ready` or `stalled`; if BLOCKED with an alarm `timed` */
-    struct set            *in;
-    uint32_t               place;         /* index of the thread in the set `in` */
-    uint8_t                state;
-    bool                   timed_out;
-    fli_sim_queue          joiners;
+    struct set   *in;
+    uint32_t      place; /* index of the thread in the set `in` */
+    uint8_t       state;
+    bool          timed_out;
+    fli_sim_queue joiners;
 } thread;
 
 /* A set of threads. Their order depends only on the run, not on addresses. */

@@ -25,21 +25,21 @@ typedef enum fli_sim_strategy { FLI_SIM_RANDOM, FLI_SIM_PCT } fli_sim_strategy;
 typedef struct fli_sim_config {
     uint64_t         seed;
     fli_sim_strategy strategy;
-    uint32_t         depth;       /* PCT: number of priority changes plus 1; 0: 3 */
+    uint32_t         depth; /* PCT: number of priority changes plus 1; 0: 3 */
     /* PCT: expected number of points of a run, among which the priority changes are spread; 0: 20000 */
-    uint64_t         length;
-    uint32_t         switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
-    uint64_t         point_max;   /* a run with more points counts as endless; 0: 50 million */
-    uint32_t         spurious;    /* of 1000 waits on a condition, how many end spuriously */
-    uint32_t         weak_fail;   /* of 1000 weak compare-and-swaps, how many fail spuriously */
-    uint32_t         no_thread;   /* of 1000 attempts to start a thread, how many fail */
+    uint64_t length;
+    uint32_t switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
+    uint64_t point_max;   /* a run with more points counts as endless; 0: 50 million */
+    uint32_t spurious;    /* of 1000 waits on a condition, how many end spuriously */
+    uint32_t weak_fail;   /* of 1000 weak compare-and-swaps, how many fail spuriously */
+    uint32_t no_thread;   /* of 1000 attempts to start a thread, how many fail */
     /* of 1000 switches, how many stall the thread that is switched away from for a while */
-    uint32_t         stall;
-    uint32_t         clock_jump;  /* of 1000 clock readings, how many make the clock jump ahead first */
-    uint32_t         check_every; /* number of switches between two calls of `check`; 0: `check` is never called */
-    void (*check)(void);          /* checks invariants; must not call functions that are points */
-    void (*rest)(void); /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
-    bool trace;         /* writes every point to `trace_line` */
+    uint32_t stall;
+    uint32_t clock_jump;  /* of 1000 clock readings, how many make the clock jump ahead first */
+    uint32_t check_every; /* number of switches between two calls of `check`; 0: `check` is never called */
+    void (*check)(void);  /* checks invariants; must not call functions that are points */
+    void (*rest)(void);   /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
+    bool trace;           /* writes every point to `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;
 } fli_sim_config;

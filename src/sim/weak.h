@@ -148,16 +148,16 @@ extern bool fli_weak_tracing;
         if (fli_weak_tracing) fli_weak_note(__VA_ARGS__); \
     } while (0)
 
-void     fli_weak_memory_begin(void);              /* called at the start of an execution */
-void     fli_weak_memory_snapshot(void);           /* saves the state with which each execution begins */
-void     fli_weak_memory_clear(void);              /* called at the end of a program */
+void fli_weak_memory_begin(void);    /* called at the start of an execution */
+void fli_weak_memory_snapshot(void); /* saves the state with which each execution begins */
+void fli_weak_memory_clear(void);    /* called at the end of a program */
 /* returns the offset of `at` in memory from fli_weak_new(); UINT32_MAX: other memory */
 uint32_t fli_weak_offset(const volatile void *at);
 void    *fli_weak_at(uint32_t offset);
-uint32_t fli_weak_stores(uint32_t offset);       /* returns the number of stores to this location */
+uint32_t fli_weak_stores(uint32_t offset); /* returns the number of stores to this location */
 /* copies the running thread's clock into `into`, for a thread that acquires later */
-void     fli_weak_release(fli_weak_clock *into);
-void     fli_weak_acquire(const fli_weak_clock *from);
+void fli_weak_release(fli_weak_clock *into);
+void fli_weak_acquire(const fli_weak_clock *from);
 /* From now on `thread` (0: every thread) reads only stores that are newest now, or later stores. */
 void     fli_weak_find_newest(uint32_t thread);
 uint64_t fli_weak_newest(const volatile void *at, size_t size);

@@ -51,16 +51,16 @@ typedef struct fli_child {
     filch_data  request; /* the start request, if the child was added at run time; kept by filch_keep */
     filch_pid   pid;     /* pid of the child's newest process */
     uint64_t    started_ns;
-    uint32_t    id;                   /* number of the child: ascending, never reused */
-    uint32_t    restart_streak;       /* number of restarts since the child was last stable */
-    uint8_t     state;                /* a fli_child_state */
-    bool        must_stop;            /* the child must be stopped or is being stopped */
+    uint32_t    id;             /* number of the child: ascending, never reused */
+    uint32_t    restart_streak; /* number of restarts since the child was last stable */
+    uint8_t     state;          /* a fli_child_state */
+    bool        must_stop;      /* the child must be stopped or is being stopped */
     /* held: the start is delayed by a back-off. leaves: the child is removed as soon as it is down */
     bool        wanted, held, leaves;
-    bool        late;                 /* the child was added at run time: it is not in filch_supervisor.children */
-    bool        begun;                /* the child has been started at least once */
-    bool        ready;                /* for a child that is a supervisor: all its own children are up */
-    fli_waiter *waiters;              /* requests that wait until this child has left */
+    bool        late;    /* the child was added at run time: it is not in filch_supervisor.children */
+    bool        begun;   /* the child has been started at least once */
+    bool        ready;   /* for a child that is a supervisor: all its own children are up */
+    fli_waiter *waiters; /* requests that wait until this child has left */
 
     /* The fields below are used by children.c only. */
     uint8_t           on;      /* lists that contain the child: one bit per fli_child_list */
@@ -80,9 +80,9 @@ typedef struct fli_children {
     fli_child   *stopping; /* the child that is being stopped; NULL: none */
     uint32_t     ids;
     /* hash tables, one per index, with `room` chains each; few[] is used while there are few children */
-    fli_child  **heads[FLI_CHILDREN_INDEXES];
-    size_t       room;
-    fli_child   *few[FLI_CHILDREN_INDEXES][FLI_CHILDREN_FEW];
+    fli_child **heads[FLI_CHILDREN_INDEXES];
+    size_t      room;
+    fli_child  *few[FLI_CHILDREN_INDEXES][FLI_CHILDREN_FEW];
 } fli_children;
 
 void fli_children_init(fli_children *children, filch_memory memory);

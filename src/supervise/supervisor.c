@@ -54,14 +54,14 @@ typedef struct supervisor {
     uint64_t               *restarts; /* times of the last restarts: a ring buffer of `intensity` entries */
     uint32_t                restart_first, restart_count, intensity;
     /* strategies one-for-all and rest-for-one: no child is started until the back-off is over */
-    bool                    held;
-    bool                    ending;
+    bool held;
+    bool ending;
     /* gets one message when all children are up; serial 0: the message was sent, or there is no parent */
-    filch_pid               parent;
+    filch_pid parent;
     /* processes in filch_child_await: they get a message when all children are up */
-    fli_waiter             *waiters;
-    filch_err               error;        /* exit reason of the supervisor */
-    char                    why[WHY_MAX]; /* text of the exit reason; empty: the default text of `error` */
+    fli_waiter *waiters;
+    filch_err   error;        /* exit reason of the supervisor */
+    char        why[WHY_MAX]; /* text of the exit reason; empty: the default text of `error` */
 } supervisor;
 
 /* Allocates zeroed memory. Returns NULL if there is no memory. */
@@ -88,12 +88,12 @@ static const char children_up; /* a message with the address of this variable me
 typedef struct control {
     /* allocator of the scheduler at creation: the request may outlive the scheduler it was sent to */
     filch_memory memory;
-    size_t       size;   /* size of the struct and the bytes that follow it */
+    size_t       size; /* size of the struct and the bytes that follow it */
     control_kind kind;
     /* the request was not delivered: the child description still belongs to the caller, do not call `release` */
-    bool         unsent;
-    filch_data   reply;  /* the prepared answer; of kind NONE if the request has no tag */
-    filch_kind   args_kind;
+    bool       unsent;
+    filch_data reply; /* the prepared answer; of kind NONE if the request has no tag */
+    filch_kind args_kind;
     union {
         struct {
             filch_child child;
@@ -178,7 +178,8 @@ static filch_err send_start(filch_sched *sched, filch_pid pid, const filch_child
     if (!child_is_sound(child, &opt)) return FILCH_EINVAL;
     const void *bytes = filch_raw(&opt.args);
     size_t      follow = filch_size(&opt.args);
-    if (bytes == NULL && follow > 0) return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
+    if (bytes == NULL && follow > 0)
+        return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
     if (follow > SIZE_MAX / 2) return FILCH_ETOOBIG;
     control *o = control_make(sched, CONTROL_START, follow + 1);
     if (o == NULL) return FILCH_ENOMEM;

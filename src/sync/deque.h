@@ -152,8 +152,9 @@ static inline const void *fli_deque_guess_oldest(fli_deque *deque)
 
 static inline void *fli_deque_pop(fli_deque *deque)
 {
-    if (fli_deque_is_empty(deque)) return NULL; /* a stale top can make an empty deque look non-empty; then the add
-                                                   below decides */
+    if (fli_deque_is_empty(deque))
+        return NULL; /* a stale top can make an empty deque look non-empty; then the add
+                        below decides */
     uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: this thread's own store */
     /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief that reads this bottom, but still the
      * word from before the add, would not be ordered after the pushes of the items below. x86 would hide the error. */

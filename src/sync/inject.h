@@ -16,13 +16,13 @@
 typedef struct fli_inject {
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields down to `newest` are not atomic: used under the lock. */
-    void  **ring; /* the oldest items: `length` of them, from place `first` on */
-    size_t  room; /* places of the ring: a power of two, or 0 */
-    size_t  first, length;
-    void   *oldest, *newest; /* the chain of items that follow the ring. `newest` is valid only while `oldest` is not
-                                NULL */
-    size_t  link;            /* offset of the link in an item. Not atomic: set at init */
-    fli_mem mem;             /* not atomic: set at init */
+    void **ring; /* the oldest items: `length` of them, from place `first` on */
+    size_t room; /* places of the ring: a power of two, or 0 */
+    size_t first, length;
+    void  *oldest, *newest; /* the chain of items that follow the ring. `newest` is valid only while `oldest` is not
+                               NULL */
+    size_t  link;           /* offset of the link in an item. Not atomic: set at init */
+    fli_mem mem;            /* not atomic: set at init */
     /* Number of items.  writes: under lock.  reads: any, as a hint before taking the lock.  PAIR inject.count  On
      * its own cache line, so that workers that only read the count do not slow down the holder of the lock. */
     alignas(FLI_LINE) FLI_ATOMIC(size_t) count;

@@ -250,8 +250,8 @@ TEST(a_long_queue_gives_its_memory_back_when_it_is_empty)
 enum { PUTTERS = 3, TAKERS = 2, EACH = 20000 };
 
 typedef struct crowd {
-    fli_inject queue;
-    thing      things[PUTTERS][EACH];
+    fli_inject         queue;
+    thing              things[PUTTERS][EACH];
     FLI_ATOMIC(size_t) taken;
 } crowd;
 

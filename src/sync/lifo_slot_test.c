@@ -37,8 +37,8 @@ typedef struct item {
 } item;
 
 static struct {
-    fli_lifo_slot slot;
-    item          items[ITEMS];
+    fli_lifo_slot    slot;
+    item             items[ITEMS];
     FLI_ATOMIC(bool) over;
 } table;
 

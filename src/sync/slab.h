@@ -64,7 +64,7 @@ typedef struct fli_slab {
     FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
     /* Handles below this value have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
-    size_t size;                                 /* bytes per object. Not atomic: set at init */
+    size_t               size;                   /* bytes per object. Not atomic: set at init */
     void (*make)(void *object, uint32_t handle); /* initialises a new object. Not atomic: set at init */
     fli_mem mem;                                 /* not atomic: set at init */
     alignas(FLI_LINE) fli_mutex lock;

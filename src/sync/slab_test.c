@@ -258,10 +258,10 @@ enum { HANDS = 3, SHELF = 64 };
 /* Threads take handles, put them on a common shelf, and give back handles they find there, so that a handle is given
  * back by another thread than took it. */
 typedef struct exchange {
-    fli_slab slab;
+    fli_slab             slab;
     FLI_ATOMIC(uint32_t) shelf[SHELF];
-    FLI_ATOMIC(bool) clash;
-    uint64_t rounds;
+    FLI_ATOMIC(bool)     clash;
+    uint64_t             rounds;
 } exchange;
 
 typedef struct hand {

@@ -45,7 +45,7 @@ typedef struct fli_job_owner {
  * cancel has been called. */
 typedef struct fli_job {
     struct fli_job *next;
-    void (*run)(struct fli_job *job);    /* called on a pool thread; may block, may submit jobs, may free the job */
+    void (*run)(struct fli_job *job); /* called on a pool thread; may block, may submit jobs, may free the job */
     /* called instead of run, on the thread that closes the pool, without the pool's lock */
     void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
@@ -87,11 +87,11 @@ typedef struct fli_workpool {
     uint32_t         thread_count; /* threads that were started and have not left */
     uint32_t         busy_count;   /* threads that are in a job */
     /* number of free threads that stay; other free threads leave when nothing is queued */
-    uint32_t         keep_count;
-    uint64_t         queue_count;  /* queued jobs of all lanes */
-    uint64_t         tickets;
-    fli_job_lane     lanes[FLI_LANE_COUNT];
-    bool             closed;
+    uint32_t     keep_count;
+    uint64_t     queue_count; /* queued jobs of all lanes */
+    uint64_t     tickets;
+    fli_job_lane lanes[FLI_LANE_COUNT];
+    bool         closed;
     bool by_hand; /* set right after init: the pool has no threads, and the caller runs jobs by fli_workpool_run() */
 } fli_workpool;
 

@@ -12,7 +12,7 @@
 static FLI_ATOMIC(unsigned) start_count; /* threads that the pool has started */
 static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
 static FLI_ATOMIC(unsigned) wake_count;  /* how often a pool thread woke up */
-static char start_name[16];
+static char                 start_name[16];
 
 static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
@@ -551,7 +551,7 @@ TEST(two_threads_may_join_at_once)
 
 /* Four threads submit jobs while a fifth thread closes the pool. */
 typedef struct rush_job {
-    fli_job job;
+    fli_job              job;
     FLI_ATOMIC(unsigned) ran, cancelled;
     bool taken; /* the pool accepted the job. Not atomic: the submitting thread is joined before `taken` is read */
 } rush_job;

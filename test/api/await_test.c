@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 /* The allocator of the header; tests can make it fail. */
-static bool no_memory;
+static bool  no_memory;
 static void *test_realloc(void *old, size_t size)
 {
     return no_memory ? NULL : realloc(old, size);
@@ -33,9 +33,9 @@ static void note(script *s, int64_t number)
 }
 
 /* FILCH_BEGIN with the arguments that every play passes. */
-#define BEGIN(me)                 \
-    script      *s = (me)->user;  \
-    filch_await *at = &s->at;     \
+#define BEGIN(me)                \
+    script      *s = (me)->user; \
+    filch_await *at = &s->at;    \
     FILCH_BEGIN(at, events, count, out)
 
 static filch_err on_double(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
@@ -102,8 +102,8 @@ TEST(an_await_goes_on_with_the_answer_of_its_yield)
     actor_start(&w, &a, play_doubles);
     actor_ends(&w, &a, FILCH_OK);
     SAW(&s, 20, 22, 24);
-    same(a.steps, 4);            /* the first step, and one step for each completion */
-    assert_null(s.at.held);      /* no event was held, no memory was allocated */
+    same(a.steps, 4);       /* the first step, and one step for each completion */
+    assert_null(s.at.held); /* no event was held, no memory was allocated */
     end(&w, &s);
 }
 

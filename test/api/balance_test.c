@@ -92,7 +92,9 @@ static void begin(int32_t workers)
     static const struct {
         uint32_t         id;
         filch_handler_fn handler;
-    } table[] = { { CMD_AT_ONCE, at_once }, { CMD_LATER, later }, { CMD_NEVER, never }, { CMD_TWICE, twice }, { CMD_FAILS, fails } };
+    } table[] = {
+        { CMD_AT_ONCE, at_once }, { CMD_LATER, later }, { CMD_NEVER, never }, { CMD_TWICE, twice }, { CMD_FAILS, fails }
+    };
     filch_registry *registry;
     ok(filch_registry_create(&registry));
     for (size_t i = 0; i < COUNT_OF(table); i++) ok(filch_registry_add(registry, table[i].id, table[i].handler, NULL));
@@ -123,9 +125,9 @@ static void live_on(filch_pid *pids)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = on_end;
-    uint32_t i = draw(CROWD);
+    uint32_t   i = draw(CROWD);
     filch_info info = { .size = sizeof info };
-    bool alive = pids[i].serial != 0 && filch_inspect(w.sched, pids[i], &info) == FILCH_OK;
+    bool       alive = pids[i].serial != 0 && filch_inspect(w.sched, pids[i], &info) == FILCH_OK;
     if (!alive) {
         ok(filch_spawn(w.sched, &life, &opt, &pids[i]));
         mine.spawned++;

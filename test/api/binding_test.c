@@ -18,17 +18,17 @@ static void find(const char *name, void *function)
 }
 
 /* Declares `loaded`, the exported function `name` of the loaded library. */
-#define LOAD(name)                 \
-    __typeof__(&name) loaded;      \
+#define LOAD(name)            \
+    __typeof__(&name) loaded; \
     find(#name, &loaded)
 
 /* The inline and the exported version must make identical payloads. The inline functions read the payload made by the
  * library. */
-#define MAKES_THE_SAME(name, ...)                                              \
-    do {                                                                       \
-        LOAD(name);                                                            \
-        filch_data theirs = loaded(__VA_ARGS__), ours = name(__VA_ARGS__);     \
-        assert_memory_equal(&theirs, &ours, sizeof ours);                      \
+#define MAKES_THE_SAME(name, ...)                                          \
+    do {                                                                   \
+        LOAD(name);                                                        \
+        filch_data theirs = loaded(__VA_ARGS__), ours = name(__VA_ARGS__); \
+        assert_memory_equal(&theirs, &ours, sizeof ours);                  \
     } while (0)
 
 TEST(a_loaded_library_makes_the_values_that_the_header_makes)
@@ -47,17 +47,19 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
 
 /* The inline and the exported version must return identical results, compared as bytes: numbers, pointers, structs of
  * words. */
-#define READS_THE_SAME(name, data)                                             \
-    do {                                                                       \
-        LOAD(name);                                                            \
-        __typeof__(name(data)) theirs = loaded(data), ours = name(data);       \
-        assert_memory_equal(&theirs, &ours, sizeof ours);                      \
+#define READS_THE_SAME(name, data)                                       \
+    do {                                                                 \
+        LOAD(name);                                                      \
+        __typeof__(name(data)) theirs = loaded(data), ours = name(data); \
+        assert_memory_equal(&theirs, &ours, sizeof ours);                \
     } while (0)
 
 TEST(a_loaded_library_reads_payloads_as_the_header_does)
 {
-    filch_data made[] = { filch_none(), filch_int(-7), filch_num(-2.5), filch_of_pid((filch_pid){ 3, UINT64_MAX }),
-                          filch_ptr(&library), filch_str("seven"), filch_bytes("\1\2", 2) };
+    filch_data made[] = { filch_none(),          filch_int(-7),
+                          filch_num(-2.5),       filch_of_pid((filch_pid){ 3, UINT64_MAX }),
+                          filch_ptr(&library),   filch_str("seven"),
+                          filch_bytes("\1\2", 2) };
     for (size_t i = 0; i <= sizeof made / sizeof *made; i++) {
         const filch_data *data = i < sizeof made / sizeof *made ? &made[i] : NULL;
         READS_THE_SAME(filch_kind_of, data);
@@ -111,10 +113,10 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     static const filch_type hearer = { .name = "hearer", .step = hear };
     filch_sched *(*of_out)(const filch_out *);
     filch_sched *(*of_ctx)(const filch_ctx *);
-    __typeof__(&filch_sched_create)  create;
+    __typeof__(&filch_sched_create) create;
     __typeof__(&filch_sched_stop)   stop;
-    __typeof__(&filch_spawn)         spawn;
-    __typeof__(&filch_tick)          tick;
+    __typeof__(&filch_spawn)        spawn;
+    __typeof__(&filch_tick)         tick;
     LOAD(filch_send);
     find("filch_sched_create", &create);
     find("filch_sched_stop", &stop);

@@ -12,10 +12,10 @@
 
 typedef struct shelf {
     FLI_ATOMIC(uint32_t) count;
-    filch_pid pid;
-    filch_err error;
-    uint8_t  *bytes; /* bytes of the last recording */
-    size_t    size;
+    filch_pid            pid;
+    filch_err            error;
+    uint8_t             *bytes; /* bytes of the last recording */
+    size_t               size;
 } shelf;
 
 static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
@@ -42,7 +42,7 @@ static filch_options options_for(shelf *s)
 /* ---- a clerk: a process that obeys messages, keeps a little state, and fails on request ---- */
 
 typedef struct clerk {
-    uint64_t  sum; /* sum over all events: one different event changes what the clerk sends later */
+    uint64_t sum; /* sum over all events: one different event changes what the clerk sends later */
     filch_pid friend, child;
     int64_t   speed;
     filch_err last; /* result of the last call */
@@ -147,8 +147,9 @@ static filch_err retired_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-static const filch_type retired_type = { .name = "retired", .size = sizeof(int64_t), .init = retired_init,
-                                         .step = retired_step };
+static const filch_type retired_type = {
+    .name = "retired", .size = sizeof(int64_t), .init = retired_init, .step = retired_step
+};
 
 /* ---- helpers ---- */
 
@@ -305,8 +306,9 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
 {
     (void)self;
     if (count == 0) (void)!filch_yield_sleep(out, 1, 1);
-    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) return filch_wait(out); /* no yield is outstanding:
-                                                                                   * FILCH_ENOYIELD */
+    if (count > 0 && events[0].type == FILCH_EVENT_YIELD)
+        return filch_wait(out); /* no yield is outstanding:
+                                 * FILCH_ENOYIELD */
     return filch_wait(out);
 }
 
@@ -917,8 +919,20 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
 static int odd; /* difference that the step makes in the replay; 0 while the process is recorded */
 
 enum {
-    ODD_TAG = 1, ODD_COMMAND, ODD_AWAY_SLEEP, ODD_KIND, ODD_SIZE, ODD_TO, ODD_NODE, ODD_SPAWN_TYPE, ODD_SPAWN_ARGS,
-    ODD_SPAWN_SEND, ODD_STATUS, ODD_UPGRADE, ODD_NO_UPGRADE, ODD_ERROR
+    ODD_TAG = 1,
+    ODD_COMMAND,
+    ODD_AWAY_SLEEP,
+    ODD_KIND,
+    ODD_SIZE,
+    ODD_TO,
+    ODD_NODE,
+    ODD_SPAWN_TYPE,
+    ODD_SPAWN_ARGS,
+    ODD_SPAWN_SEND,
+    ODD_STATUS,
+    ODD_UPGRADE,
+    ODD_NO_UPGRADE,
+    ODD_ERROR
 };
 
 static filch_err any_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -1104,7 +1118,7 @@ TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
             ok(filch_tick(sched, 0, NULL));
             same(s.error, BROKEN);
             filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
-            filch_err err = filch_blackbox_replay(s.bytes, s.size, &clerk_type, &report);
+            filch_err             err = filch_blackbox_replay(s.bytes, s.size, &clerk_type, &report);
             if (err == FILCH_EINVAL) report = replay(&s, &retired_type, FILCH_OK);
             else ok(err);
             same(err == FILCH_EINVAL, report.lost != 0);
@@ -1134,7 +1148,7 @@ static void replay_at_once(void *user, filch_pid pid, filch_err error, const voi
     archive              *a = user;
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
     filch_err             err = filch_blackbox_replay(bytes, size, &clerk_type, &report);
-    bool good = err == FILCH_OK && report.again == 1 && report.differs == 0 && error == BROKEN;
+    bool                  good = err == FILCH_OK && report.again == 1 && report.differs == 0 && error == BROKEN;
     good = good && same_pid(report.pid, pid);
     if (!good) print_message("%s: %s\n", filch_err_name(err), report.text);
     fli_add_rlx(good ? &a->good : &a->bad, 1);
@@ -1144,9 +1158,9 @@ static const char *const words[] = { "hello", "send", "doze", "spawn", "tell", "
 
 TEST(what_failed_among_many_on_many_workers_fails_again_alone)
 {
-    archive       a = { .good = 0 };
-    world         w;
-    filch_pid     friend, pids[100];
+    archive a = { .good = 0 };
+    world   w;
+    filch_pid friend, pids[100];
     filch_options opt = FILCH_OPTIONS_INIT;
     uint32_t      rounds = world_scale(40, 2);
     opt.on_blackbox = replay_at_once;

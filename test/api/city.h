@@ -9,12 +9,12 @@
 enum { HOSTS = 3 };
 
 typedef struct city {
-    filch_node *node;
-    world       hosts[HOSTS];
-    uint64_t    allowed; /* allowed commands, one bit per command; for commands from 200 on: all or none */
-    uint64_t    closed;  /* host for which the policy refuses everything; 0: none */
+    filch_node          *node;
+    world                hosts[HOSTS];
+    uint64_t             allowed; /* allowed commands, one bit per command; for commands from 200 on: all or none */
+    uint64_t             closed;  /* host for which the policy refuses everything; 0: none */
     FLI_ATOMIC(uint32_t) asked;
-    filch_access last;
+    filch_access         last;
 } city;
 
 static inline int decide(void *user, const filch_access *access)

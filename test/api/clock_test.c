@@ -341,7 +341,7 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     actor a = { .user = &d };
     actor_start(&w, &a, play_busy);
     (void)world_tick(&w);
-    uint64_t armed_ns = fli_clock_ns(); /* the ticker starts at this time at the latest */
+    uint64_t armed_ns = fli_clock_ns();                            /* the ticker starts at this time at the latest */
     UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* UNTIL calls filch_tick all the time */
     (void)world_tick(&w); /* delivers the ticks that came due while this thread did not run, before the completion */
     same(d.ticks_events, 0);

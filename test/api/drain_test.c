@@ -18,10 +18,10 @@ enum { HOLD = FILCH_CMD_USER, MESSAGES = 1000 };
 static struct {
     FLI_ATOMIC(uint64_t) read, before_cancel, cancels, steps, spawned;
     FLI_ATOMIC(uint32_t) order; /* position of the next process that ends, counted from 0 */
-    FLI_ATOMIC(bool) held, inside, release, late;
-    FLI_ATOMIC(int) code;
-    filch_receiver receiver;
-    test_alloc     alloc;
+    FLI_ATOMIC(bool)     held, inside, release, late;
+    FLI_ATOMIC(int)      code;
+    filch_receiver       receiver;
+    test_alloc           alloc;
 } seen;
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 3 };
@@ -108,7 +108,8 @@ TEST(a_thousand_queued_messages_are_read_before_the_cancel)
         for (int b = 0; b < 4; b++) {
             filch_sched *sched = begin_with(worker_counts[w], batches[b]);
             filch_pid    pid = start(sched, &reader, filch_none());
-            for (int i = 0; i < MESSAGES; i++) ok(filch_send(sched, pid, i % 3 == 0 ? filch_str("more than a value") : filch_int(i)));
+            for (int i = 0; i < MESSAGES; i++)
+                ok(filch_send(sched, pid, i % 3 == 0 ? filch_str("more than a value") : filch_int(i)));
             filch_report report = FILCH_REPORT_INIT;
             ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
             same(fli_load_rlx(&seen.before_cancel), MESSAGES);
@@ -223,8 +224,8 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
 TEST(a_cancel_brings_forward_the_one_that_waits_behind_messages)
 {
     static const filch_type impatient = { .name = "impatient", .step = impatient_step };
-    filch_sched *sched = begin_with(1, 1);
-    filch_pid    pid = start(sched, &impatient, filch_none());
+    filch_sched            *sched = begin_with(1, 1);
+    filch_pid               pid = start(sched, &impatient, filch_none());
     until(fli_load_acq(&seen.inside));
     for (int i = 0; i < MESSAGES; i++) ok(filch_send(sched, pid, filch_int(i)));
     stopping s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
@@ -299,7 +300,8 @@ TEST(a_waiting_process_gets_its_answer_then_its_messages_then_the_cancel)
 {
     EACH_WORKER_COUNT(w)
     {
-        stopping s = { .sched = waiter_with_mail(worker_counts[w], MESSAGES), .deadline_ns = FILCH_SECONDS(60),
+        stopping s = { .sched = waiter_with_mail(worker_counts[w], MESSAGES),
+                       .deadline_ns = FILCH_SECONDS(60),
                        .patience_ns = FILCH_FOREVER };
         stop_begin(&s);
         ok(filch_complete(seen.receiver, 7, filch_none(), FILCH_OK));
@@ -314,7 +316,8 @@ TEST(a_waiting_process_without_answer_is_asked_when_patience_is_over)
 {
     EACH_WORKER_COUNT(w)
     {
-        stopping s = { .sched = waiter_with_mail(worker_counts[w], MESSAGES), .deadline_ns = FILCH_SECONDS(60),
+        stopping s = { .sched = waiter_with_mail(worker_counts[w], MESSAGES),
+                       .deadline_ns = FILCH_SECONDS(60),
                        .patience_ns = FILCH_MILLISECONDS(20) };
         stop_begin(&s);
         same(stop_end(&s), FILCH_OK);
@@ -448,7 +451,11 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type child_type = { .name = "child", .size = sizeof(child), .init = child_init, .step = child_step };
 
-#define CHILD(n) &(const filch_spawn_options){ .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n), .name = "c" #n }
+#define CHILD(n)                                                                       \
+    &(const filch_spawn_options)                                                       \
+    {                                                                                  \
+        .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n), .name = "c" #n \
+    }
 
 static void send_children(filch_sched *sched, int from, int to, int messages)
 {
@@ -463,13 +470,13 @@ static void send_children(filch_sched *sched, int from, int to, int messages)
 
 TEST(stop_ends_children_in_reverse_order_after_their_messages)
 {
-    const filch_child inner_kids[] = { { .id = "3", .type = &child_type, .options = CHILD(3) },
-                                              { .id = "4", .type = &child_type, .options = CHILD(4) } };
+    const filch_child      inner_kids[] = { { .id = "3", .type = &child_type, .options = CHILD(3) },
+                                            { .id = "4", .type = &child_type, .options = CHILD(4) } };
     const filch_supervisor inner = { .children = inner_kids, .child_count = 2 };
-    const filch_child kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
-                                        { .id = "2", .type = &child_type, .options = CHILD(2) },
-                                        { .id = "in", .supervisor = &inner },
-                                        { .id = "5", .type = &child_type, .options = CHILD(5) } };
+    const filch_child      kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
+                                      { .id = "2", .type = &child_type, .options = CHILD(2) },
+                                      { .id = "in", .supervisor = &inner },
+                                      { .id = "5", .type = &child_type, .options = CHILD(5) } };
     const filch_supervisor tree = { .children = kids, .child_count = 4 };
     EACH_WORKER_COUNT(w)
     {
@@ -491,15 +498,15 @@ TEST(stop_ends_children_in_reverse_order_after_their_messages)
 
 TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblings_alone)
 {
-    const filch_child kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
-                                        { .id = "2", .type = &child_type, .options = CHILD(2) },
-                                        { .id = "h", .type = &held_reader } };
+    const filch_child      kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
+                                      { .id = "2", .type = &child_type, .options = CHILD(2) },
+                                      { .id = "h", .type = &held_reader } };
     const filch_supervisor tree = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
-    filch_sched *sched = begin(2);
+    filch_sched           *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
     until(fli_load_acq(&seen.inside)); /* the last child is inside a step, so its siblings are not cancelled yet */
-    stopping s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
+    stopping  s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
     filch_pid first;
     ok(filch_whereis(sched, "c1", &first));
     stop_begin(&s);

@@ -1,5 +1,6 @@
-// exception_test.cpp - an exception of C++ that leaves a step under filch_tick passes through it, and the scheduler can be
-// ticked on, stopped and freed. Also what the header is in C++ alone: filch_sized. Built with the C++ compiler by test/CMakeLists.txt; no cmocka: its macros are C.
+// exception_test.cpp - an exception of C++ that leaves a step under filch_tick passes through it, and the scheduler can
+// be ticked on, stopped and freed. Also what the header is in C++ alone: filch_sized. Built with the C++ compiler by
+// test/CMakeLists.txt; no cmocka: its macros are C.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +55,9 @@ static filch_err thrower_step(void *self, const filch_event *events, size_t coun
     if (me->how == FIRST_STEP || (me->steps++ > 0 && count > 0)) {
         if (me->how == AFTER_YIELD) {
             // A yield and a result that have no effect.
-            if (filch_yield(out, FILCH_CMD_USER, 1, filch_str("a text that does not fit into the command itself")) != FILCH_OK) std::abort();
+            if (filch_yield(out, FILCH_CMD_USER, 1, filch_str("a text that does not fit into the command itself")) !=
+                FILCH_OK)
+                std::abort();
             (void)filch_done(out, filch_str("a result that is long enough for a block"));
         }
         throw std::runtime_error("out of a step");
@@ -242,7 +245,8 @@ static filch_err watcher_step(void *, const filch_event *events, size_t count, f
     how.name = "closer";
     how.blackbox = 4;
     static char value[] = "a value that is long enough for a block";
-    if (filch_values_create(nullptr, "key", filch_move(value, sizeof value, free_value), &how.values) != FILCH_OK) std::abort();
+    if (filch_values_create(nullptr, "key", filch_move(value, sizeof value, free_value), &how.values) != FILCH_OK)
+        std::abort();
     filch_err err = filch_spawn(filch_out_sched(out), &closer, &how, nullptr);
     filch_values_drop(how.values);
     if (err != FILCH_OK) std::abort();

@@ -29,13 +29,13 @@ typedef struct seat {
 typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
-    uint32_t     rounds;                          /* steps that each process of the crowd makes, continuing between
-                                                   * them */
-    seat         seats[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the global
-                                                   * queue */
+    uint32_t     rounds;                  /* steps that each process of the crowd makes, continuing between
+                                           * them */
+    seat seats[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the global
+                                           * queue */
     /* Relaxed, because these are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
-    FLI_ATOMIC(bool) begin, go, over;
+    FLI_ATOMIC(bool)     begin, go, over;
 } arena;
 
 static arena *the; /* not atomic: changes only while there is no scheduler */
@@ -122,7 +122,7 @@ static const filch_type hog_type = { .name = "hog", .size = sizeof(bool), .step 
 
 /* ---- the test ---- */
 
-static void wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
+static void wait_for(FLI_ATOMIC(uint32_t) *count, uint32_t wanted)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
     while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();

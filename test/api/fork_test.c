@@ -56,8 +56,9 @@ static int has_its_own(filch_sched *parents)
         options.workers = workers == 0 ? FILCH_NO_WORKERS : workers;
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
-        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 12; /* while the child has a scheduler of its
-                                                                             * own */
+        if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED)
+            return 12; /* while the child has a scheduler of its
+                        * own */
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;
     }
@@ -82,8 +83,9 @@ TEST(in_a_child_the_parents_scheduler_is_not_stopped_and_its_own_works)
         filch_sched *sched = begin(workers == 0 ? FILCH_NO_WORKERS : workers);
         uint64_t     before = fli_load_rlx(&steps);
         if (workers > 0) until(fli_load_rlx(&steps) > before + 100);
-        for (uint64_t i = 0; i < scaled(20); i++) in_a_child(sched, parts[i % 2]); /* at some of these forks other
-                                                                                    * threads hold locks */
+        for (uint64_t i = 0; i < scaled(20); i++)
+            in_a_child(sched, parts[i % 2]);                  /* at some of these forks other
+                                                               * threads hold locks */
         ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the parent's scheduler is unchanged */
     }
 }

@@ -71,5 +71,8 @@ int main(void)
     uint64_t span = FILCH_SECONDS(1) + FILCH_MILLISECONDS(1) + FILCH_MICROSECONDS(1);
     (void)step;
     (void)close_fn;
-    return sizes_are_told() && values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL && span < FILCH_FOREVER ? 0 : 1;
+    return sizes_are_told() && values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL &&
+                   span < FILCH_FOREVER
+               ? 0
+               : 1;
 }

@@ -34,7 +34,8 @@ int main(void)
     spawn.on_exit = on_exit_fn;
     spawn.on_exit_user = &result;
     options.workers = FILCH_NO_WORKERS;
-    if (filch_sched_create(&sched, &options) != FILCH_OK || filch_spawn(sched, &type, &spawn, &pid) != FILCH_OK) return 1;
+    if (filch_sched_create(&sched, &options) != FILCH_OK || filch_spawn(sched, &type, &spawn, &pid) != FILCH_OK)
+        return 1;
     if (filch_send(sched, pid, filch_int(41)) != FILCH_OK || filch_tick(sched, 0, NULL) != FILCH_OK) return 1;
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL) == FILCH_OK && result == 42 ? 0 : 1;
 }

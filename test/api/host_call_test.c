@@ -14,7 +14,9 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     for (size_t i = 0; i < count; i++) {
         const filch_event *e = &events[i];
         if (e->type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (e->type != FILCH_EVENT_MESSAGE || (filch_kind_of(&e->data) == FILCH_KIND_INT && filch_as_int(&e->data) == 0)) continue;
+        if (e->type != FILCH_EVENT_MESSAGE ||
+            (filch_kind_of(&e->data) == FILCH_KIND_INT && filch_as_int(&e->data) == 0))
+            continue;
         filch_data back = filch_kind_of(&e->data) == FILCH_KIND_INT ? filch_int(filch_as_int(&e->data) + 1) : e->data;
         me->note = filch_send(filch_out_sched(out), e->from, back);
     }
@@ -29,7 +31,8 @@ static filch_err play_once(actor *me, const filch_event *events, size_t count, f
     int64_t what = filch_as_int(&events[0].data);
     if (what == 1) me->note = filch_send(filch_out_sched(out), events[0].from, filch_int(11));
     if (what == 4) return FILCH_EDEAD;
-    return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed")) : filch_done(out, filch_str("the result"));
+    return what == 3 ? filch_fail(out, FILCH_EUSER + 3, filch_str("why it failed"))
+                     : filch_done(out, filch_str("the result"));
 }
 
 /* Forwards the message's `from` to the process in `user`. */
@@ -233,7 +236,8 @@ static filch_err play_at_gate(actor *me, const filch_event *events, size_t count
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     gate_pass(me->user);
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_send(filch_out_sched(out), events[i].from, filch_str("late"));
+        if (events[i].type == FILCH_EVENT_MESSAGE)
+            me->note = filch_send(filch_out_sched(out), events[i].from, filch_str("late"));
     }
     return filch_idle(out);
 }
@@ -260,7 +264,9 @@ static filch_err play_late(actor *me, const filch_event *events, size_t count, f
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) continue;
         if (events[i].from.serial != 0) me->seen[0].from = events[i].from;
-        else me->note = filch_send(filch_out_sched(out), me->seen[0].from, filch_str("a reply that nobody waits for any more"));
+        else
+            me->note =
+                filch_send(filch_out_sched(out), me->seen[0].from, filch_str("a reply that nobody waits for any more"));
     }
     return filch_idle(out);
 }
@@ -436,7 +442,8 @@ TEST(stop_ends_every_wait_with_closed)
             fli_thread_join(&all[n].thread);
             /* The process that wait_for_end waits for may end at the same time: either result is right. */
             bool ended = n == 1 && all[n].err == FILCH_OK;
-            if (all[n].err != FILCH_ECLOSED && !ended) fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
+            if (all[n].err != FILCH_ECLOSED && !ended)
+                fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
             filch_drop(&all[n].reply);
         }
         same(filch_call(w.sched, silent.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ECLOSED);
@@ -564,8 +571,8 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
 /* What `ask` finds in its argument. The argument is invalid when the call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
-    bool gone;
-    gate *g;
+    bool                 gone;
+    gate                *g;
 } lent;
 
 static filch_err ask_slowly(filch_sched *sched, filch_pid to, void *arg)
@@ -803,7 +810,8 @@ TEST(a_call_without_memory_says_so_and_leaks_nothing)
         uint64_t before = atomic_load(&alloc.refused);
         test_alloc_fail(&alloc, nth, false);
         filch_data reply = filch_none();
-        filch_err  err = filch_call(w.sched, a.pid, filch_str("a text that does not fit into an event"), FILCH_FOREVER, &reply);
+        filch_err  err =
+            filch_call(w.sched, a.pid, filch_str("a text that does not fit into an event"), FILCH_FOREVER, &reply);
         if (err != FILCH_OK) same(err, FILCH_ENOMEM);
         filch_drop(&reply);
         err = filch_sched_wait(w.sched, a.pid, 0, NULL, NULL);
@@ -827,7 +835,8 @@ static void call_often(void *arg)
     waiting *x = arg;
     for (int64_t i = 1; i <= world_scale(300, 20); i++) {
         filch_data reply = filch_none();
-        x->err = filch_call(x->w->sched, x->to, filch_int(i), i % 3 == 0 ? FILCH_MICROSECONDS(20) : FILCH_FOREVER, &reply);
+        x->err =
+            filch_call(x->w->sched, x->to, filch_int(i), i % 3 == 0 ? FILCH_MICROSECONDS(20) : FILCH_FOREVER, &reply);
         if (x->err == FILCH_EDEADLINE && i % 3 == 0) x->err = FILCH_OK;
         else if (x->err == FILCH_OK && filch_as_int(&reply) != i + 1) x->err = FILCH_EUSER;
         if (x->err != FILCH_OK) return;

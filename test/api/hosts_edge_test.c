@@ -6,9 +6,9 @@
 
 /* What the init of the settler found. */
 static struct {
-    filch_pid   pid;
-    int64_t     inherited;
-    uint32_t    made;
+    filch_pid pid;
+    int64_t   inherited;
+    uint32_t  made;
 } settler;
 
 static filch_err settler_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -204,8 +204,9 @@ static filch_err lodger_step(void *self, const filch_event *events, size_t count
     filch_err err = FILCH_OK;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (events[i].tag != LISTENS) return FILCH_EUSER; /* only the listen may complete: no client connects, and the
-                                                           * hour is not over */
+        if (events[i].tag != LISTENS)
+            return FILCH_EUSER;                          /* only the listen may complete: no client connects, and the
+                                                          * hour is not over */
         if (events[i].error == FILCH_ECOMMAND) continue; /* the library was built without I/O */
         err = filch_yield_accept(out, ACCEPTS, filch_as_stream(&events[i].data), FILCH_SECONDS(3600));
     }
@@ -354,7 +355,7 @@ TEST(default_worker_count_follows_the_affinity_mask)
 
 /* ---- a single busy worker ---- */
 
-static filch_sched *court;
+static filch_sched     *court;
 static FLI_ATOMIC(bool) over; /* relaxed: seen eventually */
 
 /* Sends the ball back until `over` is set. */

@@ -14,7 +14,7 @@ enum {
     TELL, /* TELL, CANCEL, KILL: do that to the process, then complete */
     CANCEL,
     KILL,
-    YIELD, /* makes another yield with the `out` of the process */
+    YIELD,  /* makes another yield with the `out` of the process */
     BEATEN, /* completes after another thread has completed the yield */
     LAST = BEATEN,
     UNKNOWN
@@ -119,7 +119,7 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* Runs the body in every kind of scheduler after `a` was started there. The scheduler without workers comes first,
  * because a failure shows soonest there. */
-#define EVERYWHERE(a, play, with)                                                                             \
+#define EVERYWHERE(a, play, with) \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, world_end(&w))
 
 /* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round ODD it is `user`. The tag is the
@@ -180,7 +180,8 @@ static void counts(uint64_t completions, uint64_t late)
 TEST(each_answer_comes_once_and_in_turn_and_is_counted)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, NUMBER) {
+    EVERYWHERE(&a, play_rally, NUMBER)
+    {
         has_all(&a);
         is_answer(&a, ODD, ODD);
         counts(ROUNDS, 0);
@@ -216,7 +217,8 @@ TEST(errors_and_texts_come_in_their_turn)
                  { TEXT, FILCH_OK, FILCH_KIND_TEXT } };
     actor a;
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        EVERYWHERE (&a, play_rally, ways[i].odd) {
+        EVERYWHERE(&a, play_rally, ways[i].odd)
+        {
             has_all(&a);
             same(a.seen[ODD].error, ways[i].error);
             same(a.seen[ODD].kind, ways[i].kind);
@@ -228,7 +230,8 @@ TEST(errors_and_texts_come_in_their_turn)
 TEST(an_error_after_the_answer_is_late)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, BOTH) {
+    EVERYWHERE(&a, play_rally, BOTH)
+    {
         has_all(&a);
         ok(table.said);
         is_answer(&a, ODD, ODD);
@@ -239,7 +242,8 @@ TEST(an_error_after_the_answer_is_late)
 TEST(a_receiver_is_good_for_one_answer)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, TWICE) {
+    EVERYWHERE(&a, play_rally, TWICE)
+    {
         has_all(&a);
         ok(table.said);
         is_answer(&a, ODD, ODD);
@@ -251,7 +255,8 @@ TEST(a_receiver_is_good_for_one_answer)
 TEST(an_answer_from_outside_is_waited_for)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, KEEP) {
+    EVERYWHERE(&a, play_rally, KEEP)
+    {
         comes_to(&a, FILCH_STATE_BLOCKED);
         same(a.seen_count, ODD);
         same(table.kept[ODD].tag, ODD);
@@ -274,7 +279,8 @@ TEST(of_two_who_answer_the_first_one_counts)
 {
     for (uint32_t first = 0; first <= ODD; first += ODD) {
         actor a;
-        EVERYWHERE (&a, first == 0 ? play_rally : play_odd_first, BEATEN) {
+        EVERYWHERE(&a, first == 0 ? play_rally : play_odd_first, BEATEN)
+        {
             comes_to(&a, FILCH_STATE_IDLE);
             ok(table.said);
             same(a.seen_count, ROUNDS - first);
@@ -288,7 +294,8 @@ TEST(of_two_who_answer_the_first_one_counts)
 TEST(a_message_waits_until_the_process_does_not)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, TELL) {
+    EVERYWHERE(&a, play_rally, TELL)
+    {
         comes_to(&a, FILCH_STATE_IDLE);
         ok(table.said);
         same(a.seen_count, ROUNDS + 1);
@@ -301,7 +308,8 @@ TEST(a_message_waits_until_the_process_does_not)
 TEST(a_cancel_comes_before_the_answer)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, CANCEL) {
+    EVERYWHERE(&a, play_rally, CANCEL)
+    {
         comes_to(&a, FILCH_STATE_IDLE);
         ok(table.said);
         same(a.seen_count, ROUNDS + 1);
@@ -316,7 +324,8 @@ TEST(a_cancel_comes_before_the_answer)
 TEST(who_is_killed_gets_no_more_answers)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, KILL) {
+    EVERYWHERE(&a, play_rally, KILL)
+    {
         actor_ends(&w, &a, FILCH_EKILLED);
         ok(table.said);
         same(a.seen_count, ODD);
@@ -327,7 +336,8 @@ TEST(who_is_killed_gets_no_more_answers)
 TEST(a_handler_does_not_yield_for_the_process)
 {
     actor a;
-    EVERYWHERE (&a, play_rally, YIELD) {
+    EVERYWHERE(&a, play_rally, YIELD)
+    {
         has_all(&a);
         same(table.said, FILCH_ESTATE);
         counts(ROUNDS, 0);
@@ -337,10 +347,11 @@ TEST(a_handler_does_not_yield_for_the_process)
 /* ---- what the step does in round ODD ---- */
 
 static const double     a_number = 2.5;
-static const filch_data kinds[] = {
-    FILCH_INT_INIT(-3), { .kind = FILCH_KIND_NONE }, { .kind = FILCH_KIND_NUM, .as = { .d = 2.5 } },
-    { .kind = FILCH_KIND_PTR, .as = { .ptr = &table } }, { .kind = FILCH_KIND_PID, .as = { .pid = { 11, 12 } } }
-};
+static const filch_data kinds[] = { FILCH_INT_INIT(-3),
+                                    { .kind = FILCH_KIND_NONE },
+                                    { .kind = FILCH_KIND_NUM, .as = { .d = 2.5 } },
+                                    { .kind = FILCH_KIND_PTR, .as = { .ptr = &table } },
+                                    { .kind = FILCH_KIND_PID, .as = { .pid = { 11, 12 } } } };
 
 static bool is_kind(const filch_data *data, size_t n)
 {
@@ -368,7 +379,8 @@ static filch_err play_kinds(actor *me, const filch_event *events, size_t count, 
 TEST(questions_and_answers_may_be_of_any_kind)
 {
     actor a;
-    EVERYWHERE (&a, play_kinds, 0) {
+    EVERYWHERE(&a, play_kinds, 0)
+    {
         comes_to(&a, FILCH_STATE_IDLE);
         same(a.seen_count, ROUNDS);
         same(table.others, ROUNDS / 2);
@@ -397,7 +409,8 @@ TEST(a_step_may_ask_several_things_in_the_middle)
     for (size_t i = 0; i < COUNT_OF(patterns); i++) {
         const char *pattern = patterns[i];
         actor       a;
-        EVERYWHERE (&a, play_several, (uintptr_t)pattern) {
+        EVERYWHERE(&a, play_several, (uintptr_t)pattern)
+        {
             comes_to(&a, FILCH_STATE_IDLE);
             same(a.seen_count, ROUNDS + strlen(pattern) - 1);
             for (size_t n = 0; n < a.seen_count; n++) {
@@ -439,11 +452,15 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
     static const struct {
         uintptr_t how;
         filch_err err;
-    } ways[] = { { SAYS_NOTHING, FILCH_ENOSTATUS }, { FAILS, FILCH_EUSER }, { ENDS, FILCH_OK },
-                 { WAITS_FOR_NOTHING, FILCH_ENOYIELD }, { ENDS_WITHOUT, FILCH_OK } };
+    } ways[] = { { SAYS_NOTHING, FILCH_ENOSTATUS },
+                 { FAILS, FILCH_EUSER },
+                 { ENDS, FILCH_OK },
+                 { WAITS_FOR_NOTHING, FILCH_ENOYIELD },
+                 { ENDS_WITHOUT, FILCH_OK } };
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
         actor a;
-        EVERYWHERE (&a, play_leaves, ways[i].how) {
+        EVERYWHERE(&a, play_leaves, ways[i].how)
+        {
             int64_t bytes = 0;
             /* A lost node is detected when the scheduler ends; any other lost memory shows as growth over many runs. */
             for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
@@ -468,7 +485,8 @@ TEST(who_idles_or_goes_on_in_the_middle_hears_the_answer)
     static const uintptr_t ways[] = { IDLES, CONTINUES };
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
         actor a;
-        EVERYWHERE (&a, play_leaves, ways[i]) {
+        EVERYWHERE(&a, play_leaves, ways[i])
+        {
             UNTIL(&w, world_stats(&w).completions == ODD + 1);
             comes_to(&a, FILCH_STATE_IDLE);
             same(a.seen_count, ODD + 1);
@@ -498,7 +516,8 @@ static filch_err play_works(actor *me, const filch_event *events, size_t count, 
 TEST(blocking_work_is_done_in_the_middle)
 {
     actor a;
-    EVERYWHERE (&a, play_works, 0) {
+    EVERYWHERE(&a, play_works, 0)
+    {
         UNTIL(&w, world_stats(&w).completions == ROUNDS); /* the pool's thread counts a completion after making it */
         has_all(&a);
         is_answer(&a, ODD, ODD);

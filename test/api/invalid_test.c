@@ -12,7 +12,8 @@ static void expect(const char *call, filch_err err, const char *word)
 {
     const char *detail = filch_err_detail();
     if (wrong[0] == '\0' && (err != FILCH_EINVAL || strncmp(detail, word, strlen(word)) != 0)) {
-        snprintf(wrong, sizeof wrong, "%.200s: %s, \"%s\" instead of \"%s...\"", call, filch_err_name(err), detail, word);
+        snprintf(wrong, sizeof wrong, "%.200s: %s, \"%s\" instead of \"%s...\"", call, filch_err_name(err), detail,
+                 word);
     }
     (void)filch_invalid("nothing was said");
 }
@@ -31,16 +32,16 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type stepless = { .name = "stepless" }, type = { .name = "type", .step = step };
-static const filch_pid  nobody;
-static const char       longest[300] = { [0 ... 298] = 'x' };
+static const filch_type   stepless = { .name = "stepless" }, type = { .name = "type", .step = step };
+static const filch_pid    nobody;
+static const char         longest[300] = { [0 ... 298] = 'x' };
 static const filch_stream stream = { 1 };
 
-#define BAD_TEXTS(text, word)     \
-    do {                          \
-        const char *bad;          \
-        bad = NULL, refused(text, word);   \
-        bad = "", refused(text, word);     \
+#define BAD_TEXTS(text, word)               \
+    do {                                    \
+        const char *bad;                    \
+        bad = NULL, refused(text, word);    \
+        bad = "", refused(text, word);      \
         bad = longest, refused(text, word); \
     } while (0)
 
@@ -108,11 +109,11 @@ static void bad_yields(filch_out *out)
 static void bad_io(filch_out *out)
 {
     static const char *const empty[] = { "", NULL }, *const none[] = { NULL }, *const good[] = { "true", NULL };
-    static const int         no_signal[] = { 0 }, signals[] = { 1 };
-    filch_socket_options     unset = { 0 }, flags = FILCH_SOCKET_OPTIONS_INIT;
-    filch_stream             taken;
-    filch_data               data = filch_none();
-    char                     text[8];
+    static const int     no_signal[] = { 0 }, signals[] = { 1 };
+    filch_socket_options unset = { 0 }, flags = FILCH_SOCKET_OPTIONS_INIT;
+    filch_stream         taken;
+    filch_data           data = filch_none();
+    char                 text[8];
     flags.flags = 1u << 20;
     refused(filch_yield_connect(NULL, 1, "127.0.0.1:1", NULL), "out");
     BAD_TEXTS(filch_yield_connect(out, 1, bad, NULL), "address");
@@ -309,11 +310,11 @@ TEST(the_option_that_is_wrong_is_named)
     none_wrong();
 }
 
-#define SPAWN_OPTION(field, value, word)                             \
-    do {                                                             \
-        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;          \
-        opt.field = (value);                                         \
-        refused(filch_spawn(w.sched, &type, &opt, NULL), word);      \
+#define SPAWN_OPTION(field, value, word)                        \
+    do {                                                        \
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;     \
+        opt.field = (value);                                    \
+        refused(filch_spawn(w.sched, &type, &opt, NULL), word); \
     } while (0)
 
 TEST(starting_a_process)
@@ -435,17 +436,17 @@ TEST(waits_of_a_thread)
     none_wrong();
 }
 
-#define SPEC(field, value, word)                                     \
-    do {                                                             \
-        filch_supervisor spec = { .field = (value) };                \
-        refused(filch_supervise(w.sched, &spec, NULL, NULL), word);  \
+#define SPEC(field, value, word)                                    \
+    do {                                                            \
+        filch_supervisor spec = { .field = (value) };               \
+        refused(filch_supervise(w.sched, &spec, NULL, NULL), word); \
     } while (0)
 
-#define CHILD(field, value, word)                                    \
-    do {                                                             \
-        filch_child child = { .id = "id", .type = &type };           \
-        child.field = (value);                                       \
-        refused(filch_child_start(w.sched, nobody, &child), word);   \
+#define CHILD(field, value, word)                                  \
+    do {                                                           \
+        filch_child child = { .id = "id", .type = &type };         \
+        child.field = (value);                                     \
+        refused(filch_child_start(w.sched, nobody, &child), word); \
     } while (0)
 
 TEST(supervisors)
@@ -504,11 +505,11 @@ static filch_err scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-#define SIM_OPTION(field, value, word)                                \
-    do {                                                              \
-        filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;               \
-        opt.field = (value);                                          \
-        refused(filch_sim_run(&opt, scenario, NULL, &report), word);  \
+#define SIM_OPTION(field, value, word)                               \
+    do {                                                             \
+        filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;              \
+        opt.field = (value);                                         \
+        refused(filch_sim_run(&opt, scenario, NULL, &report), word); \
     } while (0)
 
 TEST(simulations_and_recordings)

@@ -18,7 +18,7 @@ static bool   endless;
 static size_t between, most, total; /* bytes transferred since the last step of the second process, their maximum, and
                                      * the total of all bytes */
 static size_t since_clock, most_since_clock;
-static int    aborted;              /* number of connections that will be closed before they are accepted */
+static int    aborted; /* number of connections that will be closed before they are accepted */
 
 static ssize_t move(size_t size)
 {
@@ -267,7 +267,8 @@ TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
 
 TEST(a_connection_that_came_before_the_deadline_is_accepted_though_the_alarm_is_due)
 {
-    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(LATE_NS), DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
+    script server =
+        SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(LATE_NS), DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
     world_begin(&w, FILCH_NO_WORKERS);
     script_start(&w, &server);
     ok(filch_tick(w.sched, 1, NULL));

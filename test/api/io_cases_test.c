@@ -43,7 +43,8 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
     deaf_open(&d);
     EACH_WORLD({
         script client = SCRIPT(DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE,
-                               DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
+                               DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
+                               DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE);
         script_start(&w, &client);
         UNTIL(&w, script_stage(&client) == 1);
@@ -59,29 +60,26 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
 }
 
 /* The server closes first, so the old connection lingers at the server's port. */
-TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger)
-{
-    EACH_WORLD({
-        script first = SCRIPT(SERVE, DO_CLOSE);
-        script_start(&w, &first);
-        UNTIL(&w, is_ready(&first));
-        int  fd = peer_connect(&first);
-        char byte;
-        script_ends(&w, &first);
-        same(recv(fd, &byte, 1, 0), 0); /* the server has closed the connection */
-        close(fd);
-        script again = SCRIPT(DO_LISTEN(first.local));
-        script_start(&w, &again);
-        script_ends(&w, &again);
-        same(again.result[0].error, FILCH_OK);
-    })
-}
+TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger){ EACH_WORLD({
+    script first = SCRIPT(SERVE, DO_CLOSE);
+    script_start(&w, &first);
+    UNTIL(&w, is_ready(&first));
+    int  fd = peer_connect(&first);
+    char byte;
+    script_ends(&w, &first);
+    same(recv(fd, &byte, 1, 0), 0); /* the server has closed the connection */
+    close(fd);
+    script again = SCRIPT(DO_LISTEN(first.local));
+    script_start(&w, &again);
+    script_ends(&w, &again);
+    same(again.result[0].error, FILCH_OK);
+}) }
 
 TEST(each_datagram_names_its_own_sender)
 {
     EACH_WORLD({
-        script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_PAUSE, DO_RECEIVE_FROM(0), DO_PAUSE,
-                               DO_RECEIVE_FROM(0));
+        script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_PAUSE, DO_RECEIVE_FROM(0),
+                               DO_PAUSE, DO_RECEIVE_FROM(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
         char told[3][128];

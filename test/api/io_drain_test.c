@@ -17,9 +17,9 @@
 
 static struct {
     FLI_ATOMIC(uint64_t) read, accepted, cancels;
-    FLI_ATOMIC(bool) begun, listens;
-    test_alloc alloc;
-    char       path[64];
+    FLI_ATOMIC(bool)     begun, listens;
+    test_alloc           alloc;
+    char                 path[64];
 } seen;
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 3 };

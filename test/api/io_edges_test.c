@@ -12,7 +12,7 @@
 
 #include "api/io_script.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 static void peer_send(int fd, const char *text)
@@ -32,55 +32,46 @@ static int serve(script *server)
 
 /* ---- reading ---- */
 
-TEST(a_read_takes_no_more_than_was_asked_for)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_PAUSE, DO_READ(2), DO_READ(30), DO_READ(30));
-        int    fd = serve(&server);
-        peer_send(fd, "ab0123456789012345678901234567890123456789");
-        ok(filch_send(w.sched, server.actor.pid, filch_none()));
-        script_ends(&w, &server);
-        assert_string_equal(server.result[4].bytes, "ab");
-        assert_string_equal(server.result[5].bytes, "012345678901234567890123456789");
-        assert_string_equal(server.result[6].bytes, "0123456789");
-        close(fd);
-    })
-}
+TEST(a_read_takes_no_more_than_was_asked_for){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_PAUSE, DO_READ(2), DO_READ(30), DO_READ(30));
+    int    fd = serve(&server);
+    peer_send(fd, "ab0123456789012345678901234567890123456789");
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    script_ends(&w, &server);
+    assert_string_equal(server.result[4].bytes, "ab");
+    assert_string_equal(server.result[5].bytes, "012345678901234567890123456789");
+    assert_string_equal(server.result[6].bytes, "0123456789");
+    close(fd);
+}) }
 
-TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_PAUSE, DO_UNTIL("\n", 5), DO_UNTIL("\n", 9), DO_UNTIL("\n", 4));
-        int    fd = serve(&server);
-        peer_send(fd, "12345678\nabc\n");
-        ok(filch_send(w.sched, server.actor.pid, filch_none()));
-        script_ends(&w, &server);
-        same(server.result[4].error, FILCH_ETOOBIG);
-        assert_string_equal(server.result[5].bytes, "12345678\n"); /* no byte is lost, and the limit includes the
-                                                                    * newline */
-        assert_string_equal(server.result[6].bytes, "abc\n");
-        close(fd);
-    })
-}
+TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_PAUSE, DO_UNTIL("\n", 5), DO_UNTIL("\n", 9), DO_UNTIL("\n", 4));
+    int    fd = serve(&server);
+    peer_send(fd, "12345678\nabc\n");
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    script_ends(&w, &server);
+    same(server.result[4].error, FILCH_ETOOBIG);
+    assert_string_equal(server.result[5].bytes, "12345678\n"); /* no byte is lost, and the limit includes the
+                                                                * newline */
+    assert_string_equal(server.result[6].bytes, "abc\n");
+    close(fd);
+}) }
 
-TEST(a_read_with_a_timeout_may_come_in_pieces)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_READ(0), DO_EXACTLY(6), DO_TIMEOUT(0), DO_READ(0));
-        int    fd = serve(&server);
-        peer_send(fd, "first");
-        UNTIL(&w, script_stage(&server) == 5);
-        for (int i = 0; i < 3; i++) {
-            peer_send(fd, "ab");
-            for (int turns = 0; turns < 20; turns++) world_turn(&w);
-            if (i < 2) same(script_stage(&server), 5); /* the read waits, because there are not enough bytes yet */
-        }
-        script_ends(&w, &server);
-        assert_string_equal(server.result[5].bytes, "ababab");
-        same(server.result[7].error, FILCH_EDEADLINE); /* the read fails at once: there are no bytes */
-        close(fd);
-    })
-}
+TEST(a_read_with_a_timeout_may_come_in_pieces){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_READ(0), DO_EXACTLY(6), DO_TIMEOUT(0), DO_READ(0));
+    int    fd = serve(&server);
+    peer_send(fd, "first");
+    UNTIL(&w, script_stage(&server) == 5);
+    for (int i = 0; i < 3; i++) {
+        peer_send(fd, "ab");
+        for (int turns = 0; turns < 20; turns++) world_turn(&w);
+        if (i < 2) same(script_stage(&server), 5); /* the read waits, because there are not enough bytes yet */
+    }
+    script_ends(&w, &server);
+    assert_string_equal(server.result[5].bytes, "ababab");
+    same(server.result[7].error, FILCH_EDEADLINE); /* the read fails at once: there are no bytes */
+    close(fd);
+}) }
 
 TEST(a_hundred_streams_with_news_at_once_are_all_heard)
 {
@@ -204,85 +195,71 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
         for (size_t i = 0; i < count; i++) {
             if (events[i].tag == TAG_EXTRA) note(&s->result[2], &events[i]);
         }
-        if (me->seen_count < 3) return filch_wait(out); /* waits for the completions of both the receive and the
-                                                         * cancel */
+        if (me->seen_count < 3)
+            return filch_wait(out); /* waits for the completions of both the receive and the
+                                     * cancel */
         s->result[3].error = ask_sender(s, out);
         return filch_done(out, filch_none());
     }
 }
 
-TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_PAUSE);
-        s.actor.user = &s;
-        actor_start(&w, &s.actor, play_asks_while_it_receives);
-        actor_ends(&w, &s.actor, FILCH_OK);
-        ok(s.actor.note);
-        ok(s.result[0].error); /* the receive was yielded; it starts after the step */
-        same(s.result[1].error, FILCH_EBUSY);
-        same(s.result[2].error, FILCH_ECANCELLED);
-        ok(s.result[3].error);
-    })
-}
+TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come){ EACH_WORLD({
+    script s = SCRIPT(DO_PAUSE);
+    s.actor.user = &s;
+    actor_start(&w, &s.actor, play_asks_while_it_receives);
+    actor_ends(&w, &s.actor, FILCH_OK);
+    ok(s.actor.note);
+    ok(s.result[0].error); /* the receive was yielded; it starts after the step */
+    same(s.result[1].error, FILCH_EBUSY);
+    same(s.result[2].error, FILCH_ECANCELLED);
+    ok(s.result[3].error);
+}) }
 
-TEST(nonsense_that_only_the_handler_can_see_is_refused)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_LISTEN("nonsense"), DO_CONNECT("127.0.0.1:x"), DO_DATAGRAM("[::1"), DO_SEEK(0, 0), DO_KILL(9),
-                          DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_ACCEPT, DO_SEND_TO("127.0.0.1:9", "x"), DO_KILL(9));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        for (int i = 0; i <= 2; i++) same(s.result[i].error, FILCH_EINVAL);
-        for (int i = 3; i <= 4; i++) same(s.result[i].error, FILCH_ESTREAM);
-        ok(s.result[5].error);
-        for (int i = 6; i <= 8; i++) same(s.result[i].error, FILCH_EINVAL);
-    })
-}
+TEST(nonsense_that_only_the_handler_can_see_is_refused){ EACH_WORLD({
+    script s = SCRIPT(DO_LISTEN("nonsense"), DO_CONNECT("127.0.0.1:x"), DO_DATAGRAM("[::1"), DO_SEEK(0, 0), DO_KILL(9),
+                      DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_ACCEPT, DO_SEND_TO("127.0.0.1:9", "x"), DO_KILL(9));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    for (int i = 0; i <= 2; i++) same(s.result[i].error, FILCH_EINVAL);
+    for (int i = 3; i <= 4; i++) same(s.result[i].error, FILCH_ESTREAM);
+    ok(s.result[5].error);
+    for (int i = 6; i <= 8; i++) same(s.result[i].error, FILCH_EINVAL);
+}) }
 
-TEST(a_half_that_a_reset_took_away_cannot_be_closed)
-{
-    EACH_WORLD({
-        script        server = SCRIPT(SERVE, DO_READ(0), DO_SHUTDOWN);
-        int           fd = serve(&server);
-        struct linger now = { .l_onoff = 1 };
-        ok(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now));
-        close(fd);
-        script_ends(&w, &server);
-        same(server.result[3].error, FILCH_ERESET);
-        same(server.result[4].error, FILCH_ERESET);
-        same(server.result[4].number, ENOTCONN);
-    })
-}
+TEST(a_half_that_a_reset_took_away_cannot_be_closed){ EACH_WORLD({
+    script        server = SCRIPT(SERVE, DO_READ(0), DO_SHUTDOWN);
+    int           fd = serve(&server);
+    struct linger now = { .l_onoff = 1 };
+    ok(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now));
+    close(fd);
+    script_ends(&w, &server);
+    same(server.result[3].error, FILCH_ERESET);
+    same(server.result[4].error, FILCH_ERESET);
+    same(server.result[4].number, ENOTCONN);
+}) }
 
-TEST(a_datagram_to_nobody_is_refused)
-{
-    EACH_WORLD({
-        char worker[64];
-        snprintf(worker, sizeof worker, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
-        script s = SCRIPT(DO_DATAGRAM(worker), DO_SEND_TO("unix:@filch-nobody-is-here", "x"), DO_SEND_TO(worker, "to myself"),
-                          DO_RECEIVE_FROM(0));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        same(s.result[1].error, FILCH_EREFUSED);
-        same(s.result[1].number, ECONNREFUSED);
-        ok(s.result[2].error);
-        assert_string_equal(s.result[3].bytes, "to myself");
-        assert_string_equal(s.sender, worker);
-    })
-}
+TEST(a_datagram_to_nobody_is_refused){ EACH_WORLD({
+    char worker[64];
+    snprintf(worker, sizeof worker, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
+    script s = SCRIPT(DO_DATAGRAM(worker), DO_SEND_TO("unix:@filch-nobody-is-here", "x"),
+                      DO_SEND_TO(worker, "to myself"), DO_RECEIVE_FROM(0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[1].error, FILCH_EREFUSED);
+    same(s.result[1].number, ECONNREFUSED);
+    ok(s.result[2].error);
+    assert_string_equal(s.result[3].bytes, "to myself");
+    assert_string_equal(s.sender, worker);
+}) }
 
-TEST(a_name_may_be_a_host_or_a_service_alone)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_RESOLVE("127.0.0.1", NULL), DO_RESOLVE(NULL, "80"));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        assert_string_equal(s.result[0].bytes, "127.0.0.1:0");
-        ok(s.result[1].error);
-        assert_non_null(strstr(s.result[1].bytes, ":80"));
-    })
-}
+TEST(a_name_may_be_a_host_or_a_service_alone){ EACH_WORLD({
+    script s = SCRIPT(DO_RESOLVE("127.0.0.1", NULL), DO_RESOLVE(NULL, "80"));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    assert_string_equal(s.result[0].bytes, "127.0.0.1:0");
+    ok(s.result[1].error);
+    assert_non_null(strstr(s.result[1].bytes, ":80"));
+}) }
 
 TEST(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence)
 {
@@ -293,10 +270,11 @@ TEST(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence)
         script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_RECEIVE_FROM(0));
         script_start(&w, &s);
         UNTIL(&w, is_ready(&s));
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) },
+        struct sockaddr_in at = { .sin_family = AF_INET,
+                                  .sin_addr = { htonl(INADDR_LOOPBACK) },
                                   .sin_port = htons((uint16_t)atoi(strrchr(s.local, ':') + 1)) };
-        int  fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        char large[200];
+        int                fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        char               large[200];
         memset(large, 'x', sizeof large);
         same(sendto(fd, large, sizeof large, 0, (struct sockaddr *)&at, sizeof at), sizeof large);
         same(sendto(fd, large, 80, 0, (struct sockaddr *)&at, sizeof at), 80);
@@ -318,8 +296,9 @@ TEST(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write)
     EACH_WORLD({
         (void)unlink(path);
         ok(mkfifo(path, 0600));
-        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_WRITE("question\nanswer\n"), DO_UNTIL("\n", 99),
-                          DO_SEEK(0, 0), DO_WRITE("and another\n"), DO_UNTIL("\n", 99), DO_UNTIL("\n", 99));
+        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_WRITE("question\nanswer\n"),
+                          DO_UNTIL("\n", 99), DO_SEEK(0, 0), DO_WRITE("and another\n"), DO_UNTIL("\n", 99),
+                          DO_UNTIL("\n", 99));
         script_start(&w, &s);
         script_ends(&w, &s);
         assert_string_equal(s.result[2].bytes, "question\n");
@@ -365,8 +344,8 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 
 /* A process that keeps the message with the stream, and ends when it is cancelled. */
 typedef struct keeper {
-    actor      actor;
-    filch_data parcel;
+    actor            actor;
+    filch_data       parcel;
     FLI_ATOMIC(bool) has_kept;
 } keeper;
 
@@ -507,8 +486,9 @@ static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *event
         me->note |= filch_yield_io_cancel(out, 3, s->stream);
         return filch_wait(out);
     default:
-        if (me->seen_count < 3) return filch_wait(out); /* waits for the completions of both the operation and its
-                                                         * cancel */
+        if (me->seen_count < 3)
+            return filch_wait(out); /* waits for the completions of both the operation and its
+                                     * cancel */
         s->result[1].error = give(s, out);
         return filch_done(out, filch_none());
     }
@@ -553,7 +533,7 @@ TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
         while (filch_send(w.sched, full.pid, filch_none()) == FILCH_OK) {}
         script server = SCRIPT({ .what = LISTEN, .text = "127.0.0.1:0", .pid = full.pid }, DO_ADDRESS, DO_ACCEPT,
                                DO_CALL(give_closed), DO_CALL(give), DO_READ(0));
-        int fd = serve(&server);
+        int    fd = serve(&server);
         peer_send(fd, "still mine");
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_ESTREAM);

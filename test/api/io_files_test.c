@@ -13,14 +13,14 @@
 #include "base/prng.h"
 #include "support/instead.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* Makes close() fail, but only for the descriptor that the test chose. */
 static FLI_ATOMIC(bool) close_fails;
-int __real_close(int fd);
-int __wrap_close(int fd);
-int __wrap_close(int fd)
+int                     __real_close(int fd);
+int                     __wrap_close(int fd);
+int                     __wrap_close(int fd)
 {
     struct stat what;
     bool        file = fli_load_rlx(&close_fails) && fstat(fd, &what) == 0 && S_ISREG(what.st_mode);
@@ -60,49 +60,40 @@ static int remove_folder(void **state)
 
 /* ---- open files ---- */
 
-TEST(a_file_is_synced_and_truncated)
-{
-    EACH_WORLD({
-        const char *path = in_folder(0, "a");
-        script s = SCRIPT(DO_OPEN(path, WRITES), DO_WRITE("0123456789"), DO_SYNC(0), DO_SYNC(FILCH_SYNC_DATA), DO_TRUNCATE(4),
-                          DO_SEEK(0, 0), DO_READ(0), DO_TRUNCATE(6), DO_SEEK(0, 0), DO_EXACTLY(6), DO_CLOSE, DO_SYNC(0),
-                          DO_OPEN(folder, FILCH_OPEN_READ), DO_SYNC(0), DO_TRUNCATE(0), DO_SYNC(2),
-                          DO_TRUNCATE(UINT64_C(1) << 63));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        for (int i = 0; i <= 10; i++) ok(s.result[i].error);
-        assert_string_equal(s.result[6].bytes, "0123");
-        assert_memory_equal(s.result[9].bytes, "0123\0\0", 6);
-        same(s.result[11].error, FILCH_ESTREAM);
-        ok(s.result[13].error); /* sync of a directory */
-        assert_int_not_equal(s.result[14].error, FILCH_OK);
-        same(s.result[15].error, FILCH_EINVAL);
-        same(s.result[16].error, FILCH_EINVAL);
-    })
-}
+TEST(a_file_is_synced_and_truncated){ EACH_WORLD({
+    const char *path = in_folder(0, "a");
+    script      s = SCRIPT(DO_OPEN(path, WRITES), DO_WRITE("0123456789"), DO_SYNC(0), DO_SYNC(FILCH_SYNC_DATA),
+                           DO_TRUNCATE(4), DO_SEEK(0, 0), DO_READ(0), DO_TRUNCATE(6), DO_SEEK(0, 0), DO_EXACTLY(6), DO_CLOSE,
+                           DO_SYNC(0), DO_OPEN(folder, FILCH_OPEN_READ), DO_SYNC(0), DO_TRUNCATE(0), DO_SYNC(2),
+                           DO_TRUNCATE(UINT64_C(1) << 63));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    for (int i = 0; i <= 10; i++) ok(s.result[i].error);
+    assert_string_equal(s.result[6].bytes, "0123");
+    assert_memory_equal(s.result[9].bytes, "0123\0\0", 6);
+    same(s.result[11].error, FILCH_ESTREAM);
+    ok(s.result[13].error); /* sync of a directory */
+    assert_int_not_equal(s.result[14].error, FILCH_OK);
+    same(s.result[15].error, FILCH_EINVAL);
+    same(s.result[16].error, FILCH_EINVAL);
+}) }
 
-TEST(what_is_no_file_is_not_synced)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_SYNC(0), DO_TRUNCATE(0));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        same(s.result[1].error, FILCH_EINVAL);
-        same(s.result[2].error, FILCH_EINVAL);
-    })
-}
+TEST(what_is_no_file_is_not_synced){ EACH_WORLD({
+    script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_SYNC(0), DO_TRUNCATE(0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[1].error, FILCH_EINVAL);
+    same(s.result[2].error, FILCH_EINVAL);
+}) }
 
-TEST(a_full_device_is_told_by_the_write)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_OPEN("/dev/full", FILCH_OPEN_WRITE), DO_WRITE("x"), DO_CLOSE);
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        same(s.result[1].error, FILCH_ENOSPACE);
-        same(s.result[1].number, ENOSPC);
-        ok(s.result[2].error);
-    })
-}
+TEST(a_full_device_is_told_by_the_write){ EACH_WORLD({
+    script s = SCRIPT(DO_OPEN("/dev/full", FILCH_OPEN_WRITE), DO_WRITE("x"), DO_CLOSE);
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[1].error, FILCH_ENOSPACE);
+    same(s.result[1].number, ENOSPC);
+    ok(s.result[2].error);
+}) }
 
 TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
 {
@@ -111,8 +102,8 @@ TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
         refuse(fsync, 1, EIO);
         refuse(fdatasync, 1, ENOSPC);
         fli_store_rlx(&close_fails, true);
-        script s = SCRIPT(DO_OPEN(in_folder(0, "a"), WRITES), DO_WRITE("x"), DO_SYNC(0), DO_SYNC(FILCH_SYNC_DATA), DO_CLOSE,
-                          DO_READ(0));
+        script s = SCRIPT(DO_OPEN(in_folder(0, "a"), WRITES), DO_WRITE("x"), DO_SYNC(0), DO_SYNC(FILCH_SYNC_DATA),
+                          DO_CLOSE, DO_READ(0));
         script_start(&w, &s);
         script_ends(&w, &s);
         fli_store_rlx(&close_fails, false);
@@ -132,8 +123,9 @@ TEST(a_rename_that_is_to_last_syncs_both_directories)
         const char *other = in_folder(1, "other");
         const char *moved = in_folder(2, "other/a");
         refuse_after(fsync, 1, 3, EIO);
-        script s = SCRIPT(DO_OPEN(a, WRITES), DO_CLOSE, DO_MKDIR(other), DO_RENAME(a, moved, FILCH_RENAME_SYNC), DO_STAT(moved, 0),
-                          DO_RENAME(moved, moved, FILCH_RENAME_SYNC), DO_RENAME(moved, a, 0), DO_RMDIR(other));
+        script s = SCRIPT(DO_OPEN(a, WRITES), DO_CLOSE, DO_MKDIR(other), DO_RENAME(a, moved, FILCH_RENAME_SYNC),
+                          DO_STAT(moved, 0), DO_RENAME(moved, moved, FILCH_RENAME_SYNC), DO_RENAME(moved, a, 0),
+                          DO_RMDIR(other));
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[3].error, FILCH_EIO); /* the first directory was synced, the sync of the second fails */
@@ -156,35 +148,32 @@ static filch_file_info info_of(const result *r)
     return info;
 }
 
-TEST(a_path_says_what_it_is)
-{
-    EACH_WORLD({
-        const char *file = in_folder(0, "a");
-        const char *link = in_folder(1, "link");
-        (void)unlink(link);
-        ok(symlink("a", link));
-        script s = SCRIPT(DO_OPEN(file, WRITES), DO_WRITE("12345"), DO_CLOSE, DO_STAT(file, 0), DO_STAT(folder, 0), DO_STAT(link, 0),
-                          DO_STAT(link, FILCH_STAT_LINK), DO_STAT("/dev/null", 0), DO_STAT(in_folder(2, "none"), 0),
-                          DO_STAT(file, 2), DO_STAT("", 0), DO_STAT(NULL, 0));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        struct stat want;
-        ok(stat(file, &want));
-        filch_file_info info = info_of(&s.result[3]);
-        same(info.kind, FILCH_FILE_REGULAR);
-        same(info.byte_count, 5);
-        same(info.mode, want.st_mode & 07777);
-        same(info.modified_ns, want.st_mtim.tv_sec * 1000000000 + want.st_mtim.tv_nsec);
-        same(info.inode, want.st_ino);
-        same(info.device, want.st_dev);
-        same(info_of(&s.result[4]).kind, FILCH_FILE_DIRECTORY);
-        same(info_of(&s.result[5]).inode, want.st_ino);
-        same(info_of(&s.result[6]).kind, FILCH_FILE_LINK);
-        same(info_of(&s.result[7]).kind, FILCH_FILE_OTHER);
-        same(s.result[8].error, FILCH_ENOFILE);
-        for (int i = 9; i <= 11; i++) same(s.result[i].error, FILCH_EINVAL);
-    })
-}
+TEST(a_path_says_what_it_is){ EACH_WORLD({
+    const char *file = in_folder(0, "a");
+    const char *link = in_folder(1, "link");
+    (void)unlink(link);
+    ok(symlink("a", link));
+    script s = SCRIPT(DO_OPEN(file, WRITES), DO_WRITE("12345"), DO_CLOSE, DO_STAT(file, 0), DO_STAT(folder, 0),
+                      DO_STAT(link, 0), DO_STAT(link, FILCH_STAT_LINK), DO_STAT("/dev/null", 0),
+                      DO_STAT(in_folder(2, "none"), 0), DO_STAT(file, 2), DO_STAT("", 0), DO_STAT(NULL, 0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    struct stat want;
+    ok(stat(file, &want));
+    filch_file_info info = info_of(&s.result[3]);
+    same(info.kind, FILCH_FILE_REGULAR);
+    same(info.byte_count, 5);
+    same(info.mode, want.st_mode & 07777);
+    same(info.modified_ns, want.st_mtim.tv_sec * 1000000000 + want.st_mtim.tv_nsec);
+    same(info.inode, want.st_ino);
+    same(info.device, want.st_dev);
+    same(info_of(&s.result[4]).kind, FILCH_FILE_DIRECTORY);
+    same(info_of(&s.result[5]).inode, want.st_ino);
+    same(info_of(&s.result[6]).kind, FILCH_FILE_LINK);
+    same(info_of(&s.result[7]).kind, FILCH_FILE_OTHER);
+    same(s.result[8].error, FILCH_ENOFILE);
+    for (int i = 9; i <= 11; i++) same(s.result[i].error, FILCH_EINVAL);
+}) }
 
 TEST(names_are_changed_and_removed)
 {
@@ -193,11 +182,11 @@ TEST(names_are_changed_and_removed)
         const char *b = in_folder(1, "b");
         const char *deep = in_folder(2, "deep");
         const char *inside = in_folder(3, "deep/c");
-        script s = SCRIPT(DO_OPEN(a, WRITES), DO_WRITE("of a"), DO_CLOSE, DO_OPEN(b, WRITES), DO_CLOSE,
-                          DO_RENAME(a, b, FILCH_RENAME_NEW), DO_RENAME(a, b, FILCH_RENAME_SYNC), DO_STAT(a, 0), DO_MKDIR(deep),
-                          DO_MKDIR(deep), DO_RENAME(b, inside, FILCH_RENAME_SYNC | FILCH_RENAME_NEW), DO_RMDIR(deep),
-                          DO_REMOVE(deep), DO_OPEN(inside, FILCH_OPEN_READ), DO_REMOVE(inside), DO_READ(0), DO_REMOVE(inside),
-                          DO_RMDIR(deep), DO_RENAME(a, "", 0), DO_RENAME(a, b, 4));
+        script      s = SCRIPT(DO_OPEN(a, WRITES), DO_WRITE("of a"), DO_CLOSE, DO_OPEN(b, WRITES), DO_CLOSE,
+                               DO_RENAME(a, b, FILCH_RENAME_NEW), DO_RENAME(a, b, FILCH_RENAME_SYNC), DO_STAT(a, 0),
+                               DO_MKDIR(deep), DO_MKDIR(deep), DO_RENAME(b, inside, FILCH_RENAME_SYNC | FILCH_RENAME_NEW),
+                               DO_RMDIR(deep), DO_REMOVE(deep), DO_OPEN(inside, FILCH_OPEN_READ), DO_REMOVE(inside),
+                               DO_READ(0), DO_REMOVE(inside), DO_RMDIR(deep), DO_RENAME(a, "", 0), DO_RENAME(a, b, 4));
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[5].error, FILCH_EEXISTS);
@@ -232,30 +221,27 @@ static void read_list(const filch_data *data, char *text, size_t room)
     assert_null(name);
 }
 
-TEST(a_directory_is_listed_in_order_whatever_its_names_are_made_of)
-{
-    EACH_WORLD({
-        const char *deep = in_folder(0, "list");
-        script      before = SCRIPT(DO_MKDIR(deep), DO_LIST(deep), DO_LIST(in_folder(7, "none")));
-        script_start(&w, &before);
-        script_ends(&w, &before);
-        ok(before.result[1].error);
-        same(before.result[1].size, 0);
-        same(before.result[2].error, FILCH_ENOFILE);
-        script s = SCRIPT(DO_OPEN(in_folder(1, "list/with\nnewline"), WRITES), DO_CLOSE, DO_OPEN(in_folder(2, "list/\xff\xfe"), WRITES),
-                          DO_CLOSE, DO_OPEN(in_folder(3, "list/b"), WRITES), DO_CLOSE, DO_MKDIR(in_folder(4, "list/a")),
-                          DO_LIST(deep), DO_KEEP, DO_REMOVE(paths[1]), DO_REMOVE(paths[2]), DO_REMOVE(paths[3]), DO_RMDIR(paths[4]),
-                          DO_RMDIR(deep));
-        script_start(&w, &s);
-        UNTIL(&w, script_is_over(&s));
-        char text[200];
-        for (int i = 0; i <= 13; i++) ok(s.result[i].error);
-        read_list(&s.kept[0], text, sizeof text);
-        assert_string_equal(text, "2a;1b;1with\nnewline;1\xff\xfe;");
-        filch_drop(&s.kept[0]);
-        script_ends(&w, &s);
-    })
-}
+TEST(a_directory_is_listed_in_order_whatever_its_names_are_made_of){ EACH_WORLD({
+    const char *deep = in_folder(0, "list");
+    script      before = SCRIPT(DO_MKDIR(deep), DO_LIST(deep), DO_LIST(in_folder(7, "none")));
+    script_start(&w, &before);
+    script_ends(&w, &before);
+    ok(before.result[1].error);
+    same(before.result[1].size, 0);
+    same(before.result[2].error, FILCH_ENOFILE);
+    script s = SCRIPT(DO_OPEN(in_folder(1, "list/with\nnewline"), WRITES), DO_CLOSE,
+                      DO_OPEN(in_folder(2, "list/\xff\xfe"), WRITES), DO_CLOSE, DO_OPEN(in_folder(3, "list/b"), WRITES),
+                      DO_CLOSE, DO_MKDIR(in_folder(4, "list/a")), DO_LIST(deep), DO_KEEP, DO_REMOVE(paths[1]),
+                      DO_REMOVE(paths[2]), DO_REMOVE(paths[3]), DO_RMDIR(paths[4]), DO_RMDIR(deep));
+    script_start(&w, &s);
+    UNTIL(&w, script_is_over(&s));
+    char text[200];
+    for (int i = 0; i <= 13; i++) ok(s.result[i].error);
+    read_list(&s.kept[0], text, sizeof text);
+    assert_string_equal(text, "2a;1b;1with\nnewline;1\xff\xfe;");
+    filch_drop(&s.kept[0]);
+    script_ends(&w, &s);
+}) }
 
 TEST(a_large_directory_is_listed_whole)
 {
@@ -287,8 +273,8 @@ TEST(a_large_directory_is_listed_whole)
 TEST(what_is_no_list_and_no_info_is_refused)
 {
     filch_file_info info = FILCH_FILE_INFO_INIT, none = { .size = 1 };
-    filch_data      number = filch_int(1), odd = filch_bytes("\1", 1), bare = filch_bytes("\1abc", 4), empty = filch_bytes("\1\0", 2),
-               kind = filch_bytes("\7a\0", 3), good = filch_bytes("\1a\0", 3);
+    filch_data      number = filch_int(1), odd = filch_bytes("\1", 1), bare = filch_bytes("\1abc", 4),
+               empty = filch_bytes("\1\0", 2), kind = filch_bytes("\7a\0", 3), good = filch_bytes("\1a\0", 3);
     const filch_data *bad[] = { &number, &odd, &bare, &empty, &kind, NULL };
     const char       *name;
     size_t            at = 0, far = 9;

@@ -48,7 +48,7 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
                DO_EXACTLY(1), DO_USE_PROGRAM, DO_EXIT, DO_SIGNALS(numbers, 1));
     bool    spawned[3];
     script *both[3] = { &client, &other };
-    int ends[2];
+    int     ends[2];
     ok(pipe2(ends, O_CLOEXEC));
     script foreign = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL_CANCEL(ends[0]),
                             DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_READ(0), DO_CLOSE, DO_POLL(ends[1], FILCH_POLL_OUT),
@@ -129,8 +129,9 @@ static bool run_first(script first, int nth)
     for (int i = 0; first.lines[i].what != END; i++) {
         filch_err err = first.result[i].error;
         bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
-        if (was_refused) fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* FILCH_ESTREAM: the stream was
-                                                                                      * never opened */
+        if (was_refused)
+            fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* FILCH_ESTREAM: the stream was
+                                                                         * never opened */
         if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
     }
     (void)!filch_cancel(w.sched, taker.actor.pid);

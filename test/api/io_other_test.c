@@ -15,7 +15,7 @@
 #include "clock/timers.h"
 #include "support/until.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- datagrams ---- */
@@ -80,7 +80,8 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
         char               bytes[200] = { (char)i };
         int                fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         same(sendto(fd, bytes, sizeof bytes, 0, (struct sockaddr *)&at,
-                    offsetof(struct sockaddr_un, sun_path) + strlen("_filch-io-other-test")), sizeof bytes);
+                    offsetof(struct sockaddr_un, sun_path) + strlen("_filch-io-other-test")),
+             sizeof bytes);
         close(fd);
         UNTIL(&w, keeper.stage == i + 3);
     }
@@ -98,50 +99,41 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
     world_end(&w);
 }
 
-TEST(what_does_not_fit_the_kind_of_stream_is_refused)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_ACCEPT, DO_SHUTDOWN, DO_SEEK(0, 0), DO_EXIT,
-                          DO_KILL(9), DO_LISTEN("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_SEND_TO("127.0.0.1:9", "x"),
-                          DO_RECEIVE_FROM(0));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        for (int i = 1; i <= 12; i++) {
-            if (i != 8) same(s.result[i].error, FILCH_EINVAL);
-        }
-    })
-}
+TEST(what_does_not_fit_the_kind_of_stream_is_refused){ EACH_WORLD({
+    script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_ACCEPT, DO_SHUTDOWN, DO_SEEK(0, 0),
+                      DO_EXIT, DO_KILL(9), DO_LISTEN("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"),
+                      DO_SEND_TO("127.0.0.1:9", "x"), DO_RECEIVE_FROM(0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    for (int i = 1; i <= 12; i++) {
+        if (i != 8) same(s.result[i].error, FILCH_EINVAL);
+    }
+}) }
 
 /* ---- names ---- */
 
-TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_RESOLVE("127.0.0.1", "80"), DO_RESOLVE("no-such-host.invalid", "80"), DO_RESOLVE("::1", "443"),
-                          DO_RESOLVE(NULL, NULL));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        same(s.result[0].error, FILCH_OK);
-        assert_string_equal(s.result[0].bytes, "127.0.0.1:80");
-        same(s.result[1].error, FILCH_ENOHOST);
-        assert_string_equal(s.result[2].bytes, "[::1]:443");
-        same(s.result[3].error, FILCH_EINVAL);
-    })
-}
+TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing){ EACH_WORLD({
+    script s = SCRIPT(DO_RESOLVE("127.0.0.1", "80"), DO_RESOLVE("no-such-host.invalid", "80"), DO_RESOLVE("::1", "443"),
+                      DO_RESOLVE(NULL, NULL));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[0].error, FILCH_OK);
+    assert_string_equal(s.result[0].bytes, "127.0.0.1:80");
+    same(s.result[1].error, FILCH_ENOHOST);
+    assert_string_equal(s.result[2].bytes, "[::1]:443");
+    same(s.result[3].error, FILCH_EINVAL);
+}) }
 
-TEST(a_port_over_65535_resolves_to_nothing)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_RESOLVE(NULL, "99999999"), DO_RESOLVE("127.0.0.1", "65536"), DO_RESOLVE("127.0.0.1", "-2"),
-                          DO_RESOLVE("127.0.0.1", " 80"), DO_RESOLVE("127.0.0.1", "no such service"),
-                          DO_RESOLVE("127.0.0.1", "65535"), DO_RESOLVE("127.0.0.1", "0"));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        for (int i = 0; i < 5; i++) same(s.result[i].error, FILCH_ENOHOST);
-        assert_string_equal(s.result[5].bytes, "127.0.0.1:65535");
-        assert_string_equal(s.result[6].bytes, "127.0.0.1:0");
-    })
-}
+TEST(a_port_over_65535_resolves_to_nothing){ EACH_WORLD({
+    script s = SCRIPT(DO_RESOLVE(NULL, "99999999"), DO_RESOLVE("127.0.0.1", "65536"), DO_RESOLVE("127.0.0.1", "-2"),
+                      DO_RESOLVE("127.0.0.1", " 80"), DO_RESOLVE("127.0.0.1", "no such service"),
+                      DO_RESOLVE("127.0.0.1", "65535"), DO_RESOLVE("127.0.0.1", "0"));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    for (int i = 0; i < 5; i++) same(s.result[i].error, FILCH_ENOHOST);
+    assert_string_equal(s.result[5].bytes, "127.0.0.1:65535");
+    assert_string_equal(s.result[6].bytes, "127.0.0.1:0");
+}) }
 
 /* ---- files ---- */
 
@@ -151,10 +143,11 @@ TEST(files_are_written_read_and_sought)
     snprintf(path, sizeof path, "/tmp/filch-io-test-%d", (int)getpid());
     EACH_WORLD({
         (void)unlink(path);
-        script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
-                          DO_WRITE("line one\nline two, which is longer than an event\n"), DO_SEEK(5, 0), DO_UNTIL("\n", 99),
-                          DO_SEEK(0, 1), DO_EXACTLY(40), DO_EXACTLY(40), DO_READ(0), DO_SEEK(-4, 2), DO_READ(0), DO_SEEK(-1, 0),
-                          DO_OPEN(path, FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_NEW), DO_SHUTDOWN, DO_CLOSE);
+        script s = SCRIPT(
+            DO_OPEN(path, FILCH_OPEN_READ), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
+            DO_WRITE("line one\nline two, which is longer than an event\n"), DO_SEEK(5, 0), DO_UNTIL("\n", 99),
+            DO_SEEK(0, 1), DO_EXACTLY(40), DO_EXACTLY(40), DO_READ(0), DO_SEEK(-4, 2), DO_READ(0), DO_SEEK(-1, 0),
+            DO_OPEN(path, FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_NEW), DO_SHUTDOWN, DO_CLOSE);
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[0].error, FILCH_ENOFILE);
@@ -184,8 +177,8 @@ TEST(a_large_file_is_read_in_one_piece)
     for (size_t i = 0; i < LARGE; i++) bytes[i] = (char)(i * 7);
     snprintf(path, sizeof path, "/tmp/filch-io-large-%d", (int)getpid());
     world_begin(&w, 2);
-    script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE), DO_WRITE_LOTS(bytes, LARGE),
-                      DO_SEEK(0, 0), DO_EXACTLY(LARGE), DO_KEEP);
+    script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
+                      DO_WRITE_LOTS(bytes, LARGE), DO_SEEK(0, 0), DO_EXACTLY(LARGE), DO_KEEP);
     script_start(&w, &s);
     UNTIL(&w, script_is_over(&s));
     same(filch_size(&s.kept[0]), LARGE);
@@ -216,9 +209,9 @@ TEST(a_process_that_ends_while_its_file_is_read_closes_it_once)
 
 /* Older systems have no pidfd. The linker puts this function in place of the system's (test/CMakeLists.txt). */
 static FLI_ATOMIC(bool) old_system;
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-long __wrap_syscall(long number, ...)
+long                    __real_syscall(long number, ...);
+long                    __wrap_syscall(long number, ...);
+long                    __wrap_syscall(long number, ...)
 {
     long    with[6];
     va_list list;
@@ -245,14 +238,15 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const merged[] = { "sh", "-c", "echo out; echo err >&2", NULL },
                          *const sleeps[] = { "sleep", "1000", NULL },
                          *const prints[] = { "sh", "-c", "head -c 10485760 /dev/zero", NULL },
-                         *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l", NULL };
+                         *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l",
+                                            NULL };
 
 /* If set, the next timeout fires before the operation that set it waits. That happens if the worker is suspended at
  * this point and another worker reads the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
-uint64_t __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
-uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
-uint64_t __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
+uint64_t                __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
+uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
+uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie)
 {
     uint64_t id = __real_fli_timers_alarm(timers, due_ns, cookie);
     if (!fli_load_rlx(&alarm_is_quick)) return id;
@@ -281,10 +275,11 @@ TEST(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for)
 TEST(a_program_reads_writes_complains_and_ends)
 {
     EACH_SYSTEM({
-        script s = SCRIPT(DO_RUN(dies, FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_USE_ERRORS,
-                          DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT, DO_EXIT, DO_RUN(no_such, 0),
-                          DO_RUN(cat, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("through a pipe\n"),
-                          DO_CLOSE, DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT);
+        script s =
+            SCRIPT(DO_RUN(dies, FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_USE_ERRORS,
+                   DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT, DO_EXIT, DO_RUN(no_such, 0),
+                   DO_RUN(cat, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_WRITE("through a pipe\n"),
+                   DO_CLOSE, DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_READ(0), DO_USE_PROGRAM, DO_EXIT);
         script_start(&w, &s);
         script_ends(&w, &s);
         assert_string_equal(s.result[2].bytes, "out\n");
@@ -292,8 +287,9 @@ TEST(a_program_reads_writes_complains_and_ends)
         same(s.result[5].error, FILCH_EEND);
         same(s.result[7].number, 7);
         same(s.result[8].number, 7); /* asking for the exit a second time has the same result */
-        if (!is_under_valgrind()) same(s.result[9].error, FILCH_ENOFILE); /* under valgrind the program is started, and
-                                                                           * fails then */
+        if (!is_under_valgrind())
+            same(s.result[9].error, FILCH_ENOFILE); /* under valgrind the program is started, and
+                                                     * fails then */
         assert_string_equal(s.result[15].bytes, "through a pipe\n");
         same(s.result[16].error, FILCH_EEND);
         same(s.result[18].error, FILCH_OK);
@@ -345,7 +341,8 @@ TEST(a_program_does_not_outlive_the_process_that_started_it)
 TEST(ten_megabytes_of_a_programs_output_arrive)
 {
     world_begin(&w, 2);
-    script s = SCRIPT(DO_RUN(prints, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_EXACTLY(10485760), DO_READ(0), DO_USE_PROGRAM, DO_EXIT);
+    script s = SCRIPT(DO_RUN(prints, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_EXACTLY(10485760), DO_READ(0), DO_USE_PROGRAM,
+                      DO_EXIT);
     script_start(&w, &s);
     script_ends(&w, &s);
     same(s.result[2].size, 10485760);
@@ -357,7 +354,8 @@ TEST(ten_megabytes_of_a_programs_output_arrive)
 TEST(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal)
 {
     EACH_SYSTEM({
-        script s = SCRIPT(DO_RUN(merged, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_EXIT, DO_USE_INPUT, DO_WRITE("anybody?"));
+        script s = SCRIPT(DO_RUN(merged, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_EXIT, DO_USE_INPUT,
+                          DO_WRITE("anybody?"));
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[3].error, FILCH_ERESET);
@@ -377,8 +375,8 @@ TEST(signals_that_the_program_blocks_arrive_as_events)
     sigaddset(&set, SIGUSR2);
     ok(pthread_sigmask(SIG_BLOCK, &set, &before));
     EACH_WORLD({
-        script s = SCRIPT(DO_SIGNALS(wrong, 1), DO_SIGNALS(numbers, 2), DO_READ(0), DO_READ(0), DO_TIMEOUT(FILCH_MILLISECONDS(5)),
-                          DO_READ(0));
+        script s = SCRIPT(DO_SIGNALS(wrong, 1), DO_SIGNALS(numbers, 2), DO_READ(0), DO_READ(0),
+                          DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0));
         script_start(&w, &s);
         UNTIL(&w, script_stage(&s) == 2);
         ok(kill(getpid(), SIGUSR1));
@@ -410,31 +408,55 @@ static filch_err play_nonsense(actor *me, const filch_event *events, size_t coun
     memset(longer, 'a', sizeof longer);
     longer[sizeof longer - 1] = '\0';
     const filch_err got[] = {
-        filch_yield_connect(NULL, 0, "127.0.0.1:1", NULL), filch_yield_connect(out, 0, NULL, NULL),
-        filch_yield_connect(out, 0, "", NULL),             filch_yield_connect(out, 0, longer, NULL),
-        filch_yield_connect(out, 0, "127.0.0.1:1", &bad),  filch_yield_listen(out, 0, "127.0.0.1:1", &worse),
-        filch_yield_listen(out, 0, NULL, NULL),            filch_yield_accept(NULL, 0, none, 0),
-        filch_yield_datagram(NULL, 0, "127.0.0.1:1", NULL), filch_yield_send_to(out, 0, none, NULL, bytes, 0),
+        filch_yield_connect(NULL, 0, "127.0.0.1:1", NULL),
+        filch_yield_connect(out, 0, NULL, NULL),
+        filch_yield_connect(out, 0, "", NULL),
+        filch_yield_connect(out, 0, longer, NULL),
+        filch_yield_connect(out, 0, "127.0.0.1:1", &bad),
+        filch_yield_listen(out, 0, "127.0.0.1:1", &worse),
+        filch_yield_listen(out, 0, NULL, NULL),
+        filch_yield_accept(NULL, 0, none, 0),
+        filch_yield_datagram(NULL, 0, "127.0.0.1:1", NULL),
+        filch_yield_send_to(out, 0, none, NULL, bytes, 0),
         filch_yield_send_to(out, 0, none, "127.0.0.1:1", filch_bytes(NULL, 5), 0),
-        filch_yield_receive_from(NULL, 0, none, 0, 0),     filch_yield_resolve(out, 0, NULL, NULL),
-        filch_yield_resolve(out, 0, longer, NULL),         filch_yield_read(NULL, 0, none, 0, 0),
-        filch_yield_read_exactly(out, 0, none, 0, 0),      filch_yield_read_until(out, 0, none, NULL, 1, 10, 0),
-        filch_yield_read_until(out, 0, none, "x", 0, 10, 0), filch_yield_read_until(out, 0, none, "123456789", 9, 10, 0),
-        filch_yield_read_until(out, 0, none, "ab", 2, 1, 0), filch_yield_write(out, 0, none, filch_int(5), 0),
-        filch_yield_write(NULL, 0, none, bytes, 0),        filch_yield_write(out, 0, none, filch_bytes(NULL, 5), 0),
-        filch_yield_shutdown(NULL, 0, none),               filch_yield_close(NULL, 0, none),
-        filch_yield_io_cancel(NULL, 0, none),              filch_yield_open(out, 0, NULL, FILCH_OPEN_READ),
-        filch_yield_open(out, 0, "", FILCH_OPEN_READ),     filch_yield_open(out, 0, "/tmp", 0),
-        filch_yield_open(out, 0, "/tmp", FILCH_OPEN_READ | FILCH_OPEN_EMPTY), filch_yield_seek(out, 0, none, 0, 3),
-        filch_yield_seek(out, 0, none, 0, -1),             filch_yield_run(out, 0, NULL, 0),
-        filch_yield_run(out, 0, empty, 0),                 filch_yield_run(out, 0, blank, 0),
-        filch_yield_run(out, 0, cat, 1u << 20),            filch_yield_run(NULL, 0, cat, 0),
-        filch_yield_run(out, 0, cat, FILCH_RUN_ERRORS | FILCH_RUN_MERGE), filch_yield_exit(NULL, 0, none, 0),
-        filch_yield_kill(out, 0, none, 0),                 filch_yield_kill(out, 0, none, 65),
-        filch_yield_signals(out, 0, NULL, 1),              filch_yield_signals(out, 0, &number, 1),
-        filch_yield_signals(out, 0, &number, 0),           filch_stream_give(NULL, none, (filch_pid){ 0, 0 }),
-        filch_stream_take(out, NULL, &none),               filch_stream_take(out, &bytes, NULL),
-        filch_stream_take(out, &bytes, &none),             filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, NULL, 8),
+        filch_yield_receive_from(NULL, 0, none, 0, 0),
+        filch_yield_resolve(out, 0, NULL, NULL),
+        filch_yield_resolve(out, 0, longer, NULL),
+        filch_yield_read(NULL, 0, none, 0, 0),
+        filch_yield_read_exactly(out, 0, none, 0, 0),
+        filch_yield_read_until(out, 0, none, NULL, 1, 10, 0),
+        filch_yield_read_until(out, 0, none, "x", 0, 10, 0),
+        filch_yield_read_until(out, 0, none, "123456789", 9, 10, 0),
+        filch_yield_read_until(out, 0, none, "ab", 2, 1, 0),
+        filch_yield_write(out, 0, none, filch_int(5), 0),
+        filch_yield_write(NULL, 0, none, bytes, 0),
+        filch_yield_write(out, 0, none, filch_bytes(NULL, 5), 0),
+        filch_yield_shutdown(NULL, 0, none),
+        filch_yield_close(NULL, 0, none),
+        filch_yield_io_cancel(NULL, 0, none),
+        filch_yield_open(out, 0, NULL, FILCH_OPEN_READ),
+        filch_yield_open(out, 0, "", FILCH_OPEN_READ),
+        filch_yield_open(out, 0, "/tmp", 0),
+        filch_yield_open(out, 0, "/tmp", FILCH_OPEN_READ | FILCH_OPEN_EMPTY),
+        filch_yield_seek(out, 0, none, 0, 3),
+        filch_yield_seek(out, 0, none, 0, -1),
+        filch_yield_run(out, 0, NULL, 0),
+        filch_yield_run(out, 0, empty, 0),
+        filch_yield_run(out, 0, blank, 0),
+        filch_yield_run(out, 0, cat, 1u << 20),
+        filch_yield_run(NULL, 0, cat, 0),
+        filch_yield_run(out, 0, cat, FILCH_RUN_ERRORS | FILCH_RUN_MERGE),
+        filch_yield_exit(NULL, 0, none, 0),
+        filch_yield_kill(out, 0, none, 0),
+        filch_yield_kill(out, 0, none, 65),
+        filch_yield_signals(out, 0, NULL, 1),
+        filch_yield_signals(out, 0, &number, 1),
+        filch_yield_signals(out, 0, &number, 0),
+        filch_stream_give(NULL, none, (filch_pid){ 0, 0 }),
+        filch_stream_take(out, NULL, &none),
+        filch_stream_take(out, &bytes, NULL),
+        filch_stream_take(out, &bytes, &none),
+        filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, NULL, 8),
         filch_stream_address(out, none, FILCH_ADDRESS_LOCAL, text, 0),
     };
     for (size_t i = 0; i < COUNT_OF(got); i++) {
@@ -467,8 +489,8 @@ TEST(nonsense_is_refused_before_anything_happens)
     same(filch_io_read(&command, NULL), FILCH_EINVAL);
     for (uint32_t id = 0; id < 256; id++) {
         command.id = id;
-        bool bare = id == FILCH_CMD_WRITE || id == FILCH_CMD_ACCEPT || id == FILCH_CMD_CLOSE || id == FILCH_CMD_SHUTDOWN ||
-                    id == FILCH_CMD_IO_CANCEL || id == FILCH_CMD_EXIT;
+        bool bare = id == FILCH_CMD_WRITE || id == FILCH_CMD_ACCEPT || id == FILCH_CMD_CLOSE ||
+                    id == FILCH_CMD_SHUTDOWN || id == FILCH_CMD_IO_CANCEL || id == FILCH_CMD_EXIT;
         same(filch_io_read(&command, &request), bare ? FILCH_OK : FILCH_EINVAL);
     }
     world_end(&w);
@@ -483,7 +505,8 @@ static filch_err play_raw(actor *me, const filch_event *events, size_t count, fi
             bool ours = (id >= 30 && id <= 36) || (id >= 40 && id <= 42) || (id >= 50 && id <= 56) ||
                         (id >= 60 && id <= 67) || (id >= 150 && id <= 153);
             if (!ours) continue;
-            if (filch_yield(out, id, id, filch_str("made by hand, and longer than what fits into an event")) == FILCH_OK) {
+            if (filch_yield(out, id, id, filch_str("made by hand, and longer than what fits into an event")) ==
+                FILCH_OK) {
                 me->stage++;
             }
         }

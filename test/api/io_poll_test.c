@@ -12,7 +12,7 @@
 
 #include "api/io_script.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 static void make_pipe(int ends[2])
@@ -77,28 +77,25 @@ TEST(a_process_is_told_when_a_descriptor_becomes_readable)
     same(open_descriptors(), before);
 }
 
-TEST(what_is_ready_already_is_told_at_once)
-{
-    EACH_WORLD({
-        int  ends[2];
-        char path[] = "/tmp/filch-io-poll-XXXXXX";
-        int  file = mkstemp(path);
-        make_pair(ends);
-        script s = SCRIPT(DO_TIMEOUT(0), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL(ends[0], FILCH_POLL_OUT),
-                          DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_TIMEOUT(FILCH_FOREVER),
-                          DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_POLL(file, FILCH_POLL_IN | FILCH_POLL_OUT));
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        same(s.result[1].error, FILCH_EDEADLINE);
-        same(s.result[2].number, FILCH_POLL_OUT);
-        same(s.result[3].number, FILCH_POLL_OUT);
-        same(s.result[5].number, FILCH_POLL_OUT);
-        same(s.result[6].number, FILCH_POLL_IN | FILCH_POLL_OUT); /* regular files are always ready */
-        close_both(ends);
-        close(file);
-        ok(unlink(path));
-    })
-}
+TEST(what_is_ready_already_is_told_at_once){ EACH_WORLD({
+    int  ends[2];
+    char path[] = "/tmp/filch-io-poll-XXXXXX";
+    int  file = mkstemp(path);
+    make_pair(ends);
+    script s = SCRIPT(DO_TIMEOUT(0), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL(ends[0], FILCH_POLL_OUT),
+                      DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_TIMEOUT(FILCH_FOREVER),
+                      DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_POLL(file, FILCH_POLL_IN | FILCH_POLL_OUT));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[1].error, FILCH_EDEADLINE);
+    same(s.result[2].number, FILCH_POLL_OUT);
+    same(s.result[3].number, FILCH_POLL_OUT);
+    same(s.result[5].number, FILCH_POLL_OUT);
+    same(s.result[6].number, FILCH_POLL_IN | FILCH_POLL_OUT); /* regular files are always ready */
+    close_both(ends);
+    close(file);
+    ok(unlink(path));
+}) }
 
 TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
 {
@@ -106,9 +103,10 @@ TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
     EACH_WORLD({
         int ends[2];
         make_pipe(ends);
-        script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(2)), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL(99999, FILCH_POLL_IN),
-                          DO_POLL(-1, FILCH_POLL_IN), DO_POLL(ends[0], 0), DO_POLL(ends[0], 4), DO_ADOPT(99999, 0),
-                          DO_ADOPT(-1, 0), DO_ADOPT(ends[0], 2), DO_POLL_CANCEL(-1), DO_POLL_CANCEL(ends[0]));
+        script s =
+            SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(2)), DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL(99999, FILCH_POLL_IN),
+                   DO_POLL(-1, FILCH_POLL_IN), DO_POLL(ends[0], 0), DO_POLL(ends[0], 4), DO_ADOPT(99999, 0),
+                   DO_ADOPT(-1, 0), DO_ADOPT(ends[0], 2), DO_POLL_CANCEL(-1), DO_POLL_CANCEL(ends[0]));
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[1].error, FILCH_EDEADLINE);
@@ -126,50 +124,44 @@ TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
     same(open_descriptors(), before);
 }
 
-TEST(the_end_and_an_error_are_told_whatever_was_asked_for)
-{
-    EACH_WORLD({
-        int ends[2];
-        int other[2];
-        make_pipe(ends);
-        make_pipe(other);
-        script reads = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
-        script_start(&w, &reads);
-        UNTIL(&w, waits(&reads, 0));
-        ok(close(ends[1]));
-        script_ends(&w, &reads);
-        same(reads.result[0].number, FILCH_POLL_HANGUP);
-        ok(close(other[0]));
-        script writes = SCRIPT(DO_POLL(other[1], FILCH_POLL_IN));
-        script_start(&w, &writes);
-        script_ends(&w, &writes);
-        same(writes.result[0].number, FILCH_POLL_ERROR);
-        close(ends[0]);
-        close(other[1]);
-    })
-}
+TEST(the_end_and_an_error_are_told_whatever_was_asked_for){ EACH_WORLD({
+    int ends[2];
+    int other[2];
+    make_pipe(ends);
+    make_pipe(other);
+    script reads = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
+    script_start(&w, &reads);
+    UNTIL(&w, waits(&reads, 0));
+    ok(close(ends[1]));
+    script_ends(&w, &reads);
+    same(reads.result[0].number, FILCH_POLL_HANGUP);
+    ok(close(other[0]));
+    script writes = SCRIPT(DO_POLL(other[1], FILCH_POLL_IN));
+    script_start(&w, &writes);
+    script_ends(&w, &writes);
+    same(writes.result[0].number, FILCH_POLL_ERROR);
+    close(ends[0]);
+    close(other[1]);
+}) }
 
-TEST(a_poll_that_is_over_holds_no_descriptor)
-{
-    EACH_WORLD({
-        int ends[2];
-        make_pipe(ends);
-        script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
-                          DO_TIMEOUT(FILCH_FOREVER), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE);
-        script_start(&w, &s);
-        UNTIL(&w, waits(&s, 2)); /* the poller exists from here on */
-        int before = open_descriptors();
-        ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        UNTIL(&w, waits(&s, 4));
-        same(open_descriptors(), before + 1);
-        same(write(ends[1], "x", 1), 1);
-        UNTIL(&w, waits(&s, 5));
-        same(open_descriptors(), before); /* the poll's descriptor was closed although its process lives on */
-        ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        script_ends(&w, &s);
-        close_both(ends);
-    })
-}
+TEST(a_poll_that_is_over_holds_no_descriptor){ EACH_WORLD({
+    int ends[2];
+    make_pipe(ends);
+    script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
+                      DO_TIMEOUT(FILCH_FOREVER), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE);
+    script_start(&w, &s);
+    UNTIL(&w, waits(&s, 2)); /* the poller exists from here on */
+    int before = open_descriptors();
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    UNTIL(&w, waits(&s, 4));
+    same(open_descriptors(), before + 1);
+    same(write(ends[1], "x", 1), 1);
+    UNTIL(&w, waits(&s, 5));
+    same(open_descriptors(), before); /* the poll's descriptor was closed although its process lives on */
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    script_ends(&w, &s);
+    close_both(ends);
+}) }
 
 /* ---- several polls of one descriptor ---- */
 
@@ -180,10 +172,10 @@ TEST(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_fo
         int ends[2];
         make_pair(ends);
         fill(ends[0]);
-        script in = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
-        script out = SCRIPT(DO_POLL(ends[0], FILCH_POLL_OUT));
-        script both = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_PAUSE);
-        script in_too = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
+        script  in = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
+        script  out = SCRIPT(DO_POLL(ends[0], FILCH_POLL_OUT));
+        script  both = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN | FILCH_POLL_OUT), DO_PAUSE);
+        script  in_too = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         script *all[] = { &in, &out, &both, &in_too };
         for (size_t i = 0; i < 4; i++) script_start(&w, all[i]);
         for (size_t i = 0; i < 4; i++) UNTIL(&w, waits(all[i], 0));
@@ -210,7 +202,7 @@ enum { POLLS = 150 };
 /* Polls one descriptor POLLS times and another one once, cancels the polls of the first, and counts the completions. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    const int *ends = me->user;
+    const int     *ends = me->user;
     static int64_t cancelled, counted;
     if (me->steps == 1) {
         cancelled = counted = 0;
@@ -225,7 +217,8 @@ static filch_err play_cancels(actor *me, const filch_event *events, size_t count
         else if (events[i].tag == 3) me->stage = events[i].error == FILCH_OK ? 1 : 2;
         else me->note = FILCH_EUSER;
     }
-    if (cancelled == POLLS && counted == POLLS && me->stage == 0) me->note |= write(ends[3], "x", 1) == 1 ? FILCH_OK : FILCH_EUSER;
+    if (cancelled == POLLS && counted == POLLS && me->stage == 0)
+        me->note |= write(ends[3], "x", 1) == 1 ? FILCH_OK : FILCH_EUSER;
     return me->stage != 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
@@ -268,30 +261,27 @@ TEST(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing)
 
 /* ---- closed and reused descriptors ---- */
 
-TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again)
-{
-    EACH_WORLD({
-        int ends[2];
-        int other[2];
-        make_pipe(ends);
-        make_pipe(other);
-        int    number = ends[0];
-        script s = SCRIPT(DO_POLL(number, FILCH_POLL_IN), DO_POLL(number, FILCH_POLL_IN));
-        script_start(&w, &s);
-        UNTIL(&w, waits(&s, 0));
-        same(dup3(other[0], number, O_CLOEXEC), number); /* closes the descriptor and reuses its number at once */
-        same(write(other[1], "x", 1), 1);
-        for (int i = 0; i < 20; i++) world_turn(&w);
-        same(script_stage(&s), 0);
-        same(write(ends[1], "x", 1), 1);
-        script_ends(&w, &s);
-        same(s.result[0].number, FILCH_POLL_IN); /* completion of the poll of the old descriptor */
-        same(s.result[1].number, FILCH_POLL_IN); /* completion of the poll of the new descriptor */
-        close(number);
-        close(ends[1]);
-        close_both(other);
-    })
-}
+TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again){ EACH_WORLD({
+    int ends[2];
+    int other[2];
+    make_pipe(ends);
+    make_pipe(other);
+    int    number = ends[0];
+    script s = SCRIPT(DO_POLL(number, FILCH_POLL_IN), DO_POLL(number, FILCH_POLL_IN));
+    script_start(&w, &s);
+    UNTIL(&w, waits(&s, 0));
+    same(dup3(other[0], number, O_CLOEXEC), number); /* closes the descriptor and reuses its number at once */
+    same(write(other[1], "x", 1), 1);
+    for (int i = 0; i < 20; i++) world_turn(&w);
+    same(script_stage(&s), 0);
+    same(write(ends[1], "x", 1), 1);
+    script_ends(&w, &s);
+    same(s.result[0].number, FILCH_POLL_IN); /* completion of the poll of the old descriptor */
+    same(s.result[1].number, FILCH_POLL_IN); /* completion of the poll of the new descriptor */
+    close(number);
+    close(ends[1]);
+    close_both(other);
+}) }
 
 TEST(a_host_that_ticks_finds_its_wake_descriptor_readable_when_a_polled_one_is)
 {
@@ -355,8 +345,8 @@ TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
     EACH_WORLD({
         int ends[2];
         make_pipe(ends);
-        script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_UNTIL("\n", 99), DO_CLOSE, DO_ADOPT(ends[1], FILCH_ADOPT_KEEP),
-                          DO_WRITE("to ourselves"), DO_CLOSE);
+        script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_UNTIL("\n", 99), DO_CLOSE,
+                          DO_ADOPT(ends[1], FILCH_ADOPT_KEEP), DO_WRITE("to ourselves"), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
         assert_true(blocks(ends[0])); /* unchanged: if this were standard input, the shell would need it so */
@@ -370,160 +360,142 @@ TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
     same(open_descriptors(), before);
 }
 
-TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards)
-{
-    EACH_WORLD({
-        int ends[2];
-        int pair[2];
-        ok(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
-        ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
-        script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_CLOSE, DO_ADOPT(pair[0], FILCH_ADOPT_KEEP), DO_CLOSE);
-        script_start(&w, &s);
-        script_ends(&w, &s);
-        for (int i = 0; i < 4; i++) ok(s.result[i].error);
-        assert_false(blocks(ends[0]));
-        assert_false(blocks(pair[0]));
-        close_both(ends);
-        close_both(pair);
-    })
-}
+TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards){ EACH_WORLD({
+    int ends[2];
+    int pair[2];
+    ok(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
+    ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
+    script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_CLOSE, DO_ADOPT(pair[0], FILCH_ADOPT_KEEP), DO_CLOSE);
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    for (int i = 0; i < 4; i++) ok(s.result[i].error);
+    assert_false(blocks(ends[0]));
+    assert_false(blocks(pair[0]));
+    close_both(ends);
+    close_both(pair);
+}) }
 
-TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so)
-{
-    EACH_WORLD({
-        int      counter = eventfd(0, EFD_CLOEXEC);
-        uint64_t three = 3;
-        script   s = SCRIPT(DO_ADOPT(counter, FILCH_ADOPT_KEEP), DO_READ(0), DO_PAUSE, DO_CLOSE);
-        script_start(&w, &s);
-        UNTIL(&w, waits(&s, 1));
-        assert_false(blocks(counter));
-        same(write(counter, &three, sizeof three), sizeof three);
-        UNTIL(&w, waits(&s, 2));
-        same(s.result[1].size, sizeof three);
-        same(s.result[1].bytes[0], 3);
-        ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        script_ends(&w, &s);
-        assert_true(is_open(counter) && !blocks(counter)); /* the descriptor stays non-blocking, because another stream
-                                                            * may use it */
-        close(counter);
-    })
-}
+TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so){ EACH_WORLD({
+    int      counter = eventfd(0, EFD_CLOEXEC);
+    uint64_t three = 3;
+    script   s = SCRIPT(DO_ADOPT(counter, FILCH_ADOPT_KEEP), DO_READ(0), DO_PAUSE, DO_CLOSE);
+    script_start(&w, &s);
+    UNTIL(&w, waits(&s, 1));
+    assert_false(blocks(counter));
+    same(write(counter, &three, sizeof three), sizeof three);
+    UNTIL(&w, waits(&s, 2));
+    same(s.result[1].size, sizeof three);
+    same(s.result[1].bytes[0], 3);
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    script_ends(&w, &s);
+    assert_true(is_open(counter) && !blocks(counter)); /* the descriptor stays non-blocking, because another stream
+                                                        * may use it */
+    close(counter);
+}) }
 
 /* Closing a stream must not make the shared file blocking again: the read or accept of the other stream would block its
  * worker. */
-TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking)
-{
-    EACH_WORLD({
-        int counter = eventfd(0, EFD_CLOEXEC);
-        int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ok(listen(listener, 4));
-        const int both[] = { counter, listener };
-        for (int i = 0; i < 2; i++) {
-            script first = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_CLOSE);
-            script second = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_TIMEOUT(0), DO_READ(0), DO_ACCEPT);
-            script_start(&w, &first);
-            UNTIL(&w, waits(&first, 1));
-            script_start(&w, &second);
-            UNTIL(&w, waits(&second, 1));
-            ok(filch_send(w.sched, first.actor.pid, filch_none()));
-            script_ends(&w, &first);
-            assert_false(blocks(both[i]));
-            ok(filch_send(w.sched, second.actor.pid, filch_none()));
-            script_ends(&w, &second);
-            same(second.result[i == 0 ? 3 : 4].error, FILCH_EDEADLINE);
-            ok(close(both[i]));
-        }
-    })
-}
+TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking){ EACH_WORLD({
+    int counter = eventfd(0, EFD_CLOEXEC);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ok(listen(listener, 4));
+    const int both[] = { counter, listener };
+    for (int i = 0; i < 2; i++) {
+        script first = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_CLOSE);
+        script second = SCRIPT(DO_ADOPT(both[i], FILCH_ADOPT_KEEP), DO_PAUSE, DO_TIMEOUT(0), DO_READ(0), DO_ACCEPT);
+        script_start(&w, &first);
+        UNTIL(&w, waits(&first, 1));
+        script_start(&w, &second);
+        UNTIL(&w, waits(&second, 1));
+        ok(filch_send(w.sched, first.actor.pid, filch_none()));
+        script_ends(&w, &first);
+        assert_false(blocks(both[i]));
+        ok(filch_send(w.sched, second.actor.pid, filch_none()));
+        script_ends(&w, &second);
+        same(second.result[i == 0 ? 3 : 4].error, FILCH_EDEADLINE);
+        ok(close(both[i]));
+    }
+}) }
 
-TEST(the_master_of_a_terminal_is_adopted_and_no_other)
-{
-    EACH_WORLD({
-        char name[64];
-        int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-        ok(grantpt(master));
-        ok(unlockpt(master));
-        ok(ptsname_r(master, name, sizeof name));
-        int    terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-        script s = SCRIPT(DO_ADOPT(master, 0), DO_UNTIL("\n", 99));
-        script_start(&w, &s);
-        UNTIL(&w, waits(&s, 1));
-        same(write(terminal, "hello\n", 6), 6);
-        script_ends(&w, &s);
-        ok(s.result[1].error);
-        assert_memory_equal(s.result[1].bytes, "hello", 5);
-        close(terminal);
-    })
-}
+TEST(the_master_of_a_terminal_is_adopted_and_no_other){ EACH_WORLD({
+    char name[64];
+    int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ok(grantpt(master));
+    ok(unlockpt(master));
+    ok(ptsname_r(master, name, sizeof name));
+    int    terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    script s = SCRIPT(DO_ADOPT(master, 0), DO_UNTIL("\n", 99));
+    script_start(&w, &s);
+    UNTIL(&w, waits(&s, 1));
+    same(write(terminal, "hello\n", 6), 6);
+    script_ends(&w, &s);
+    ok(s.result[1].error);
+    assert_memory_equal(s.result[1].bytes, "hello", 5);
+    close(terminal);
+}) }
 
 /* All bytes have arrived before the first read, and none arrive later. */
-TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each)
-{
-    EACH_WORLD({
-        int  ends[2];
-        char name[64];
-        int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-        ok(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
-        ok(unlockpt(master));
-        ok(ptsname_r(master, name, sizeof name));
-        int terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-        same(write(master, "one\ntwo\n", 8), 8);
-        same(send(ends[1], "one\n", 4, 0), 4);
-        same(send(ends[1], "two\n", 4, 0), 4);
-        /* The pause lets all readiness reports be collected before the first read, so the second read gets no
-         * report. */
-        script s = SCRIPT(DO_ADOPT(terminal, 0), DO_PAUSE, DO_READ(0), DO_READ(0), DO_ADOPT(ends[0], 0), DO_PAUSE, DO_READ(0),
-                          DO_READ(0));
-        script_start(&w, &s);
-        for (uint32_t stage = 1; stage <= 5; stage += 4) {
-            UNTIL(&w, waits(&s, stage));
-            for (int i = 0; i < 20; i++) world_turn(&w);
-            ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        }
-        script_ends(&w, &s);
-        for (int i = 2; i <= 6; i += 4) {
-            assert_string_equal(s.result[i].bytes, "one\n");
-            assert_string_equal(s.result[i + 1].bytes, "two\n");
-        }
-        close(master);
-        close(ends[1]);
-    })
-}
-
-TEST(what_follows_an_urgent_byte_is_read)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_PAUSE, DO_READ(0), DO_READ(0));
-        script_start(&w, &s);
-        UNTIL(&w, is_ready(&s));
-        int fd = peer_connect(&s);
-        same(send(fd, "abc", 3, 0), 3);
-        same(send(fd, "!", 1, MSG_OOB), 1);
-        same(send(fd, "defgh", 5, 0), 5);
-        UNTIL(&w, waits(&s, 3));
+TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each){ EACH_WORLD({
+    int  ends[2];
+    char name[64];
+    int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ok(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+    ok(unlockpt(master));
+    ok(ptsname_r(master, name, sizeof name));
+    int terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    same(write(master, "one\ntwo\n", 8), 8);
+    same(send(ends[1], "one\n", 4, 0), 4);
+    same(send(ends[1], "two\n", 4, 0), 4);
+    /* The pause lets all readiness reports be collected before the first read, so the second read gets no
+     * report. */
+    script s = SCRIPT(DO_ADOPT(terminal, 0), DO_PAUSE, DO_READ(0), DO_READ(0), DO_ADOPT(ends[0], 0), DO_PAUSE,
+                      DO_READ(0), DO_READ(0));
+    script_start(&w, &s);
+    for (uint32_t stage = 1; stage <= 5; stage += 4) {
+        UNTIL(&w, waits(&s, stage));
         for (int i = 0; i < 20; i++) world_turn(&w);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        script_ends(&w, &s);
-        assert_string_equal(s.result[4].bytes, "abc");
-        assert_string_equal(s.result[5].bytes, "defgh");
-        close(fd);
-    })
-}
+    }
+    script_ends(&w, &s);
+    for (int i = 2; i <= 6; i += 4) {
+        assert_string_equal(s.result[i].bytes, "one\n");
+        assert_string_equal(s.result[i + 1].bytes, "two\n");
+    }
+    close(master);
+    close(ends[1]);
+}) }
+
+TEST(what_follows_an_urgent_byte_is_read){ EACH_WORLD({
+    script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_PAUSE, DO_READ(0), DO_READ(0));
+    script_start(&w, &s);
+    UNTIL(&w, is_ready(&s));
+    int fd = peer_connect(&s);
+    same(send(fd, "abc", 3, 0), 3);
+    same(send(fd, "!", 1, MSG_OOB), 1);
+    same(send(fd, "defgh", 5, 0), 5);
+    UNTIL(&w, waits(&s, 3));
+    for (int i = 0; i < 20; i++) world_turn(&w);
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    script_ends(&w, &s);
+    assert_string_equal(s.result[4].bytes, "abc");
+    assert_string_equal(s.result[5].bytes, "defgh");
+    close(fd);
+}) }
 
 TEST(files_devices_and_listeners_become_streams_of_their_kind)
 {
     EACH_WORLD({
-        char path[] = "/tmp/filch-io-adopt-XXXXXX";
-        int  file = mkstemp(path), null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        int  listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        int  datagrams = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        char               path[] = "/tmp/filch-io-adopt-XXXXXX";
+        int                file = mkstemp(path), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        int                listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int                datagrams = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         struct sockaddr_in worker = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
         ok(bind(listener, (struct sockaddr *)&worker, sizeof worker));
         ok(listen(listener, 4));
         ok(bind(datagrams, (struct sockaddr *)&worker, sizeof worker));
-        script s = SCRIPT(DO_ADOPT(file, 0), DO_WRITE("in a file"), DO_SEEK(3, 0), DO_READ(0), DO_ADOPT(null, 0), DO_READ(0),
-                          DO_WRITE("x"), DO_ADOPT(datagrams, 0), DO_TIMEOUT(0), DO_RECEIVE_FROM(0), DO_TIMEOUT(FILCH_FOREVER),
-                          DO_ADOPT(listener, 0), DO_ADDRESS, DO_ACCEPT, DO_READ(0));
+        script s = SCRIPT(DO_ADOPT(file, 0), DO_WRITE("in a file"), DO_SEEK(3, 0), DO_READ(0), DO_ADOPT(null, 0),
+                          DO_READ(0), DO_WRITE("x"), DO_ADOPT(datagrams, 0), DO_TIMEOUT(0), DO_RECEIVE_FROM(0),
+                          DO_TIMEOUT(FILCH_FOREVER), DO_ADOPT(listener, 0), DO_ADDRESS, DO_ACCEPT, DO_READ(0));
         script_start(&w, &s);
         UNTIL(&w, is_ready(&s));
         int fd = peer_connect(&s);
@@ -566,7 +538,8 @@ static filch_err own_poll(void *user, const filch_command *command, uint64_t tag
 {
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(command, &request);
-    bool right = err == FILCH_OK && request.number == 42 && request.how == FILCH_POLL_OUT && request.timeout_ns == FILCH_SECONDS(1);
+    bool             right = err == FILCH_OK && request.number == 42 && request.how == FILCH_POLL_OUT &&
+                 request.timeout_ns == FILCH_SECONDS(1);
     *(int *)user += right;
     return filch_complete(receiver, tag, filch_int(FILCH_POLL_OUT), right ? FILCH_OK : FILCH_EUSER);
 }

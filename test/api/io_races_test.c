@@ -48,10 +48,10 @@ INSTEAD_BEGIN(int, epoll_create1, (int flags))
 
 /* Number of threads that have arrived at one lock. */
 static FLI_ATOMIC(fli_mutex *) watched_lock;
-static FLI_ATOMIC(uint32_t) came;
-void __real_fli_mutex_lock(fli_mutex *mutex);
-void __wrap_fli_mutex_lock(fli_mutex *mutex);
-void __wrap_fli_mutex_lock(fli_mutex *mutex)
+static FLI_ATOMIC(uint32_t)    came;
+void                           __real_fli_mutex_lock(fli_mutex *mutex);
+void                           __wrap_fli_mutex_lock(fli_mutex *mutex);
+void                           __wrap_fli_mutex_lock(fli_mutex *mutex)
 {
     if (mutex == fli_load_acq(&watched_lock)) (void)fli_add_rel(&came, 1);
     __real_fli_mutex_lock(mutex);
@@ -118,8 +118,9 @@ static void ring_late(void)
 
 TEST(a_time_that_is_up_in_the_middle_of_a_receive_is_told)
 {
-    script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_PAUSE, DO_READ(0), DO_TIMEOUT(FILCH_FOREVER), DO_READ(0));
-    int    fd = begin_reading(&server, ring_late);
+    script server =
+        SCRIPT(SERVE, DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_PAUSE, DO_READ(0), DO_TIMEOUT(FILCH_FOREVER), DO_READ(0));
+    int fd = begin_reading(&server, ring_late);
     UNTIL(&w, script_stage(&server) == 7);
     same(server.result[5].error, FILCH_EDEADLINE);
     same(send(fd, "later", 5, 0), 5);
@@ -166,8 +167,8 @@ TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     UNTIL(&w, script_stage(&server) == 8);
     fli_io_alarm(io_of(), server.stream.id); /* timeout of a stream that is closed */
-    fli_poll_report  old = { .number = server.stream.id, .in = true, .out = true };
-    fli_io_batch     batch = { .count = 1, .reports = { old } };
+    fli_poll_report old = { .number = server.stream.id, .in = true, .out = true };
+    fli_io_batch    batch = { .count = 1, .reports = { old } };
     fli_io_deliver(io_of(), &batch); /* a readiness report that comes too late has no effect */
     (void)world_tick(&w);
     same(script_stage(&server), 8);

@@ -21,7 +21,7 @@
 #include "support/gate.h"
 #include "support/instead.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- the system ---- */
@@ -59,8 +59,9 @@ INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
     return fault_strikes(&fault_of_open) ? -1 : __real_open(path, flags, mode);
 }
 
-INSTEAD_BEGIN(int, posix_spawnp, (pid_t * pid, const char *file, const posix_spawn_file_actions_t *actions,
-                                  const posix_spawnattr_t *attr, char *const argv[], char *const env[]))
+INSTEAD_BEGIN(int, posix_spawnp,
+              (pid_t * pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+               char *const argv[], char *const env[]))
 {
     gate_pass(&spawning);
     return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
@@ -68,9 +69,9 @@ INSTEAD_BEGIN(int, posix_spawnp, (pid_t * pid, const char *file, const posix_spa
 
 /* Number of waitid calls with WNOHANG that will report a program as not yet ended. */
 static FLI_ATOMIC(int) still_dying;
-int __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
-int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
-int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
+int                    __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
+int                    __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
+int                    __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
 {
     if ((how & WNOHANG) == 0 || fli_load_rlx(&still_dying) <= 0) return __real_waitid(type, id, info, how);
     fli_add_rlx(&still_dying, -1);
@@ -80,10 +81,10 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how)
 
 /* The time that the clock shows while the test stops it; 0: the real time. */
 static FLI_ATOMIC(uint64_t) still_ns;
-uint64_t __real_fli_clock_ns(void);
-uint64_t __wrap_fli_clock_ns(void);
+uint64_t                    __real_fli_clock_ns(void);
+uint64_t                    __wrap_fli_clock_ns(void);
 static FLI_ATOMIC(uint64_t) clock_reads;
-uint64_t __wrap_fli_clock_ns(void)
+uint64_t                    __wrap_fli_clock_ns(void)
 {
     (void)fli_add_rlx(&clock_reads, 1);
     uint64_t now_ns = fli_load_rlx(&still_ns);
@@ -109,7 +110,7 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     for (int i = 1; i < TIMES; i++) {
         (void)fli_add_rlx(&still_ns, rest_ns - 1);
         (void)world_tick(&w);
-        wrong += refused(accept4) != i; /* the listener does not try again before its pause is over */
+        wrong += refused(accept4) != i;        /* the listener does not try again before its pause is over */
         (void)fli_add_rlx(&still_ns, 1000001); /* timers never fire early, and fire less than a millisecond late */
         (void)world_tick(&w);
         wrong += refused(accept4) != i + 1;
@@ -133,8 +134,8 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
 TEST(a_listener_that_rests_is_still_timed_out_in_time)
 {
     world_begin(&w, FILCH_NO_WORKERS);
-    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(2)), DO_ACCEPT,
-                           DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT);
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(2)),
+                           DO_ACCEPT, DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT);
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
@@ -179,48 +180,42 @@ static filch_err play_accepts_on(actor *me, const filch_event *events, size_t co
     return filch_idle(out);
 }
 
-TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy)
-{
-    EACH_WORLD({
-        script server = SCRIPT(DO_PAUSE);
-        server.actor.user = &server;
-        fli_store_rlx(&accepting, 0);
-        actor_start(&w, &server.actor, play_accepts_on);
-        UNTIL(&w, fli_load_acq(&accepting) == 1);
-        refuse(accept4, 1, EMFILE);
-        int fd = peer_connect(&server);
-        UNTIL(&w, fli_load_acq(&accepting) == 2); /* the first accept has failed: the listener pauses */
-        uint64_t before = fli_load_rlx(&clock_reads);
-        ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
-        assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read the clock tens of
-                                                                  * thousands of times */
-        ok(server.actor.note);
-        close(fd);
-        world_begin(&w, FILCH_NO_WORKERS);
-    })
-}
+TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy){ EACH_WORLD({
+    script server = SCRIPT(DO_PAUSE);
+    server.actor.user = &server;
+    fli_store_rlx(&accepting, 0);
+    actor_start(&w, &server.actor, play_accepts_on);
+    UNTIL(&w, fli_load_acq(&accepting) == 1);
+    refuse(accept4, 1, EMFILE);
+    int fd = peer_connect(&server);
+    UNTIL(&w, fli_load_acq(&accepting) == 2); /* the first accept has failed: the listener pauses */
+    uint64_t before = fli_load_rlx(&clock_reads);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read the clock tens of
+                                                              * thousands of times */
+    ok(server.actor.note);
+    close(fd);
+    world_begin(&w, FILCH_NO_WORKERS);
+}) }
 
-TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine)
-{
-    EACH_WORLD({
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_READ(0));
-        char   got;
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        refuse(epoll_ctl, 1, ENOSPC);
-        int lost = peer_connect(&server);
-        UNTIL(&w, script_stage(&server) == 3);
-        same(refused(epoll_ctl), 1);
-        same(server.result[2].error, FILCH_ESYS);
-        same(recv(lost, &got, 1, 0), 0);
-        close(lost);
-        int fd = peer_connect(&server);
-        same(send(fd, "x", 1, 0), 1);
-        script_ends(&w, &server);
-        assert_string_equal(server.result[4].bytes, "x");
-        close(fd);
-    })
-}
+TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine){ EACH_WORLD({
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_READ(0));
+    char   got;
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    refuse(epoll_ctl, 1, ENOSPC);
+    int lost = peer_connect(&server);
+    UNTIL(&w, script_stage(&server) == 3);
+    same(refused(epoll_ctl), 1);
+    same(server.result[2].error, FILCH_ESYS);
+    same(recv(lost, &got, 1, 0), 0);
+    close(lost);
+    int fd = peer_connect(&server);
+    same(send(fd, "x", 1, 0), 1);
+    script_ends(&w, &server);
+    assert_string_equal(server.result[4].bytes, "x");
+    close(fd);
+}) }
 
 TEST(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later)
 {
@@ -300,15 +295,12 @@ static filch_err play_odd_signals(actor *me, const filch_event *events, size_t c
     return me->seen_count < 2 ? filch_idle(out) : filch_done(out, filch_none());
 }
 
-TEST(lists_of_signals_that_are_empty_or_endless_are_refused)
-{
-    EACH_WORLD({
-        actor me = { 0 };
-        actor_start(&w, &me, play_odd_signals);
-        actor_ends(&w, &me, FILCH_OK);
-        ok(me.note);
-    })
-}
+TEST(lists_of_signals_that_are_empty_or_endless_are_refused){ EACH_WORLD({
+    actor me = { 0 };
+    actor_start(&w, &me, play_odd_signals);
+    actor_ends(&w, &me, FILCH_OK);
+    ok(me.note);
+}) }
 
 /* ---- files ---- */
 
@@ -318,8 +310,8 @@ TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
     snprintf(path, sizeof path, "/tmp/filch-refused-%d", (int)getpid());
     EACH_WORLD({
         script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY),
-                          DO_WRITE("one\ntwo\n"), DO_SEEK(0, 0), DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 9), DO_PAUSE, DO_WRITE("x"),
-                          DO_UNTIL("\n", 9));
+                          DO_WRITE("one\ntwo\n"), DO_SEEK(0, 0), DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 9), DO_PAUSE,
+                          DO_WRITE("x"), DO_UNTIL("\n", 9));
         script_start(&w, &s);
         UNTIL(&w, script_stage(&s) == 3);
         refuse(read, 1, EAGAIN); /* some special files return EAGAIN */
@@ -433,7 +425,7 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)), s = SCRIPT(DO_RUN(sleeps, ALL));
         gate_shut(&opening);
         script_start(&w, &first);
-        UNTIL(&w, gate_is_waiting(&opening)); /* the only thread of the pool is busy */
+        UNTIL(&w, gate_is_waiting(&opening));    /* the only thread of the pool is busy */
         refuse(pthread_create, 1000000, EAGAIN); /* no other thread can be started */
         script_start(&w, &s);
         UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job of the process is queued */
@@ -471,8 +463,9 @@ TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
             UNTIL(&w, script_stage(&s) == 1);
             struck = refused(epoll_ctl) > 0;
             refuse_no_more(epoll_ctl);
-            if (struck) UNTIL(&w, open_descriptors() <= without); /* the pipes are closed although the process lives
-                                                                   * on */
+            if (struck)
+                UNTIL(&w, open_descriptors() <= without); /* the pipes are closed although the process lives
+                                                           * on */
             ok(filch_send(w.sched, s.actor.pid, filch_none()));
             script_ends(&w, &s);
             same(s.result[0].error, struck ? FILCH_ESYS : FILCH_OK);
@@ -512,38 +505,32 @@ static filch_err play_kills_unborn(actor *me, const filch_event *events, size_t 
     }
 }
 
-TEST(a_program_that_has_not_begun_cannot_be_killed)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_PAUSE);
-        s.actor.user = &s;
-        gate_shut(&spawning);
-        actor_start(&w, &s.actor, play_kills_unborn);
-        actor_ends(&w, &s.actor, FILCH_OK);
-        gate_open(&spawning);
-        ok(s.actor.note);
-        same(s.result[0].error, FILCH_EINVAL);
-        UNTIL(&w, !gate_is_waiting(&spawning) && !has_children());
-    })
-}
+TEST(a_program_that_has_not_begun_cannot_be_killed){ EACH_WORLD({
+    script s = SCRIPT(DO_PAUSE);
+    s.actor.user = &s;
+    gate_shut(&spawning);
+    actor_start(&w, &s.actor, play_kills_unborn);
+    actor_ends(&w, &s.actor, FILCH_OK);
+    gate_open(&spawning);
+    ok(s.actor.note);
+    same(s.result[0].error, FILCH_EINVAL);
+    UNTIL(&w, !gate_is_waiting(&spawning) && !has_children());
+}) }
 
-TEST(a_program_that_the_host_has_buried_is_not_waited_for)
-{
-    EACH_WORLD({
-        script s = SCRIPT(DO_RUN(cat, FILCH_RUN_INPUT), DO_PAUSE, DO_EXIT, DO_KILL(SIGTERM));
-        script_start(&w, &s);
-        UNTIL(&w, script_stage(&s) == 1);
-        ok(kill((pid_t)s.program.pid, SIGKILL));
-        same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
-        ok(filch_send(w.sched, s.actor.pid, filch_none()));
-        script_ends(&w, &s);
-        bool known = s.result[2].error == FILCH_OK; /* true from Linux 6.15 on */
-        if (!known) same(s.result[2].error, FILCH_ESYS);
-        same(s.result[2].number, known ? -SIGKILL : ECHILD);
-        same(s.result[3].error, FILCH_ESYS);
-        same(s.result[3].number, ESRCH);
-    })
-}
+TEST(a_program_that_the_host_has_buried_is_not_waited_for){ EACH_WORLD({
+    script s = SCRIPT(DO_RUN(cat, FILCH_RUN_INPUT), DO_PAUSE, DO_EXIT, DO_KILL(SIGTERM));
+    script_start(&w, &s);
+    UNTIL(&w, script_stage(&s) == 1);
+    ok(kill((pid_t)s.program.pid, SIGKILL));
+    same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
+    ok(filch_send(w.sched, s.actor.pid, filch_none()));
+    script_ends(&w, &s);
+    bool known = s.result[2].error == FILCH_OK; /* true from Linux 6.15 on */
+    if (!known) same(s.result[2].error, FILCH_ESYS);
+    same(s.result[2].number, known ? -SIGKILL : ECHILD);
+    same(s.result[3].error, FILCH_ESYS);
+    same(s.result[3].number, ESRCH);
+}) }
 
 /* A program that takes long to end is waited for by the pool, or by the calling thread if there is no memory for a
  * job. */

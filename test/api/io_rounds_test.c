@@ -20,8 +20,8 @@ typedef struct talker {
     int          index, fd, served;
 } talker;
 
-static talker talkers[MANY];
-static int    order[MANY * REQUESTS], order_count;
+static talker   talkers[MANY];
+static int      order[MANY * REQUESTS], order_count;
 static uint64_t burners;
 
 static void ask(talker *t)
@@ -88,11 +88,11 @@ static void close_all(void)
 
 /* Waits for a condition, in ticks of `steps` turns. Each tick reads the clock first. A tick needs a limit because some
  * processes are always ready; a poll interval takes 5 ms. */
-#define TURNS_UNTIL(steps, condition)                                  \
+#define TURNS_UNTIL(steps, condition)                                       \
     for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
-        if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));           \
-        fli_thread_yield();                                            \
-        assert_false(patience_is_over(&left));                     \
+        if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));                \
+        fli_thread_yield();                                                 \
+        assert_false(patience_is_over(&left));                              \
     }
 
 TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others)

@@ -23,10 +23,53 @@
 #define LINES_MAX 20
 
 typedef enum verb {
-    END, LISTEN, CONNECT, DATAGRAM, ADDRESS, ACCEPT, READ, EXACTLY, UNTIL_, WRITE, WRITE_BACK, SHUTDOWN, CLOSE, CANCEL, USE,
-    USE_LISTENER, GIVE, TAKE, KEEP, TIMEOUT, READ_AND, SEND_TO, RECEIVE_FROM, RESOLVE, OPEN, SEEK, RUN, EXIT, KILL, SIGNALS,
-    USE_INPUT, USE_OUTPUT, USE_ERRORS, USE_PROGRAM, PAUSE, CALL,
-    POLL, POLL_CANCEL, ADOPT, SYNC, TRUNCATE, STAT, RENAME, REMOVE, MKDIR, RMDIR, LIST
+    END,
+    LISTEN,
+    CONNECT,
+    DATAGRAM,
+    ADDRESS,
+    ACCEPT,
+    READ,
+    EXACTLY,
+    UNTIL_,
+    WRITE,
+    WRITE_BACK,
+    SHUTDOWN,
+    CLOSE,
+    CANCEL,
+    USE,
+    USE_LISTENER,
+    GIVE,
+    TAKE,
+    KEEP,
+    TIMEOUT,
+    READ_AND,
+    SEND_TO,
+    RECEIVE_FROM,
+    RESOLVE,
+    OPEN,
+    SEEK,
+    RUN,
+    EXIT,
+    KILL,
+    SIGNALS,
+    USE_INPUT,
+    USE_OUTPUT,
+    USE_ERRORS,
+    USE_PROGRAM,
+    PAUSE,
+    CALL,
+    POLL,
+    POLL_CANCEL,
+    ADOPT,
+    SYNC,
+    TRUNCATE,
+    STAT,
+    RENAME,
+    REMOVE,
+    MKDIR,
+    RMDIR,
+    LIST
 } verb;
 
 struct script;
@@ -43,54 +86,198 @@ typedef struct line {
     filch_err (*call)(struct script *s, filch_out *out);
 } line;
 
-#define DO_LISTEN(at) { .what = LISTEN, .text = (at) }
-#define DO_CONNECT(at) { .what = CONNECT, .text = (at) }
-#define DO_CONNECT_WITHIN(at, ns) { .what = CONNECT, .text = (at), .number = (ns) }
-#define DO_DATAGRAM(at) { .what = DATAGRAM, .text = (at) }
-#define DO_ADDRESS { .what = ADDRESS }
-#define DO_ACCEPT { .what = ACCEPT }
-#define DO_READ(most) { .what = READ, .size = (most) }
-#define DO_EXACTLY(n) { .what = EXACTLY, .size = (n) }
-#define DO_UNTIL(end, n) { .what = UNTIL_, .text = (end), .size = (n) }
-#define DO_WRITE(words) { .what = WRITE, .text = (words), .size = strlen(words) }
-#define DO_WRITE_LOTS(bytes, n) { .what = WRITE, .text = (bytes), .size = (n) }
-#define DO_WRITE_BACK { .what = WRITE_BACK }
-#define DO_SHUTDOWN { .what = SHUTDOWN }
-#define DO_CLOSE { .what = CLOSE }
-#define DO_CANCEL { .what = CANCEL }
-#define DO_USE(...) { .what = USE, .stream = __VA_ARGS__ }
-#define DO_USE_LISTENER { .what = USE_LISTENER }
-#define DO_GIVE(...) { .what = GIVE, .pid = __VA_ARGS__ }
-#define DO_TAKE { .what = TAKE }
-#define DO_KEEP { .what = KEEP }
-#define DO_TIMEOUT(ns) { .what = TIMEOUT, .number = (ns) }
-#define DO_READ_AND(command) { .what = READ_AND, .number = (command) }
-#define DO_SEND_TO(at, words) { .what = SEND_TO, .text = (at), .more = (words) }
-#define DO_RECEIVE_FROM(most) { .what = RECEIVE_FROM, .size = (most) }
-#define DO_RESOLVE(host, service) { .what = RESOLVE, .text = (host), .more = (service) }
-#define DO_OPEN(path, flags) { .what = OPEN, .text = (path), .number = (flags) }
-#define DO_SEEK(to, from) { .what = SEEK, .number = (uint64_t)(to), .size = (from) }
-#define DO_RUN(list, flags) { .what = RUN, .argv = (list), .number = (flags) }
-#define DO_EXIT { .what = EXIT }
-#define DO_KILL(n) { .what = KILL, .number = (n) }
-#define DO_SIGNALS(list, n) { .what = SIGNALS, .numbers = (list), .size = (n) }
-#define DO_POLL(fd, events) { .what = POLL, .number = (uint64_t)(fd), .size = (events) }
-#define DO_POLL_CANCEL(fd) { .what = POLL_CANCEL, .number = (uint64_t)(fd) }
-#define DO_ADOPT(fd, flags) { .what = ADOPT, .number = (uint64_t)(fd), .size = (flags) }
-#define DO_SYNC(flags) { .what = SYNC, .number = (flags) }
-#define DO_TRUNCATE(n) { .what = TRUNCATE, .number = (n) }
-#define DO_STAT(path, flags) { .what = STAT, .text = (path), .number = (flags) }
-#define DO_RENAME(from, to, flags) { .what = RENAME, .text = (from), .more = (to), .number = (flags) }
-#define DO_REMOVE(path) { .what = REMOVE, .text = (path) }
-#define DO_MKDIR(path) { .what = MKDIR, .text = (path) }
-#define DO_RMDIR(path) { .what = RMDIR, .text = (path) }
-#define DO_LIST(path) { .what = LIST, .text = (path) }
-#define DO_PAUSE { .what = PAUSE } /* waits until a message comes */
-#define DO_CALL(function) { .what = CALL, .call = (function) } /* calls `function`; its return value is the result */
-#define DO_USE_INPUT { .what = USE_INPUT }
-#define DO_USE_OUTPUT { .what = USE_OUTPUT }
-#define DO_USE_ERRORS { .what = USE_ERRORS }
-#define DO_USE_PROGRAM { .what = USE_PROGRAM }
+#define DO_LISTEN(at)                \
+    {                                \
+        .what = LISTEN, .text = (at) \
+    }
+#define DO_CONNECT(at)                \
+    {                                 \
+        .what = CONNECT, .text = (at) \
+    }
+#define DO_CONNECT_WITHIN(at, ns)                     \
+    {                                                 \
+        .what = CONNECT, .text = (at), .number = (ns) \
+    }
+#define DO_DATAGRAM(at)                \
+    {                                  \
+        .what = DATAGRAM, .text = (at) \
+    }
+#define DO_ADDRESS      \
+    {                   \
+        .what = ADDRESS \
+    }
+#define DO_ACCEPT      \
+    {                  \
+        .what = ACCEPT \
+    }
+#define DO_READ(most)                \
+    {                                \
+        .what = READ, .size = (most) \
+    }
+#define DO_EXACTLY(n)                \
+    {                                \
+        .what = EXACTLY, .size = (n) \
+    }
+#define DO_UNTIL(end, n)                           \
+    {                                              \
+        .what = UNTIL_, .text = (end), .size = (n) \
+    }
+#define DO_WRITE(words)                                       \
+    {                                                         \
+        .what = WRITE, .text = (words), .size = strlen(words) \
+    }
+#define DO_WRITE_LOTS(bytes, n)                     \
+    {                                               \
+        .what = WRITE, .text = (bytes), .size = (n) \
+    }
+#define DO_WRITE_BACK      \
+    {                      \
+        .what = WRITE_BACK \
+    }
+#define DO_SHUTDOWN      \
+    {                    \
+        .what = SHUTDOWN \
+    }
+#define DO_CLOSE      \
+    {                 \
+        .what = CLOSE \
+    }
+#define DO_CANCEL      \
+    {                  \
+        .what = CANCEL \
+    }
+#define DO_USE(...)                        \
+    {                                      \
+        .what = USE, .stream = __VA_ARGS__ \
+    }
+#define DO_USE_LISTENER      \
+    {                        \
+        .what = USE_LISTENER \
+    }
+#define DO_GIVE(...)                     \
+    {                                    \
+        .what = GIVE, .pid = __VA_ARGS__ \
+    }
+#define DO_TAKE      \
+    {                \
+        .what = TAKE \
+    }
+#define DO_KEEP      \
+    {                \
+        .what = KEEP \
+    }
+#define DO_TIMEOUT(ns)                  \
+    {                                   \
+        .what = TIMEOUT, .number = (ns) \
+    }
+#define DO_READ_AND(command)                  \
+    {                                         \
+        .what = READ_AND, .number = (command) \
+    }
+#define DO_SEND_TO(at, words)                          \
+    {                                                  \
+        .what = SEND_TO, .text = (at), .more = (words) \
+    }
+#define DO_RECEIVE_FROM(most)                \
+    {                                        \
+        .what = RECEIVE_FROM, .size = (most) \
+    }
+#define DO_RESOLVE(host, service)                          \
+    {                                                      \
+        .what = RESOLVE, .text = (host), .more = (service) \
+    }
+#define DO_OPEN(path, flags)                            \
+    {                                                   \
+        .what = OPEN, .text = (path), .number = (flags) \
+    }
+#define DO_SEEK(to, from)                                      \
+    {                                                          \
+        .what = SEEK, .number = (uint64_t)(to), .size = (from) \
+    }
+#define DO_RUN(list, flags)                            \
+    {                                                  \
+        .what = RUN, .argv = (list), .number = (flags) \
+    }
+#define DO_EXIT      \
+    {                \
+        .what = EXIT \
+    }
+#define DO_KILL(n)                  \
+    {                               \
+        .what = KILL, .number = (n) \
+    }
+#define DO_SIGNALS(list, n)                             \
+    {                                                   \
+        .what = SIGNALS, .numbers = (list), .size = (n) \
+    }
+#define DO_POLL(fd, events)                                      \
+    {                                                            \
+        .what = POLL, .number = (uint64_t)(fd), .size = (events) \
+    }
+#define DO_POLL_CANCEL(fd)                            \
+    {                                                 \
+        .what = POLL_CANCEL, .number = (uint64_t)(fd) \
+    }
+#define DO_ADOPT(fd, flags)                                      \
+    {                                                            \
+        .what = ADOPT, .number = (uint64_t)(fd), .size = (flags) \
+    }
+#define DO_SYNC(flags)                  \
+    {                                   \
+        .what = SYNC, .number = (flags) \
+    }
+#define DO_TRUNCATE(n)                  \
+    {                                   \
+        .what = TRUNCATE, .number = (n) \
+    }
+#define DO_STAT(path, flags)                            \
+    {                                                   \
+        .what = STAT, .text = (path), .number = (flags) \
+    }
+#define DO_RENAME(from, to, flags)                                      \
+    {                                                                   \
+        .what = RENAME, .text = (from), .more = (to), .number = (flags) \
+    }
+#define DO_REMOVE(path)                \
+    {                                  \
+        .what = REMOVE, .text = (path) \
+    }
+#define DO_MKDIR(path)                \
+    {                                 \
+        .what = MKDIR, .text = (path) \
+    }
+#define DO_RMDIR(path)                \
+    {                                 \
+        .what = RMDIR, .text = (path) \
+    }
+#define DO_LIST(path)                \
+    {                                \
+        .what = LIST, .text = (path) \
+    }
+#define DO_PAUSE      \
+    {                 \
+        .what = PAUSE \
+    } /* waits until a message comes */
+#define DO_CALL(function)                \
+    {                                    \
+        .what = CALL, .call = (function) \
+    } /* calls `function`; its return value is the result */
+#define DO_USE_INPUT      \
+    {                     \
+        .what = USE_INPUT \
+    }
+#define DO_USE_OUTPUT      \
+    {                      \
+        .what = USE_OUTPUT \
+    }
+#define DO_USE_ERRORS      \
+    {                      \
+        .what = USE_ERRORS \
+    }
+#define DO_USE_PROGRAM      \
+    {                       \
+        .what = USE_PROGRAM \
+    }
 
 /* The result of a line. */
 typedef struct result {
@@ -101,23 +288,26 @@ typedef struct result {
 } result;
 
 typedef struct script {
-    actor         actor;
-    line          lines[LINES_MAX + 1];
-    result        result[LINES_MAX];
-    result        extra[LINES_MAX]; /* result of the second yield of a line */
+    actor                actor;
+    line                 lines[LINES_MAX + 1];
+    result               result[LINES_MAX];
+    result               extra[LINES_MAX]; /* result of the second yield of a line */
     FLI_ATOMIC(uint32_t) extra_seen;
-    FLI_ATOMIC(uint32_t) stage; /* the line that the process waits for */
-    FLI_ATOMIC(bool) is_ready;  /* `local` holds the address */
-    filch_stream  stream, listener;
-    filch_program program;
-    uint64_t      timeout_ns;
-    char          local[128], sender[128];
-    filch_data    last; /* the payload of the last read, kept */
-    filch_data    kept[4];
-    size_t        kept_count;
+    FLI_ATOMIC(uint32_t) stage;    /* the line that the process waits for */
+    FLI_ATOMIC(bool)     is_ready; /* `local` holds the address */
+    filch_stream         stream, listener;
+    filch_program        program;
+    uint64_t             timeout_ns;
+    char                 local[128], sender[128];
+    filch_data           last; /* the payload of the last read, kept */
+    filch_data           kept[4];
+    size_t               kept_count;
 } script;
 
-#define SCRIPT(...) { .lines = { __VA_ARGS__ }, .timeout_ns = FILCH_FOREVER }
+#define SCRIPT(...)                                           \
+    {                                                         \
+        .lines = { __VA_ARGS__ }, .timeout_ns = FILCH_FOREVER \
+    }
 
 static inline void note(result *r, const filch_event *event)
 {
@@ -203,8 +393,8 @@ static inline void end_line(script *s, uint32_t at, const filch_event *event, fi
 {
     verb what = s->lines[at].what;
     note(&s->result[at], event);
-    bool opened = what == LISTEN || what == CONNECT || what == ACCEPT || what == DATAGRAM || what == OPEN || what == SIGNALS ||
-                  what == ADOPT;
+    bool opened = what == LISTEN || what == CONNECT || what == ACCEPT || what == DATAGRAM || what == OPEN ||
+                  what == SIGNALS || what == ADOPT;
     if (event->error == FILCH_OK && opened) s->stream = filch_as_stream(&event->data);
     if (event->error == FILCH_OK && what == LISTEN) s->listener = s->stream;
     if (event->error == FILCH_OK && what == RUN) {
@@ -299,9 +489,10 @@ static inline uint16_t port_of(const script *s)
 
 static inline int peer_connect(const script *s)
 {
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port_of(s)),
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_port = htons(port_of(s)),
                               .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int                fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     ok(connect(fd, (struct sockaddr *)&at, sizeof at));
     return fd;

@@ -19,7 +19,7 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- a gate that blocking calls wait at ---- */
 
-static FLI_ATOMIC(bool) closed;
+static FLI_ATOMIC(bool)     closed;
 static FLI_ATOMIC(uint32_t) waiting; /* number of calls that wait at the gate */
 
 static void wait_at_gate(void)
@@ -53,13 +53,13 @@ int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
 /* ---- one yield and its completion ---- */
 
 typedef struct asker {
-    actor      actor;
+    actor actor;
     filch_err (*ask)(filch_out *out, const struct asker *a);
-    const char *text;
-    uint64_t    timeout_ns;
-    filch_stream stream;
-    result      result;
-    FLI_ATOMIC(bool) answered, reading;
+    const char         *text;
+    uint64_t            timeout_ns;
+    filch_stream        stream;
+    result              result;
+    FLI_ATOMIC(bool)    answered, reading;
     FLI_ATOMIC(int64_t) cancelled; /* number of operations that filch_yield_io_cancel has reported as cancelled */
 } asker;
 
@@ -116,7 +116,10 @@ static filch_err ask_run(filch_out *out, const asker *a)
     return filch_yield_run_with(out, 1, sleeps, &options);
 }
 
-#define ASK(function, what, ns) { .ask = (function), .text = (what), .timeout_ns = (ns) }
+#define ASK(function, what, ns)                               \
+    {                                                         \
+        .ask = (function), .text = (what), .timeout_ns = (ns) \
+    }
 
 /* ---- a FIFO without a writer ---- */
 
@@ -214,21 +217,18 @@ TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
     ok(unlink(fifo));
 }
 
-TEST(a_deadline_that_does_not_pass_changes_nothing)
-{
-    EACH_WORLD({
-        asker a = ASK(ask_open, "/etc/passwd", FILCH_SECONDS(3600)), b = ASK(ask_resolve, "alive", FILCH_SECONDS(3600));
-        start(&a);
-        start(&b);
-        UNTIL(&w, is_answered(&a) && is_answered(&b));
-        same(a.result.error, FILCH_OK);
-        same(b.result.error, FILCH_OK);
-        assert_string_equal(b.result.bytes, "127.0.0.1:80");
-        same(world_stats(&w).timers, 0); /* the timer was removed before it fired */
-        finish(&a);
-        finish(&b);
-    })
-}
+TEST(a_deadline_that_does_not_pass_changes_nothing){ EACH_WORLD({
+    asker a = ASK(ask_open, "/etc/passwd", FILCH_SECONDS(3600)), b = ASK(ask_resolve, "alive", FILCH_SECONDS(3600));
+    start(&a);
+    start(&b);
+    UNTIL(&w, is_answered(&a) && is_answered(&b));
+    same(a.result.error, FILCH_OK);
+    same(b.result.error, FILCH_OK);
+    assert_string_equal(b.result.bytes, "127.0.0.1:80");
+    same(world_stats(&w).timers, 0); /* the timer was removed before it fired */
+    finish(&a);
+    finish(&b);
+}) }
 
 TEST(a_name_that_hangs_ends_at_its_deadline)
 {

@@ -14,7 +14,7 @@
 #include "api/io_script.h"
 #include "support/until.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* ---- a peer without Filch ---- */
@@ -60,60 +60,51 @@ static size_t peer_drain(int fd, size_t at_least)
 
 /* ---- an echo server and its clients ---- */
 
-TEST(what_is_written_is_read_and_the_end_is_told)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_READ(0), DO_WRITE_BACK, DO_READ(0), DO_CLOSE);
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE("hello, loopback: longer than an event"), DO_READ(0),
-                               DO_SHUTDOWN, DO_READ(0));
-        script_start(&w, &client);
-        script_ends(&w, &client);
-        script_ends(&w, &server);
-        assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
-        same(client.result[1].number, 37);
-        same(server.result[5].error, FILCH_EEND); /* the client has closed its half of the connection; the other half is
-                                                   * open */
-        same(client.result[4].error, FILCH_EEND);
-    })
-}
+TEST(what_is_written_is_read_and_the_end_is_told){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ(0), DO_WRITE_BACK, DO_READ(0), DO_CLOSE);
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE("hello, loopback: longer than an event"), DO_READ(0),
+                           DO_SHUTDOWN, DO_READ(0));
+    script_start(&w, &client);
+    script_ends(&w, &client);
+    script_ends(&w, &server);
+    assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
+    same(client.result[1].number, 37);
+    same(server.result[5].error, FILCH_EEND); /* the client has closed its half of the connection; the other half is
+                                               * open */
+    same(client.result[4].error, FILCH_EEND);
+}) }
 
-TEST(an_empty_write_completes_at_once_and_nobody_reads_anything)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE(""), DO_WRITE("x"), DO_WRITE(""), DO_CLOSE);
-        script_start(&w, &client);
-        script_ends(&w, &client);
-        script_ends(&w, &server);
-        ok(client.result[1].error);
-        same(client.result[1].number, 0);
-        ok(client.result[3].error);
-        assert_string_equal(server.result[3].bytes, "x");
-        same(server.result[4].error, FILCH_EEND);
-    })
-}
+TEST(an_empty_write_completes_at_once_and_nobody_reads_anything){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    script client = SCRIPT(DO_CONNECT(server.local), DO_WRITE(""), DO_WRITE("x"), DO_WRITE(""), DO_CLOSE);
+    script_start(&w, &client);
+    script_ends(&w, &client);
+    script_ends(&w, &server);
+    ok(client.result[1].error);
+    same(client.result[1].number, 0);
+    ok(client.result[3].error);
+    assert_string_equal(server.result[3].bytes, "x");
+    same(server.result[4].error, FILCH_EEND);
+}) }
 
-TEST(a_peer_that_resets_is_an_error_and_not_a_signal)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0), DO_WRITE("x"), DO_WRITE("y"));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        same(send(fd, "a", 1, 0), 1);
-        UNTIL(&w, script_stage(&server) == 4); /* the server waits for more bytes */
-        peer_reset(fd);
-        script_ends(&w, &server);
-        same(server.result[4].error, FILCH_ERESET);
-        same(server.result[4].number, ECONNRESET);
-        same(server.result[6].error, FILCH_ERESET);
-        same(server.result[6].number, EPIPE); /* error EPIPE; SIGPIPE did not kill the program */
-    })
-}
+TEST(a_peer_that_resets_is_an_error_and_not_a_signal){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0), DO_WRITE("x"), DO_WRITE("y"));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    same(send(fd, "a", 1, 0), 1);
+    UNTIL(&w, script_stage(&server) == 4); /* the server waits for more bytes */
+    peer_reset(fd);
+    script_ends(&w, &server);
+    same(server.result[4].error, FILCH_ERESET);
+    same(server.result[4].number, ECONNRESET);
+    same(server.result[6].error, FILCH_ERESET);
+    same(server.result[6].number, EPIPE); /* error EPIPE; SIGPIPE did not kill the program */
+}) }
 
 TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
 {
@@ -183,19 +174,16 @@ TEST(a_listener_has_no_peer_and_that_is_no_error)
     world_end(&w);
 }
 
-TEST(a_listener_that_ended_leaves_its_port_to_the_next)
-{
-    EACH_WORLD({
-        script first = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
-        script_start(&w, &first);
-        script_ends(&w, &first);
-        script second = SCRIPT(DO_LISTEN(first.local), DO_ADDRESS);
-        script_start(&w, &second);
-        script_ends(&w, &second);
-        same(second.result[0].error, FILCH_OK);
-        assert_string_equal(first.local, second.local);
-    })
-}
+TEST(a_listener_that_ended_leaves_its_port_to_the_next){ EACH_WORLD({
+    script first = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
+    script_start(&w, &first);
+    script_ends(&w, &first);
+    script second = SCRIPT(DO_LISTEN(first.local), DO_ADDRESS);
+    script_start(&w, &second);
+    script_ends(&w, &second);
+    same(second.result[0].error, FILCH_OK);
+    assert_string_equal(first.local, second.local);
+}) }
 
 /* ---- timeouts ---- */
 
@@ -204,9 +192,10 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
     enum { LOTS = 8 << 20 };
     char *lots = calloc(1, LOTS);
     EACH_WORLD({
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_ACCEPT,
-                               DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0),
-                               DO_UNTIL("\n", 100), DO_EXACTLY(10), DO_WRITE_LOTS(lots, LOTS), DO_TIMEOUT(0), DO_READ(0));
+        script server =
+            SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_ACCEPT,
+                   DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0),
+                   DO_UNTIL("\n", 100), DO_EXACTLY(10), DO_WRITE_LOTS(lots, LOTS), DO_TIMEOUT(0), DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, script_stage(&server) == 5);
         int fd = peer_connect(&server);
@@ -220,23 +209,20 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
     free(lots);
 }
 
-TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read)
-{
-    EACH_WORLD({
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_PAUSE, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)),
-                               DO_EXACTLY(10), DO_READ(0));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        same(send(fd, "half", 4, 0), 4);
-        ok(filch_send(w.sched, server.actor.pid, filch_none()));
-        script_ends(&w, &server);
-        same(server.result[5].error, FILCH_EDEADLINE);
-        same(server.result[6].error, FILCH_OK);
-        assert_string_equal(server.result[6].bytes, "half");
-        close(fd);
-    })
-}
+TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read){ EACH_WORLD({
+    script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_PAUSE, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)),
+                           DO_EXACTLY(10), DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    same(send(fd, "half", 4, 0), 4);
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    script_ends(&w, &server);
+    same(server.result[5].error, FILCH_EDEADLINE);
+    same(server.result[6].error, FILCH_OK);
+    assert_string_equal(server.result[6].bytes, "half");
+    close(fd);
+}) }
 
 TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
 {
@@ -244,7 +230,8 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
     int      listener = peer_listen(&port, 0), full[8], count = 0;
     /* Fills the queue of the listener. The system then drops new connections, as if the host did not answer. */
     for (; count < 8; count++) {
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port),
+        struct sockaddr_in at = { .sin_family = AF_INET,
+                                  .sin_port = htons(port),
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         full[count] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         (void)!connect(full[count], (struct sockaddr *)&at, sizeof at);
@@ -266,242 +253,209 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
 
 /* ---- reading in pieces ---- */
 
-TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_UNTIL("\r\n", 100), DO_UNTIL("\r\n", 100), DO_EXACTLY(3), DO_READ(2), DO_EXACTLY(30),
-                               DO_UNTIL("!", 5), DO_READ(0), DO_UNTIL("!", 100));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        same(send(fd, "one\r", 4, 0), 4);
-        UNTIL(&w, script_stage(&server) == 3);
-        const char *rest = "\ntwo is longer than the twenty-four of an event\r\nabcdefgh";
-        same(send(fd, rest, strlen(rest), 0), (ssize_t)strlen(rest));
-        UNTIL(&w, script_stage(&server) == 7);
-        same(send(fd, "ijklmnopqrstuvwxyz0123456789too long", 36, 0), 36);
-        UNTIL(&w, script_stage(&server) == 10);
-        same(send(fd, "rest", 4, 0), 4);
-        close(fd);
-        script_ends(&w, &server);
-        assert_string_equal(server.result[3].bytes, "one\r\n");
-        assert_string_equal(server.result[4].bytes, "two is longer than the twenty-four of an event\r\n");
-        assert_string_equal(server.result[5].bytes, "abc");
-        assert_string_equal(server.result[6].bytes, "de");
-        assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
-        same(server.result[8].error, FILCH_ETOOBIG);
-        assert_string_equal(server.result[9].bytes, "9too long");
-        same(server.result[10].error, FILCH_EEND); /* the result has the bytes that came before the end */
-        assert_string_equal(server.result[10].bytes, "rest");
-    })
-}
+TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_UNTIL("\r\n", 100), DO_UNTIL("\r\n", 100), DO_EXACTLY(3), DO_READ(2),
+                           DO_EXACTLY(30), DO_UNTIL("!", 5), DO_READ(0), DO_UNTIL("!", 100));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    same(send(fd, "one\r", 4, 0), 4);
+    UNTIL(&w, script_stage(&server) == 3);
+    const char *rest = "\ntwo is longer than the twenty-four of an event\r\nabcdefgh";
+    same(send(fd, rest, strlen(rest), 0), (ssize_t)strlen(rest));
+    UNTIL(&w, script_stage(&server) == 7);
+    same(send(fd, "ijklmnopqrstuvwxyz0123456789too long", 36, 0), 36);
+    UNTIL(&w, script_stage(&server) == 10);
+    same(send(fd, "rest", 4, 0), 4);
+    close(fd);
+    script_ends(&w, &server);
+    assert_string_equal(server.result[3].bytes, "one\r\n");
+    assert_string_equal(server.result[4].bytes, "two is longer than the twenty-four of an event\r\n");
+    assert_string_equal(server.result[5].bytes, "abc");
+    assert_string_equal(server.result[6].bytes, "de");
+    assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
+    same(server.result[8].error, FILCH_ETOOBIG);
+    assert_string_equal(server.result[9].bytes, "9too long");
+    same(server.result[10].error, FILCH_EEND); /* the result has the bytes that came before the end */
+    assert_string_equal(server.result[10].bytes, "rest");
+}) }
 
-TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_EXACTLY(10), DO_PAUSE, DO_EXACTLY(10), DO_READ(0), DO_READ(0));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
-        UNTIL(&w, script_stage(&server) == 4);
-        same(send(fd, "later", 5, 0), 5); /* reported to the poller now, while no read is outstanding */
-        for (int i = 0; i < 20; i++) world_turn(&w);
-        UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
-        ok(filch_send(w.sched, server.actor.pid, filch_none()));
-        for (int i = 0; i < 20; i++) world_turn(&w);
-        if (w.ticks) assert_true(script_is_over(&server)); /* no further report was needed: all bytes were there */
-        script_ends(&w, &server);
-        assert_string_equal(server.result[5].bytes, "abcdefghij");
-        assert_string_equal(server.result[6].bytes, "XYZ");
-        assert_string_equal(server.result[7].bytes, "later");
-        close(fd);
-    })
-}
+TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_EXACTLY(10), DO_PAUSE, DO_EXACTLY(10), DO_READ(0), DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
+    UNTIL(&w, script_stage(&server) == 4);
+    same(send(fd, "later", 5, 0), 5); /* reported to the poller now, while no read is outstanding */
+    for (int i = 0; i < 20; i++) world_turn(&w);
+    UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
+    ok(filch_send(w.sched, server.actor.pid, filch_none()));
+    for (int i = 0; i < 20; i++) world_turn(&w);
+    if (w.ticks) assert_true(script_is_over(&server)); /* no further report was needed: all bytes were there */
+    script_ends(&w, &server);
+    assert_string_equal(server.result[5].bytes, "abcdefghij");
+    assert_string_equal(server.result[6].bytes, "XYZ");
+    assert_string_equal(server.result[7].bytes, "later");
+    close(fd);
+}) }
 
-TEST(a_block_may_be_kept_and_is_not_written_over)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40000));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        for (int i = 0; i < 2; i++) {
-            char bytes[40];
-            memset(bytes, 'a' + i, sizeof bytes);
-            same(send(fd, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
-            UNTIL(&w, script_stage(&server) >= 5 + 2 * (uint32_t)i);
-        }
-        char *many = malloc(40000);
-        memset(many, 'z', 40000);
-        same(send(fd, many, 40000, 0), 40000);
-        free(many);
-        UNTIL(&w, script_is_over(&server));
-        for (int i = 0; i < 2; i++) {
-            same(filch_size(&server.kept[i]), 40);
-            for (int k = 0; k < 40; k++) same(((const char *)filch_raw(&server.kept[i]))[k], 'a' + i);
-            filch_drop(&server.kept[i]);
-        }
-        script_ends(&w, &server);
-        same(server.result[7].size, 40000);
-        close(fd);
-    })
-}
+TEST(a_block_may_be_kept_and_is_not_written_over){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40000));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    for (int i = 0; i < 2; i++) {
+        char bytes[40];
+        memset(bytes, 'a' + i, sizeof bytes);
+        same(send(fd, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
+        UNTIL(&w, script_stage(&server) >= 5 + 2 * (uint32_t)i);
+    }
+    char *many = malloc(40000);
+    memset(many, 'z', 40000);
+    same(send(fd, many, 40000, 0), 40000);
+    free(many);
+    UNTIL(&w, script_is_over(&server));
+    for (int i = 0; i < 2; i++) {
+        same(filch_size(&server.kept[i]), 40);
+        for (int k = 0; k < 40; k++) same(((const char *)filch_raw(&server.kept[i]))[k], 'a' + i);
+        filch_drop(&server.kept[i]);
+    }
+    script_ends(&w, &server);
+    same(server.result[7].size, 40000);
+    close(fd);
+}) }
 
 /* ---- ownership ---- */
 
-TEST(ids_that_are_closed_foreign_or_made_up_name_nothing)
-{
-    EACH_WORLD({
+TEST(ids_that_are_closed_foreign_or_made_up_name_nothing){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    UNTIL(&w, script_stage(&server) == 3);
+    script thief = SCRIPT(DO_USE(server.stream), DO_READ(0), DO_WRITE("mine now"), DO_SHUTDOWN, DO_CLOSE, DO_CANCEL,
+                          DO_ACCEPT, DO_USE((filch_stream){ 0 }), DO_READ(0), DO_USE((filch_stream){ UINT64_MAX }),
+                          DO_READ(0), DO_USE((filch_stream){ 1 }), DO_READ(0),
+                          DO_USE((filch_stream){ UINT64_C(1) << 32 | 0xffffff }), DO_READ(0));
+    script_start(&w, &thief);
+    script_ends(&w, &thief);
+    for (int i = 1; i <= 6; i++) same(thief.result[i].error, FILCH_ESTREAM);
+    for (int i = 8; i <= 14; i += 2) same(thief.result[i].error, FILCH_ESTREAM);
+    same(send(fd, "still his", 9, 0), 9);
+    script_ends(&w, &server);
+    assert_string_equal(server.result[3].bytes, "still his");
+    close(fd);
+}) }
+
+TEST(a_closed_stream_is_gone_however_often_its_slot_is_used_again){ EACH_WORLD({
+    script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CLOSE, DO_CLOSE, DO_READ(0));
+    script_start(&w, &one);
+    script_ends(&w, &one);
+    same(one.result[1].error, FILCH_OK);
+    same(one.result[2].error, FILCH_ESTREAM);
+    same(one.result[3].error, FILCH_ESTREAM);
+    script two = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_USE(one.stream), DO_ACCEPT, DO_CLOSE);
+    script_start(&w, &two);
+    script_ends(&w, &two);
+    same(two.result[2].error, FILCH_ESTREAM);
+    same(two.result[3].error, FILCH_ESTREAM);
+}) }
+
+TEST(a_stream_that_is_given_belongs_to_the_other_alone){ EACH_WORLD({
+    script taker = SCRIPT(DO_TAKE, DO_READ(0), DO_WRITE("taken"));
+    script_start(&w, &taker);
+    script server = SCRIPT(SERVE, DO_GIVE(taker.actor.pid), DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    script_ends(&w, &server);
+    same(server.result[3].error, FILCH_OK);
+    same(server.result[4].error, FILCH_ESTREAM);
+    same(send(fd, "over to you", 11, 0), 11);
+    script_ends(&w, &taker);
+    assert_string_equal(taker.result[1].bytes, "over to you");
+    char got[8] = "";
+    same(recv(fd, got, 5, MSG_WAITALL), 5);
+    assert_string_equal(got, "taken");
+    same(recv(fd, got, 1, 0), 0); /* the stream was closed with its owner */
+    close(fd);
+}) }
+
+TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed){ EACH_WORLD({
+    actor deaf = { .user = NULL };
+    actor_start(&w, &deaf, play_idle);
+    script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int  fd = peer_connect(&server);
+    char got;
+    script_ends(&w, &server);
+    while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) world_turn(&w);
+    same(recv(fd, &got, 1, 0), 0);
+    close(fd);
+    ok(filch_cancel(w.sched, deaf.pid));
+    actor_ends(&w, &deaf, FILCH_OK);
+}) }
+
+TEST(what_cannot_be_given_stays){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_GIVE((filch_pid){ 0, 0 }), DO_GIVE((filch_pid){ 5, 5 }), DO_READ(0));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    same(send(fd, "mine", 4, 0), 4);
+    script_ends(&w, &server);
+    same(server.result[3].error, FILCH_EDEAD);
+    same(server.result[4].error, FILCH_EFOREIGN);
+    assert_string_equal(server.result[5].bytes, "mine");
+    close(fd);
+}) }
+
+/* ---- processes that end during an operation ---- */
+
+TEST(what_waits_is_cancelled_by_cancel_and_by_close){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    script_ends(&w, &server);
+    same(server.result[3].error, FILCH_ECANCELLED);
+    same(server.extra[3].number, 1);
+    same(server.result[4].error, FILCH_ECANCELLED);
+    same(server.extra[4].error, FILCH_OK);
+    close(fd);
+}) }
+
+TEST(a_second_read_while_one_is_out_is_busy){ EACH_WORLD({
+    script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_READ));
+    script_start(&w, &server);
+    UNTIL(&w, is_ready(&server));
+    int fd = peer_connect(&server);
+    UNTIL(&w, fli_load_acq(&server.extra_seen) > 0);
+    same(server.extra[3].error, FILCH_EBUSY);
+    same(send(fd, "a", 1, 0), 1);
+    script_ends(&w, &server);
+    assert_string_equal(server.result[3].bytes, "a");
+    close(fd);
+}) }
+
+TEST(a_process_that_dies_in_the_middle_of_everything_closes_once){ EACH_WORLD({
+    for (uint32_t round = 0; round < world_scale(50, 5); round++) {
         script server = SCRIPT(SERVE, DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
         int fd = peer_connect(&server);
-        UNTIL(&w, script_stage(&server) == 3);
-        script thief = SCRIPT(DO_USE(server.stream), DO_READ(0), DO_WRITE("mine now"), DO_SHUTDOWN, DO_CLOSE, DO_CANCEL,
-                              DO_ACCEPT, DO_USE((filch_stream){ 0 }), DO_READ(0), DO_USE((filch_stream){ UINT64_MAX }),
-                              DO_READ(0), DO_USE((filch_stream){ 1 }), DO_READ(0),
-                              DO_USE((filch_stream){ UINT64_C(1) << 32 | 0xffffff }), DO_READ(0));
-        script_start(&w, &thief);
-        script_ends(&w, &thief);
-        for (int i = 1; i <= 6; i++) same(thief.result[i].error, FILCH_ESTREAM);
-        for (int i = 8; i <= 14; i += 2) same(thief.result[i].error, FILCH_ESTREAM);
-        same(send(fd, "still his", 9, 0), 9);
-        script_ends(&w, &server);
-        assert_string_equal(server.result[3].bytes, "still his");
+        if (round % 2 == 0) UNTIL(&w, script_stage(&server) == 3);
+        same(send(fd, "x", 1, 0), 1);
+        (void)!filch_terminate(w.sched, server.actor.pid);
+        UNTIL(&w, script_is_over(&server));
+        char    got;
+        ssize_t n;
+        while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) world_turn(&w);
+        assert_true(n <= 0);
         close(fd);
-    })
-}
-
-TEST(a_closed_stream_is_gone_however_often_its_slot_is_used_again)
-{
-    EACH_WORLD({
-        script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CLOSE, DO_CLOSE, DO_READ(0));
-        script_start(&w, &one);
-        script_ends(&w, &one);
-        same(one.result[1].error, FILCH_OK);
-        same(one.result[2].error, FILCH_ESTREAM);
-        same(one.result[3].error, FILCH_ESTREAM);
-        script two = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_USE(one.stream), DO_ACCEPT, DO_CLOSE);
-        script_start(&w, &two);
-        script_ends(&w, &two);
-        same(two.result[2].error, FILCH_ESTREAM);
-        same(two.result[3].error, FILCH_ESTREAM);
-    })
-}
-
-TEST(a_stream_that_is_given_belongs_to_the_other_alone)
-{
-    EACH_WORLD({
-        script taker = SCRIPT(DO_TAKE, DO_READ(0), DO_WRITE("taken"));
-        script_start(&w, &taker);
-        script server = SCRIPT(SERVE, DO_GIVE(taker.actor.pid), DO_READ(0));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        script_ends(&w, &server);
-        same(server.result[3].error, FILCH_OK);
-        same(server.result[4].error, FILCH_ESTREAM);
-        same(send(fd, "over to you", 11, 0), 11);
-        script_ends(&w, &taker);
-        assert_string_equal(taker.result[1].bytes, "over to you");
-        char got[8] = "";
-        same(recv(fd, got, 5, MSG_WAITALL), 5);
-        assert_string_equal(got, "taken");
-        same(recv(fd, got, 1, 0), 0); /* the stream was closed with its owner */
-        close(fd);
-    })
-}
-
-TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed)
-{
-    EACH_WORLD({
-        actor deaf = { .user = NULL };
-        actor_start(&w, &deaf, play_idle);
-        script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int  fd = peer_connect(&server);
-        char got;
-        script_ends(&w, &server);
-        while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) world_turn(&w);
-        same(recv(fd, &got, 1, 0), 0);
-        close(fd);
-        ok(filch_cancel(w.sched, deaf.pid));
-        actor_ends(&w, &deaf, FILCH_OK);
-    })
-}
-
-TEST(what_cannot_be_given_stays)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_GIVE((filch_pid){ 0, 0 }), DO_GIVE((filch_pid){ 5, 5 }), DO_READ(0));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        same(send(fd, "mine", 4, 0), 4);
-        script_ends(&w, &server);
-        same(server.result[3].error, FILCH_EDEAD);
-        same(server.result[4].error, FILCH_EFOREIGN);
-        assert_string_equal(server.result[5].bytes, "mine");
-        close(fd);
-    })
-}
-
-/* ---- processes that end during an operation ---- */
-
-TEST(what_waits_is_cancelled_by_cancel_and_by_close)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        script_ends(&w, &server);
-        same(server.result[3].error, FILCH_ECANCELLED);
-        same(server.extra[3].number, 1);
-        same(server.result[4].error, FILCH_ECANCELLED);
-        same(server.extra[4].error, FILCH_OK);
-        close(fd);
-    })
-}
-
-TEST(a_second_read_while_one_is_out_is_busy)
-{
-    EACH_WORLD({
-        script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_READ));
-        script_start(&w, &server);
-        UNTIL(&w, is_ready(&server));
-        int fd = peer_connect(&server);
-        UNTIL(&w, fli_load_acq(&server.extra_seen) > 0);
-        same(server.extra[3].error, FILCH_EBUSY);
-        same(send(fd, "a", 1, 0), 1);
-        script_ends(&w, &server);
-        assert_string_equal(server.result[3].bytes, "a");
-        close(fd);
-    })
-}
-
-TEST(a_process_that_dies_in_the_middle_of_everything_closes_once)
-{
-    EACH_WORLD({
-        for (uint32_t round = 0; round < world_scale(50, 5); round++) {
-            script server = SCRIPT(SERVE, DO_READ(0));
-            script_start(&w, &server);
-            UNTIL(&w, is_ready(&server));
-            int fd = peer_connect(&server);
-            if (round % 2 == 0) UNTIL(&w, script_stage(&server) == 3);
-            same(send(fd, "x", 1, 0), 1);
-            (void)!filch_terminate(w.sched, server.actor.pid);
-            UNTIL(&w, script_is_over(&server));
-            char got;
-            ssize_t n;
-            while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) world_turn(&w);
-            assert_true(n <= 0);
-            close(fd);
-        }
-    })
-}
+    }
+}) }
 
 TEST(stop_ends_what_waits_for_the_world)
 {
@@ -572,17 +526,18 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
         limit.rlim_cur = 64;
         if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(10);
         world_begin(&w, 1);
-        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT, DO_USE_LISTENER,
-                               DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
+        script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT,
+                               DO_USE_LISTENER, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
         int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 4);
         int hoard[64], count = 0, one, second = socket(AF_INET, SOCK_STREAM, 0);
         while ((one = dup(fd)) >= 0) hoard[count++] = one;
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port_of(&server)),
+        struct sockaddr_in at = { .sin_family = AF_INET,
+                                  .sin_port = htons(port_of(&server)),
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
-        uint64_t began = fli_clock_ns();
+        uint64_t           began = fli_clock_ns();
         if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
         UNTIL(&w, script_stage(&server) == 8); /* the failure was reported twice, with a pause between */
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
@@ -654,7 +609,7 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     same(script_stage(&server), 5);
     assert_string_equal(server.result[3].bytes, "hello");
     assert_false(is_readable(wake));
-    uint64_t ns = filch_next_timeout(w.sched); /* timeout of the outstanding read */
+    uint64_t ns = filch_next_timeout(w.sched);                                /* timeout of the outstanding read */
     assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* the timeout, plus a tick of the
                                                                                * wheel */
     close(fd);

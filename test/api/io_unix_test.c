@@ -9,7 +9,7 @@
 
 #include "api/io_script.h"
 
-static world w;
+static world         w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* How a process gets its stream. */
@@ -39,10 +39,13 @@ static int send_with_pipe(int fd, const char *words)
         char           room[CMSG_SPACE(sizeof(int))];
     } control = { .room = { 0 } };
     struct iovec  from = { .iov_base = (void *)(uintptr_t)words, .iov_len = strlen(words) };
-    struct msghdr message = { .msg_iov = &from, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
-    int           ends[2];
+    struct msghdr message = {
+        .msg_iov = &from, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
+    int ends[2];
     ok(pipe(ends));
-    control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    control.head =
+        (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
     memcpy(CMSG_DATA(&control.head), &ends[1], sizeof(int));
     same(sendmsg(fd, &message, MSG_NOSIGNAL), strlen(words));
     ok(close(ends[1]));
@@ -72,8 +75,10 @@ static int start(script *s, enum way way, const char *name)
         ok(listen(listener, 1));
     }
     if (way == ADOPTED) ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
-    const line first[] = { [ACCEPTED] = DO_LISTEN(name), [ACCEPTED_OF_ADOPTED] = DO_ADOPT(listener, 0),
-                           [CONNECTED] = DO_CONNECT(name), [ADOPTED] = DO_ADOPT(pair[0], 0) };
+    const line first[] = { [ACCEPTED] = DO_LISTEN(name),
+                           [ACCEPTED_OF_ADOPTED] = DO_ADOPT(listener, 0),
+                           [CONNECTED] = DO_CONNECT(name),
+                           [ADOPTED] = DO_ADOPT(pair[0], 0) };
     const line accept_one = DO_ACCEPT, nothing = DO_TIMEOUT(FILCH_FOREVER);
     s->lines[0] = first[way];
     s->lines[1] = way == ACCEPTED || way == ACCEPTED_OF_ADOPTED ? accept_one : nothing;
@@ -95,9 +100,10 @@ TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
         EACH_WORLD({
             char name[64];
             snprintf(name, sizeof name, "unix:@filch-passed-%d-%d-%zu", (int)getpid(), (int)way, each);
-            script s = SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 99), DO_EXACTLY(5), DO_EXACTLY(2));
-            int    peer = start(&s, way, name);
-            int    first = send_with_pipe(peer, "one");
+            script s =
+                SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 99), DO_EXACTLY(5), DO_EXACTLY(2));
+            int peer = start(&s, way, name);
+            int first = send_with_pipe(peer, "one");
             send_plain(peer, "t");
             int second = send_with_pipe(peer, "wo\n");
             send_plain(peer, "th");

@@ -12,7 +12,8 @@ static filch_err play_large(actor *me, const filch_event *events, size_t count, 
     static char large[4000];
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (filch_as_int(&events[i].data) != 0) me->note = filch_send(filch_out_sched(out), me->pid, filch_bytes(large, sizeof large));
+        if (filch_as_int(&events[i].data) != 0)
+            me->note = filch_send(filch_out_sched(out), me->pid, filch_bytes(large, sizeof large));
     }
     return filch_idle(out);
 }

@@ -272,7 +272,9 @@ TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
     actor_start(&w, &me, play_brood);
     world_tick(&w);
     ok(brood.err);
-    static const filch_err expected[] = { FILCH_OK, FILCH_OK, FILCH_EEXISTS, FILCH_EEXISTS, FILCH_EINVAL, FILCH_EINVAL };
+    static const filch_err expected[] = {
+        FILCH_OK, FILCH_OK, FILCH_EEXISTS, FILCH_EEXISTS, FILCH_EINVAL, FILCH_EINVAL
+    };
     same(me.seen_count, COUNT_OF(expected));
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
         same(me.seen[i].tag, i);
@@ -361,7 +363,8 @@ static uint32_t         exits_told;
 
 static filch_err count_exits(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    for (size_t i = 0; i < count; i++) exits_told += events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EDEAD;
+    for (size_t i = 0; i < count; i++)
+        exits_told += events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EDEAD;
     return end_when_cancelled(self, events, count, out);
 }
 

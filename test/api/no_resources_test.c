@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <sys/random.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <filch.h>
@@ -28,7 +28,18 @@
 /* ---- the replaced system functions ---- */
 
 typedef enum thing {
-    LOCK, CONDITION, ATTRIBUTE, THREAD, DESCRIPTOR, MEMORY, MASK, ENTROPY, CPUS, CALL, CONDITION_CLOCK, THINGS
+    LOCK,
+    CONDITION,
+    ATTRIBUTE,
+    THREAD,
+    DESCRIPTOR,
+    MEMORY,
+    MASK,
+    ENTROPY,
+    CPUS,
+    CALL,
+    CONDITION_CLOCK,
+    THINGS
 } thing;
 
 static struct {
@@ -74,7 +85,7 @@ static bool was_refused(void)
 }
 
 /* Declares the real system function and begins the function that replaces it. */
-#define INSTEAD(type, name, ...) \
+#define INSTEAD(type, name, ...)     \
     type __real_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__)

@@ -7,10 +7,10 @@
 enum { LIVES = 200 };
 
 typedef struct line {
-    filch_sched *sched;
+    filch_sched         *sched;
     FLI_ATOMIC(uint32_t) ended, found_alive, refused;
-    FLI_ATOMIC(int32_t) last_error;
-    const char *name; /* name of the process; NULL: none */
+    FLI_ATOMIC(int32_t)  last_error;
+    const char          *name; /* name of the process; NULL: none */
 } line;
 
 static filch_err short_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -124,7 +124,7 @@ TEST(a_name_that_whereis_does_not_find_can_be_registered)
 /* ---- stop waits for on_exit ---- */
 
 typedef struct late {
-    filch_sched *sched;
+    filch_sched         *sched;
     FLI_ATOMIC(uint32_t) inside, go, over;
 } late;
 

@@ -313,8 +313,9 @@ static void stop_with_report(filch_sched *sched)
     filch_err err = filch_sched_stop(sched, seen.deaf > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
     uint64_t  forced = report.forced, named = report.count + report.omitted;
     filch_report_free(&report);
-    while (err == FILCH_EBUSY) err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* repeated, because a loaded
-                                                                                       * machine may be too slow */
+    while (err == FILCH_EBUSY)
+        err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* repeated, because a loaded
+                                                                * machine may be too slow */
     same(err, seen.deaf > 0 ? FILCH_EDEADLINE : FILCH_OK);
     same(forced, named);
 }
@@ -427,7 +428,7 @@ static struct {
     uint64_t        hold_max;  /* number of nodes to use up; UINT64_MAX: all */
     bool            asks;
     bool            asked, armed, all_held;
-    int             begun;     /* number of completions of the first sleep and timer, 0 to 2 */
+    int             begun; /* number of completions of the first sleep and timer, 0 to 2 */
     uint64_t        open, ticks;
     filch_receiver *held;
     uint64_t        held_count, held_room;

@@ -20,7 +20,8 @@ static bool is_of_no_use(filch_out *out)
 {
     return filch_yield(out, 1000, 1, filch_none()) == FILCH_ESTATE &&
            filch_yield(out, 1000, 1, filch_str("a text that does not fit into an event")) == FILCH_ESTATE &&
-           filch_yield_sleep(out, 1, 0) == FILCH_ESTATE && filch_yield_send(out, 1, (filch_pid){ 1, 1 }, filch_none()) == FILCH_ESTATE &&
+           filch_yield_sleep(out, 1, 0) == FILCH_ESTATE &&
+           filch_yield_send(out, 1, (filch_pid){ 1, 1 }, filch_none()) == FILCH_ESTATE &&
            filch_upgrade(out, &still, NULL, filch_none()) == FILCH_ESTATE && filch_trap_links(out, 1) == FILCH_ESTATE &&
            filch_done(out, filch_str("a result that does not fit into an event")) == FILCH_ESTATE;
 }
@@ -80,8 +81,8 @@ TEST(a_failure_whose_words_are_too_long_is_told_without_them)
 /* ---- other places where `out` is invalid ---- */
 
 static struct {
-    filch_out *out;
-    world     *inner;
+    filch_out       *out;
+    world           *inner;
     FLI_ATOMIC(bool) there, tried, useless, named;
 } lent;
 

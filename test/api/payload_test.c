@@ -7,8 +7,8 @@ static world w;
 
 typedef struct slip {
     FLI_ATOMIC(uint32_t) freed;
-    void  *user, *bytes; /* arguments of the last call */
-    size_t size;
+    void                *user, *bytes; /* arguments of the last call */
+    size_t               size;
 } slip;
 
 static FLI_ATOMIC(uint32_t) moved_freed;
@@ -148,8 +148,7 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     world_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     (void)world_tick(&w);
-    for (int i = 0; i < SHELF; i++)
-        ok(filch_send(w.sched, a.pid, filch_int(1))); /* leaves spare event nodes */
+    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1))); /* leaves spare event nodes */
     (void)world_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -164,8 +163,9 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
         assert_memory_equal(filch_raw(&s.kept[0]), bytes, sizes[i]);
         assert_true(filch_raw(&s.kept[0]) != bytes);
         assert_true(s.inline_bytes[0] == (sizes[i] <= 24));
-        if (sizes[i] > 24) assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* a large payload is kept without a
-                                                                               * copy */
+        if (sizes[i] > 24)
+            assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* a large payload is kept without a
+                                                                * copy */
         shelf_clear(&s);
         same(fli_load_rlx(&w.blocks), blocks);
     }
@@ -434,7 +434,7 @@ TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
 /* ---- through yields, completions and results ---- */
 
 static FLI_ATOMIC(uint32_t) handled;
-static filch_data echo_kept;
+static filch_data           echo_kept;
 
 /* Completes with the payload of the command, and keeps that payload. */
 static filch_err handle_echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

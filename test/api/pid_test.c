@@ -17,7 +17,7 @@ static struct {
     atomic_uint_fast64_t astray;    /* messages read by a wrong process */
     atomic_uint_fast64_t reused;    /* children that got the slot of the first one */
     atomic_uint_fast64_t probes, wrong_answers;
-    atomic_bool          late;      /* a message came too late */
+    atomic_bool          late; /* a message came too late */
     atomic_bool          over;
     filch_pid            first;
     uint64_t             rounds;

@@ -105,7 +105,8 @@ static filch_err play_poll(actor *me, const filch_event *events, size_t count, f
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     me->stage++;
-    if (me->stage == 1 && filch_yield_poll(out, 1, ends[1], FILCH_POLL_OUT, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
+    if (me->stage == 1 && filch_yield_poll(out, 1, ends[1], FILCH_POLL_OUT, FILCH_FOREVER) != FILCH_OK)
+        return FILCH_EUSER;
     if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
     if (filch_yield_poll(out, 2, ends[0], FILCH_POLL_IN, FILCH_FOREVER) != FILCH_OK) return FILCH_EUSER;
     if (filch_yield_adopt(out, 3, ends[0], 0) != FILCH_OK) return FILCH_EUSER;
@@ -157,7 +158,7 @@ TEST(bytes_that_are_no_list_of_a_directory_are_refused)
 
 /* ---- a job with a result that comes too late ---- */
 
-static FLI_ATOMIC(bool) may_return;
+static FLI_ATOMIC(bool)     may_return;
 static FLI_ATOMIC(uint32_t) begun, freed;
 
 static void count_free(void *user, void *bytes, size_t size)
@@ -300,7 +301,10 @@ static filch_err failing_step(void *self, const filch_event *events, size_t coun
 {
     (void)events, (void)count;
     int64_t how = *(int64_t *)self;
-    return filch_fail(out, FILCH_EUSER, how == 0 ? filch_bytes("first\nsecond", 12) : how == 1 ? filch_str("") : filch_int(5));
+    return filch_fail(out, FILCH_EUSER,
+                      how == 0   ? filch_bytes("first\nsecond", 12)
+                      : how == 1 ? filch_str("")
+                                 : filch_int(5));
 }
 
 static filch_err failing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -311,7 +315,9 @@ static filch_err failing_init(void *self, const filch_ctx *ctx, const char *meth
 }
 
 static const filch_type idle_type = { .name = "idle", .step = idle_step };
-static const filch_type failing_type = { .name = "failing", .size = sizeof(int64_t), .init = failing_init, .step = failing_step };
+static const filch_type failing_type = {
+    .name = "failing", .size = sizeof(int64_t), .init = failing_init, .step = failing_step
+};
 
 static void start_supervisor(const filch_supervisor *spec, actor *watch, filch_pid *pid)
 {
@@ -364,9 +370,9 @@ TEST(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_ki
 {
     static const filch_type stubborn = { .name = "stubborn", .step = stubborn_step };
     filch_supervisor        spec = { .strategy = FILCH_ONE_FOR_ONE };
-    filch_child             child = { .id = "same", .type = &stubborn, .stop_ns = FILCH_FOREVER, .release = count_release };
-    actor                   watch = { 0 };
-    filch_pid               pid;
+    filch_child child = { .id = "same", .type = &stubborn, .stop_ns = FILCH_FOREVER, .release = count_release };
+    actor       watch = { 0 };
+    filch_pid   pid;
     world_begin(&w, FILCH_NO_WORKERS);
     start_supervisor(&spec, &watch, &pid);
     ok(filch_child_start(w.sched, pid, &child));

@@ -14,9 +14,9 @@ static struct {
     filch_err        err[ASKED_MAX];
     filch_io_request request[ASKED_MAX]; /* texts in it are valid only inside the handler; the next two fields are
                                           * copies */
-    char             text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
-    uint8_t          raw[ASKED_MAX][BYTES_MAX];
-    size_t           raw_size[ASKED_MAX];
+    char    text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
+    uint8_t raw[ASKED_MAX][BYTES_MAX];
+    size_t  raw_size[ASKED_MAX];
 } asked;
 
 static void copy(char *to, const void *from, size_t size)
@@ -45,10 +45,10 @@ static filch_err notes(void *user, const filch_command *command, uint64_t tag, f
 static void begin(world *w, size_t payload_max)
 {
     static const uint32_t ids[] = {
-        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN, FILCH_CMD_ACCEPT,   FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,
-        FILCH_CMD_SEND_TO, FILCH_CMD_RECEIVE_FROM, FILCH_CMD_READ, FILCH_CMD_WRITE,   FILCH_CMD_CLOSE,
-        FILCH_CMD_SEEK,    FILCH_CMD_OPEN,   FILCH_CMD_SHUTDOWN, FILCH_CMD_IO_CANCEL, FILCH_CMD_RUN,
-        FILCH_CMD_EXIT,    FILCH_CMD_KILL,   FILCH_CMD_SIGNALS,
+        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN,       FILCH_CMD_ACCEPT,   FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,
+        FILCH_CMD_SEND_TO, FILCH_CMD_RECEIVE_FROM, FILCH_CMD_READ,     FILCH_CMD_WRITE,     FILCH_CMD_CLOSE,
+        FILCH_CMD_SEEK,    FILCH_CMD_OPEN,         FILCH_CMD_SHUTDOWN, FILCH_CMD_IO_CANCEL, FILCH_CMD_RUN,
+        FILCH_CMD_EXIT,    FILCH_CMD_KILL,         FILCH_CMD_SIGNALS,
     };
     filch_options opt = FILCH_OPTIONS_INIT;
     memset(&asked, 0, sizeof asked);
@@ -244,7 +244,9 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
         filch_socket_options known;
         uint64_t             later;
     } newer = { .known = { .size = sizeof newer, .flags = FILCH_SOCKET_GATHER } };
-    filch_socket_options older = { .size = offsetof(filch_socket_options, flags), .timeout_ns = 3, .flags = UINT32_MAX };
+    filch_socket_options older = { .size = offsetof(filch_socket_options, flags),
+                                   .timeout_ns = 3,
+                                   .flags = UINT32_MAX };
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note |= filch_yield_connect(out, 0, "a:1", &newer.known);
     me->note |= filch_yield_connect(out, 1, "a:1", &older);
@@ -389,7 +391,8 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
 {
     char text[8];
     kept_out = out;
-    if (filch_stream_address(out, tenth, (filch_address_of)3, text, sizeof text) != FILCH_EINVAL) me->note = FILCH_EUSER;
+    if (filch_stream_address(out, tenth, (filch_address_of)3, text, sizeof text) != FILCH_EINVAL)
+        me->note = FILCH_EUSER;
     return play_idle(me, events, count, out);
 }
 

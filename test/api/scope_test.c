@@ -6,7 +6,7 @@
 /* A process that spawns a chain of children `stage` deep and then idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, asked;
-    FLI_ATOMIC(int) reason;
+    FLI_ATOMIC(int)      reason;
     FLI_ATOMIC(uint64_t) deadline_ns;
 } family;
 
@@ -103,9 +103,9 @@ TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
 /* Time added to the library's clock. A test without workers advances the clock so, and does not depend on the machine's
  * speed. */
 static FLI_ATOMIC(uint64_t) forward_ns;
-uint64_t __real_fli_clock_ns(void);
-uint64_t __wrap_fli_clock_ns(void);
-uint64_t __wrap_fli_clock_ns(void)
+uint64_t                    __real_fli_clock_ns(void);
+uint64_t                    __wrap_fli_clock_ns(void);
+uint64_t                    __wrap_fli_clock_ns(void)
 {
     return __real_fli_clock_ns() + fli_load_rlx(&forward_ns);
 }

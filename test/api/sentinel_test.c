@@ -6,8 +6,8 @@
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;
-static FLI_ATOMIC(uint32_t) parks, gaps; /* relaxed: read after the workers have ended, or in a loop that waits for
-                                          * more */
+static FLI_ATOMIC(uint32_t)      parks, gaps; /* relaxed: read after the workers have ended, or in a loop that waits for
+                                               * more */
 
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
@@ -18,10 +18,12 @@ uint64_t __wrap_fli_clock_ns(void)
 {
     fli_local   *worker = fli_current_get();
     filch_sched *sched = fli_load_rlx(&looked_at);
-    if (worker != NULL && sched != NULL && fli_worker_of(worker)->sched == sched && fli_worker_of(worker)->idle.is_parked) {
+    if (worker != NULL && sched != NULL && fli_worker_of(worker)->sched == sched &&
+        fli_worker_of(worker)->idle.is_parked) {
         uint32_t parked = fli_parked_in(fli_load_rlx(&sched->idle.word));
         fli_add_rlx(&parks, 1);
-        if (parked > 0 && parked < sched->worker_count && (fli_load_rlx(&sched->idle.word) & FLI_SENTINEL) == 0) fli_add_rlx(&gaps, 1);
+        if (parked > 0 && parked < sched->worker_count && (fli_load_rlx(&sched->idle.word) & FLI_SENTINEL) == 0)
+            fli_add_rlx(&gaps, 1);
     }
     return __real_fli_clock_ns();
 }

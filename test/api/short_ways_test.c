@@ -5,7 +5,7 @@
 
 enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, TO_NO_SCHEDULER, FIRST };
 
-static world w, other;
+static world          w, other;
 static filch_receiver kept;
 
 static void begin(world *it, uint32_t batch_max);
@@ -13,7 +13,7 @@ static void begin(world *it, uint32_t batch_max);
 /* ---- spawning inside a step ---- */
 
 static struct {
-    filch_pid pid; /* pid of the child that was not spawned */
+    filch_pid pid;           /* pid of the child that was not spawned */
     uint32_t  inits, closes; /* number of inits and closes of all children */
     uint32_t  born;
     filch_err err, method, told, limit;
@@ -112,7 +112,7 @@ typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_
 typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } moment;
 
 static struct {
-    filch_pid pid;  /* pid of the last process */
+    filch_pid pid; /* pid of the last process */
     moment    when;
     uint32_t  steps, closes, exits;
     size_t    answered; /* number of bytes of the result that on_exit got */
@@ -398,7 +398,8 @@ static filch_err play_writes_to_all(actor *me, const filch_event *events, size_t
 {
     if (count == 0) return filch_idle(out);
     if (events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
-    for (size_t i = 0; i < COUNT_OF(letters.to); i++) letters.said[i] = filch_send(w.sched, letters.to[i], filch_int(7));
+    for (size_t i = 0; i < COUNT_OF(letters.to); i++)
+        letters.said[i] = filch_send(w.sched, letters.to[i], filch_int(7));
     return filch_idle(out);
 }
 
@@ -411,12 +412,12 @@ TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
     world_tick(&w);
     filch_pid pid = reader.pid;
     letters.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
-    letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };           /* another generation */
-    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                       /* a pid of generation 0 */
-    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };           /* generation too large */
-    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };           /* next use of the slot */
-    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) };       /* a pid of slot 0 */
-    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };                    /* slot never allocated */
+    letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };     /* another generation */
+    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                 /* a pid of generation 0 */
+    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };     /* generation too large */
+    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };     /* next use of the slot */
+    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) }; /* a pid of slot 0 */
+    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };              /* slot never allocated */
     letters.to[7] = pid;
     ok(filch_send(w.sched, writer.pid, filch_none()));
     world_tick(&w);
@@ -471,15 +472,21 @@ static filch_err play_hears_by_post(actor *me, const filch_event *events, size_t
         me->note |= filch_yield(out, KEEP, 5, filch_none());
         return filch_wait(out);
     }
-    if (stage == 2 && then == ASKS_FOR_BOTH) return filch_wait(out); /* the synchronous completion has arrived; waits
-                                                                      * for the other one */
+    if (stage == 2 && then == ASKS_FOR_BOTH)
+        return filch_wait(out); /* the synchronous completion has arrived; waits
+                                 * for the other one */
     return play_idle(me, events, count, out);
 }
 
 TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
 {
-    static const struct { intptr_t then; uint32_t answers, seen; int64_t steps; } ways[] = {
-        { RESTS, 1, 1, 2 }, { TELLS_ITSELF, 1, 2, 3 }, { ASKS_AGAIN, 3, 3, 4 }, { GOES_ON, 1, 1, 3 }, { ASKS_FOR_BOTH, 2, 3, 4 },
+    static const struct {
+        intptr_t then;
+        uint32_t answers, seen;
+        int64_t  steps;
+    } ways[] = {
+        { RESTS, 1, 1, 2 },   { TELLS_ITSELF, 1, 2, 3 },  { ASKS_AGAIN, 3, 3, 4 },
+        { GOES_ON, 1, 1, 3 }, { ASKS_FOR_BOTH, 2, 3, 4 },
     };
     for (size_t i = 0; i < COUNT_OF(ways); i++) {
         actor a = { .user = (void *)ways[i].then };
@@ -491,7 +498,9 @@ TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
             ok(filch_complete(kept, 5, filch_int(n), FILCH_OK));
             same(filch_complete(kept, 5, filch_int(n), FILCH_OK), FILCH_ESTALE);
             world_tick(&w);
-            same(a.seen[a.seen_count - 1].number, ways[i].then == TELLS_ITSELF ? 7 : ways[i].then == ASKS_FOR_BOTH ? 2 : n);
+            same(a.seen[a.seen_count - 1].number, ways[i].then == TELLS_ITSELF    ? 7
+                                                  : ways[i].then == ASKS_FOR_BOTH ? 2
+                                                                                  : n);
         }
         ok(a.note);
         same(a.seen_count, ways[i].seen);
@@ -520,7 +529,8 @@ static filch_err play_writes_many(actor *me, const filch_event *events, size_t c
 static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
-    for (size_t i = 0; i < count; i++) me->note |= filch_as_int(&events[i].data) == me->stage++ ? FILCH_OK : FILCH_EUSER;
+    for (size_t i = 0; i < count; i++)
+        me->note |= filch_as_int(&events[i].data) == me->stage++ ? FILCH_OK : FILCH_EUSER;
     return filch_idle(out);
 }
 

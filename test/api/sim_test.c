@@ -1263,7 +1263,8 @@ TEST(bad_input_is_refused)
     struct {
         filch_options known;
         unsigned char later[8];
-    } newer_sched = { .known = { .size = sizeof newer_sched }, .later[7] = 1 }; /* an option that this library does not know */
+    } newer_sched = { .known = { .size = sizeof newer_sched },
+                      .later[7] = 1 }; /* an option that this library does not know */
     REFUSES(sched, &newer_sched.known);
     sched = (filch_options){ .size = sizeof sched, .batch_max = 5000 };
     REFUSES(sched, &sched);

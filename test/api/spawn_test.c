@@ -381,11 +381,11 @@ TEST(a_tree_of_processes_grows_on_all_workers)
 
 /* A process that its on_exit spawns again. */
 typedef struct phoenix {
-    filch_sched *sched;
-    actor       *watcher;
+    filch_sched         *sched;
+    actor               *watcher;
     FLI_ATOMIC(uint32_t) lives, failed;
-    uint32_t  times, closes, early, wrong;
-    filch_pid last;
+    uint32_t             times, closes, early, wrong;
+    filch_pid            last;
 } phoenix;
 
 static phoenix bird;
@@ -410,8 +410,9 @@ static void rise(void *user, filch_pid pid, filch_err error, const filch_data *r
     uint32_t lives = fli_load_rlx(&bird.lives) + 1;
     if (bird.closes != lives) bird.early++; /* on_exit must be called after close */
     if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
-    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD) bird.wrong++; /* the process must be unreachable: it
-                                                                                 * has ended */
+    if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD)
+        bird.wrong++; /* the process must be unreachable: it
+                       * has ended */
     if (filch_send(bird.sched, bird.watcher->pid, filch_int(lives)) != FILCH_OK) bird.wrong++;
     bird.last = pid;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;

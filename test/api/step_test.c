@@ -137,10 +137,12 @@ TEST(a_step_that_fails_ends_with_its_error)
 static filch_err play_fails_with_words(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
-    if (me->stage == 1) return filch_fail(out, FILCH_EUSER + 4, filch_str("a text that is too long for the event itself"));
+    if (me->stage == 1)
+        return filch_fail(out, FILCH_EUSER + 4, filch_str("a text that is too long for the event itself"));
     if (me->stage == 2) (void)filch_fail(out, FILCH_EUSER + 4, filch_str("changed its mind"));
     if (me->stage == 2) return filch_done(out, filch_int(1));
-    me->note = filch_fail(out, FILCH_OK, filch_none()) == FILCH_EINVAL && filch_fail(NULL, 7, filch_none()) == FILCH_EINVAL;
+    me->note =
+        filch_fail(out, FILCH_OK, filch_none()) == FILCH_EINVAL && filch_fail(NULL, 7, filch_none()) == FILCH_EINVAL;
     (void)filch_fail(out, FILCH_EUSER + 4, filch_str("but no error"));
     return FILCH_OK;
 }

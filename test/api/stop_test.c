@@ -43,8 +43,9 @@ static filch_err open_instance(void *self, const filch_ctx *ctx, const char *met
 static void close_instance(void *self)
 {
     instance *me = self;
-    if (me->state == 1) atomic_fetch_add(&seen.closed, 1); /* close changes the state, so a second close is not
-                                                            * counted */
+    if (me->state == 1)
+        atomic_fetch_add(&seen.closed, 1); /* close changes the state, so a second close is not
+                                            * counted */
     me->state = 0;
 }
 
@@ -494,7 +495,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]); /* the pool has one thread */
-        filch_pid running = start(sched, &works);
+        filch_pid    running = start(sched, &works);
         if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
         until(atomic_load(&seen.inside));
         filch_pid queued = start(sched, &works);
@@ -792,11 +793,11 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
 }
 
 /* For an init that waits and then fails: afterwards its thread waits at this gate before it takes the lock of stop. */
-static gate door;
+static gate                           door;
 static _Thread_local const fli_mutex *door_lock;
-void __real_fli_mutex_lock(fli_mutex *mutex);
-void __wrap_fli_mutex_lock(fli_mutex *mutex);
-void __wrap_fli_mutex_lock(fli_mutex *mutex)
+void                                  __real_fli_mutex_lock(fli_mutex *mutex);
+void                                  __wrap_fli_mutex_lock(fli_mutex *mutex);
+void                                  __wrap_fli_mutex_lock(fli_mutex *mutex)
 {
     if (mutex == door_lock) gate_pass(&door);
     __real_fli_mutex_lock(mutex);
@@ -933,8 +934,9 @@ static void storm_once(int32_t workers, uint64_t deadline_ns)
         until(atomic_load(&seen.opened) > 50);
     }
     filch_err err = filch_sched_close(sched, deadline_ns, NULL);
-    while (err == FILCH_EBUSY) err = filch_sched_close(sched, deadline_ns, NULL); /* repeated, because a spawning thread
-                                                                                   * was suspended */
+    while (err == FILCH_EBUSY)
+        err = filch_sched_close(sched, deadline_ns, NULL); /* repeated, because a spawning thread
+                                                            * was suspended */
     assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
     for (int i = 0; i < 3; i++) {
@@ -981,11 +983,11 @@ TEST(a_thousand_lives_leave_nothing_behind)
 
 /* If set, a timed wait of the library lasts up to 30 s unless it is signalled: longer than the stop allows for a step
  * that does not return. `waits` counts such waits. */
-static FLI_ATOMIC(bool) waits_for_signals;
+static FLI_ATOMIC(bool)     waits_for_signals;
 static FLI_ATOMIC(uint32_t) waits;
-bool __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
-bool __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
-bool __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
+bool                        __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+bool                        __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
+bool                        __wrap_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
 {
     if (!fli_load_acq(&waits_for_signals)) return __real_fli_cond_wait_until(cond, mutex, until_ns);
     fli_add_rel(&waits, 1);
@@ -1111,7 +1113,9 @@ static void close_when_allowed(void *self)
     while (!fli_load_acq(&may_close)) fli_thread_yield();
 }
 
-static const filch_type held_in_close = { .name = "held in close", .step = leaves_when_told, .close = close_when_allowed };
+static const filch_type held_in_close = { .name = "held in close",
+                                          .step = leaves_when_told,
+                                          .close = close_when_allowed };
 
 TEST(a_close_that_does_not_return_is_counted_as_stuck)
 {

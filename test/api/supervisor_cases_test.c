@@ -80,8 +80,10 @@ TEST(a_child_that_says_nothing_of_its_time_has_five_seconds_to_end)
 
 TEST(a_nested_supervisor_has_the_time_that_its_children_take)
 {
-    static const filch_child low_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
-                                            { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) } };
+    static const filch_child low_kids[] = {
+        { .id = "a", .type = &child_type, .options = ARGS(0) },
+        { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) }
+    };
     static const filch_supervisor low = { .children = low_kids, .child_count = 2 };
     static const filch_child      kids[] = { { .id = "c", .type = &child_type, .options = ARGS(2) },
                                              { .id = "low", .supervisor = &low } };
@@ -94,7 +96,9 @@ TEST(a_nested_supervisor_has_the_time_that_its_children_take)
 
 TEST(a_nested_supervisor_with_a_time_of_its_own_has_no_more_than_that)
 {
-    static const filch_child      low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) } };
+    static const filch_child low_kids[] = {
+        { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) }
+    };
     static const filch_supervisor low = { .children = low_kids, .child_count = 1 };
     static const filch_child      kids[] = { { .id = "low", .supervisor = &low, .stop_ns = FILCH_SECONDS(7) } };
     static const filch_supervisor spec = { .children = kids, .child_count = 1 };
@@ -132,8 +136,9 @@ static void waits_of(uint16_t jitter, uint64_t waits[MANY])
         snprintf(many_ids[i], sizeof many_ids[i], "k%d", i);
         many_kids[i] = (filch_child){ .id = many_ids[i], .type = &child_type, .options = &many_options[i] };
     }
-    const filch_supervisor spec = { .children = many_kids, .child_count = MANY, .intensity = 100, .backoff_ns = FILCH_SECONDS(10),
-                                    .jitter = jitter };
+    const filch_supervisor spec = {
+        .children = many_kids, .child_count = MANY, .intensity = 100, .backoff_ns = FILCH_SECONDS(10), .jitter = jitter
+    };
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
     opt.time_max_ns = FILCH_SECONDS(60);
@@ -232,7 +237,8 @@ TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
 {
     /* The child runs for 1 s, 4 s and 4 s, which does not count as stable, and then for 16 s, which does. */
-    failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) }, .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
+    failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) },
+                    .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
     run_failing(&how);
     static const uint64_t expected_s[] = { 8, 16, 30, 30, 8 };
     for (size_t i = 0; i < COUNT_OF(expected_s); i++) {

@@ -132,14 +132,14 @@ TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
 /* ---- requests ---- */
 
 static struct {
-    filch_pid   supervisor;
-    filch_err   sent[8];
-    const char *stop;
+    filch_pid          supervisor;
+    filch_err          sent[8];
+    const char        *stop;
     const filch_child *start;
-    bool        list;
-    filch_kind  kind[8];
-    int64_t     number[8];
-    size_t      size[8], answers;
+    bool               list;
+    filch_kind         kind[8];
+    int64_t            number[8];
+    size_t             size[8], answers;
 } boss;
 
 /* Sends its requests to the supervisor and records the answers. */
@@ -283,7 +283,8 @@ TEST(the_args_of_a_late_child_are_the_same_at_each_start)
 
 TEST(more_children_than_at_first_there_was_room_for)
 {
-    static const char *const ids[] = { "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15" };
+    static const char *const      ids[] = { "0", "1", "2",  "3",  "4",  "5",  "6",  "7",
+                                            "8", "9", "10", "11", "12", "13", "14", "15" };
     static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ONE };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     world                         w;
@@ -465,7 +466,8 @@ TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
 
 TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
 {
-    static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options), .name = "taken",
+    static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options),
+                                             .name = "taken",
                                              .args = FILCH_INT_INIT(1) };
     static const filch_child         low_kids[] = {
                 { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TEMPORARY },
@@ -508,8 +510,8 @@ static void fail_one(filch_sched *sched, void *arg)
 
 static filch_err waiting_scenario(filch_sched *sched, void *user)
 {
-    waiting  *how = user;
-    filch_err err = FILCH_OK;
+    waiting                *how = user;
+    filch_err               err = FILCH_OK;
     static const filch_type plain = { .name = "plain", .step = door_step };
     for (uint32_t i = 0; i < how->before; i++) err |= filch_spawn(sched, &plain, NULL, NULL);
     (void)supervise(sched, &how->spec);
@@ -580,8 +582,8 @@ TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
 
 /* ---- memory ---- */
 
-static const filch_child grove_low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
-                                              { .id = "c", .type = &child_type, .options = ARGS(2) } };
+static const filch_child      grove_low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
+                                                   { .id = "c", .type = &child_type, .options = ARGS(2) } };
 static const filch_supervisor grove_low = { .children = grove_low_kids, .child_count = 2 };
 static const filch_child      grove_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
                                                { .id = "low", .supervisor = &grove_low } };
@@ -651,12 +653,14 @@ static bool grows_without(uint64_t nth, bool and_after)
     test_alloc_fail(&memory, 0, false);
     world_tick(&w);
     bool ended = diary.goings > 0 && world_stats(&w).alive <= 1;
-    if (there && !ended) assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
-                                                                              * failed */
+    if (there && !ended)
+        assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
+                                                             * failed */
     if (ended) same(diary.alive, 0);
     assert_true(e.answered <= e.asked);
-    if (there && !ended && !and_after) same(e.answered, e.asked); /* in other cases there may be no memory for the
-                                                                   * answers */
+    if (there && !ended && !and_after)
+        same(e.answered, e.asked); /* in other cases there may be no memory for the
+                                    * answers */
     assert_false(e.wrong);
     if (over) same(e.answered, 3);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));

@@ -66,16 +66,24 @@ static filch_err last_step(void *self, const filch_event *events, size_t count, 
 static const filch_type child_type = { .name = "child", .size = sizeof(child), .init = child_init, .step = child_step };
 static const filch_type last_type = { .name = "last", .size = sizeof(child), .init = child_init, .step = last_step };
 
-#define ARGS(n) &(const filch_spawn_options){ .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) }
+#define ARGS(n)                                                        \
+    &(const filch_spawn_options)                                       \
+    {                                                                  \
+        .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(n) \
+    }
 
 static void fails_during_stop(uint32_t strategy, int32_t workers, int64_t fails)
 {
-    const filch_child three[] = { { .id = "first", .type = &child_type, .options = ARGS(FIRST), .stop_ns = FILCH_SECONDS(60) },
-                                  { .id = "second", .type = &child_type, .options = ARGS(SECOND), .stop_ns = FILCH_SECONDS(60) },
-                                  { .id = "third", .type = &child_type, .options = ARGS(THIRD), .stop_ns = FILCH_SECONDS(60) } };
+    const filch_child three[] = {
+        { .id = "first", .type = &child_type, .options = ARGS(FIRST), .stop_ns = FILCH_SECONDS(60) },
+        { .id = "second", .type = &child_type, .options = ARGS(SECOND), .stop_ns = FILCH_SECONDS(60) },
+        { .id = "third", .type = &child_type, .options = ARGS(THIRD), .stop_ns = FILCH_SECONDS(60) }
+    };
     const filch_supervisor inner = { .strategy = strategy, .children = three, .child_count = 3 };
-    const filch_child      kids[] = { { .id = "inner", .supervisor = &inner },
-                                      { .id = "last", .type = &last_type, .options = ARGS(LAST), .stop_ns = FILCH_SECONDS(60) } };
+    const filch_child      kids[] = {
+             { .id = "inner", .supervisor = &inner },
+             { .id = "last", .type = &last_type, .options = ARGS(LAST), .stop_ns = FILCH_SECONDS(60) }
+    };
     const filch_supervisor tree = { .children = kids, .child_count = 2 };
     filch_options          options = FILCH_OPTIONS_INIT;
     filch_report           report = FILCH_REPORT_INIT;

@@ -44,7 +44,9 @@ static filch_err boss_step(void *self, const filch_event *events, size_t count, 
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type != FILCH_EVENT_MESSAGE || boss.count == HEARD_MAX) continue;
         if (filch_child_answered(&events[i].data, &boss.answers[boss.count])) boss.count++;
-        else boss.plain[boss.others++] = filch_kind_of(&events[i].data) == FILCH_KIND_PID ? -1 : filch_as_int(&events[i].data);
+        else
+            boss.plain[boss.others++] =
+                filch_kind_of(&events[i].data) == FILCH_KIND_PID ? -1 : filch_as_int(&events[i].data);
     }
     return filch_idle(out);
 }

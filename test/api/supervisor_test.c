@@ -437,8 +437,8 @@ TEST(a_late_child_is_released_once_when_it_is_forgotten)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
-    filch_child                   late = { .id = "late", .type = &child_type, .options = &opt, .release = count_release };
-    world                         w;
+    filch_child late = { .id = "late", .type = &child_type, .options = &opt, .release = count_release };
+    world       w;
     releases = 0;
     opt.args = filch_int(1);
     world_begin(&w, FILCH_NO_WORKERS);
@@ -520,8 +520,9 @@ static void wrap_close(void *self)
 
 TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
 {
-    const filch_type       wrap = { .name = "wrap", .size = filch_supervisor_type.size, .init = wrap_init, .step = wrap_step,
-                                    .close = wrap_close };
+    const filch_type wrap = {
+        .name = "wrap", .size = filch_supervisor_type.size, .init = wrap_init, .step = wrap_step, .close = wrap_close
+    };
     const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
                                       { .id = "inner", .supervisor = &inner, .type = &wrap },
                                       { .id = "d", .type = &child_type, .options = ARGS(3) } };
@@ -555,7 +556,7 @@ static filch_err play_stops(actor *me, const filch_event *events, size_t count, 
 TEST(everybody_who_asked_for_a_stop_hears_of_it)
 {
     /* The child ignores a cancel. */
-    static const filch_child kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } };
+    static const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } };
     static const filch_supervisor spec = { .children = kids, .child_count = 1 };
     world                         w;
     actor                         me = { 0 }, you = { 0 };

@@ -9,16 +9,16 @@ enum { TOLD_MAX = 32 };
 
 /* What the hooks received, in order. One thread runs everything unless a test says otherwise. */
 static struct {
-    size_t     failures, lines;
-    filch_pid  pid[TOLD_MAX];
-    filch_err  error[TOLD_MAX];
-    char       type[TOLD_MAX][32], name[TOLD_MAX][64], detail[TOLD_MAX][64];
-    int32_t    level[TOLD_MAX];
-    filch_pid  line_pid[TOLD_MAX];
-    filch_err  line_error[TOLD_MAX];
-    char       line_type[TOLD_MAX][32], text[TOLD_MAX][FILCH_LOG_MAX];
-    filch_sched *sched; /* on_failure spawns and sends here */
-    filch_pid    to;
+    size_t               failures, lines;
+    filch_pid            pid[TOLD_MAX];
+    filch_err            error[TOLD_MAX];
+    char                 type[TOLD_MAX][32], name[TOLD_MAX][64], detail[TOLD_MAX][64];
+    int32_t              level[TOLD_MAX];
+    filch_pid            line_pid[TOLD_MAX];
+    filch_err            line_error[TOLD_MAX];
+    char                 line_type[TOLD_MAX][32], text[TOLD_MAX][FILCH_LOG_MAX];
+    filch_sched         *sched; /* on_failure spawns and sends here */
+    filch_pid            to;
     FLI_ATOMIC(uint32_t) many;
 } told;
 
@@ -147,7 +147,9 @@ TEST(the_name_of_a_process_that_failed_is_told)
     world_tick(&w);
     same(told.failures, 3);
     for (size_t i = 0; i < 3; i++) {
-        const char *want = same_pid(told.pid[i], a.pid) ? "printer" : same_pid(told.pid[i], b.pid) ? "second" : "(none)";
+        const char *want = same_pid(told.pid[i], a.pid)   ? "printer"
+                           : same_pid(told.pid[i], b.pid) ? "second"
+                                                          : "(none)";
         assert_string_equal(told.name[i], want);
     }
     actor_ends(&w, &a, FILCH_EUSER + 3);
@@ -278,11 +280,11 @@ static filch_err failing_step(void *self, const filch_event *events, size_t coun
 
 TEST(a_supervisor_logs_each_restart_and_that_it_gives_up)
 {
-    static const filch_type  failing = { .name = "failing", .step = failing_step };
-    static const filch_child children[] = { { .id = "one", .type = &failing } };
+    static const filch_type       failing = { .name = "failing", .step = failing_step };
+    static const filch_child      children[] = { { .id = "one", .type = &failing } };
     static const filch_supervisor tree = { .children = children, .child_count = 1, .intensity = 2 };
-    world     w;
-    filch_pid pid;
+    world                         w;
+    filch_pid                     pid;
     begin_plain(&w);
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
     world_tick(&w);

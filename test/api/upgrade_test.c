@@ -7,7 +7,7 @@ static struct {
     int       old_steps, old_closed, new_opened, new_steps, new_closed;
     filch_err after; /* result of the call that chose a status after the upgrade */
     filch_err (*then)(filch_out *out);
-    bool      returns; /* the step returns that result */
+    bool returns; /* the step returns that result */
 } seen;
 
 static filch_err new_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

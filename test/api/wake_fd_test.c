@@ -13,10 +13,10 @@ static bool readable_within(world *w, int ms)
 }
 
 /* Polls and ticks until the condition holds. */
-#define HOST_UNTIL(w, condition)                                              \
-    while (!(condition)) {                                                    \
-        if (!readable_within((w), 60000)) fail_msg("never: %s", #condition);  \
-        ok(filch_tick((w)->sched, 0, NULL));                                  \
+#define HOST_UNTIL(w, condition)                                             \
+    while (!(condition)) {                                                   \
+        if (!readable_within((w), 60000)) fail_msg("never: %s", #condition); \
+        ok(filch_tick((w)->sched, 0, NULL));                                 \
     }
 
 /* Sleeps `stage` times. */

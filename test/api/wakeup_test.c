@@ -27,7 +27,7 @@ static uint64_t scaled(uint64_t count)
 
 /* Relaxed: these are only counts and flags, and order no other memory. */
 static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
-static FLI_ATOMIC(bool) give_up, named_early;
+static FLI_ATOMIC(bool)     give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
 
 static void spin_until_all_arrived(void)
@@ -35,7 +35,7 @@ static void spin_until_all_arrived(void)
     while (fli_load_rlx(&arrived) < fli_load_rlx(&expected) && !fli_load_rlx(&give_up)) fli_thread_yield();
 }
 
-static bool wait_for(FLI_ATOMIC(uint32_t) * count, uint32_t wanted)
+static bool wait_for(FLI_ATOMIC(uint32_t) *count, uint32_t wanted)
 {
     patience waits = patience_begin(PATIENCE);
     while (fli_load_rlx(count) < wanted && !patience_is_over(&waits)) fli_thread_yield();

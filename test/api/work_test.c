@@ -1,4 +1,5 @@
-/* work_test.c - blocking functions on the work pool: their results, their limits, and jobs of processes that have ended. */
+/* work_test.c - blocking functions on the work pool: their results, their limits, and jobs of processes that have
+ * ended. */
 #include "api/world.h"
 
 static world w;
@@ -111,8 +112,9 @@ TEST(every_kind_of_result_comes_back)
             assert_true(filch_as_num(&a.result) == filch_as_num(&all[i]));
             assert_ptr_equal(filch_as_ptr(&a.result), filch_as_ptr(&all[i]));
             if (i == 4) assert_string_equal(filch_text(&a.result), text);
-            if (i == 6 || i == 7) assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i])); /* the result is not
-                                                                                               * copied */
+            if (i == 6 || i == 7)
+                assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i])); /* the result is not
+                                                                             * copied */
             actor_ends(&w, &a, FILCH_OK);
         }
         world_end(&w);

@@ -23,11 +23,11 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 typedef struct world {
-    filch_sched *sched;
-    bool         ticks; /* the scheduler has no workers: the test's thread runs everything */
+    filch_sched        *sched;
+    bool                ticks; /* the scheduler has no workers: the test's thread runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
-    FLI_ATOMIC(bool) miscounted; /* a block was freed with a wrong size, or written past its end */
-    FLI_ATOMIC(bool) deny;       /* all allocations fail */
+    FLI_ATOMIC(bool)    miscounted; /* a block was freed with a wrong size, or written past its end */
+    FLI_ATOMIC(bool)    deny;       /* all allocations fail */
 } world;
 
 /* Header in front of each block, as large as the strictest alignment. */
@@ -128,7 +128,8 @@ typedef struct world_wait {
 
 static inline world_wait world_wait_begin(void)
 {
-    return (world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
+    return (
+        world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
 }
 
 /* Returns true if the condition will not become true: the time is up, or no process was stepped between two checks. */
@@ -144,13 +145,13 @@ static inline bool world_wait_is_vain(world *w, world_wait *wait)
 }
 
 /* Waits until a condition is true. Runs the scheduler meanwhile if it has no workers. */
-#define UNTIL(w, condition)                                                              \
-    do {                                                                                 \
-        world_wait until_wait = world_wait_begin();                                      \
-        while (!(condition)) {                                                           \
-            world_turn(w);                                                               \
+#define UNTIL(w, condition)                                                            \
+    do {                                                                               \
+        world_wait until_wait = world_wait_begin();                                    \
+        while (!(condition)) {                                                         \
+            world_turn(w);                                                             \
             if (world_wait_is_vain(w, &until_wait)) fail_msg("never: %s", #condition); \
-        }                                                                                \
+        }                                                                              \
     } while (0)
 
 static inline filch_info world_inspect(world *w, filch_pid pid)
@@ -197,19 +198,19 @@ typedef struct actor actor;
 typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count, filch_out *out);
 
 struct actor {
-    play_fn    play;
-    void      *user; /* pointer for the play, like `stage` and `note` */
-    int64_t    stage;
-    filch_err  note;
-    filch_pid  pid;
-    uint32_t   steps;
-    size_t     count_max; /* maximum number of events in one step */
-    sighting   seen[SIGHTINGS_MAX];
-    size_t     seen_count; /* number of all events, including those that did not fit into `seen` */
-    uint32_t   inits, closes;
-    filch_err  exit_error;
-    filch_data result;          /* result of the process, kept */
-    FLI_ATOMIC(uint32_t) exits; /* written last: when it is 1, the fields above may be read */
+    play_fn              play;
+    void                *user; /* pointer for the play, like `stage` and `note` */
+    int64_t              stage;
+    filch_err            note;
+    filch_pid            pid;
+    uint32_t             steps;
+    size_t               count_max; /* maximum number of events in one step */
+    sighting             seen[SIGHTINGS_MAX];
+    size_t               seen_count; /* number of all events, including those that did not fit into `seen` */
+    uint32_t             inits, closes;
+    filch_err            exit_error;
+    filch_data           result; /* result of the process, kept */
+    FLI_ATOMIC(uint32_t) exits;  /* written last: when it is 1, the fields above may be read */
 };
 
 static inline filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -11,7 +11,7 @@ static world w;
 
 #define KEPT_MAX 10000
 
-static filch_receiver kept[KEPT_MAX];
+static filch_receiver       kept[KEPT_MAX];
 static FLI_ATOMIC(uint32_t) kept_count;
 
 static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

@@ -45,7 +45,8 @@ __attribute__((constructor)) static void read_plan(void)
 
 static bool refuses(const char *what)
 {
-    if (atomic_load(&plan.left) <= 0 || strcmp(plan.what, what) != 0 || atomic_fetch_sub(&plan.left, 1) != 1) return false;
+    if (atomic_load(&plan.left) <= 0 || strcmp(plan.what, what) != 0 || atomic_fetch_sub(&plan.left, 1) != 1)
+        return false;
     int told = open(plan.told, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (told >= 0) close(told);
     return true;
@@ -72,7 +73,8 @@ int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, v
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
                       void (*rtld_fini)(void), void *stack_end)
 {
-    typedef int (*start_fn)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+    typedef int (*start_fn)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+                            void (*)(void), void *);
     program_main = fn;
     start_fn start = (start_fn)(uintptr_t)dlsym(RTLD_NEXT, "__libc_start_main");
     return start(main_then_give_up, argc, argv, init, fini, rtld_fini, stack_end);

@@ -47,12 +47,12 @@ static inline uint64_t fuzz_u64(fuzz_bytes *in)
     return value;
 }
 
-#define MUST(condition, why)                                                  \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (why));        \
-            abort();                                                          \
-        }                                                                     \
+#define MUST(condition, why)                                           \
+    do {                                                               \
+        if (!(condition)) {                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (why)); \
+            abort();                                                   \
+        }                                                              \
     } while (0)
 
 #endif

@@ -30,8 +30,8 @@ static struct {
 
 static filch_values *scopes[SCOPES]; /* the first now.scope_count are in use */
 
-static filch_node  *node; /* the node of the scheduler, which then has a second, empty host (`neighbour`); NULL: the
-                           * scheduler has no node */
+static filch_node *node; /* the node of the scheduler, which then has a second, empty host (`neighbour`); NULL: the
+                          * scheduler has no node */
 static filch_sched *neighbour;
 
 /* The arguments of the next init, what it must do, and what it has done. */
@@ -39,10 +39,10 @@ static struct {
     const parcel *args;
     const char   *method;
     bool          fails;
-    bool          spawns; /* the process is being spawned: the model does not know it yet */
-    bool          unborn; /* the instance was closed again because there was no memory for its relations */
+    bool          spawns;  /* the process is being spawned: the model does not know it yet */
+    bool          unborn;  /* the instance was closed again because there was no memory for its relations */
     bool          refused; /* the spawn must be refused because a first message is too big */
-    uint32_t      number; /* number of the instance that init has made; 0: none */
+    uint32_t      number;  /* number of the instance that init has made; 0: none */
     filch_pid     pid;
     int64_t       value;
 } birth;
@@ -61,8 +61,8 @@ enum { ORDERS = 8 };
 static order    orders[ORDERS];
 static uint32_t order_count; /* number of orders so far; the last ORDERS of them are kept */
 
-static uint64_t  seed; /* counter that makes the content of each payload different */
-static uint64_t  long_steps;
+static uint64_t   seed; /* counter that makes the content of each payload different */
+static uint64_t   long_steps;
 static filch_out *stale; /* the `out` of an earlier step, which every call must refuse */
 
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out);
@@ -167,20 +167,20 @@ static void close_sized(instance *self, size_t size)
     now.buried = NOBODY;
 }
 
-#define TYPE(name, SIZE)                                                                                         \
-    static filch_err open_##name(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)   \
-    {                                                                                                            \
-        return open_sized(self, SIZE, ctx, method, args);                                                        \
-    }                                                                                                            \
-    static void close_##name(void *self)                                                                         \
-    {                                                                                                            \
-        close_sized(self, SIZE);                                                                                 \
-    }                                                                                                            \
-    static filch_err step_##name(void *self, const filch_event *events, size_t count, filch_out *out)            \
-    {                                                                                                            \
-        life *l = check_instance(self, SIZE);                                                                    \
-        MUST(l->instance == ((instance *)self)->number && !l->bare, "a step of another instance");               \
-        return step(self, events, count, out);                                                                   \
+#define TYPE(name, SIZE)                                                                                       \
+    static filch_err open_##name(void *self, const filch_ctx *ctx, const char *method, const filch_data *args) \
+    {                                                                                                          \
+        return open_sized(self, SIZE, ctx, method, args);                                                      \
+    }                                                                                                          \
+    static void close_##name(void *self)                                                                       \
+    {                                                                                                          \
+        close_sized(self, SIZE);                                                                               \
+    }                                                                                                          \
+    static filch_err step_##name(void *self, const filch_event *events, size_t count, filch_out *out)          \
+    {                                                                                                          \
+        life *l = check_instance(self, SIZE);                                                                  \
+        MUST(l->instance == ((instance *)self)->number && !l->bare, "a step of another instance");             \
+        return step(self, events, count, out);                                                                 \
     }
 TYPE(small, SMALL)
 TYPE(middle, MIDDLE)
@@ -304,7 +304,7 @@ static void inspect_something(void)
     int        to = choose_pid(&in, &pid, &otherwise);
     filch_err  err = filch_inspect(now.sched, pid, &info);
     if (to == NOBODY && pid.node != NODE && pid.serial != 0) otherwise = FILCH_EFOREIGN;
-    bool       alive = to != NOBODY && now.lives[to].alive;
+    bool alive = to != NOBODY && now.lives[to].alive;
     MUST(err == (alive ? FILCH_OK : to == NOBODY ? otherwise : FILCH_EDEAD), "alive, or not");
     if (alive) model_inspected(to, &info);
 }
@@ -402,8 +402,14 @@ static void spawn_something(void)
     if (now.life_count == LIVES) return;
     const filch_type   *type = &types[fuzz_below(&in, 4)];
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    life                l = { .first = -1, .last = -1, .alive = true, .bare = type == bare, .name = type->name,
-                                .notices = -1, .notices_last = -1, .kill_ns = UINT64_MAX };
+    life                l = { .first = -1,
+                              .last = -1,
+                              .alive = true,
+                              .bare = type == bare,
+                              .name = type->name,
+                              .notices = -1,
+                              .notices_last = -1,
+                              .kill_ns = UINT64_MAX };
     parcel              args;
     filch_err           wanted = choose_birth(&args, type);
     uint8_t             choice = fuzz_byte(&in);
@@ -434,8 +440,8 @@ static void spawn_something(void)
     birth.spawns = true;
     birth.refused = too_big;
     /* filch_spawn_on() with the number of the own node has the result that filch_spawn() has. */
-    filch_err err = seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid)
-                                  : filch_spawn(now.sched, type, &opt, &pid);
+    filch_err err =
+        seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid) : filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
     parcel_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
     for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* first messages are lent too */
@@ -477,10 +483,17 @@ static void order_birth(filch_out *out)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     order              *o = &orders[order_count % ORDERS];
     int                 waiting = now.question_count - now.question_fresh;
-    if (now.life_count + waiting + 1 >= LIVES || waiting >= ORDERS || now.alloc.fail_at != 0 || !model_has_room()) return;
+    if (now.life_count + waiting + 1 >= LIVES || waiting >= ORDERS || now.alloc.fail_at != 0 || !model_has_room())
+        return;
     *o = (order){ .number = (int64_t)++seed, .question = NOBODY };
-    o->as = (life){ .first = -1, .last = -1, .alive = true, .name = type->name, .notices = -1, .notices_last = -1,
-                    .kill_ns = UINT64_MAX, .hears = true };
+    o->as = (life){ .first = -1,
+                    .last = -1,
+                    .alive = true,
+                    .name = type->name,
+                    .notices = -1,
+                    .notices_last = -1,
+                    .kill_ns = UINT64_MAX,
+                    .hears = true };
     o->method = choice / 2 % 8 == 1 ? "known" : choice / 2 % 8 == 2 ? "strange" : NULL;
     choose_limits(&o->as, &opt);
     opt.args = filch_int(o->number);
@@ -577,7 +590,8 @@ static void link_something(void)
         MUST(filch_values_deadline(before, at_ns, &longer) == FILCH_OK, "no deadline");
         if (at_ns < gives.due_ns) gives.due_ns = at_ns;
     } else {
-        MUST(filch_values_create(before, what % 2 == 0 ? "v" : "w", filch_int(value), &longer) == FILCH_OK, "no values");
+        MUST(filch_values_create(before, what % 2 == 0 ? "v" : "w", filch_int(value), &longer) == FILCH_OK,
+             "no values");
         if (what % 2 == 0) gives.value = value;
     }
     filch_values_drop(chains[slot].values);
@@ -672,7 +686,7 @@ static void ask_parcel(filch_out *out, errand what)
     /* The message is sent after the step. By then a process with a guessed pid may have been spawned, so a guessed pid
      * gets a serial number that is never used. */
     if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
-    uint64_t  tag = model_next_tag(what), refused = now.alloc.refused;
+    uint64_t tag = model_next_tag(what), refused = now.alloc.refused;
     /* A message that is sent by a yield needs unique content, by which the model recognises it on arrival. */
     if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);
     else choose_parcel(&p);
@@ -774,13 +788,27 @@ static void act(filch_out *out)
     case 2: spawn_something(); break;
     case 3: order_something(true); break;
     case 4: order_something(false); break;
-    case 5: if (room) ask_parcel(out, ASK_OWN); break;
-    case 6: if (room) ask_parcel(out, ASK_SEND); break;
-    case 7: if (room) ask_parcel(out, ASK_UNKNOWN); break;
-    case 8: if (room) ask_clock(out, ASK_SLEEP); break;
-    case 9: if (room) ask_clock(out, ASK_TIMER); break;
-    case 10: if (room) ask_clock(out, ASK_TICKER); break;
-    case 11: if (room) ask_cancel(out); break;
+    case 5:
+        if (room) ask_parcel(out, ASK_OWN);
+        break;
+    case 6:
+        if (room) ask_parcel(out, ASK_SEND);
+        break;
+    case 7:
+        if (room) ask_parcel(out, ASK_UNKNOWN);
+        break;
+    case 8:
+        if (room) ask_clock(out, ASK_SLEEP);
+        break;
+    case 9:
+        if (room) ask_clock(out, ASK_TIMER);
+        break;
+    case 10:
+        if (room) ask_clock(out, ASK_TICKER);
+        break;
+    case 11:
+        if (room) ask_cancel(out);
+        break;
     case 12: complete_something(); break;
     case 13: inspect_something(); break;
     case 14:
@@ -824,7 +852,8 @@ static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
     if (cancelled && choice < 192) return choose_done(l, out, before);
     switch (choice % 8) {
     case 1: return choose_plain(filch_wait(out), before, REST_WAIT);
-    case 2: if (in.left > 0) return choose_plain(filch_continue(out), before, REST_CONTINUE);
+    case 2:
+        if (in.left > 0) return choose_plain(filch_continue(out), before, REST_CONTINUE);
         return choose_plain(filch_idle(out), before, REST_IDLE); /* without an idle status a run might never end */
     case 3: return choose_done(l, out, before);
     case 4: return upgrade(l, out) ? REST_UPGRADE : before;
@@ -938,7 +967,9 @@ static void operate(void)
     case 4:
     case 5: tick(1 + fuzz_below(&in, 8), &ran); break;
     case 6:
-    case 7: if (!now.closed) settle(); break;
+    case 7:
+        if (!now.closed) settle();
+        break;
     case 8: order_something(true); break;
     case 9: order_something(false); break;
     case 10:
@@ -950,7 +981,8 @@ static void operate(void)
     case 16: keep_something(); break;
     case 17: link_something(); break;
     case 18: deliver_something(); break;
-    default: if (!now.closed && fuzz_below(&in, 8) == 7) close_all();
+    default:
+        if (!now.closed && fuzz_below(&in, 8) == 7) close_all();
     }
 }
 

@@ -15,8 +15,7 @@
 #include "fuzz/still_clock.h"
 #include "support/alloc.h"
 
-enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32, MESSAGES_MAX = 40,
-       STEPS = 64 };
+enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32, MESSAGES_MAX = 40, STEPS = 64 };
 
 #define BROKEN (FILCH_EUSER + 7)
 
@@ -48,9 +47,9 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
 /* ---- the clerk ---- */
 
 typedef struct clerk {
-    uint64_t  sum;
+    uint64_t sum;
     filch_pid friend, child;
-    uint8_t   kind; /* which of the two process types this clerk has */
+    uint8_t kind; /* which of the two process types this clerk has */
 } clerk;
 
 typedef struct old_clerk {
@@ -306,9 +305,9 @@ static void live(fuzz_bytes *in)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     filch_registry     *registry;
     filch_sched        *sched;
-    filch_pid           friend, pid;
-    uint8_t             choice = fuzz_byte(in), starve = fuzz_byte(in);
-    bool                pointers = choice % 4 == 1;
+    filch_pid friend, pid;
+    uint8_t choice = fuzz_byte(in), starve = fuzz_byte(in);
+    bool    pointers = choice % 4 == 1;
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, OWN, on_own, NULL) == FILCH_OK, "no command");
     opt.workers = FILCH_NO_WORKERS;

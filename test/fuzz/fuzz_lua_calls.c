@@ -18,7 +18,8 @@ static uint64_t   ended;
  * text. */
 static void push_hostile(lua_State *L)
 {
-    static const char *const events[] = { "__tostring", "__index", "__newindex", "__len", "__lt", "__close", "__call", "__pairs" };
+    static const char *const events[] = { "__tostring", "__index", "__newindex", "__len",
+                                          "__lt",       "__close", "__call",     "__pairs" };
     switch (fuzz_below(&in, 3)) {
     case 0: (void)luaL_loadstring(L, "while true do end"); return;
     case 1:
@@ -28,16 +29,15 @@ static void push_hostile(lua_State *L)
         lua_setfield(L, -2, events[fuzz_byte(&in) % (sizeof events / sizeof events[0])]);
         lua_setmetatable(L, -2);
         return;
-    default:
-        (void)luaL_loadstring(L, "return ('x'):rep(100000)");
-        lua_call(L, 0, 1);
+    default: (void)luaL_loadstring(L, "return ('x'):rep(100000)"); lua_call(L, 0, 1);
     }
 }
 
 /* Pushes any value. */
 static void push_any(lua_State *L, unsigned depth)
 {
-    static const char *const texts[] = { "", "x", "10ms", "main", "counter", "%d%s", "(.-)%1", "\xF1\x1C\x4C\x01", "name", "4MB" };
+    static const char *const texts[] = { "",     "x",  "10ms", "main", "counter", "%d%s", "(.-)%1", "\xF1\x1C\x4C\x01",
+                                         "name", "4MB" };
     luaL_checkstack(L, 8, NULL);
     if (fuzz_below(&in, 32) == 31) {
         push_hostile(L);

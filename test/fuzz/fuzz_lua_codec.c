@@ -6,13 +6,13 @@
 
 #include "fuzz/bytes.h"
 #include "fuzz/lua_values.h"
-#include "lua/message/blob.h"
 #include "lua/host/code.h"
+#include "lua/host/host.h"
+#include "lua/host/state.h"
+#include "lua/message/blob.h"
 #include "lua/message/codec.h"
 #include "lua/message/functions.h"
-#include "lua/host/host.h"
 #include "lua/process/proc.h"
-#include "lua/host/state.h"
 
 static filch_lua *lua;
 
@@ -39,7 +39,7 @@ static fli_lua_refs attached(void)
         MUST(fli_lua_refs_add(&refs, &block, &number) && number == i, "not added");
         filch_drop(&block);
     }
-    static const char chunk[] = "local a, b local function f() return a, b, f end return f";
+    static const char      chunk[] = "local a, b local function f() return a, b, f end return f";
     static filch_lua_code *code;
     if (code == NULL) {
         lua_State *compiler = luaL_newstate();

@@ -9,8 +9,8 @@
 #include "fuzz/lua_values.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/process/proc.h"
 #include "lua/host/state.h"
+#include "lua/process/proc.h"
 
 static filch_lua *lua;
 

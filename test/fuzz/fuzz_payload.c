@@ -39,8 +39,9 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
         data.as.ref.at = fuzz_below(in, 4) == 0 ? NULL : bytes;
         break;
     case FLI_FORM_MOVE:
-        if (data.kind == FILCH_KIND_TEXT) data.kind = FILCH_KIND_BYTES; /* no public function makes a payload of this
-                                                                         * kind */
+        if (data.kind == FILCH_KIND_TEXT)
+            data.kind = FILCH_KIND_BYTES; /* no public function makes a payload of this
+                                           * kind */
         data.as.move.size %= BYTES;
         data.as.move.free_fn = on_free;
         data.as.move.at = fuzz_below(in, 4) == 0 ? NULL : malloc(BYTES);

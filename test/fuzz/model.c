@@ -284,7 +284,12 @@ uint64_t model_next_tag(errand what)
 question *model_asked(errand what, uint64_t tag)
 {
     question *q = &now.questions[now.question_count++];
-    *q = (question){ .life = now.current, .what = what, .tag = tag, .letter = -1, .to = NOBODY, .child = NOBODY,
+    *q = (question){ .life = now.current,
+                     .what = what,
+                     .tag = tag,
+                     .letter = -1,
+                     .to = NOBODY,
+                     .child = NOBODY,
                      .asked_ns = still_clock_ns };
     q->armed = what == ASK_SLEEP || what == ASK_TIMER || what == ASK_TICKER;
     now.lives[now.current].outstanding++;
@@ -298,8 +303,9 @@ void model_asked_send(question *q, int to, filch_err otherwise, const content *s
     q->says = *says;
     if (to == NOBODY || !now.lives[to].alive) return;
     now.lives[to].asked_to = true;
-    q->letter = letter_add(&now.lives[to], (letter){ .from = q->life, .asked = true, .maybe = true, .says = *says,
-                                                     .question = (int)(q - now.questions) });
+    q->letter = letter_add(
+        &now.lives[to],
+        (letter){ .from = q->life, .asked = true, .maybe = true, .says = *says, .question = (int)(q - now.questions) });
 }
 
 void model_ties_done(int until)
@@ -742,7 +748,8 @@ void model_calm(uint64_t since_ns)
         MUST(l->alive || l->exits == (l->hears ? 1 : 0), "an end that nobody was told of");
         if (!l->alive) continue;
         MUST(!l->doomed && !l->cancel, "an order was not carried out");
-        bool late = l->inherits.due_ns != FILCH_FOREVER && since_ns > LATE_NS && l->inherits.due_ns < since_ns - LATE_NS;
+        bool late =
+            l->inherits.due_ns != FILCH_FOREVER && since_ns > LATE_NS && l->inherits.due_ns < since_ns - LATE_NS;
         MUST(!late || l->due_told || l->due_maybe, "its deadline has passed, and it was not asked to end");
         armed_most += l->inherits.due_ns != FILCH_FOREVER;
         MUST(l->rest == REST_IDLE || l->rest == REST_WAIT, "a ready process was forgotten");

@@ -34,12 +34,12 @@ typedef struct heritage {
 typedef struct life {
     filch_pid   pid;
     bool        alive;
-    bool        bare;   /* the type of the process has neither init nor close */
-    bool        hears;  /* the type of the process has an on_exit */
+    bool        bare;  /* the type of the process has neither init nor close */
+    bool        hears; /* the type of the process has an on_exit */
     bool        stepping;
-    bool        cancel; /* a cancel was requested and is not delivered yet */
-    bool        doomed; /* the process was terminated, or its mailbox overflowed */
-    bool        asked_to; /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
+    bool        cancel;    /* a cancel was requested and is not delivered yet */
+    bool        doomed;    /* the process was terminated, or its mailbox overflowed */
+    bool        asked_to;  /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
     bool        upgrading; /* the last step ended with an upgrade: the old instance will be closed next */
     bool        next_bare;
     rest        rest;
@@ -50,40 +50,47 @@ typedef struct life {
     bool        due_told, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
     uint32_t    max, overflow;
     size_t      bytes;
-    int         first, last; /* first and last letter in its mailbox; -1: none */
+    int         first, last;            /* first and last letter in its mailbox; -1: none */
     uint32_t    in_hand, in_hand_units; /* letters given to the present step: their number and their size */
-    uint32_t    outstanding; /* number of its questions that are not completed */
+    uint32_t    outstanding;            /* number of its questions that are not completed */
     uint64_t    dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
                                 * process */
-    uint64_t    exits;
-    bool        ends; /* the last step of the process has chosen to end */
-    filch_err   end_error;
-    content     end_result;
+    uint64_t  exits;
+    bool      ends; /* the last step of the process has chosen to end */
+    filch_err end_error;
+    content   end_result;
     /* Fields of relations.h: */
-    bool        traps;     /* the process traps link failures */
-    int         notices, notices_last; /* first and last of the notices that it will get */
-    uint32_t    orders;    /* number of cancels with a reason among the notices */
-    uint32_t    kills;     /* number of deadlines that these cancels have */
-    uint64_t    kill_ns;   /* the earliest of these deadlines */
-    bool        by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
-    filch_err   link_root; /* the error that came along the links; 0: not known */
-    bool        told_end;  /* an exit notice with the next two fields was delivered */
-    filch_err   told_error, told_root;
+    bool      traps;                            /* the process traps link failures */
+    int       notices, notices_last;            /* first and last of the notices that it will get */
+    uint32_t  orders;                           /* number of cancels with a reason among the notices */
+    uint32_t  kills;                            /* number of deadlines that these cancels have */
+    uint64_t  kill_ns;                          /* the earliest of these deadlines */
+    bool      by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
+    filch_err link_root;                        /* the error that came along the links; 0: not known */
+    bool      told_end;                         /* an exit notice with the next two fields was delivered */
+    filch_err told_error, told_root;
 } life;
 
 typedef struct letter {
-    int     next; /* next letter of the receiver; -1: none */
-    int     from; /* the sending life, or NOBODY */
+    int     next;     /* next letter of the receiver; -1: none */
+    int     from;     /* the sending life, or NOBODY */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
-    bool    asked; /* sent by filch_yield_send */
-    bool    maybe; /* the sender has not got the result yet */
-    bool    first; /* one of the first messages of its receiver, which count against no limit */
+    bool    asked;    /* sent by filch_yield_send */
+    bool    maybe;    /* the sender has not got the result yet */
+    bool    first;    /* one of the first messages of its receiver, which count against no limit */
     content says;
     int     question;
 } letter;
 
 typedef enum errand {
-    ASK_OWN, ASK_UNKNOWN, ASK_SLEEP, ASK_TIMER, ASK_TICKER, ASK_CANCEL, ASK_SEND, ASK_TIE,
+    ASK_OWN,
+    ASK_UNKNOWN,
+    ASK_SLEEP,
+    ASK_TIMER,
+    ASK_TICKER,
+    ASK_CANCEL,
+    ASK_SEND,
+    ASK_TIE,
     ASK_BIRTH /* spawn and exec */
 } errand;
 typedef enum stage { STAGE_OPEN, STAGE_ANSWERED, STAGE_READ, STAGE_VOID } stage;
@@ -108,42 +115,42 @@ typedef struct question {
     uint32_t       tie;               /* relation or spawn: its command FILCH_CMD_* */
     filch_pid      about;             /* relation: its pid. Or `name`: index of a name or group, or NOBODY */
     int            name;
-    uint64_t       number;            /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
-    filch_err      reason;            /* cancel: the reason. spawn: the result of its init */
-    int            child;             /* spawn: the new process, or NOBODY */
-    bool           tried;             /* spawn: its init was called */
-    uint32_t       how;               /* spawn: flags FILCH_SPAWN_* of its relations */
-    uint64_t       how_tag;           /* spawn: the tag of the parent's monitor of the new process */
+    uint64_t       number;  /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
+    filch_err      reason;  /* cancel: the reason. spawn: the result of its init */
+    int            child;   /* spawn: the new process, or NOBODY */
+    bool           tried;   /* spawn: its init was called */
+    uint32_t       how;     /* spawn: flags FILCH_SPAWN_* of its relations */
+    uint64_t       how_tag; /* spawn: the tag of the parent's monitor of the new process */
 } question;
 
 typedef struct world {
-    filch_sched   *sched;
-    filch_options  opt;
-    test_alloc     alloc;
-    bool           closing, closed;
-    uint64_t       opened, shut; /* number of instances opened, and closed */
-    uint64_t       forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
-    uint64_t       spawned, ended, failed, steps, asked, answered, late;
-    uint64_t       sent, read, to_dead, refused, dropped; /* numbers of letters as far as known, without first
-                                                           * messages */
-    uint64_t       first_unread;
-    filch_err      reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
-    int            scope_count;
-    filch_err      foreign; /* the result of a call about a process of another node */
-    bool           by_name; /* a yield will send to a group or to the owner of a name: then no process may have a
-                             * limit */
-    uint64_t       sent_maybe; /* sends by yield with an unknown result */
-    bool           vague;      /* some sends had an unknown result: messages cannot be counted exactly */
-    life           lives[LIVES];
-    int            life_count;
-    letter         letters[LETTERS];
-    int            letter_count, letter_free;
-    question       questions[QUESTIONS];
-    int            question_count;
-    const filch_event *heard;      /* the last letter of the present step, or NULL */
+    filch_sched  *sched;
+    filch_options opt;
+    test_alloc    alloc;
+    bool          closing, closed;
+    uint64_t      opened, shut;        /* number of instances opened, and closed */
+    uint64_t      forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
+    uint64_t      spawned, ended, failed, steps, asked, answered, late;
+    uint64_t      sent, read, to_dead, refused, dropped; /* numbers of letters as far as known, without first
+                                                          * messages */
+    uint64_t  first_unread;
+    filch_err reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
+    int       scope_count;
+    filch_err foreign;             /* the result of a call about a process of another node */
+    bool      by_name;             /* a yield will send to a group or to the owner of a name: then no process may have a
+                                    * limit */
+    uint64_t           sent_maybe; /* sends by yield with an unknown result */
+    bool               vague;      /* some sends had an unknown result: messages cannot be counted exactly */
+    life               lives[LIVES];
+    int                life_count;
+    letter             letters[LETTERS];
+    int                letter_count, letter_free;
+    question           questions[QUESTIONS];
+    int                question_count;
+    const filch_event *heard; /* the last letter of the present step, or NULL */
     content            heard_says;
-    int            question_fresh; /* the first question of the present step */
-    int            tie_next;       /* the first question that may be a relation with a handler that was not observed */
+    int                question_fresh; /* the first question of the present step */
+    int                tie_next; /* the first question that may be a relation with a handler that was not observed */
     /* The caller of the present operation: */
     int  current;     /* the life that is being stepped, or none */
     bool dispatching; /* a handler is running */

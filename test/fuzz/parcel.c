@@ -52,11 +52,26 @@ void parcel_pack(parcel *p, fuzz_bytes *in, uint64_t seed)
     p->says = (content){ .seed = seed };
     p->moved = NULL;
     switch (fuzz_below(in, 9)) {
-    case 0: p->says.kind = FILCH_KIND_INT; p->data = filch_int((int64_t)seed); return;
-    case 1: p->says.kind = FILCH_KIND_NUM; p->data = filch_num((double)seed); return;
-    case 2: p->says.kind = FILCH_KIND_PID; p->data = filch_of_pid((filch_pid){ ~seed, seed }); return;
-    case 3: p->says.kind = FILCH_KIND_PTR; p->data = filch_ptr((void *)(uintptr_t)seed); return;
-    case 4: p->says.kind = FILCH_KIND_NONE; p->data = filch_none(); return;
+    case 0:
+        p->says.kind = FILCH_KIND_INT;
+        p->data = filch_int((int64_t)seed);
+        return;
+    case 1:
+        p->says.kind = FILCH_KIND_NUM;
+        p->data = filch_num((double)seed);
+        return;
+    case 2:
+        p->says.kind = FILCH_KIND_PID;
+        p->data = filch_of_pid((filch_pid){ ~seed, seed });
+        return;
+    case 3:
+        p->says.kind = FILCH_KIND_PTR;
+        p->data = filch_ptr((void *)(uintptr_t)seed);
+        return;
+    case 4:
+        p->says.kind = FILCH_KIND_NONE;
+        p->data = filch_none();
+        return;
     case 5:
         p->says = (content){ .kind = FILCH_KIND_TEXT, .size = choose_size(in), .seed = seed };
         write_bytes(&p->says, p->room);

@@ -24,7 +24,7 @@ typedef struct parcel {
 } parcel;
 
 typedef struct parcel_books {
-    uint64_t moved, freed;   /* number of blocks passed by filch_move, and of those freed */
+    uint64_t moved, freed;     /* number of blocks passed by filch_move, and of those freed */
     uint64_t shared, unshared; /* number of payloads shared by filch_share, and of those released */
 } parcel_books;
 

@@ -22,9 +22,7 @@ int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise)
     case 2: *pid = (filch_pid){ node, UINT64_MAX }; break;
     case 3: *pid = (filch_pid){ node, known + ((uint64_t)fuzz_byte(in) << 32) }; break;
     case 4: *pid = (filch_pid){ node, fuzz_byte(in) }; break;
-    default:
-        *pid = (filch_pid){ node + 1, known };
-        *otherwise = now.foreign;
+    default: *pid = (filch_pid){ node + 1, known }; *otherwise = now.foreign;
     }
     return model_find(*pid);
 }
@@ -64,8 +62,9 @@ static filch_err fault_of_two(const somebody *a, const somebody *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
-    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL) return FILCH_EINVAL; /* the policy is not called for an
-                                                                                     * invalid pid */
+    if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL)
+        return FILCH_EINVAL; /* the policy is not called for an
+                              * invalid pid */
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -151,11 +150,11 @@ static void trap(fuzz_bytes *in, filch_out *out)
 static void order(fuzz_bytes *in)
 {
     static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EDEADLINE, FILCH_EUSER + 20, FILCH_OK };
-    filch_err reason = reasons[fuzz_below(in, 4)];
-    uint64_t  refused = now.alloc.refused, deadline_ns = choose_span(in);
-    somebody  to = choose(in, false);
-    filch_err wanted = reason == FILCH_OK ? FILCH_EINVAL : fault_of_one(&to);
-    uint64_t  asked_ns = still_clock_ns;
+    filch_err              reason = reasons[fuzz_below(in, 4)];
+    uint64_t               refused = now.alloc.refused, deadline_ns = choose_span(in);
+    somebody               to = choose(in, false);
+    filch_err              wanted = reason == FILCH_OK ? FILCH_EINVAL : fault_of_one(&to);
+    uint64_t               asked_ns = still_clock_ns;
     if (wanted == FILCH_OK && !to.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_cancel_with(now.sched, to.pid, reason, deadline_ns);
     if (!was_done(err, wanted, refused, "a cancel with another answer")) return;
@@ -228,7 +227,8 @@ static void watch(fuzz_bytes *in)
     if (ties.watcher_count[group] >= WATCHERS) return;
     if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_watch(now.sched, tie_groups[group], who.pid, (uint64_t)group);
-    if (was_done(err, wanted, refused, "a watch with another answer")) relations_watched(group, who.life, (uint64_t)group);
+    if (was_done(err, wanted, refused, "a watch with another answer"))
+        relations_watched(group, who.life, (uint64_t)group);
 }
 
 static void leave(fuzz_bytes *in, bool member)
@@ -252,7 +252,8 @@ static void leave(fuzz_bytes *in, bool member)
  * message. */
 static void broadcast(fuzz_bytes *in, parcel *p)
 {
-    int       group = (int)fuzz_below(in, GROUPS), taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
+    int group = (int)fuzz_below(in, GROUPS),
+        taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
     uint64_t  sent = 99;
     filch_err wanted = relations_closed() ? FILCH_ECLOSED : FILCH_OK;
     if (taken < 0 || now.alloc.fail_at != 0 || !model_has_letters(ties.member_count[group])) {
@@ -313,16 +314,14 @@ static uint64_t choose_ref(fuzz_bytes *in)
 
 void yield_tie(fuzz_bytes *in, filch_out *out)
 {
-    static const uint32_t all[] = {
-        FILCH_CMD_MONITOR, FILCH_CMD_LINK,      FILCH_CMD_UNLINK,    FILCH_CMD_REGISTER, FILCH_CMD_UNREGISTER,
-        FILCH_CMD_JOIN,    FILCH_CMD_LEAVE,     FILCH_CMD_MONITOR,   FILCH_CMD_CANCEL,   FILCH_CMD_TERMINATE,
-        FILCH_CMD_WATCH,   FILCH_CMD_UNWATCH,   FILCH_CMD_MEMBERS,   FILCH_CMD_UNMONITOR, FILCH_CMD_CANCEL,
-        FILCH_CMD_JOIN
-    };
+    static const uint32_t  all[] = { FILCH_CMD_MONITOR,    FILCH_CMD_LINK,      FILCH_CMD_UNLINK, FILCH_CMD_REGISTER,
+                                     FILCH_CMD_UNREGISTER, FILCH_CMD_JOIN,      FILCH_CMD_LEAVE,  FILCH_CMD_MONITOR,
+                                     FILCH_CMD_CANCEL,     FILCH_CMD_TERMINATE, FILCH_CMD_WATCH,  FILCH_CMD_UNWATCH,
+                                     FILCH_CMD_MEMBERS,    FILCH_CMD_UNMONITOR, FILCH_CMD_CANCEL, FILCH_CMD_JOIN };
     static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EUSER + 21 };
-    wish     w = { .what = all[fuzz_below(in, 16)] };
-    bool     pids = w.what <= FILCH_CMD_UNLINK;
-    bool     group = w.what >= FILCH_CMD_JOIN && w.what <= FILCH_CMD_UNWATCH;
+    wish                   w = { .what = all[fuzz_below(in, 16)] };
+    bool                   pids = w.what <= FILCH_CMD_UNLINK;
+    bool                   group = w.what >= FILCH_CMD_JOIN && w.what <= FILCH_CMD_UNWATCH;
     w.name = (int)fuzz_below(in, group ? GROUPS : NAMES);
     w.pid = choose(in, false).pid;
     if (w.what == FILCH_CMD_UNMONITOR) w.number = choose_ref(in);

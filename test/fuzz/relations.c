@@ -13,11 +13,11 @@ typedef struct notice {
     filch_pid        about;
     int              ended; /* the ended life that the notice reports; NOBODY: the process had ended before, or the
                              * notice has another kind */
-    bool             any_from, after_link;
-    int              group;
-    uint64_t         tag;
-    filch_err        reason; /* cancel: reason; the next field is its deadline */
-    int64_t          deadline_ns;
+    bool      any_from, after_link;
+    int       group;
+    uint64_t  tag;
+    filch_err reason; /* cancel: reason; the next field is its deadline */
+    int64_t   deadline_ns;
 } notice;
 
 /* Outside of `ties`, so that this array is not cleared for each input. */
@@ -122,8 +122,7 @@ static bool is_that(const notice *n, const filch_event *event)
     /* A process that watches two groups under one tag gets the notices of each in order. */
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
     if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
-    return n->type != FILCH_EVENT_CANCEL ||
-           (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
+    return n->type != FILCH_EVENT_CANCEL || (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
 }
 
 /* Returns true if `n` may be delivered before `earlier`, which happened before it. */
@@ -140,9 +139,7 @@ static void check_words(const notice *n, const filch_event *event)
     switch (n->type) {
     case FILCH_EVENT_CANCEL: return;
     case FILCH_EVENT_JOINED:
-    case FILCH_EVENT_LEFT:
-        MUST(event->error == FILCH_OK, "news of a group with an error");
-        return;
+    case FILCH_EVENT_LEFT: MUST(event->error == FILCH_OK, "news of a group with an error"); return;
     default: break;
     }
     if (n->ended != NOBODY) {
@@ -245,8 +242,11 @@ void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int na
 static void tell_group(int group, filch_event_type type, int about)
 {
     for (int i = 0; i < ties.watcher_count[group]; i++) {
-        tell(ties.watchers[group][i], (notice){ .type = type, .about = now.lives[about].pid, .ended = NOBODY,
-                                                .tag = ties.watch_tags[group][i], .group = group });
+        tell(ties.watchers[group][i], (notice){ .type = type,
+                                                .about = now.lives[about].pid,
+                                                .ended = NOBODY,
+                                                .tag = ties.watch_tags[group][i],
+                                                .group = group });
     }
 }
 
@@ -373,8 +373,9 @@ static filch_err yielded_birth(question *q)
     bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
     bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
     MUST(now.closing || full || taken, "a birth that was to be");
-    if (taken && full) q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
-                                                     * returned */
+    if (taken && full)
+        q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
+                                      * returned */
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
@@ -474,7 +475,10 @@ static void end_bond(bond *b, int self, bool failed)
     if (b->kind == BOND_LINK && failed) {
         tell(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.lives[self].pid, .ended = self });
     } else if (b->kind == BOND_MONITOR && b->b == self) {
-        tell(other, (notice){ .type = FILCH_EVENT_EXIT, .about = now.lives[self].pid, .ended = self, .tag = b->tag,
+        tell(other, (notice){ .type = FILCH_EVENT_EXIT,
+                              .about = now.lives[self].pid,
+                              .ended = self,
+                              .tag = b->tag,
                               .after_link = b->after_link });
     }
 }

@@ -18,13 +18,13 @@ typedef struct bond {
 } bond;
 
 typedef struct relations {
-    bond bonds[BONDS];
-    int  bond_count, bonds_live;
-    int  owner[NAMES]; /* owner of each name, or NOBODY */
-    int  members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
-    int  watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
+    bond     bonds[BONDS];
+    int      bond_count, bonds_live;
+    int      owner[NAMES]; /* owner of each name, or NOBODY */
+    int      members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
+    int      watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
     uint64_t watch_tags[GROUPS][WATCHERS + ASKED];
-    int  notice_count, notice_free, notices_out;
+    int      notice_count, notice_free, notices_out;
 } relations;
 
 extern relations ties;
@@ -49,7 +49,8 @@ filch_err relations_fault(filch_pid pid);
 /* Each of these reports one accepted call. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
-void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns); /* filch_cancel_with */
+void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns,
+                       uint64_t deadline_ns); /* filch_cancel_with */
 void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name);
 void relations_joined(int group, int who);
 void relations_watched(int group, int who, uint64_t tag);

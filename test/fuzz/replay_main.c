@@ -75,7 +75,7 @@ static void run_folder(const char *path)
 {
     DIR *folder = opendir(path);
     if (folder == NULL) return;
-    char *names[4096];
+    char  *names[4096];
     size_t count = 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL && count < sizeof names / sizeof names[0];) {
         char name[4096];

@@ -41,7 +41,8 @@ TEST(a_blob_reads_as_the_text_it_was_made_of)
     world_passes(&w, "local text = ('0123456789'):rep(10000)\n"
                      "local b = blob.new(text)\n"
                      "assert(#b == #text and b:len() == #text and tostring(b) == text)\n"
-                     "for _, at in ipairs { { 1, 10 }, { -5 }, { 0, 3 }, { 99999, 200000 }, { 5, 4 }, { -200000, 2 }, { 7, -99990 },\n"
+                     "for _, at in ipairs { { 1, 10 }, { -5 }, { 0, 3 }, { 99999, 200000 }, { 5, 4 }, { -200000, 2 }, "
+                     "{ 7, -99990 },\n"
                      "    { math.mininteger, math.maxinteger }, { 2, -200000 } } do\n"
                      "  assert(b:sub(at[1], at[2]) == text:sub(at[1], at[2] or -1), at[1])\n"
                      "end\n"
@@ -103,26 +104,30 @@ TEST(a_long_string_sent_to_many_is_copied_once)
 
 TEST(a_long_string_that_is_passed_on_stays_where_it_is)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "local last = process.spawn(function() local m, from = process.receive() process.send(me, where(m.text)) end)\n"
-                     "local middle = process.spawn(function()\n"
-                     "  local m = process.receive() process.send(last, { text = m }) process.send(me, where(m)) end)\n"
-                     "process.send(middle, ('z'):rep(1000000))\n"
-                     "assert(process.receive() == process.receive())\n");
+    world_passes(
+        &w,
+        "local me = process.self()\n"
+        "local last = process.spawn(function() local m, from = process.receive() process.send(me, where(m.text)) end)\n"
+        "local middle = process.spawn(function()\n"
+        "  local m = process.receive() process.send(last, { text = m }) process.send(me, where(m)) end)\n"
+        "process.send(middle, ('z'):rep(1000000))\n"
+        "assert(process.receive() == process.receive())\n");
 }
 
 TEST(each_holder_is_charged_for_all_of_it)
 {
-    world_passes(&w, "local before = collectgarbage('count')\n"
-                     "local b = blob.new(('x'):rep(1 << 20)) collectgarbage()\n"
-                     "assert(collectgarbage('count') - before > 1000)\n"
-                     "b = nil collectgarbage()\n"
-                     "assert(collectgarbage('count') - before < 100)\n"
-                     "local big = blob.new(('x'):rep(2 << 20))\n"
-                     "local hold = process.spawn { function() local kept = {}\n"
-                     "  for i = 1, 2 do kept[i] = process.receive() end process.receive() end, memory = '4MB', monitor = true }\n"
-                     "process.send(hold, big) process.send(hold, { big })\n"
-                     "assert(process.receive({ event = 'exit', pid = hold }).error:find('not enough memory'))\n");
+    world_passes(
+        &w,
+        "local before = collectgarbage('count')\n"
+        "local b = blob.new(('x'):rep(1 << 20)) collectgarbage()\n"
+        "assert(collectgarbage('count') - before > 1000)\n"
+        "b = nil collectgarbage()\n"
+        "assert(collectgarbage('count') - before < 100)\n"
+        "local big = blob.new(('x'):rep(2 << 20))\n"
+        "local hold = process.spawn { function() local kept = {}\n"
+        "  for i = 1, 2 do kept[i] = process.receive() end process.receive() end, memory = '4MB', monitor = true }\n"
+        "process.send(hold, big) process.send(hold, { big })\n"
+        "assert(process.receive({ event = 'exit', pid = hold }).error:find('not enough memory'))\n");
 }
 
 TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
@@ -141,15 +146,16 @@ TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
 
 TEST(what_nobody_reads_is_given_back)
 {
-    world_passes(&w, "local b = blob.new(('x'):rep(100000))\n"
-                     "local text = ('y'):rep(100000)\n"
-                     "local deaf = process.spawn { function() time.sleep('1h') end, mailbox = 5 }\n"
-                     "for i = 1, 10 do process.send(deaf, { b, text }) process.send(deaf, b) process.send(deaf, text) end\n"
-                     "process.terminate(deaf)\n"
-                     "assert(process.send(deaf, { b }) == nil)\n"
-                     "assert(not pcall(process.send, deaf, { b, print }))\n"
-                     "assert(not pcall(process.spawn, function() return b end, coroutine.create(print)))\n"
-                     "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
+    world_passes(&w,
+                 "local b = blob.new(('x'):rep(100000))\n"
+                 "local text = ('y'):rep(100000)\n"
+                 "local deaf = process.spawn { function() time.sleep('1h') end, mailbox = 5 }\n"
+                 "for i = 1, 10 do process.send(deaf, { b, text }) process.send(deaf, b) process.send(deaf, text) end\n"
+                 "process.terminate(deaf)\n"
+                 "assert(process.send(deaf, { b }) == nil)\n"
+                 "assert(not pcall(process.send, deaf, { b, print }))\n"
+                 "assert(not pcall(process.spawn, function() return b end, coroutine.create(print)))\n"
+                 "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
     until(world_alive(&w) == 0);
 }
 
@@ -157,12 +163,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_blob_reads_as_the_text_it_was_made_of),
-        T(a_blob_is_shared_by_all_who_hold_it),
-        T(a_long_string_sent_to_many_is_copied_once),
-        T(a_long_string_that_is_passed_on_stays_where_it_is),
-        T(each_holder_is_charged_for_all_of_it),
-        T(a_process_that_holds_too_many_ends_and_garbage_does_not_count),
+        T(a_blob_reads_as_the_text_it_was_made_of),   T(a_blob_is_shared_by_all_who_hold_it),
+        T(a_long_string_sent_to_many_is_copied_once), T(a_long_string_that_is_passed_on_stays_where_it_is),
+        T(each_holder_is_charged_for_all_of_it),      T(a_process_that_holds_too_many_ends_and_garbage_does_not_count),
         T(what_nobody_reads_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

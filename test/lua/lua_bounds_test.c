@@ -14,9 +14,9 @@ static int open_world(void **state)
     return 0;
 }
 
-#define BOUNDS(name, function)                             \
-    TEST(name)                                             \
-    {                                                      \
+#define BOUNDS(name, function)                               \
+    TEST(name)                                               \
+    {                                                        \
         world_passes(&w, "require 'bounds'." function "()"); \
     }
 

@@ -42,7 +42,8 @@ static const char *const spent[] = {
     "error(setmetatable({}, { __tostring = LOOP }))",
     "local c <close> = setmetatable({}, { __close = LOOP }) error('x')",
     "local c <close> = setmetatable({}, { __close = LOOP }) process.exit(1)",
-    "pcall(function() local c <close> = setmetatable({}, { __close = function() tostring(setmetatable({}, { __tostring = LOOP })) end })"
+    "pcall(function() local c <close> = setmetatable({}, { __close = function() tostring(setmetatable({}, { __tostring "
+    "= LOOP })) end })"
     " tostring(setmetatable({}, { __tostring = LOOP })) end) " LOOP,
     "xpcall(error, LOOP)",
     "xpcall(error, function() xpcall(error, LOOP) end)",
@@ -66,7 +67,8 @@ static const char *const spent[] = {
     "ipairs({})(setmetatable({}, { __index = LOOP }), 0)",
     "load(LOOP)",
     "process.send(process.self(), 1) process.receive(function() tostring(setmetatable({}, { __tostring = LOOP })) end)",
-    ("local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = LOOP }) coroutine.yield() end)"
+    ("local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = LOOP }) coroutine.yield() "
+     "end)"
      " coroutine.resume(co) coroutine.close(co)"),
     "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = LOOP }) error('x') end)()",
     "return '1' + setmetatable({}, { __add = LOOP })",
@@ -141,9 +143,11 @@ TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
 TEST(a_loop_with_metamethods_is_interrupted_between_them)
 {
     static const char *const loops[] = {
-        "local sum = 0 for i, v in ipairs(setmetatable({}, { __index = function(t, i) if i < 1500000 then return i end end })) do sum = sum + v end\n"
+        "local sum = 0 for i, v in ipairs(setmetatable({}, { __index = function(t, i) if i < 1500000 then return i end "
+        "end })) do sum = sum + v end\n"
         "assert(sum == 1499999 * 750000)",
-        "local t = setmetatable({}, { __tostring = function() local n = 0 for i = 1, 30 do n = n + i end return 'x' end })\n"
+        "local t = setmetatable({}, { __tostring = function() local n = 0 for i = 1, 30 do n = n + i end return 'x' "
+        "end })\n"
         "for i = 1, 300000 do assert(tostring(t) == 'x') end",
     };
     for (size_t i = 0; i < 2; i++) world_passes(&w, loops[i]);
@@ -152,24 +156,33 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
 TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
 {
     drive("work.run(function() error(setmetatable({}, { __tostring = function() " LOOP " end })) end)", false);
-    drive("work.run(function() local c <close> = setmetatable({}, { __close = function() " LOOP " end }) error('x') end)", false);
+    drive("work.run(function() local c <close> = setmetatable({}, { __close = function() " LOOP
+          " end }) error('x') end)",
+          false);
     drive("work.run(function() while true do pcall(function() " LOOP " end) end end)", false);
 }
 
 /* Each chunk makes one call of a C function that takes at least tens of milliseconds. */
 static const char *const long_calls[] = {
-    "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do assert(t[i - 1] <= t[i]) end",
-    ("local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b end)\n"
+    "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do "
+    "assert(t[i - 1] <= t[i]) end",
+    ("local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b "
+     "end)\n"
      "for i = 2, #t do assert(t[i - 1] >= t[i]) end"),
     "local s = ('x'):rep(1000000) begin() local r, n = s:gsub('x', 'yz') assert(n == 1000000 and #r == 2000000)",
-    "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) assert(n == 300000 and r == ('X'):rep(300000))",
+    "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) assert(n == 300000 and r == "
+    "('X'):rep(300000))",
     "local s = ('x'):rep(3000000) begin() assert(s:find('[^x]') == nil)",
     "local s = ('ab'):rep(1000000) .. 'c' begin() assert(s:match('[ab]c') == 'bc')",
     "local s = ('x'):rep(3000000) .. 'y' begin() for w in s:gmatch('[^x]') do assert(w == 'y') end",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.insert(t, 1, 0) end assert(t[21] == 1 and #t == 200020)",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do assert(table.remove(t, 1) == i) end assert(t[1] == 21)",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.move(t, 1, 199999, 2) end assert(t[200000] == 199980)",
-    "local t = {} for i = 1, 150000 do t[i] = i end begin() for i = 1, 5 do assert(#table.concat(t, ',') == 1038894) end",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.insert(t, 1, 0) end assert(t[21] == "
+    "1 and #t == 200020)",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do assert(table.remove(t, 1) == i) end "
+    "assert(t[1] == 21)",
+    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.move(t, 1, 199999, 2) end "
+    "assert(t[200000] == 199980)",
+    "local t = {} for i = 1, 150000 do t[i] = i end begin() for i = 1, 5 do assert(#table.concat(t, ',') == 1038894) "
+    "end",
     "local t = {} for i = 1, 60000 do t[i] = {} end begin() for i = 1, 10 do collectgarbage() end assert(#t == 60000)",
     "local t = {} for i = 1, 100000 do t[i] = i end begin() assert(#json.encode(t) == 588896)",
     "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() assert(json.decode(json.encode(t)).k7[1] == 7)",
@@ -181,8 +194,10 @@ static const char *const long_calls[] = {
      "begin() table.sort(t) assert(#t == 200)"),
     /* all keys have the same hash, so inserting a key takes as long as all insertions before it */
     ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
-     "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() assert(msgpack.decode(s)[32767] == 1)"),
-    "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', 0) == nil) end",
+     "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() "
+     "assert(msgpack.decode(s)[32767] == 1)"),
+    "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', "
+    "0) == nil) end",
 };
 
 /* While a C function runs for long, the process beside it must run before the call has returned. */
@@ -215,8 +230,8 @@ TEST(long_calls_of_c_let_others_run)
 
 /* `empty`: a table that was large and was emptied; walking over it takes a tenth of a millisecond. `many(n)`: a list
  * that contains `empty` n times. */
-#define EMPTIED                                                                                                         \
-    "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n"           \
+#define EMPTIED                                                                                                 \
+    "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n" \
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
 /* Each chunk runs a loop in C that would take seconds and cannot be interrupted. */
@@ -231,7 +246,8 @@ TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
         "work.run(function() end, many(100000))",
         "return many(100000)",
         "process.exit(many(100000))",
-        "local t = {} for i = 1, 100 do t['k' .. i] = empty end local all = {} for i = 1, 100 do all['k' .. i] = t end log.info('x', all)",
+        "local t = {} for i = 1, 100 do t['k' .. i] = empty end local all = {} for i = 1, 100 do all['k' .. i] = t end "
+        "log.info('x', all)",
         ("local t = {} for i = 1, 20000 do t[i] = {} end process.send(process.self(), t)\n"
          "process.receive(many(20000), 0)"),
         "empty[1] = function() end supervisor.start { children = many(20000) }",
@@ -252,8 +268,8 @@ TEST(texts_of_tables_that_take_long_are_left_in_between)
 
 /* Makes a table `t` in which all keys have one hash value. The table is twice as large as the receiver's, so sending it
  * is fast and reading it is slow. */
-#define SAME_HASH                                                                                                   \
-    "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n"            \
+#define SAME_HASH                                                                                         \
+    "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n" \
     "for i = 1, 30000 do t[i * 32767] = true end\n"
 
 TEST(a_message_whose_keys_have_the_same_hash_ends_its_reader)
@@ -264,35 +280,40 @@ TEST(a_message_whose_keys_have_the_same_hash_ends_its_reader)
     };
     for (size_t i = 0; i < 2; i++) {
         char chunk[2048];
-        snprintf(chunk, sizeof chunk, SAME_HASH "%sreturn process.receive({ event = 'exit', pid = pid }).error", reads[i]);
+        snprintf(chunk, sizeof chunk, SAME_HASH "%sreturn process.receive({ event = 'exit', pid = pid }).error",
+                 reads[i]);
         (void)world_start(&w, chunk, 64 << 20);
         until(atomic_load(&w.over));
         has_text(w.text, "ran for too long");
     }
-    (void)world_start(&w, SAME_HASH "local fine, why = pcall(process.spawn, function() end, t) assert(not fine) return why", 64 << 20);
+    (void)world_start(&w,
+                      SAME_HASH "local fine, why = pcall(process.spawn, function() end, t) assert(not fine) return why",
+                      64 << 20);
     until(atomic_load(&w.over));
     has_text(w.text, "ran for too long");
 }
 
 TEST(texts_that_are_to_be_numbers_are_short)
 {
-    world_passes(&w, "local digits = ('1'):rep(100000)\n"
-                     "local t = {} for i = 1, 10000 do t[i] = digits end\n"
-                     "local function refused(f, ...)\n"
-                     "  local fine, why = pcall(f, ...)\n"
-                     "  assert(not fine and (why:find('too long for a number', 1, true) or why:find('too large', 1, true)), why)\n"
-                     "end\n"
-                     "for _, f in ipairs { math.max, math.min, string.char, utf8.char } do refused(f, table.unpack(t)) end\n"
-                     "refused(string.format, ('%d'):rep(900), table.unpack(t, 1, 900))\n"
-                     "refused(string.format, '%s %% %5.1f', 1, digits)\n"
-                     "refused(string.pack, ('d'):rep(1000), table.unpack(t, 1, 1000))\n"
-                     "refused(os.time, { year = 2000, month = digits, day = 1 })\n"
-                     "refused(os.time, setmetatable({}, { __index = function() return digits end }))\n"
-                     "assert(#string.format('%s', digits) == 100000 and string.format('%-5d|%%', '12') == '12   |%')\n"
-                     "assert(math.max(10, 9.5) == 10 and string.char('65', 66) == 'AB' and utf8.char('228') == '\\u{e4}')\n"
-                     "assert(string.pack('s4', digits):len() == 100004)\n"
-                     "local day = setmetatable({}, { __index = { year = '2000', month = 1, day = 32, hour = 12 } })\n"
-                     "assert(os.time(day) == os.time { year = 2000, month = 2, day = 1 } and day.month == 2 and day.day == 1)\n");
+    world_passes(
+        &w,
+        "local digits = ('1'):rep(100000)\n"
+        "local t = {} for i = 1, 10000 do t[i] = digits end\n"
+        "local function refused(f, ...)\n"
+        "  local fine, why = pcall(f, ...)\n"
+        "  assert(not fine and (why:find('too long for a number', 1, true) or why:find('too large', 1, true)), why)\n"
+        "end\n"
+        "for _, f in ipairs { math.max, math.min, string.char, utf8.char } do refused(f, table.unpack(t)) end\n"
+        "refused(string.format, ('%d'):rep(900), table.unpack(t, 1, 900))\n"
+        "refused(string.format, '%s %% %5.1f', 1, digits)\n"
+        "refused(string.pack, ('d'):rep(1000), table.unpack(t, 1, 1000))\n"
+        "refused(os.time, { year = 2000, month = digits, day = 1 })\n"
+        "refused(os.time, setmetatable({}, { __index = function() return digits end }))\n"
+        "assert(#string.format('%s', digits) == 100000 and string.format('%-5d|%%', '12') == '12   |%')\n"
+        "assert(math.max(10, 9.5) == 10 and string.char('65', 66) == 'AB' and utf8.char('228') == '\\u{e4}')\n"
+        "assert(string.pack('s4', digits):len() == 100004)\n"
+        "local day = setmetatable({}, { __index = { year = '2000', month = 1, day = 32, hour = 12 } })\n"
+        "assert(os.time(day) == os.time { year = 2000, month = 2, day = 1 } and day.month == 2 and day.day == 1)\n");
 }
 
 TEST(lists_of_what_a_task_waits_for_are_limited)
@@ -308,12 +329,14 @@ TEST(lists_of_what_a_task_waits_for_are_limited)
 
 TEST(a_process_gives_others_no_more_memory_than_it_has)
 {
-    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most the limit of the process', 1, true), why) end\n"
+    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most "
+                     "the limit of the process', 1, true), why) end\n"
                      "refused(process.spawn, { function() end, memory = '9MB' })\n"
                      "refused(process.spawn, { function() end, memory = math.maxinteger })\n"
                      "refused(work.run, { function() end, memory = '1GB' })\n"
                      "refused(supervisor.start, { children = { { function() end, memory = '1GB' } } })\n"
-                     "assert(process.exec { function() return pcall(process.spawn, { print, memory = '8MB' }) end, memory = '1MB' } == false)\n"
+                     "assert(process.exec { function() return pcall(process.spawn, { print, memory = '8MB' }) end, "
+                     "memory = '1MB' } == false)\n"
                      "assert(process.exec { function() return 5 end, memory = '8MB' } == 5)\n");
 }
 
@@ -331,7 +354,8 @@ TEST(nothing_of_lua_runs_for_a_spent_budget)
                   "pcall(function()\n"
                   "  local c <close> = setmetatable({}, mt)\n"
                   "  pcall(function() local d <close> = setmetatable({}, mt)\n"
-                  "    xpcall(function() tostring(setmetatable({}, { __tostring = function() " LOOP " end })) end, print) end)\n"
+                  "    xpcall(function() tostring(setmetatable({}, { __tostring = function() " LOOP
+                  " end })) end, print) end)\n"
                   "end)\n");
     same(w.error, FILCH_LUA_EBUDGET);
     same(atomic_load(&w.printed_size), 0);
@@ -340,28 +364,31 @@ TEST(nothing_of_lua_runs_for_a_spent_budget)
 /* Texts for which Lua's parser takes seconds. */
 TEST(compiling_comes_to_an_end)
 {
-    world_passes(&w, "local function why(text) local f, why = load(text) assert(f == nil) return why end\n"
-                     "assert(why('return ' .. ('a and '):rep(40000) .. 'a'):find('too long to compile', 1, true))\n"
-                     "assert(why('if a then ' .. ('elseif a then '):rep(18000) .. 'end'):find('too long to compile', 1, true))\n"
-                     "assert(why(('goto x '):rep(5000) .. '::x::'):find('goto or break', 1, true))\n"
-                     "assert(why('while a do ' .. ('break '):rep(5000) .. 'end'):find('goto or break', 1, true))\n"
-                     "assert(why((' '):rep(300000)):find('larger than', 1, true))\n"
-                     "assert(load(('goto x '):rep(1000) .. '::x::'))\n"
-                     "assert(load('return ' .. ('a and '):rep(100) .. '5')() == nil)\n"
-                     "local n = 0 assert(load(function() n = n + 1 return n == 1 and 'return ' or n < 100 and 'a and ' or n == 100 and 'a' or nil end))\n");
+    world_passes(
+        &w, "local function why(text) local f, why = load(text) assert(f == nil) return why end\n"
+            "assert(why('return ' .. ('a and '):rep(40000) .. 'a'):find('too long to compile', 1, true))\n"
+            "assert(why('if a then ' .. ('elseif a then '):rep(18000) .. 'end'):find('too long to compile', 1, true))\n"
+            "assert(why(('goto x '):rep(5000) .. '::x::'):find('goto or break', 1, true))\n"
+            "assert(why('while a do ' .. ('break '):rep(5000) .. 'end'):find('goto or break', 1, true))\n"
+            "assert(why((' '):rep(300000)):find('larger than', 1, true))\n"
+            "assert(load(('goto x '):rep(1000) .. '::x::'))\n"
+            "assert(load('return ' .. ('a and '):rep(100) .. '5')() == nil)\n"
+            "local n = 0 assert(load(function() n = n + 1 return n == 1 and 'return ' or n < 100 and 'a and ' or n == "
+            "100 and 'a' or nil end))\n");
 }
 
 TEST(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails)
 {
-    world_passes(&w, "for n = 0, 70 do\n"
-                     "  local t = {} for i = 1, n do t[i] = { i, (i * 7) % 5 } end\n"
-                     "  table.sort(t, function(a, b) return a[2] < b[2] end)\n"
-                     "  for i = 2, n do local a, b = t[i - 1], t[i] assert(a[2] < b[2] or a[2] == b[2] and a[1] < b[1]) end\n"
-                     "end\n"
-                     "local t = { 3, 1, 'x', 2 }\n"
-                     "assert(not pcall(table.sort, t)) assert(t[1] == 3 and t[2] == 1 and t[3] == 'x' and t[4] == 2)\n"
-                     "assert(not pcall(table.sort, { 1, 2 }, 5)) assert(not pcall(table.sort, 5))\n"
-                     "assert(not pcall(table.sort, setmetatable({}, { __len = function() return 1 << 40 end })))\n");
+    world_passes(
+        &w, "for n = 0, 70 do\n"
+            "  local t = {} for i = 1, n do t[i] = { i, (i * 7) % 5 } end\n"
+            "  table.sort(t, function(a, b) return a[2] < b[2] end)\n"
+            "  for i = 2, n do local a, b = t[i - 1], t[i] assert(a[2] < b[2] or a[2] == b[2] and a[1] < b[1]) end\n"
+            "end\n"
+            "local t = { 3, 1, 'x', 2 }\n"
+            "assert(not pcall(table.sort, t)) assert(t[1] == 3 and t[2] == 1 and t[3] == 'x' and t[4] == 2)\n"
+            "assert(not pcall(table.sort, { 1, 2 }, 5)) assert(not pcall(table.sort, 5))\n"
+            "assert(not pcall(table.sort, setmetatable({}, { __len = function() return 1 << 40 end })))\n");
 }
 
 TEST(a_coroutine_that_is_being_closed_cannot_yield)
@@ -387,7 +414,7 @@ static int open_patient_world(void **state)
 
 /* Makes a chain of coroutines. Each has a variable with a __close handler that ends the next coroutine by the function
  * %s, inside %d levels of pcall. */
-#define CHAIN                                                                                              \
+#define CHAIN                                                                                               \
     "local levels, deepest, refused = %d, 0, nil\n"                                                         \
     "local function nested(n, f) if n == 0 then return f() end local fine, why = pcall(nested, n - 1, f)\n" \
     "  if not fine then error(why, 0) end end\n"                                                            \
@@ -409,8 +436,9 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
     static const int levels[] = { 0, 3, 150 };
     for (size_t i = 0; i < 3; i++) {
         static char text[4096];
-        int         size = snprintf(text, sizeof text, CHAIN, levels[i], "coroutine.close",
-                                    "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
+        int         size = snprintf(
+                    text, sizeof text, CHAIN, levels[i], "coroutine.close",
+                    "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
         snprintf(text + size, sizeof text - (size_t)size,
                  "assert(coroutine.close(next))\n"
                  "assert(deepest < 9000 and refused:find('C stack overflow', 1, true), refused)\n");
@@ -432,10 +460,12 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
 TEST(a_process_that_fails_closes_its_variables_however_deep_it_was)
 {
     char text[4096];
-    int  size = snprintf(text, sizeof text, CHAIN, 3, "coroutine.close",
-                         "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
+    int  size =
+        snprintf(text, sizeof text, CHAIN, 3, "coroutine.close",
+                 "coroutine.create(function() local c <close> = closing coroutine.yield() end) coroutine.resume(next)");
     snprintf(text + size, sizeof text - (size_t)size,
-             "local last <close> = setmetatable({}, { __close = function() coroutine.close(next) print(deepest > 10 and 'closed') end })\n"
+             "local last <close> = setmetatable({}, { __close = function() coroutine.close(next) print(deepest > 10 "
+             "and 'closed') end })\n"
              "nested(100, function() error('x') end)\n");
     (void)world_start(&w, text, 64 << 20);
     until(atomic_load(&w.over));
@@ -449,7 +479,8 @@ TEST(a_few_coroutines_may_close_each_other)
     world_passes(&w, "local closed, next = 0, nil\n"
                      "for i = 1, 10 do\n"
                      "  local after = next\n"
-                     "  local mine = setmetatable({}, { __close = function() closed = closed + 1 if after then assert(coroutine.close(after)) end end })\n"
+                     "  local mine = setmetatable({}, { __close = function() closed = closed + 1 if after then "
+                     "assert(coroutine.close(after)) end end })\n"
                      "  next = coroutine.create(function() local c <close> = mine coroutine.yield() end)\n"
                      "  coroutine.resume(next)\n"
                      "end\n"
@@ -491,8 +522,10 @@ int main(void)
         T(compiling_comes_to_an_end),
         T(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails),
         T(a_coroutine_that_is_being_closed_cannot_yield),
-        cmocka_unit_test_setup_teardown(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash, open_patient_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_process_that_fails_closes_its_variables_however_deep_it_was, open_patient_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash,
+                                        open_patient_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_process_that_fails_closes_its_variables_however_deep_it_was,
+                                        open_patient_world, world_close_shared),
         T(a_few_coroutines_may_close_each_other),
         cmocka_unit_test(budgets_without_end_and_of_zero_are_defined),
     };

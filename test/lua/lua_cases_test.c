@@ -68,36 +68,41 @@ TEST(each_mode_of_open_is_that_of_io_open)
     close(fd);
     options.rights = FILCH_LUA_MAY_FILES;
     world_open(&w, 1, &options);
-    snprintf(chunk, sizeof chunk,
-             "local path, gone = %s%s%s, %s%s.gone%s\n"
-             "local function put(text) local f = assert(fs.open(path, 'w')) if text ~= '' then f:write(text) end f:close() end\n"
-             "local function got(file) local f = assert(fs.open(file or path)) local s = f:read(100) or '' f:close() return s end\n"
-             "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) end end\n"
-             /* contents of a file of ten bytes after three bytes were written in each mode */
-             "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = '0123456789abc' } do\n"
-             "  put '0123456789'\n"
-             "  local f = assert(fs.open(path, mode)) assert(f:write 'abc' == 3) f:close()\n"
-             "  is(got(), expected, mode)\n"
-             "end\n"
-             /* checks which modes allow reading, and which allow writing */
-             "for mode, reads in pairs { r = true, ['r+'] = true, w = false, ['w+'] = true, a = false, ['a+'] = true } do\n"
-             "  put 'text'\n"
-             "  local f = assert(fs.open(path, mode))\n"
-             "  if mode == 'w+' then f:write 'text' f:seek(0) end\n"
-             "  local s, why = f:read(100)\n"
-             "  is(s == 'text', reads, mode .. ' reads')\n"
-             "  local n = f:write 'x'\n"
-             "  is(n == 1, mode ~= 'r', mode .. ' writes')\n"
-             "  f:close()\n"
-             "end\n"
-             /* checks which modes create a file that does not exist */
-             "for mode, makes in pairs { r = false, ['r+'] = false, w = true, ['w+'] = true, a = true, ['a+'] = true } do\n"
-             "  local name = gone .. mode:gsub('+', 'p')\n"
-             "  local f, why = fs.open(name, mode)\n"
-             "  is(f ~= nil, makes, mode .. ' makes')\n"
-             "  if f then f:close() else assert(type(why) == 'string') is(fs.open(name), nil, mode .. ' has made') end\n"
-             "end\n",
-             "'", path, "'", "'", path, "'");
+    snprintf(
+        chunk, sizeof chunk,
+        "local path, gone = %s%s%s, %s%s.gone%s\n"
+        "local function put(text) local f = assert(fs.open(path, 'w')) if text ~= '' then f:write(text) end f:close() "
+        "end\n"
+        "local function got(file) local f = assert(fs.open(file or path)) local s = f:read(100) or '' f:close() return "
+        "s end\n"
+        "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) "
+        "end end\n"
+        /* contents of a file of ten bytes after three bytes were written in each mode */
+        "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = "
+        "'0123456789abc' } do\n"
+        "  put '0123456789'\n"
+        "  local f = assert(fs.open(path, mode)) assert(f:write 'abc' == 3) f:close()\n"
+        "  is(got(), expected, mode)\n"
+        "end\n"
+        /* checks which modes allow reading, and which allow writing */
+        "for mode, reads in pairs { r = true, ['r+'] = true, w = false, ['w+'] = true, a = false, ['a+'] = true } do\n"
+        "  put 'text'\n"
+        "  local f = assert(fs.open(path, mode))\n"
+        "  if mode == 'w+' then f:write 'text' f:seek(0) end\n"
+        "  local s, why = f:read(100)\n"
+        "  is(s == 'text', reads, mode .. ' reads')\n"
+        "  local n = f:write 'x'\n"
+        "  is(n == 1, mode ~= 'r', mode .. ' writes')\n"
+        "  f:close()\n"
+        "end\n"
+        /* checks which modes create a file that does not exist */
+        "for mode, makes in pairs { r = false, ['r+'] = false, w = true, ['w+'] = true, a = true, ['a+'] = true } do\n"
+        "  local name = gone .. mode:gsub('+', 'p')\n"
+        "  local f, why = fs.open(name, mode)\n"
+        "  is(f ~= nil, makes, mode .. ' makes')\n"
+        "  if f then f:close() else assert(type(why) == 'string') is(fs.open(name), nil, mode .. ' has made') end\n"
+        "end\n",
+        "'", path, "'", "'", path, "'");
     world_run(&w, chunk);
     static const char *const made[] = { "w", "wp", "a", "ap", "r", "rp" };
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
@@ -117,28 +122,31 @@ TEST(runtime_stats_are_those_of_the_scheduler)
     world       w;
     filch_stats stats = FILCH_STATS_INIT;
     world_open(&w, 1, NULL);
-    world_passes(&w, "local gone = process.spawn(function() end)\n"
-                     "while process.alive(gone) do time.sleep('1us') end\n"
-                     "for i = 1, 3 do process.spawn_monitored(function() error('on purpose') end) process.receive() end\n"
-                     "for i = 1, 6 do process.send(gone, i) end\n"
-                     "local function reader() while not process.lookup('go') do time.sleep('1us') end while process.receive(0) do end end\n"
-                     "local small = process.spawn { reader, mailbox = 2 }\n"
-                     "local lossy = process.spawn { reader, mailbox = 2, overflow = 'drop_newest' }\n"
-                     /* the readers may take messages meanwhile, so the results of send are counted */
-                     "local sent, refused, dropped = 20, 0, 0\n"
-                     "repeat if process.send(small, 1) then sent = sent + 1 else refused = refused + 1 end until refused == 9\n"
-                     "repeat if process.send(lossy, 1) then sent = sent + 1 else dropped = dropped + 1 end until dropped == 8\n"
-                     "for i = 1, 20 do process.send(process.self(), i) process.receive() end\n"
-                     "for i = 1, 100 do time.sleep('1us') end\n"
-                     "process.register('go')\n"
-                     "while process.alive(small) or process.alive(lossy) do time.sleep('1us') end\n"
-                     "local s, words = runtime.stats(), {}\n"
-                     "s.sent = s.sent - sent\n"
-                     "for _, name in ipairs { 'workers', 'asleep', 'alive', 'spawned', 'ended', 'failed', 'sent', 'undelivered', 'refused', 'dropped',\n"
-                     "    'timers', 'abandoned', 'steals', 'stolen', 'steps', 'yields', 'completions', 'sleeps', 'wakes' } do\n"
-                     "  words[#words + 1] = ('%d'):format(s[name])\n"
-                     "end\n"
-                     "return table.concat(words, ' ')\n");
+    world_passes(
+        &w, "local gone = process.spawn(function() end)\n"
+            "while process.alive(gone) do time.sleep('1us') end\n"
+            "for i = 1, 3 do process.spawn_monitored(function() error('on purpose') end) process.receive() end\n"
+            "for i = 1, 6 do process.send(gone, i) end\n"
+            "local function reader() while not process.lookup('go') do time.sleep('1us') end while process.receive(0) "
+            "do end end\n"
+            "local small = process.spawn { reader, mailbox = 2 }\n"
+            "local lossy = process.spawn { reader, mailbox = 2, overflow = 'drop_newest' }\n"
+            /* the readers may take messages meanwhile, so the results of send are counted */
+            "local sent, refused, dropped = 20, 0, 0\n"
+            "repeat if process.send(small, 1) then sent = sent + 1 else refused = refused + 1 end until refused == 9\n"
+            "repeat if process.send(lossy, 1) then sent = sent + 1 else dropped = dropped + 1 end until dropped == 8\n"
+            "for i = 1, 20 do process.send(process.self(), i) process.receive() end\n"
+            "for i = 1, 100 do time.sleep('1us') end\n"
+            "process.register('go')\n"
+            "while process.alive(small) or process.alive(lossy) do time.sleep('1us') end\n"
+            "local s, words = runtime.stats(), {}\n"
+            "s.sent = s.sent - sent\n"
+            "for _, name in ipairs { 'workers', 'asleep', 'alive', 'spawned', 'ended', 'failed', 'sent', "
+            "'undelivered', 'refused', 'dropped',\n"
+            "    'timers', 'abandoned', 'steals', 'stolen', 'steps', 'yields', 'completions', 'sleeps', 'wakes' } do\n"
+            "  words[#words + 1] = ('%d'):format(s[name])\n"
+            "end\n"
+            "return table.concat(words, ' ')\n");
     ok(filch_sched_stats(w.sched, &stats));
     unsigned long long s[19];
     const char        *at = w.text;
@@ -214,7 +222,8 @@ TEST(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be)
         options.watch = FILCH_LUA_WATCH_COUNT;
         options.slice_ns = is_short ? FILCH_MILLISECONDS(1) : FILCH_SECONDS(100);
         world_open(&w, 1, &options);
-        world_passes(&w, "local n, steps = 0, runtime.stats().steps for i = 1, 3e6 do n = n + i end return runtime.stats().steps - steps");
+        world_passes(&w, "local n, steps = 0, runtime.stats().steps for i = 1, 3e6 do n = n + i end return "
+                         "runtime.stats().steps - steps");
         assert_true(is_short ? w.number > 0 : w.number == 0);
         world_close(&w);
     }
@@ -244,12 +253,15 @@ TEST(logged_words_are_escaped_quoted_and_sorted)
     world_open(&w, 1, &options);
     world_passes(&w, "log.info('plain')\n"
                      "log.info('a line\\nand\\tmore\\r\\1\\127')\n"
-                     "log.info('fields', { order = 17, b = true, a = 'x', ['two words'] = 'two words', empty = '', quote = 'a\"b', back = 'c\\\\d' })\n"
+                     "log.info('fields', { order = 17, b = true, a = 'x', ['two words'] = 'two words', empty = '', "
+                     "quote = 'a\"b', back = 'c\\\\d' })\n"
                      "log.info('edges', { space = ' ', eq = '=', open = '{', close = '}', comma = ',', dot = '.' })\n");
-    assert_string_equal(logged, "test: plain\n"
-                                "test: a line\\nand\\tmore\\r\\x01\\x7f\n"
-                                "test: fields a=x b=true back=\"c\\\\d\" empty=\"\" order=17 quote=\"a\\\"b\" \"two words\"=\"two words\"\n"
-                                "test: edges close=\"}\" comma=\",\" dot=. eq=\"=\" open=\"{\" space=\" \"\n");
+    assert_string_equal(
+        logged,
+        "test: plain\n"
+        "test: a line\\nand\\tmore\\r\\x01\\x7f\n"
+        "test: fields a=x b=true back=\"c\\\\d\" empty=\"\" order=17 quote=\"a\\\"b\" \"two words\"=\"two words\"\n"
+        "test: edges close=\"}\" comma=\",\" dot=. eq=\"=\" open=\"{\" space=\" \"\n");
     world_close(&w);
 }
 
@@ -261,10 +273,11 @@ static void keep_line(void *user, const char *text, size_t size)
 /* The log shows ten days of virtual time, to the microsecond. */
 TEST(a_simulation_logs_its_own_time)
 {
-    filch_lua        *lua;
-    filch_lua_code   *code;
-    char              why[64], line[256] = "", *words;
-    const char       *chunk = "time.sleep('10d') local ns = time.ns() log.info(('%d.%06d'):format(ns // 1000000000, ns // 1000 % 1000000))";
+    filch_lua      *lua;
+    filch_lua_code *code;
+    char            why[64], line[256] = "", *words;
+    const char     *chunk =
+        "time.sleep('10d') local ns = time.ns() log.info(('%d.%06d'):format(ns // 1000000000, ns // 1000 % 1000000))";
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
@@ -301,7 +314,8 @@ TEST(a_process_is_called_after_the_line_of_its_function)
     world_open(&w, 1, &options);
     for (int line = 1; line <= 3; line++) {
         char chunk[256], wanted[64];
-        snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()", &"\n\n"[3 - line]);
+        snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()",
+                 &"\n\n"[3 - line]);
         world_passes(&w, chunk);
         snprintf(wanted, sizeof wanted, "test:%d", line);
         assert_string_equal(failed_name, wanted);
@@ -315,30 +329,32 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_EXEC;
     world_open(&w, 1, &options);
-    world_passes(&w, "local function why(f, ...) local fine, text = pcall(f, ...) assert(not fine) return text end\n"
-                     "local function has(text, part) if not text:find(part, 1, true) then error(text, 2) end end\n"
-                     "has(why(exec.run, {}), \"bad argument #1 to\")\n"
-                     "local many = {} for i = 1, 257 do many[i] = 'x' end\n"
-                     "has(why(exec.run, many), 'at most 255 arguments')\n"
-                     "has(why(function() return 'x' + 1 end), 'arithmetic on a string value')\n"
-                     "has(why(function() return 1 + 'x' end), 'arithmetic on a string value')\n"
-                     "has(why(function() return '1' + {} end), 'arithmetic on a table value')\n"
-                     "local function nested(depth)\n"
-                     "  local spec = { children = {} }\n"
-                     "  for i = 2, depth do spec = { children = { { id = 'x', supervisor = spec } } } end\n"
-                     "  return spec\n"
-                     "end\n"
-                     "local top = assert(supervisor.start(nested(32)))\n"
-                     "assert(supervisor.stop(top))\n"
-                     "has(why(supervisor.start, nested(33)), 'too deep')\n"
-                     "for _, size in ipairs { '10000000', '09765K', '9M' } do\n"
-                     "  local pid = process.spawn { function() end, memory = size }\n"
-                     "  assert(pid, size)\n"
-                     "end\n"
-                     "has(why(process.spawn, { function() end, memory = '1G' }), 'at most the limit of the process that spawns')\n"
-                     "for _, bad in ipairs { '0', '0K', 'K', '', '-1', '/1', ':', '1Q', '8589934592G', 0, -1, 1.5 } do\n"
-                     "  has(why(process.spawn, { function() end, memory = bad }), 'a size must be')\n"
-                     "end\n");
+    world_passes(
+        &w,
+        "local function why(f, ...) local fine, text = pcall(f, ...) assert(not fine) return text end\n"
+        "local function has(text, part) if not text:find(part, 1, true) then error(text, 2) end end\n"
+        "has(why(exec.run, {}), \"bad argument #1 to\")\n"
+        "local many = {} for i = 1, 257 do many[i] = 'x' end\n"
+        "has(why(exec.run, many), 'at most 255 arguments')\n"
+        "has(why(function() return 'x' + 1 end), 'arithmetic on a string value')\n"
+        "has(why(function() return 1 + 'x' end), 'arithmetic on a string value')\n"
+        "has(why(function() return '1' + {} end), 'arithmetic on a table value')\n"
+        "local function nested(depth)\n"
+        "  local spec = { children = {} }\n"
+        "  for i = 2, depth do spec = { children = { { id = 'x', supervisor = spec } } } end\n"
+        "  return spec\n"
+        "end\n"
+        "local top = assert(supervisor.start(nested(32)))\n"
+        "assert(supervisor.stop(top))\n"
+        "has(why(supervisor.start, nested(33)), 'too deep')\n"
+        "for _, size in ipairs { '10000000', '09765K', '9M' } do\n"
+        "  local pid = process.spawn { function() end, memory = size }\n"
+        "  assert(pid, size)\n"
+        "end\n"
+        "has(why(process.spawn, { function() end, memory = '1G' }), 'at most the limit of the process that spawns')\n"
+        "for _, bad in ipairs { '0', '0K', 'K', '', '-1', '/1', ':', '1Q', '8589934592G', 0, -1, 1.5 } do\n"
+        "  has(why(process.spawn, { function() end, memory = bad }), 'a size must be')\n"
+        "end\n");
     world_close(&w);
 }
 

@@ -40,17 +40,18 @@ static int open_world(void **state)
 TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
 {
     static int thing;
-    filch_pid  pid = world_start(&w,
-                                 "local p = process.receive()\n"
-                                  "local function fails(what, ...) local fine, why = pcall(...) assert(not fine, what) return why end\n"
-                                  "assert(type(p) == 'userdata')\n"
-                                  "assert(fails('send', channel.new().send, p, 1):find('channel', 1, true))\n"
-                                  "assert(fails('await', task.spawn(function() end).await, p):find('task', 1, true))\n"
-                                  "assert(fails('pid', process.send, p, 1):find('pid', 1, true))\n"
-                                  "assert(fails('reply', process.reply, p, 1))\n"
-                                  "assert(fails('message', process.send, process.self(), p):find('userdata', 1, true))\n"
-                                  "assert(fails('select', channel.select, { p }))\n",
-                                 0);
+    filch_pid  pid = world_start(
+         &w,
+         "local p = process.receive()\n"
+          "local function fails(what, ...) local fine, why = pcall(...) assert(not fine, what) return why end\n"
+          "assert(type(p) == 'userdata')\n"
+          "assert(fails('send', channel.new().send, p, 1):find('channel', 1, true))\n"
+          "assert(fails('await', task.spawn(function() end).await, p):find('task', 1, true))\n"
+          "assert(fails('pid', process.send, p, 1):find('pid', 1, true))\n"
+          "assert(fails('reply', process.reply, p, 1))\n"
+          "assert(fails('message', process.send, process.self(), p):find('userdata', 1, true))\n"
+          "assert(fails('select', channel.select, { p }))\n",
+         0);
     ok(filch_send(w.sched, pid, filch_ptr(&thing)));
     until(atomic_load(&w.over));
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
@@ -59,30 +60,36 @@ TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
 TEST(channels_tell_their_room_and_what_a_capacity_is)
 {
     world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
-                     "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() assert(ch:room() == 0)\n"
-                     "for _, wrong in ipairs { '3', -1, 1.5, {} } do assert(fails(channel.new, wrong):find('whole number', 1, true)) end\n");
+                     "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() "
+                     "assert(ch:room() == 0)\n"
+                     "for _, wrong in ipairs { '3', -1, 1.5, {} } do assert(fails(channel.new, wrong):find('whole "
+                     "number', 1, true)) end\n");
 }
 
 TEST(texts_and_lists_of_the_wrong_sort_are_named)
 {
-    world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
-                     "assert(fails(table.concat, { 1, {}, 3 }):find('index 2', 1, true))\n"
-                     "assert(table.concat({ 1, 2, 3 }, '-', 2) == '2-3' and table.concat({ 1, 2, 3 }, '-', 1, 2) == '1-2')\n"
-                     "assert((''):lower() == '' and (''):upper() == '' and (''):reverse() == '' and ('aB'):reverse() == 'Ba')\n"
-                     "assert(fails(function() return '10x' + 1 end):find('string', 1, true))\n"
-                     "assert(fails(function() return '10\\0' + 1 end):find('string', 1, true))\n"
-                     "assert(fails(function() return 'a' + {} end))\n"
-                     "local r, why = json.decode('{\"a\" 1}') assert(r == nil and why:find(\"':' is expected\", 1, true))\n"
-                     "assert(fails(json.list, setmetatable({}, { __metatable = 'mine' })):find('protected', 1, true))\n");
+    world_passes(
+        &w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
+            "assert(fails(table.concat, { 1, {}, 3 }):find('index 2', 1, true))\n"
+            "assert(table.concat({ 1, 2, 3 }, '-', 2) == '2-3' and table.concat({ 1, 2, 3 }, '-', 1, 2) == '1-2')\n"
+            "assert((''):lower() == '' and (''):upper() == '' and (''):reverse() == '' and ('aB'):reverse() == 'Ba')\n"
+            "assert(fails(function() return '10x' + 1 end):find('string', 1, true))\n"
+            "assert(fails(function() return '10\\0' + 1 end):find('string', 1, true))\n"
+            "assert(fails(function() return 'a' + {} end))\n"
+            "local r, why = json.decode('{\"a\" 1}') assert(r == nil and why:find(\"':' is expected\", 1, true))\n"
+            "assert(fails(json.list, setmetatable({}, { __metatable = 'mine' })):find('protected', 1, true))\n");
 }
 
 TEST(names_of_an_environment_are_checked)
 {
-    world_passes(&w, "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not fine) return why end\n"
+    world_passes(&w, "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not "
+                     "fine) return why end\n"
                      "assert(fails({ [''] = 'x' }):find('at most 256 names', 1, true))\n"
                      "assert(fails({ ['A=B'] = 'x' }):find('at most 256 names', 1, true))\n"
-                     "local many = {} for i = 1, 300 do many['N' .. i] = 'x' end assert(fails(many):find('at most 256 names', 1, true))\n"
-                     "local p = assert(exec.run { 'sh', '-c', 'exit $N7', env = { N7 = '7', PATH = os.getenv('PATH') } }) assert(p.self:wait() == 7)\n");
+                     "local many = {} for i = 1, 300 do many['N' .. i] = 'x' end assert(fails(many):find('at most 256 "
+                     "names', 1, true))\n"
+                     "local p = assert(exec.run { 'sh', '-c', 'exit $N7', env = { N7 = '7', PATH = os.getenv('PATH') } "
+                     "}) assert(p.self:wait() == 7)\n");
 }
 
 static size_t count_of(const char *text, const char *part)
@@ -102,7 +109,8 @@ TEST(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields)
     same(count_of(logged, "field"), 100);
     has_text(logged, " ...\n");
     logged_size = 0;
-    world_passes(&w, "log.info('told', { own = setmetatable({ 1 }, { __tostring = function() return 'my words' end }) })\n");
+    world_passes(
+        &w, "log.info('told', { own = setmetatable({ 1 }, { __tostring = function() return 'my words' end }) })\n");
     has_text(logged, "own=\"my words\"");
 }
 
@@ -172,26 +180,28 @@ TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
     w.lua->proto_word = 0;
     w.lua->seed_offset = 0;
     for (int i = 0; i < 3; i++) {
-        world_passes(&w, "local n = 5 local function add(x) return x + n end\n"
-                         "for i = 1, 4 do assert(process.exec(function(f, x) return f(x) + add(1) end, add, i) == i + 11) end\n"
-                         "local me = process.self() local function child(k) process.send(me, k) end\n"
-                         "for i = 1, 4 do process.spawn(child, i) end\n"
-                         "local sum = 0 for i = 1, 4 do sum = sum + process.receive() end assert(sum == 10)\n");
+        world_passes(
+            &w, "local n = 5 local function add(x) return x + n end\n"
+                "for i = 1, 4 do assert(process.exec(function(f, x) return f(x) + add(1) end, add, i) == i + 11) end\n"
+                "local me = process.self() local function child(k) process.send(me, k) end\n"
+                "for i = 1, 4 do process.spawn(child, i) end\n"
+                "local sum = 0 for i = 1, 4 do sum = sum + process.receive() end assert(sum == 10)\n");
     }
 }
 
 TEST(a_supervisor_that_has_ended_is_told_from_one_that_runs)
 {
-    world_passes(&w, "local function child() process.receive() end\n"
-                     "local top = assert(supervisor.start { children = { { id = 'a', child } } })\n"
-                     "assert(#supervisor.children(top) == 1)\n"
-                     "local again, why = supervisor.start_child(top, { id = 'a', child }) assert(again == nil and #why > 0)\n"
-                     "local gone, none = supervisor.stop_child(top, 'b') assert(not gone and #none > 0)\n"
-                     "assert(supervisor.stop(top))\n"
-                     "for _, ask in ipairs { supervisor.children, supervisor.start_child, supervisor.stop_child } do\n"
-                     "  local r, words = ask(top, ask == supervisor.start_child and { id = 'c', child } or 'a')\n"
-                     "  assert(not r and words:find('ended', 1, true), words)\n"
-                     "end\n");
+    world_passes(
+        &w, "local function child() process.receive() end\n"
+            "local top = assert(supervisor.start { children = { { id = 'a', child } } })\n"
+            "assert(#supervisor.children(top) == 1)\n"
+            "local again, why = supervisor.start_child(top, { id = 'a', child }) assert(again == nil and #why > 0)\n"
+            "local gone, none = supervisor.stop_child(top, 'b') assert(not gone and #none > 0)\n"
+            "assert(supervisor.stop(top))\n"
+            "for _, ask in ipairs { supervisor.children, supervisor.start_child, supervisor.stop_child } do\n"
+            "  local r, words = ask(top, ask == supervisor.start_child and { id = 'c', child } or 'a')\n"
+            "  assert(not r and words:find('ended', 1, true), words)\n"
+            "end\n");
 }
 
 static size_t describe(void *user, const void *bytes, size_t size, size_t whole, char *text, size_t text_size)
@@ -234,7 +244,8 @@ TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
         "for i = 1, 6 do process.send(me, { b, s .. i, i }) end\n"
         /* the other messages are kept */
         "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n"
-        "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == 9000) end\n"
+        "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == "
+        "9000) end\n"
         "return process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end)";
     unsigned passed = 0, refused = 0;
     for (size_t max = 40000; max < 600000; max += 7000) {
@@ -242,7 +253,8 @@ TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
         until(atomic_load(&w.over));
         if (w.error == FILCH_OK) passed++;
         else refused++;
-        if (w.error != FILCH_OK) assert_true(w.error == FILCH_LUA_EMEMORY || w.error == FILCH_LUA_EERROR || w.error == FILCH_ENOMEM);
+        if (w.error != FILCH_OK)
+            assert_true(w.error == FILCH_LUA_EMEMORY || w.error == FILCH_LUA_EERROR || w.error == FILCH_ENOMEM);
     }
     assert_true(passed > 5 && refused > 5);
 }

@@ -13,20 +13,22 @@ static int open_world(void **state)
 /* Regression: the process crashed if the pattern received the message at which the saved position of the search was. */
 TEST(a_pattern_may_receive_by_itself)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "for i = 1, 6 do process.send(me, i) end\n"
-                     "local once = true\n"
-                     "local m = process.receive(function(m)\n"
-                     "  if once then once = false process.receive({}, 0) assert(process.receive() == 1) process.receive({}, 0) end\n"
-                     "  return m == 3\n"
-                     "end)\n"
-                     "assert(m == 3)\n"
-                     /* the pattern takes all messages itself */
-                     "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n"
-                     "assert(select(2, process.receive(0)) == 'timeout')\n"
-                     /* a match does not count if its message was taken meanwhile */
-                     "for i = 1, 4 do process.send(me, i) end\n"
-                     "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
+    world_passes(
+        &w,
+        "local me = process.self()\n"
+        "for i = 1, 6 do process.send(me, i) end\n"
+        "local once = true\n"
+        "local m = process.receive(function(m)\n"
+        "  if once then once = false process.receive({}, 0) assert(process.receive() == 1) process.receive({}, 0) end\n"
+        "  return m == 3\n"
+        "end)\n"
+        "assert(m == 3)\n"
+        /* the pattern takes all messages itself */
+        "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n"
+        "assert(select(2, process.receive(0)) == 'timeout')\n"
+        /* a match does not count if its message was taken meanwhile */
+        "for i = 1, 4 do process.send(me, i) end\n"
+        "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
 }
 
 /* Regression: messages that had arrived during the sleep were not found. */
@@ -35,20 +37,26 @@ TEST(receive_without_waiting_finds_what_came_while_it_slept)
     world_passes(&w, "local me = process.self()\n"
                      "local other = process.spawn(function() for i = 1, 3 do process.send(me, i) end end)\n"
                      "while process.alive(other) do time.sleep('1ms') end\n"
-                     "assert(process.receive(0) == 1) assert(process.receive(function(m) return m == 3 end, 0) == 3) assert(process.receive('0s') == 2)\n"
+                     "assert(process.receive(0) == 1) assert(process.receive(function(m) return m == 3 end, 0) == 3) "
+                     "assert(process.receive('0s') == 2)\n"
                      "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
 }
 
 /* Regression: the request was sent, or the process started, before the call found that it could not wait here. */
 TEST(where_it_cannot_wait_nothing_is_sent_or_started)
 {
-    world_passes(&w, "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then process.reply(from, 0) else error('asked') end end end)\n"
-                     "local function refused(f) local fine, why = pcall(tostring, setmetatable({}, { __tostring = f })) assert(not fine and why:find('cannot wait here', 1, true), why) end\n"
-                     "local spawned = runtime.stats().spawned\n"
-                     "refused(function() process.request(server, 'lost') end) refused(function() process.exec(function() end) end)\n"
-                     "refused(function() coroutine.wrap(function() time.sleep(1) end)() end) refused(function() time.sleep(1) end) refused(function() process.receive() end) refused(function() channel.new():receive() end)\n"
-                     "assert(process.request(server, 'count') == 0 and runtime.stats().spawned == spawned)\n"
-                     "process.terminate(server)\n");
+    world_passes(
+        &w,
+        "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then "
+        "process.reply(from, 0) else error('asked') end end end)\n"
+        "local function refused(f) local fine, why = pcall(tostring, setmetatable({}, { __tostring = f })) assert(not "
+        "fine and why:find('cannot wait here', 1, true), why) end\n"
+        "local spawned = runtime.stats().spawned\n"
+        "refused(function() process.request(server, 'lost') end) refused(function() process.exec(function() end) end)\n"
+        "refused(function() coroutine.wrap(function() time.sleep(1) end)() end) refused(function() time.sleep(1) end) "
+        "refused(function() process.receive() end) refused(function() channel.new():receive() end)\n"
+        "assert(process.request(server, 'count') == 0 and runtime.stats().spawned == spawned)\n"
+        "process.terminate(server)\n");
 }
 
 /* Regression: a memory limit too small for the new process ended the process that called spawn, although the call was
@@ -57,7 +65,8 @@ TEST(one_that_cannot_begin_does_not_end_who_started_it)
 {
     world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
                      "  local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
-                     "  assert(not fine and why:find('not enough memory to begin: the process may hold ' .. size .. ' bytes', 1, true), why)\n"
+                     "  assert(not fine and why:find('not enough memory to begin: the process may hold ' .. size .. ' "
+                     "bytes', 1, true), why)\n"
                      "end\n"
                      "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
 }
@@ -65,7 +74,8 @@ TEST(one_that_cannot_begin_does_not_end_who_started_it)
 /* Regression: a send that fails at a full mailbox must count once in `refused`, and in no other counter. */
 TEST(a_send_that_fails_is_counted_as_refused_once)
 {
-    world_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = 'fail', monitor = true }\n"
+    world_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
+                     "'fail', monitor = true }\n"
                      "local before = runtime.stats()\n"
                      /* The receiver takes messages that do not match out of its mailbox, so more than two may fit. */
                      "while process.send(pid, 3) do end\n"
@@ -77,15 +87,19 @@ TEST(a_send_that_fails_is_counted_as_refused_once)
 /* Regression: "4 apples" was read as four bytes. */
 TEST(sizes_are_read_to_their_end)
 {
-    world_passes(&w, "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', 0, -1, 1.5, true, '9000000000G' } do\n"
-                     "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and why:find('memory: a size must be', 1, true), tostring(bad))\n"
-                     "end\n"
-                     "for _, large in ipairs { '1G', '1GB' } do\n"
-                     "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and why:find('the limit of the process that spawns', 1, true), why)\n"
-                     "end\n"
-                     "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB' } do\n"
-                     "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"
-                     "end\n");
+    world_passes(&w,
+                 "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', "
+                 "0, -1, 1.5, true, '9000000000G' } do\n"
+                 "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and "
+                 "why:find('memory: a size must be', 1, true), tostring(bad))\n"
+                 "end\n"
+                 "for _, large in ipairs { '1G', '1GB' } do\n"
+                 "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and "
+                 "why:find('the limit of the process that spawns', 1, true), why)\n"
+                 "end\n"
+                 "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB' } do\n"
+                 "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"
+                 "end\n");
 }
 
 /* Regression: when an error closed a stream, the reported error was always "cannot wait here". */
@@ -98,32 +112,40 @@ TEST(an_error_is_told_though_a_stream_is_closed_on_the_way)
     world_run(&rich, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
     same(rich.error, FILCH_LUA_EERROR);
     has_text(rich.text, "test:1: the reason");
-    world_passes(&rich, "local kept do local file <close> = assert(fs.open('/dev/null')) kept = file end assert(kept:read() == nil)\n"
-                        "assert(not pcall(function() local file <close> = assert(fs.open('/dev/null')) kept = file error('x') end) and kept:read() == nil)");
+    world_passes(
+        &rich,
+        "local kept do local file <close> = assert(fs.open('/dev/null')) kept = file end assert(kept:read() == nil)\n"
+        "assert(not pcall(function() local file <close> = assert(fs.open('/dev/null')) kept = file error('x') end) and "
+        "kept:read() == nil)");
     world_close(&rich);
 }
 
 /* Regression: such timeouts failed with "number has no integer representation". */
 TEST(an_endless_timeout_is_one_everywhere)
 {
-    world_passes(&w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
-                     "  local slow = task.spawn(function() time.sleep('1ms') return 5 end) assert(slow:await(long) == 5)\n"
-                     "  local ch = channel.new() task.spawn(function() time.sleep('1ms') ch:send('x') end) assert(ch:receive(long) == 'x')\n"
-                     "  task.spawn(function() time.sleep('1ms') assert(ch:receive() == 'y') end) assert(ch:send('y', long))\n"
-                     "  assert(task.all({ function() return 1 end }, long)[1] == 1 and task.any({ function() return 1 end }, long) == 1)\n"
-                     "  task.spawn(function() time.sleep('1ms') ch:send('z') end) assert(channel.select({ ch }, long) == 1)\n"
-                     "  process.send(process.self(), 1) assert(process.receive(long) == 1)\n"
-                     "end\n");
+    world_passes(
+        &w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
+            "  local slow = task.spawn(function() time.sleep('1ms') return 5 end) assert(slow:await(long) == 5)\n"
+            "  local ch = channel.new() task.spawn(function() time.sleep('1ms') ch:send('x') end) "
+            "assert(ch:receive(long) == 'x')\n"
+            "  task.spawn(function() time.sleep('1ms') assert(ch:receive() == 'y') end) assert(ch:send('y', long))\n"
+            "  assert(task.all({ function() return 1 end }, long)[1] == 1 and task.any({ function() return 1 end }, "
+            "long) == 1)\n"
+            "  task.spawn(function() time.sleep('1ms') ch:send('z') end) assert(channel.select({ ch }, long) == 1)\n"
+            "  process.send(process.self(), 1) assert(process.receive(long) == 1)\n"
+            "end\n");
 }
 
 /* Regression: calling an __index function with a value that is not a table crashed the program. */
 TEST(functions_of_metatables_take_only_tables)
 {
-    world_passes(&w, "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
-                     "for _, index in ipairs(all) do\n"
-                     "  for _, x in ipairs { 12345678, 'text', print, true, coroutine.create(print) } do assert(not pcall(index, x, 'print')) end\n"
-                     "  assert(not pcall(index)) assert(not pcall(index, nil, 'encode'))\n"
-                     "end\n");
+    world_passes(&w,
+                 "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
+                 "for _, index in ipairs(all) do\n"
+                 "  for _, x in ipairs { 12345678, 'text', print, true, coroutine.create(print) } do assert(not "
+                 "pcall(index, x, 'print')) end\n"
+                 "  assert(not pcall(index)) assert(not pcall(index, nil, 'encode'))\n"
+                 "end\n");
 }
 
 /* Regression: a finalizer, which cannot be interrupted, occupied a worker for ever. */
@@ -134,7 +156,8 @@ TEST(no_metatable_of_ours_takes_a_finalizer)
                      /* allowed, as for any other table */
                      "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
                      "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
-                     "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not getmetatable(x)) end\n");
+                     "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not "
+                     "getmetatable(x)) end\n");
 }
 
 /* Regression: another task could resume or close the coroutine of a task, which freed memory that the waiting task
@@ -144,12 +167,15 @@ TEST(only_a_task_goes_on_in_its_own_coroutine)
     world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"
                      "local function refused(co)\n"
                      "  assert(coroutine.status(co) == 'normal')\n"
-                     "  local fine, why = coroutine.resume(co, 1) assert(not fine and why == 'cannot resume non-suspended coroutine', why)\n"
-                     "  fine, why = pcall(coroutine.close, co) assert(not fine and why:find('cannot close a normal coroutine', 1, true), why)\n"
+                     "  local fine, why = coroutine.resume(co, 1) assert(not fine and why == 'cannot resume "
+                     "non-suspended coroutine', why)\n"
+                     "  fine, why = pcall(coroutine.close, co) assert(not fine and why:find('cannot close a normal "
+                     "coroutine', 1, true), why)\n"
                      "end\n"
                      "local waits = task.spawn(function()\n"
                      "  own = coroutine.running() assert(coroutine.status(own) == 'running')\n"
-                     "  local fine, why = pcall(coroutine.close, own) assert(not fine and why:find('cannot close a running coroutine', 1, true), why)\n"
+                     "  local fine, why = pcall(coroutine.close, own) assert(not fine and why:find('cannot close a "
+                     "running coroutine', 1, true), why)\n"
                      "  coroutine.wrap(function() refused(own) refused(main) end)()\n"
                      "  return ch:receive()\n"
                      "end)\n"
@@ -157,9 +183,12 @@ TEST(only_a_task_goes_on_in_its_own_coroutine)
                      "refused(own) coroutine.wrap(refused)(own) collectgarbage()\n"
                      "task.spawn(function() refused(main) refused(own) end):await()\n"
                      "assert(ch:send(5) and waits:await() == 5)\n"
-                     "assert(coroutine.status(own) == 'dead' and coroutine.close(own) and select(2, coroutine.resume(own)) == 'cannot resume dead coroutine')\n"
-                     "local fails = task.spawn(function() own = coroutine.running() error('x') end) assert(not pcall(fails.await, fails) and coroutine.status(own) == 'dead')\n"
-                     "local co = coroutine.create(function() coroutine.yield() end) assert(coroutine.resume(co) and coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
+                     "assert(coroutine.status(own) == 'dead' and coroutine.close(own) and select(2, "
+                     "coroutine.resume(own)) == 'cannot resume dead coroutine')\n"
+                     "local fails = task.spawn(function() own = coroutine.running() error('x') end) assert(not "
+                     "pcall(fails.await, fails) and coroutine.status(own) == 'dead')\n"
+                     "local co = coroutine.create(function() coroutine.yield() end) assert(coroutine.resume(co) and "
+                     "coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
 }
 
 int main(void)

@@ -29,7 +29,8 @@ TEST(every_function_of_the_environment_has_a_row)
                      "  if type(value) == 'function' and not rows[name] then missing[#missing + 1] = name end\n"
                      "  if type(value) == 'table' and name ~= '_G' then\n"
                      "    for field, f in pairs(value) do\n"
-                     "      if type(f) == 'function' and not rows[name .. '.' .. field] then missing[#missing + 1] = name .. '.' .. field end\n"
+                     "      if type(f) == 'function' and not rows[name .. '.' .. field] then missing[#missing + 1] = "
+                     "name .. '.' .. field end\n"
                      "    end\n"
                      "  end\n"
                      "end\n"
@@ -68,7 +69,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_function_of_the_environment_has_a_row, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(whatever_is_called_others_run_and_terminate_works, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(whatever_is_called_others_run_and_terminate_works, open_world,
+                                        world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

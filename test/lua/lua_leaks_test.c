@@ -100,12 +100,38 @@ TEST(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on)
 TEST(no_feature_leaves_anything_behind)
 {
     static const char *const features[] = {
-        "send_and_receive", "receive_that_times_out", "spawn", "spawn_monitored", "spawn_linked", "exec", "request",
-        "request_to_the_dead", "request_that_times_out", "monitor_and_unmonitor", "link_and_unlink", "names", "groups", "tasks",
-        "tasks_together", "channels", "select", "timers", "naps", "blobs", "formats", "work", "coroutines", "errors", "supervisors",
-        "upgrades", "long_strings", "modules",
+        "send_and_receive",
+        "receive_that_times_out",
+        "spawn",
+        "spawn_monitored",
+        "spawn_linked",
+        "exec",
+        "request",
+        "request_to_the_dead",
+        "request_that_times_out",
+        "monitor_and_unmonitor",
+        "link_and_unlink",
+        "names",
+        "groups",
+        "tasks",
+        "tasks_together",
+        "channels",
+        "select",
+        "timers",
+        "naps",
+        "blobs",
+        "formats",
+        "work",
+        "coroutines",
+        "errors",
+        "supervisors",
+        "upgrades",
+        "long_strings",
+        "modules",
 #ifdef FLI_IO
-        "files", "sockets", "streams_where_nothing_can_wait",
+        "files",
+        "sockets",
+        "streams_where_nothing_can_wait",
 #endif
     };
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) leaves_nothing(features[i]);

@@ -31,26 +31,28 @@ static int open_world(void **state)
 TEST(endless_loops_of_every_kind_are_interrupted_and_go_on)
 {
     /* Each process reports its start. The first process gets its turn again and again, and ends them. */
-    world_passes(
-        &w, "local me = process.self()\n"
-            "local hogs = {\n"
-            "  function() process.send(me, 1) " LOOP " end,\n"
-            "  function() process.send(me, 1) while true do pcall(function() " LOOP " end) end end,\n"
-            "  function() process.send(me, 1) local o = setmetatable({}, { __index = function() " LOOP " end }) return o.x end,\n"
-            "  function() process.send(me, 1) coroutine.wrap(function() coroutine.wrap(function() " LOOP " end)() end)() end,\n"
-            "  function() process.send(me, 1) local function f() return f() end f() end,\n"
-            "  function() process.send(me, 1) table.sort({ 3, 2, 1 }, function() " LOOP " end) end,\n"
-            "  function() process.send(me, 1) string.gsub('x', 'x', function() " LOOP " end) end,\n"
-            "  function() process.send(me, 1) for _ in function() return 1 end do end end,\n"
-            "  function() process.send(me, 1) local t = {} while true do t = { t and 1 } end end,\n"
-            "  function() process.send(me, 1) local c <close> = setmetatable({}, { __close = function() " LOOP " end }) end,\n"
-            "  function() process.send(me, 1) while true do local s = 'x' .. math.random() end end,\n"
-            "}\n"
-            "local pids = {}\n"
-            "for i, hog in ipairs(hogs) do pids[i] = process.spawn(hog) end\n"
-            "for i = 1, #hogs do process.receive() end\n"
-            "for i = 1, 10 do time.sleep('1ms') end\n"
-            "for i, pid in ipairs(pids) do assert(process.alive(pid), i) process.terminate(pid) end\n");
+    world_passes(&w, "local me = process.self()\n"
+                     "local hogs = {\n"
+                     "  function() process.send(me, 1) " LOOP " end,\n"
+                     "  function() process.send(me, 1) while true do pcall(function() " LOOP " end) end end,\n"
+                     "  function() process.send(me, 1) local o = setmetatable({}, { __index = function() " LOOP
+                     " end }) return o.x end,\n"
+                     "  function() process.send(me, 1) coroutine.wrap(function() coroutine.wrap(function() " LOOP
+                     " end)() end)() end,\n"
+                     "  function() process.send(me, 1) local function f() return f() end f() end,\n"
+                     "  function() process.send(me, 1) table.sort({ 3, 2, 1 }, function() " LOOP " end) end,\n"
+                     "  function() process.send(me, 1) string.gsub('x', 'x', function() " LOOP " end) end,\n"
+                     "  function() process.send(me, 1) for _ in function() return 1 end do end end,\n"
+                     "  function() process.send(me, 1) local t = {} while true do t = { t and 1 } end end,\n"
+                     "  function() process.send(me, 1) local c <close> = setmetatable({}, { __close = function() " LOOP
+                     " end }) end,\n"
+                     "  function() process.send(me, 1) while true do local s = 'x' .. math.random() end end,\n"
+                     "}\n"
+                     "local pids = {}\n"
+                     "for i, hog in ipairs(hogs) do pids[i] = process.spawn(hog) end\n"
+                     "for i = 1, #hogs do process.receive() end\n"
+                     "for i = 1, 10 do time.sleep('1ms') end\n"
+                     "for i, pid in ipairs(pids) do assert(process.alive(pid), i) process.terminate(pid) end\n");
     until(world_alive(&w) == 0);
 }
 
@@ -60,10 +62,12 @@ TEST(an_interrupted_computation_has_the_right_result)
                      "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
                      "for i = 1, 3 do process.spawn(function()\n"
                      "  local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
-                     "  local s = 0 for i in coroutine.wrap(function() for i = 1, " YIELDS " do coroutine.yield(i) end end) do s = s + i end\n"
+                     "  local s = 0 for i in coroutine.wrap(function() for i = 1, " YIELDS
+                     " do coroutine.yield(i) end end) do s = s + i end\n"
                      "  process.send(me, { f(25), s })\n"
                      "end) end\n"
-                     "for i = 1, 3 do local m = process.receive() assert(m[1] == 75025 and m[2] == " YIELDS " * (" YIELDS " + 1) // 2) end\n");
+                     "for i = 1, 3 do local m = process.receive() assert(m[1] == 75025 and m[2] == " YIELDS
+                     " * (" YIELDS " + 1) // 2) end\n");
 }
 
 TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
@@ -73,7 +77,8 @@ TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
         "string.gsub('x', 'x', setmetatable({}, { __index = function() " LOOP " end }))",
         "tostring(setmetatable({}, { __tostring = function() coroutine.wrap(function() " LOOP " end)() end }))",
         "error(select(2, xpcall(error, function() " LOOP " end)))",
-        "tostring(setmetatable({}, { __tostring = function() error(select(2, xpcall(function() " LOOP " end, function() " LOOP " end))) end }))",
+        "tostring(setmetatable({}, { __tostring = function() error(select(2, xpcall(function() " LOOP
+        " end, function() " LOOP " end))) end }))",
         "assert(load(function() " LOOP " end))",
     };
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
@@ -163,7 +168,8 @@ TEST(large_messages_arrive_whole)
     static world      large;
     options.memory_max = (size_t)512 << 20;
     world_open(&large, 2, &options);
-    world_passes(&large, "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) end end)\n"
+    world_passes(&large, "local echo = process.spawn(function() while true do local m, from = process.receive() "
+                         "process.reply(from, m) end end)\n"
                          "local s = ('0123456789'):rep(1000000)\n"
                          "assert(process.request(echo, s, 60) == s)\n"
                          "local t = {} for i = 1, 1000000 do t[i] = i end\n"

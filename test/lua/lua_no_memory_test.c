@@ -16,7 +16,8 @@
 #include "lua/world.h"
 #include "support/alloc.h"
 
-/* The thread sanitizer takes long for each host, and keeps a record of longjmps that overflows after a hundred thousand. */
+/* The thread sanitizer takes long for each host, and keeps a record of longjmps that overflows after a hundred
+ * thousand. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOWER = 20 };
 #elif defined(__has_feature)
@@ -70,7 +71,7 @@ static bool was_refused(void)
 }
 
 /* Declares the real function and begins its replacement. */
-#define INSTEAD(type, name, ...) \
+#define INSTEAD(type, name, ...)     \
     type __real_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__); \
     type __wrap_##name(__VA_ARGS__)
@@ -192,7 +193,9 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
         thing t;
         long  least;
         bool  hidden; /* the call may succeed in spite of the failure, without templates */
-    } cases[] = { { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false } };
+    } cases[] = {
+        { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false }
+    };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         long nth = 1;
         while (create_without(cases[i].t, nth, cases[i].hidden)) nth++;
@@ -301,7 +304,8 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
     bool refused = was_refused() || atomic_load(&sched_alloc.refused) > 0;
     test_alloc_fail(&sched_alloc, 0, false);
     if (started) err = w.error;
-    bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK || err == FILCH_LUA_EERROR;
+    bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK ||
+                err == FILCH_LUA_EERROR;
     if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
     /* The test holds a reference to the code, if it was loaded. */
     filch_lua_code_drop(w.lua, code);
@@ -356,48 +360,63 @@ static const char *const programs[] = {
     "local ch = channel.new(2)\n"
     "local t = task.spawn(function() for i = 1, 5 do ch:send({ i }) end ch:close() return 'sent' end)\n"
     "local sum = 0 for v in ch do sum = sum + v[1] end assert(sum == 15 and t:await() == 'sent')\n"
-    "assert(#task.all { function() return 1 end, function() time.sleep(0) return 2 end, function() return 3 end } == 3)\n"
-    "local sleepers = {} for i = 1, 12 do sleepers[i] = task.spawn(function() time.sleep((13 - i) * 1e-6) return i end) end\n"
+    "assert(#task.all { function() return 1 end, function() time.sleep(0) return 2 end, function() return 3 end } == "
+    "3)\n"
+    "local sleepers = {} for i = 1, 12 do sleepers[i] = task.spawn(function() time.sleep((13 - i) * 1e-6) return i "
+    "end) end\n"
     "for i = 1, 12 do assert(sleepers[i]:await() == i) end\n"
     "assert(channel.select({ channel.new(), channel.inbox }, 0.0001) == nil)\n"
     "assert(task.spawn(function(...) return select('#', ...) end, table.unpack({}, 1, 300)):await() == 300)\n"
-    "local co = coroutine.wrap(function() for i = 1, 3 do time.sleep(0) coroutine.yield(i) end end) assert(co() + co() + co() == 6)\n",
+    "local co = coroutine.wrap(function() for i = 1, 3 do time.sleep(0) coroutine.yield(i) end end) assert(co() + co() "
+    "+ co() == 6)\n",
     /* texts of all kinds; each library at its first use */
-    "local s = json.encode({ 1, 2.5, { a = 'b', c = { true, false } }, ('w'):rep(3000) }) assert(#json.decode(s)[4] == 3000)\n"
+    "local s = json.encode({ 1, 2.5, { a = 'b', c = { true, false } }, ('w'):rep(3000) }) assert(#json.decode(s)[4] == "
+    "3000)\n"
     "assert(('x=1, y=2'):gsub('(%w)=(%w)', '%2=%1') == '1=x, 2=y') assert(('abc'):rep(1000, ','):find('c,a', 2000))\n"
     "local keys = {} for k in pairs(string) do keys[#keys + 1] = k end table.sort(keys) assert(#keys > 15)\n"
     "for k in pairs(_G) do keys[#keys + 1] = k end print(table.concat(keys, ' '))\n"
-    "log.info('a line', { field = 1 }) assert(load('return 1 + 1')() == 2) assert(require('counter') == require('counter'))\n"
+    "log.info('a line', { field = 1 }) assert(load('return 1 + 1')() == 2) assert(require('counter') == "
+    "require('counter'))\n"
     "assert(runtime.stats().alive >= 1) assert('10' + 5 == 15) assert(tostring(process.self()):find('<'))\n"
-    "local t = setmetatable({}, { __index = function(_, k) return k end }) assert(t.x == 'x') assert(math.random(10) <= 10)\n"
-    "local co = coroutine.create(function(...) return ... end) assert(select('#', coroutine.resume(co, table.unpack({}, 1, 100))) == 101)\n",
+    "local t = setmetatable({}, { __index = function(_, k) return k end }) assert(t.x == 'x') assert(math.random(10) "
+    "<= 10)\n"
+    "local co = coroutine.create(function(...) return ... end) assert(select('#', coroutine.resume(co, "
+    "table.unpack({}, 1, 100))) == 101)\n",
     /* long and shared strings; processes by name; many processes of one kind, so that there is a template */
     "local me, long = process.self(), ('l'):rep(20000)\n"
-    "for i = 1, 4 do process.spawn_linked(function(i, s) assert(#s == 20000) assert(process.send(me, { i, s, blob and blob.new(s) })) end, i, long) end\n"
+    "for i = 1, 4 do process.spawn_linked(function(i, s) assert(#s == 20000) assert(process.send(me, { i, s, blob and "
+    "blob.new(s) })) end, i, long) end\n"
     "for i = 1, 4 do local m = process.receive() assert(#m[2] == 20000) end\n"
-    "local pid = process.spawn_linked('counter', 10) assert(process.send(pid, { 'add', 5 })) assert(process.request(pid, 'get') == 15)\n"
-    "assert(process.exec(function() return long end) == long) assert(process.exec(function() return { 1, 2 } end)[2] == 2)\n"
+    "local pid = process.spawn_linked('counter', 10) assert(process.send(pid, { 'add', 5 })) "
+    "assert(process.request(pid, 'get') == 15)\n"
+    "assert(process.exec(function() return long end) == long) assert(process.exec(function() return { 1, 2 } end)[2] "
+    "== 2)\n"
     "assert(process.register('me') and process.join('group') and #process.members('group') == 1)\n"
-    "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) assert(process.unregister('me'))\n"
+    "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) "
+    "assert(process.unregister('me'))\n"
     "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
     /* blobs, and blobs or strings that are sent on in another form */
     "local me = process.self()\n"
     "local b = blob.new(('b'):rep(30000)) local s = ('s'):rep(17000)\n"
     "local pid = process.spawn_linked(function()\n"
     "  local m, from = process.receive()\n"
-    "  process.upgrade(function(kept, asked, x) assert(process.reply(asked, { #kept.b, #kept.s, x })) end, m, from, 5)\n"
+    "  process.upgrade(function(kept, asked, x) assert(process.reply(asked, { #kept.b, #kept.s, x })) end, m, from, "
+    "5)\n"
     "end)\n"
-    "local r = assert(process.request(pid, { b = b, s = s, again = b, more = s })) assert(r[1] == 30000 and r[2] == 17000 and r[3] == 5)\n"
+    "local r = assert(process.request(pid, { b = b, s = s, again = b, more = s })) assert(r[1] == 30000 and r[2] == "
+    "17000 and r[3] == 5)\n"
     "for i = 1, 3 do assert(process.send(me, { b, s, i })) end for i = 1, 3 do assert(process.receive()[3] == i) end\n"
     "assert(msgpack.decode(msgpack.encode({ 1, 'two', { three = 3.5 } }))[2] == 'two') return b\n",
     /* supervisors: a tree, a restart, a child that is added and removed */
     "local long = ('l'):rep(20000)\n"
     "local function worker(text)\n"
     "  assert(#text == 20000)\n"
-    "  while true do local m, from = process.receive() if m == 'fail' then error('told to', 0) end assert(process.reply(from, m)) end\n"
+    "  while true do local m, from = process.receive() if m == 'fail' then error('told to', 0) end "
+    "assert(process.reply(from, m)) end\n"
     "end\n"
     "local top = assert(supervisor.start { name = 'top', intensity = 20, backoff = '1us', children = {\n"
-    "  { id = 'a', worker, long, name = 'a' }, { id = 'sub', supervisor = { children = { { worker, long, name = 'b' } } } } } })\n"
+    "  { id = 'a', worker, long, name = 'a' }, { id = 'sub', supervisor = { children = { { worker, long, name = 'b' } "
+    "} } } } })\n"
     "assert(process.request('b', 1, '10s') == 1)\n"
     "local old = process.lookup('a')\n"
     "process.send('a', 'fail')\n"
@@ -419,7 +438,8 @@ static const char *const programs[] = {
     "assert(work.run { function(n) return ('r'):rep(n) end, 20000, timeout = '100s' } == ('r'):rep(20000))\n"
     "assert(work.run('told') == nil)\n"
     "for i = 1, 3 do task.spawn(function() work.run(function(s) return { s, i } end, long) end) end\n"
-    "local r, late = work.run { function(s) return s end, long, timeout = 0 } assert(r == long or late == 'timeout', late)\n",
+    "local r, late = work.run { function(s) return s end, long, timeout = 0 } assert(r == long or late == 'timeout', "
+    "late)\n",
     /* upgrades to other code and back, with messages in the mailbox; a check for changed files */
     "local pid = process.spawn_linked('older', 5)\n"
     "for i = 1, 3 do assert(process.send(pid, { add = 1, ('m'):rep(600) })) end\n"
@@ -428,11 +448,14 @@ static const char *const programs[] = {
     "assert(process.request(pid, 'get', '10s')[2] == 9)\n"
     "assert(process.request(pid, { upgrade = 'broken.fails' }, '10s'):find('at the top', 1, true))\n"
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
-    "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() == 0)\n",
+    "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() "
+    "== 0)\n",
     /* functions that are sent along with functions */
     "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
-    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared end\n"
-    "local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1) } end, sum, { g = sum }))\n"
+    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared "
+    "end\n"
+    "local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1) } end, sum, { g "
+    "= sum }))\n"
     "assert(r[1] == 6 and r[2] == 2 and r[3] == 3 and r[4] == 1 and shared == 0)\n",
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
@@ -459,7 +482,8 @@ TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_lea
     static const char *const chunks[] = {
         "local function f(x) return x end local long = ('l'):rep(2000)\n"
         "for i = 1, 3 do assert(work.run(function(g, s) return g(s) end, f, long) == long) end\n",
-        "local list = { function() return 1 end, function() return 2 end, function() return 3 end, function() return 4 end,\n"
+        "local list = { function() return 1 end, function() return 2 end, function() return 3 end, function() return 4 "
+        "end,\n"
         "               function() return 5 end, function() return 6 end, function() return 7 end }\n"
         "assert(process.exec(function(s, l) return l[7]() + #s end, ('l'):rep(2000), list) == 2007)\n",
         /* more functions and variables than fit without allocating memory */
@@ -474,7 +498,8 @@ TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_lea
 TEST(a_process_that_runs_out_of_memory_as_a_long_text_arrives_leaves_nothing)
 {
     static const char *const chunks[] = {
-        "local me, long = process.self(), ('l'):rep(20000) assert(process.send(me, long)) assert(process.receive() == long)\n",
+        "local me, long = process.self(), ('l'):rep(20000) assert(process.send(me, long)) assert(process.receive() == "
+        "long)\n",
         "assert(#process.exec(function() return ('l'):rep(20000) end) == 20000)\n",
         "assert(#work.run(function() return ('l'):rep(20000) end) == 20000)\n",
     };
@@ -523,17 +548,22 @@ static void arm_reference(long nth, long length)
  * space for its value. */
 static const char *const stack_programs[] = {
     "local me, b, s = process.self(), blob.new(('b'):rep(30000)), ('s'):rep(17000)\n"
-    "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] == 30000 and m[2] == i) end\n"
-    "assert(#json.decode(json.encode { { { 1 } } })[1][1] == 1) assert(#msgpack.decode(msgpack.encode { { { 1 } } })[1][1] == 1)\n"
+    "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] "
+    "== 30000 and m[2] == i) end\n"
+    "assert(#json.decode(json.encode { { { 1 } } })[1][1] == 1) assert(#msgpack.decode(msgpack.encode { { { 1 } } "
+    "})[1][1] == 1)\n"
     "local fine, why = pcall(function() local x = nil return x.y end) assert(not fine and #why > 5)\n",
     "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
-    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared end\n"
+    "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared "
+    "end\n"
     "for i = 1, 2 do\n"
-    "  local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1), math.type(1) } end, sum, { g = sum }))\n"
+    "  local r = assert(process.exec(function(f, x) bump() bump() return { f(3), read(), sum(2), x.g(1), math.type(1) "
+    "} end, sum, { g = sum }))\n"
     "  assert(r[1] == 6 and r[2] == 2 and r[3] == 3 and r[4] == 1 and r[5] == 'integer' and shared == 0)\n"
     "end\n"
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
-    "assert(work.run(function(t) return { t[1] } end, { 5 })[1] == 5) local fine, why = pcall(error, { message = 'the end' }) assert(not fine)\n",
+    "assert(work.run(function(t) return { t[1] } end, { 5 })[1] == 5) local fine, why = pcall(error, { message = 'the "
+    "end' }) assert(not fine)\n",
 };
 
 TEST(whichever_growth_of_a_stack_is_refused_there_is_an_answer)

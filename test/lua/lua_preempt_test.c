@@ -48,7 +48,8 @@ TEST(a_channel_loses_no_value_and_keeps_their_order)
              "  for v in ch do n = n + 1 assert(v == n, v) end\n"
              "  assert(n == %d)\n"
              "end\n"
-             "assert(runtime.stats().interrupted > 100)\n", values, values);
+             "assert(runtime.stats().interrupted > 100)\n",
+             values, values);
     (void)world_start(&w, chunk, 0);
     while (!atomic_load(&w.over)) sched_yield(); /* no time limit: N may be large */
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
@@ -60,7 +61,8 @@ TEST(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter)
     snprintf(chunk, sizeof chunk,
              "local sum = 0\n"
              "for i = 1, %d do sum = sum + task.spawn(function() return 1 end):await() end\n"
-             "assert(sum == %d)\n", (int)scaled(2000), (int)scaled(2000));
+             "assert(sum == %d)\n",
+             (int)scaled(2000), (int)scaled(2000));
     world_passes(&w, chunk);
 }
 
@@ -68,62 +70,72 @@ TEST(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter)
  * parks. */
 TEST(select_misses_neither_a_value_nor_a_message)
 {
-    simulate("local ch, me = channel.new(), process.self()\n"
-             "process.spawn(function() for i = 1, 10 do process.send(me, i) if i % 3 == 0 then time.sleep(0) end end end)\n"
-             "local sender = task.spawn(function() for i = 1, 10 do ch:send(i) end end)\n"
-             "local from_channel, from_inbox = 0, 0\n"
-             "for _ = 1, 20 do\n"
-             "  local i, v = channel.select({ ch, channel.inbox }, '10s')\n"
-             "  if i == 1 then from_channel = from_channel + 1 assert(v == from_channel, v)\n"
-             "  else assert(i == 2, v) from_inbox = from_inbox + 1 assert(v == from_inbox, v) end\n"
-             "end\n"
-             "assert(from_channel == 10 and from_inbox == 10)\n", scaled(300));
+    simulate(
+        "local ch, me = channel.new(), process.self()\n"
+        "process.spawn(function() for i = 1, 10 do process.send(me, i) if i % 3 == 0 then time.sleep(0) end end end)\n"
+        "local sender = task.spawn(function() for i = 1, 10 do ch:send(i) end end)\n"
+        "local from_channel, from_inbox = 0, 0\n"
+        "for _ = 1, 20 do\n"
+        "  local i, v = channel.select({ ch, channel.inbox }, '10s')\n"
+        "  if i == 1 then from_channel = from_channel + 1 assert(v == from_channel, v)\n"
+        "  else assert(i == 2, v) from_inbox = from_inbox + 1 assert(v == from_inbox, v) end\n"
+        "end\n"
+        "assert(from_channel == 10 and from_inbox == 10)\n",
+        scaled(300));
 }
 
 TEST(tasks_that_meet_at_channels_are_right_wherever_they_are_interrupted)
 {
-    simulate("local a, b, done = channel.new(), channel.new(2), channel.new(1)\n"
-             "local function make(n, ch) return task.spawn(function() for i = 1, n do ch:send(i) end return n end) end\n"
-             "local makers = { make(7, a), make(5, a), make(6, b) }\n"
-             "local sum, got = 0, 0\n"
-             "task.spawn(function()\n"
-             "  while got < 18 do local _, v = channel.select { a, b } sum, got = sum + v, got + 1 end\n"
-             "  done:send(sum)\n"
-             "end)\n"
-             "assert(done:receive('1h') == 28 + 15 + 21)\n"
-             "local n = task.all(makers) assert(n[1] == 7 and n[2] == 5 and n[3] == 6)\n"
-             "for _, ch in ipairs { a, b, done } do local s, r = ch:waiting() assert(s == 0 and r == 0 and #ch == 0) end\n", scaled(300));
+    simulate(
+        "local a, b, done = channel.new(), channel.new(2), channel.new(1)\n"
+        "local function make(n, ch) return task.spawn(function() for i = 1, n do ch:send(i) end return n end) end\n"
+        "local makers = { make(7, a), make(5, a), make(6, b) }\n"
+        "local sum, got = 0, 0\n"
+        "task.spawn(function()\n"
+        "  while got < 18 do local _, v = channel.select { a, b } sum, got = sum + v, got + 1 end\n"
+        "  done:send(sum)\n"
+        "end)\n"
+        "assert(done:receive('1h') == 28 + 15 + 21)\n"
+        "local n = task.all(makers) assert(n[1] == 7 and n[2] == 5 and n[3] == 6)\n"
+        "for _, ch in ipairs { a, b, done } do local s, r = ch:waiting() assert(s == 0 and r == 0 and #ch == 0) end\n",
+        scaled(300));
 }
 
 TEST(a_sleep_after_an_error_inside_a_pattern_is_not_early)
 {
     simulate("local me = process.self()\n"
              "process.spawn(function() time.sleep('20ms') process.send(me, 1) end)\n"
-             "local fine, why = pcall(process.receive, function() error('x', 0) end, '300ms') assert(not fine and why == 'x')\n"
+             "local fine, why = pcall(process.receive, function() error('x', 0) end, '300ms') assert(not fine and why "
+             "== 'x')\n"
              "local began = time.now()\n"
              "time.sleep('2s')\n"
              "assert(time.now() - began >= 2, time.now() - began)\n"
-             "assert(process.receive(0) == 1)\n", scaled(100));
+             "assert(process.receive(0) == 1)\n",
+             scaled(100));
 }
 
 TEST(a_receive_ends_neither_early_nor_late_because_its_pattern_slept)
 {
     simulate("local me = process.self()\n"
-             "local sender = process.spawn(function() time.sleep('10ms') process.send(me, 'no') time.sleep('1m') process.send(me, 'yes') end)\n"
+             "local sender = process.spawn(function() time.sleep('10ms') process.send(me, 'no') time.sleep('1m') "
+             "process.send(me, 'yes') end)\n"
              "local began = time.now()\n"
              "assert(process.receive(function(m) time.sleep('1s') return m == 'yes' end, '1h') == 'yes')\n"
              "assert(time.now() - began >= 61)\n"
-             "local v, why = process.receive(function(m) return m ~= 'no' end, '1s') assert(v == nil and why == 'timeout')\n", scaled(50));
+             "local v, why = process.receive(function(m) return m ~= 'no' end, '1s') assert(v == nil and why == "
+             "'timeout')\n",
+             scaled(50));
 }
 
 /* The function in the pattern returns only if the other task runs meanwhile. */
 TEST(a_pattern_that_runs_for_long_lets_others_run)
 {
-    world_passes(&w, "local go = false\n"
-                     "task.spawn(function() go = true end)\n"
-                     "process.send(process.self(), { kind = 'x', n = 1 })\n"
-                     "local m = process.receive({ kind = function(k) while not go do end return k == 'x' end, n = 1 })\n"
-                     "assert(m.n == 1)\n");
+    world_passes(&w,
+                 "local go = false\n"
+                 "task.spawn(function() go = true end)\n"
+                 "process.send(process.self(), { kind = 'x', n = 1 })\n"
+                 "local m = process.receive({ kind = function(k) while not go do end return k == 'x' end, n = 1 })\n"
+                 "assert(m.n == 1)\n");
 }
 
 TEST(a_pattern_may_receive_by_itself)
@@ -131,12 +143,14 @@ TEST(a_pattern_may_receive_by_itself)
     world_passes(&w, "local me = process.self()\n"
                      "for i = 1, 5 do process.send(me, i) end\n"
                      "local inner\n"
-                     "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end return m == 4 end)\n"
+                     "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end "
+                     "return m == 4 end)\n"
                      "assert(inner == 3 and m == 4)\n"
                      "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
                      /* next: the pattern receives the message that is being matched */
                      "inner = nil for i = 1, 5 do process.send(me, i) end\n"
-                     "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') return true end return m == 5 end)\n"
+                     "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') "
+                     "return true end return m == 5 end)\n"
                      "assert(inner == 2 and m == 5)\n"
                      "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
 }
@@ -150,14 +164,16 @@ static bool is_over(void *user)
  * optimisation, so the wait is longer than usual. */
 TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
 {
-    (void)world_start(&w, "local ch, got = channel.new(), {}\n"
-                     "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end end)\n"
-                     "local n = 0\n"
-                     "local function deep() n = n + 1 ch:send(n) return 1 + deep() end\n"
-                     "local fine = pcall(deep) assert(not fine)\n"
-                     "ch:close() reader:await()\n"
-                     "for i, v in ipairs(got) do assert(i == v) end\n"
-                     "assert(#got == n or #got == n - 1)\n", (size_t)1 << 30);
+    (void)world_start(&w,
+                      "local ch, got = channel.new(), {}\n"
+                      "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end end)\n"
+                      "local n = 0\n"
+                      "local function deep() n = n + 1 ch:send(n) return 1 + deep() end\n"
+                      "local fine = pcall(deep) assert(not fine)\n"
+                      "ch:close() reader:await()\n"
+                      "for i, v in ipairs(got) do assert(i == v) end\n"
+                      "assert(#got == n or #got == n - 1)\n",
+                      (size_t)1 << 30);
     for (int i = 0; i < 8 && !until_or_late(is_over, &w); i++) {}
     assert_true(is_over(&w));
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
@@ -176,18 +192,22 @@ TEST(a_value_that_was_passed_comes_before_a_cancel)
 
 TEST(what_a_task_waited_for_is_forgotten_however_its_wait_ends)
 {
-    world_passes(&w, "local a, b = channel.new(), channel.new()\n"
-                     "local function nothing_waits() for _, ch in ipairs { a, b } do local s, r = ch:waiting() assert(s == 0 and r == 0) end end\n"
-                     "assert(channel.select({ a, b:sending(1) }, '1ms') == nil) nothing_waits()\n"
-                     "local t = task.spawn(function() channel.select { a, b:sending(2), channel.inbox } end)\n"
-                     "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
-                     "t:cancel() assert(not pcall(t.await, t)) nothing_waits()\n"
-                     "t = task.spawn(function() return channel.select { a, b:sending(3), channel.inbox } end)\n"
-                     "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
-                     "process.send(process.self(), 'mail') local i, m = t:await() assert(i == 3 and m == 'mail') nothing_waits()\n"
-                     "t = task.spawn(function() return pcall(channel.select, { a, b:sending(4) }) end)\n"
-                     "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
-                     "b:close() local fine, why = t:await() assert(not fine and why:find('closed channel')) local s, r = a:waiting() assert(r == 0)\n");
+    world_passes(
+        &w,
+        "local a, b = channel.new(), channel.new()\n"
+        "local function nothing_waits() for _, ch in ipairs { a, b } do local s, r = ch:waiting() assert(s == 0 and r "
+        "== 0) end end\n"
+        "assert(channel.select({ a, b:sending(1) }, '1ms') == nil) nothing_waits()\n"
+        "local t = task.spawn(function() channel.select { a, b:sending(2), channel.inbox } end)\n"
+        "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
+        "t:cancel() assert(not pcall(t.await, t)) nothing_waits()\n"
+        "t = task.spawn(function() return channel.select { a, b:sending(3), channel.inbox } end)\n"
+        "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
+        "process.send(process.self(), 'mail') local i, m = t:await() assert(i == 3 and m == 'mail') nothing_waits()\n"
+        "t = task.spawn(function() return pcall(channel.select, { a, b:sending(4) }) end)\n"
+        "while select(2, a:waiting()) == 0 do time.sleep(0) end\n"
+        "b:close() local fine, why = t:await() assert(not fine and why:find('closed channel')) local s, r = "
+        "a:waiting() assert(r == 0)\n");
 }
 
 /* The program has about a hundred instructions, and a bug that shows only if a task is interrupted between two certain
@@ -219,7 +239,8 @@ TEST(a_task_that_is_done_waits_for_no_result_of_itself)
 {
     world_passes(&w, "local t t = task.spawn(function() return pcall(t.await, t) end)\n"
                      "local fine, why = t:await() assert(not fine and why:find('cannot await itself'), why)\n"
-                     "fine, why = pcall(task.all, { function() end, 5 }) assert(not fine and why:find('number 2 is a number'), why)\n"
+                     "fine, why = pcall(task.all, { function() end, 5 }) assert(not fine and why:find('number 2 is a "
+                     "number'), why)\n"
                      "assert(not pcall(channel.inbox) and not pcall(t.await, 5))\n");
 }
 
@@ -227,18 +248,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_channel_loses_no_value_and_keeps_their_order, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter, open_world,
+                                        world_close_shared),
         cmocka_unit_test(select_misses_neither_a_value_nor_a_message),
         cmocka_unit_test(tasks_that_meet_at_channels_are_right_wherever_they_are_interrupted),
         cmocka_unit_test(a_sleep_after_an_error_inside_a_pattern_is_not_early),
         cmocka_unit_test(a_receive_ends_neither_early_nor_late_because_its_pattern_slept),
         cmocka_unit_test_setup_teardown(a_pattern_that_runs_for_long_lets_others_run, open_world, world_close_shared),
         cmocka_unit_test_setup_teardown(a_pattern_may_receive_by_itself, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were, open_quiet_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_value_that_was_passed_comes_before_a_cancel, open_quiet_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(what_a_task_waited_for_is_forgotten_however_its_wait_ends, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were,
+                                        open_quiet_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_value_that_was_passed_comes_before_a_cancel, open_quiet_world,
+                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(what_a_task_waited_for_is_forgotten_however_its_wait_ends, open_world,
+                                        world_close_shared),
         cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
-        cmocka_unit_test_setup_teardown(a_task_that_is_done_waits_for_no_result_of_itself, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_that_is_done_waits_for_no_result_of_itself, open_world,
+                                        world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,8 @@ TEST(a_line_waits_for_a_slow_reader_and_arrives)
     fill_pipe();
     filch_pid pid = start("print('hello') return 'done'");
     until(sleeps(pid));
-    same(filch_lua_flush(w.lua, FILCH_SECONDS(0), NULL), FILCH_OK); /* the line waits in its process, not in the buffer */
+    same(filch_lua_flush(w.lua, FILCH_SECONDS(0), NULL),
+         FILCH_OK); /* the line waits in its process, not in the buffer */
     size_t before = empty_pipe(last, sizeof last);
     assert_true(before >= 4096);
     until(atomic_load(&w.over));
@@ -118,9 +119,9 @@ TEST(a_line_waits_for_a_slow_reader_and_arrives)
 
 TEST(a_line_longer_than_the_pipe_leaves_whole_before_print_returns)
 {
-    uint64_t dropped = 77;
-    char     last[2];
-    size_t   got = 0;
+    uint64_t  dropped = 77;
+    char      last[2];
+    size_t    got = 0;
     filch_pid pid = start("print(('x'):rep(300000)) return 'done'");
     until(sleeps(pid));
     /* the beginning of the line was written */
@@ -160,7 +161,8 @@ TEST(a_line_is_dropped_and_counted_where_no_yield_can_pass)
 TEST(the_rest_of_a_line_is_written_by_the_next_flush_where_no_yield_can_pass)
 {
     char last[2];
-    (void)start("return tostring(setmetatable({}, { __tostring = function() print(('x'):rep(300000)) return 'done' end }))");
+    (void)start(
+        "return tostring(setmetatable({}, { __tostring = function() print(('x'):rep(300000)) return 'done' end }))");
     until(atomic_load(&w.over));
     ok(w.error);
     uint64_t dropped = 77;

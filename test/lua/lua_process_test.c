@@ -23,85 +23,93 @@ TEST(the_first_program_greets)
 TEST(every_kind_of_value_arrives_as_it_was_sent)
 {
     world_passes(
-        &w, "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) end end)\n"
-            "local values = { false, true, 0, 1, 63, 64, 127, 128, -1, -128, -129, 32767, 32768, -2147483648, 2147483648,\n"
-            "  math.maxinteger, math.mininteger, 0.5, -0.0, 1/0, -1/0, '', 'x', ('y'):rep(63), ('y'):rep(64), ('z'):rep(255),\n"
-            "  ('z'):rep(256), ('q'):rep(100000), '\\xff\\xfe\\0', '\\xF1\\x1C\\x4C\\x01\\x0A', process.self(), {}, {1,2,3}, {a=1},\n"
-            "  {1,2,nil,4}, {[1]='a',[3]='c',x={y={z={}}}}, {[true]=false,[1.5]=2}, {[process.self()]=1} }\n"
-            "local function same(a, b)\n"
-            "  if type(a) ~= 'table' or type(b) ~= 'table' then return a == b and math.type(a) == math.type(b) end\n"
-            "  for k, v in pairs(a) do if not same(v, b[k]) then return false end end\n"
-            "  for k in pairs(b) do if a[k] == nil then return false end end\n"
-            "  return true\n"
-            "end\n"
-            "for i, value in ipairs(values) do\n"
-            "  local got = process.request(echo, value)\n"
-            "  if not same(value, got) then error(i .. ': ' .. tostring(value) .. ' came back as ' .. tostring(got)) end\n"
-            "end\n"
-            "assert(process.request(echo, nil) == nil)\n"
-            "local nan = process.request(echo, 0/0) assert(nan ~= nan)\n");
+        &w,
+        "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) "
+        "end end)\n"
+        "local values = { false, true, 0, 1, 63, 64, 127, 128, -1, -128, -129, 32767, 32768, -2147483648, 2147483648,\n"
+        "  math.maxinteger, math.mininteger, 0.5, -0.0, 1/0, -1/0, '', 'x', ('y'):rep(63), ('y'):rep(64), "
+        "('z'):rep(255),\n"
+        "  ('z'):rep(256), ('q'):rep(100000), '\\xff\\xfe\\0', '\\xF1\\x1C\\x4C\\x01\\x0A', process.self(), {}, "
+        "{1,2,3}, {a=1},\n"
+        "  {1,2,nil,4}, {[1]='a',[3]='c',x={y={z={}}}}, {[true]=false,[1.5]=2}, {[process.self()]=1} }\n"
+        "local function same(a, b)\n"
+        "  if type(a) ~= 'table' or type(b) ~= 'table' then return a == b and math.type(a) == math.type(b) end\n"
+        "  for k, v in pairs(a) do if not same(v, b[k]) then return false end end\n"
+        "  for k in pairs(b) do if a[k] == nil then return false end end\n"
+        "  return true\n"
+        "end\n"
+        "for i, value in ipairs(values) do\n"
+        "  local got = process.request(echo, value)\n"
+        "  if not same(value, got) then error(i .. ': ' .. tostring(value) .. ' came back as ' .. tostring(got)) end\n"
+        "end\n"
+        "assert(process.request(echo, nil) == nil)\n"
+        "local nan = process.request(echo, 0/0) assert(nan ~= nan)\n");
 }
 
 TEST(what_cannot_be_sent_is_named_with_its_path)
 {
     world_passes(
-        &w, "local me = process.self()\n"
-            "local function why(value) local fine, text = pcall(process.send, me, value) assert(not fine) return text end\n"
-            "local function is(value, text) local got = why(value) if not got:find(text, 1, true) then error(got) end end\n"
-            "is({ users = { 1, 2, { callback = print } } }, 'message.users[3].callback: a function cannot be sent')\n"
-            "is({ ['a b'] = { [true] = coroutine.create(print) } }, 'message[\"a b\"][true]: a coroutine cannot be sent')\n"
-            "is(print, 'message: a function cannot be sent')\n"
-            "is({ [print] = 1 }, 'message[function]: a function cannot be sent')\n"
-            "local loop = { inner = {} } loop.inner.outer = loop\n"
-            "is(loop, 'message.inner.outer: the table contains itself')\n"
-            "local deep = {} for i = 1, 200 do deep = { deep } end\n"
-            "is(deep, 'nested too deep')\n"
-            "local co = coroutine.create(print)\n"
-            "local fine, text = pcall(process.spawn, function() end, { co })\n"
-            "assert(not fine and text:find('argument 1[1]: a coroutine cannot be sent', 1, true), text)\n"
-            "local function helper() return co end\n"
-            "fine, text = pcall(process.spawn, function() return helper end)\n"
-            "assert(not fine and text:find(\"upvalue 'helper'.co: a coroutine cannot be sent\", 1, true), text)\n");
+        &w,
+        "local me = process.self()\n"
+        "local function why(value) local fine, text = pcall(process.send, me, value) assert(not fine) return text end\n"
+        "local function is(value, text) local got = why(value) if not got:find(text, 1, true) then error(got) end end\n"
+        "is({ users = { 1, 2, { callback = print } } }, 'message.users[3].callback: a function cannot be sent')\n"
+        "is({ ['a b'] = { [true] = coroutine.create(print) } }, 'message[\"a b\"][true]: a coroutine cannot be sent')\n"
+        "is(print, 'message: a function cannot be sent')\n"
+        "is({ [print] = 1 }, 'message[function]: a function cannot be sent')\n"
+        "local loop = { inner = {} } loop.inner.outer = loop\n"
+        "is(loop, 'message.inner.outer: the table contains itself')\n"
+        "local deep = {} for i = 1, 200 do deep = { deep } end\n"
+        "is(deep, 'nested too deep')\n"
+        "local co = coroutine.create(print)\n"
+        "local fine, text = pcall(process.spawn, function() end, { co })\n"
+        "assert(not fine and text:find('argument 1[1]: a coroutine cannot be sent', 1, true), text)\n"
+        "local function helper() return co end\n"
+        "fine, text = pcall(process.spawn, function() return helper end)\n"
+        "assert(not fine and text:find(\"upvalue 'helper'.co: a coroutine cannot be sent\", 1, true), text)\n");
 }
 
 TEST(functions_that_a_spawned_one_uses_go_along)
 {
     world_passes(
-        &w, "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
-            "assert(process.exec(function(n) return fib(n) end, 15) == 610)\n"
-            "assert(process.exec(fib, 10) == 55)\n"
-            "local odd\n"
-            "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
-            "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
-            "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
-            /* Functions that are sent together share their variables in the new process too, but not with the functions
-             * of the sender. */
-            "local count = 1\n"
-            "local function inc() count = count + 1 return count end\n"
-            "local function get() return count end\n"
-            "local got = process.exec(function() inc() inc() count = count + 10 return { inc(), get(), count } end)\n"
-            "assert(got[1] == 14 and got[2] == 14 and got[3] == 14 and count == 1)\n"
-            /* Functions inside tables, in arguments, and in a table that contains the function itself. */
-            "local M = { twice = function(f, x) return f(f(x)) end }\n"
-            "M.self = function() return M end\n"
-            "assert(process.exec(function(f) return M.self().twice(f, 5) end, function(x) return x * 10 + count end) == 511)\n"
-            "local many = {} for i = 1, 30 do many[i] = function() return i + count end end\n"
-            "assert(process.exec(function() local s = 0 for _, f in ipairs(many) do s = s + f() end return s end) == 495)\n"
-            "assert(process.exec('counter_with', function() return 42 end) == 42)\n"
-            /* Many processes of one kind are started from a template. */
-            "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
+        &w,
+        "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
+        "assert(process.exec(function(n) return fib(n) end, 15) == 610)\n"
+        "assert(process.exec(fib, 10) == 55)\n"
+        "local odd\n"
+        "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
+        "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
+        "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
+        /* Functions that are sent together share their variables in the new process too, but not with the functions
+         * of the sender. */
+        "local count = 1\n"
+        "local function inc() count = count + 1 return count end\n"
+        "local function get() return count end\n"
+        "local got = process.exec(function() inc() inc() count = count + 10 return { inc(), get(), count } end)\n"
+        "assert(got[1] == 14 and got[2] == 14 and got[3] == 14 and count == 1)\n"
+        /* Functions inside tables, in arguments, and in a table that contains the function itself. */
+        "local M = { twice = function(f, x) return f(f(x)) end }\n"
+        "M.self = function() return M end\n"
+        "assert(process.exec(function(f) return M.self().twice(f, 5) end, function(x) return x * 10 + count end) == "
+        "511)\n"
+        "local many = {} for i = 1, 30 do many[i] = function() return i + count end end\n"
+        "assert(process.exec(function() local s = 0 for _, f in ipairs(many) do s = s + f() end return s end) == 495)\n"
+        "assert(process.exec('counter_with', function() return 42 end) == 42)\n"
+        /* Many processes of one kind are started from a template. */
+        "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
 }
 
 TEST(a_spawned_function_takes_values_and_libraries_along)
 {
-    world_passes(&w, "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
-                     "process.spawn(function(more)\n"
-                     "  insert(list, more)\n"
-                     "  process.send(me, { tools.upper(greeting), #list, list[3] })\n"
-                     "end, 7)\n"
-                     "local m = process.receive()\n"
-                     "assert(m[1] == 'HELLO' and m[2] == 3 and m[3] == 7)\n"
-                     "assert(#list == 2)\n");
+    world_passes(&w,
+                 "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
+                 "process.spawn(function(more)\n"
+                 "  insert(list, more)\n"
+                 "  process.send(me, { tools.upper(greeting), #list, list[3] })\n"
+                 "end, 7)\n"
+                 "local m = process.receive()\n"
+                 "assert(m[1] == 'HELLO' and m[2] == 3 and m[3] == 7)\n"
+                 "assert(#list == 2)\n");
 }
 
 TEST(a_module_is_spawned_by_name)
@@ -133,47 +141,52 @@ TEST(receive_waits_for_what_matches_and_keeps_the_rest_in_order)
 
 TEST(a_request_fails_by_time_by_death_and_by_refusal)
 {
-    world_passes(&w, "local mute = process.spawn(function() process.receive('10s') process.receive() end)\n"
-                     "local a, why = process.request(mute, 1, '20ms')\n"
-                     "assert(a == nil and why == 'timeout')\n"
-                     "local no = process.spawn(function() local _, from = process.receive() process.reply(from, nil, 'no!') end)\n"
-                     "a, why = process.request(no, 1)\n"
-                     "assert(a == nil and why == 'no!')\n"
-                     "while process.alive(no) do time.sleep(0.001) end\n"
-                     "a, why = process.request(no, 1)\n"
-                     "assert(a == nil and why:find('no such process', 1, true), why)\n"
-                     "process.terminate(mute)\n");
+    world_passes(
+        &w,
+        "local mute = process.spawn(function() process.receive('10s') process.receive() end)\n"
+        "local a, why = process.request(mute, 1, '20ms')\n"
+        "assert(a == nil and why == 'timeout')\n"
+        "local no = process.spawn(function() local _, from = process.receive() process.reply(from, nil, 'no!') end)\n"
+        "a, why = process.request(no, 1)\n"
+        "assert(a == nil and why == 'no!')\n"
+        "while process.alive(no) do time.sleep(0.001) end\n"
+        "a, why = process.request(no, 1)\n"
+        "assert(a == nil and why:find('no such process', 1, true), why)\n"
+        "process.terminate(mute)\n");
 }
 
 TEST(waiting_passes_through_pcall_metamethods_iterators_and_coroutines)
 {
     world_passes(
-        &w, "local function slow(x) time.sleep('1ms') return x end\n"
-            "assert(select(2, pcall(slow, 1)) == 1)\n"
-            "assert(select(2, xpcall(slow, print, 2)) == 2)\n"
-            "assert(select(2, pcall(pcall, slow, 3)) == true)\n"
-            "local o = setmetatable({}, { __index = function(_, k) return slow(k) end, __add = function(a, b) return slow(9) end,\n"
-            "  __eq = function() return slow(true) end, __call = function(_, x) return slow(x) end,\n"
-            "  __lt = function() return slow(true) end, __concat = function() return slow('c') end,\n"
-            "  __len = function() return slow(4) end, __close = function() slow() end })\n"
-            "assert(o.k == 'k' and o + 1 == 9 and o(5) == 5 and o < o and o .. 'x' == 'c' and #o == 4)\n"
-            "do local closed <close> = o end\n"
-            "local n = 0\n"
-            "for i in function(_, i) i = (i or 0) + 1 return slow(i <= 3 and i or nil) end do n = n + i end\n"
-            "assert(n == 6)\n"
-            "local produce = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(slow(i)) end return 'end' end)\n"
-            "assert(produce() == 1 and produce() == 2 and produce() == 3 and produce() == 'end')\n"
-            "local inner = coroutine.create(function(a) local b = coroutine.yield(slow(a) + 1) error('oh ' .. slow(b)) end)\n"
-            "local outer = coroutine.create(function() return coroutine.resume(inner, 1) end)\n"
-            "local a, b, c = coroutine.resume(outer)\n"
-            "assert(a == true and b == true and c == 2)\n"
-            "local fine, text = coroutine.resume(inner, 'x')\n"
-            "assert(not fine and text:find('oh x', 1, true))\n"
-            "assert(coroutine.status(inner) == 'dead')\n"
-            "local fine2, text2 = pcall(tostring, setmetatable({}, { __tostring = function() slow() return '' end }))\n"
-            "assert(not fine2 and text2:find('cannot wait here', 1, true), text2)\n"
-            "local t = { 3, 2, 1 } table.sort(t, function(x, y) slow() return x < y end) assert(t[1] == 1 and t[3] == 3)\n"
-            "assert(('abc'):gsub('.', function(c) slow() return c .. c end) == 'aabbcc')\n");
+        &w,
+        "local function slow(x) time.sleep('1ms') return x end\n"
+        "assert(select(2, pcall(slow, 1)) == 1)\n"
+        "assert(select(2, xpcall(slow, print, 2)) == 2)\n"
+        "assert(select(2, pcall(pcall, slow, 3)) == true)\n"
+        "local o = setmetatable({}, { __index = function(_, k) return slow(k) end, __add = function(a, b) return "
+        "slow(9) end,\n"
+        "  __eq = function() return slow(true) end, __call = function(_, x) return slow(x) end,\n"
+        "  __lt = function() return slow(true) end, __concat = function() return slow('c') end,\n"
+        "  __len = function() return slow(4) end, __close = function() slow() end })\n"
+        "assert(o.k == 'k' and o + 1 == 9 and o(5) == 5 and o < o and o .. 'x' == 'c' and #o == 4)\n"
+        "do local closed <close> = o end\n"
+        "local n = 0\n"
+        "for i in function(_, i) i = (i or 0) + 1 return slow(i <= 3 and i or nil) end do n = n + i end\n"
+        "assert(n == 6)\n"
+        "local produce = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(slow(i)) end return 'end' end)\n"
+        "assert(produce() == 1 and produce() == 2 and produce() == 3 and produce() == 'end')\n"
+        "local inner = coroutine.create(function(a) local b = coroutine.yield(slow(a) + 1) error('oh ' .. slow(b)) "
+        "end)\n"
+        "local outer = coroutine.create(function() return coroutine.resume(inner, 1) end)\n"
+        "local a, b, c = coroutine.resume(outer)\n"
+        "assert(a == true and b == true and c == 2)\n"
+        "local fine, text = coroutine.resume(inner, 'x')\n"
+        "assert(not fine and text:find('oh x', 1, true))\n"
+        "assert(coroutine.status(inner) == 'dead')\n"
+        "local fine2, text2 = pcall(tostring, setmetatable({}, { __tostring = function() slow() return '' end }))\n"
+        "assert(not fine2 and text2:find('cannot wait here', 1, true), text2)\n"
+        "local t = { 3, 2, 1 } table.sort(t, function(x, y) slow() return x < y end) assert(t[1] == 1 and t[3] == 3)\n"
+        "assert(('abc'):gsub('.', function(c) slow() return c .. c end) == 'aabbcc')\n");
 }
 
 TEST(errors_carry_file_line_and_traceback)
@@ -229,8 +242,10 @@ TEST(the_result_of_a_process_is_what_it_returns)
 
 TEST(a_cancelled_process_hears_of_it_where_it_waits)
 {
-    filch_pid pid = world_start(&w, "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
-                                    "time.sleep('1ms') return 'tidied up'", 0);
+    filch_pid pid = world_start(&w,
+                                "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
+                                "time.sleep('1ms') return 'tidied up'",
+                                0);
     ok(filch_cancel(w.sched, pid));
     until(atomic_load(&w.over));
     ok(w.error);
@@ -243,9 +258,10 @@ TEST(a_cancelled_process_hears_of_it_where_it_waits)
 
 TEST(many_short_timeouts_leave_no_timers_behind)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "for i = 1, 2000 do process.send(me, i) assert(process.receive(3600) == i) end\n"
-                     "for i = 1, 20 do process.receive('1ms') process.send(me, i) assert(process.receive(3600) == i) end\n");
+    world_passes(
+        &w, "local me = process.self()\n"
+            "for i = 1, 2000 do process.send(me, i) assert(process.receive(3600) == i) end\n"
+            "for i = 1, 20 do process.receive('1ms') process.send(me, i) assert(process.receive(3600) == i) end\n");
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w.sched, &stats));
     assert_true(stats.yields < 100);
@@ -269,15 +285,16 @@ TEST(what_is_dangerous_is_not_there)
 
 TEST(functions_of_lua_that_use_big_lengths_are_bounded)
 {
-    world_passes(&w, "assert(string.rep('', 1 << 50) == '')\n"
-                     "assert(not pcall(table.move, {}, 1, 1 << 50, 2))\n"
-                     "local liar = setmetatable({}, { __len = function() return 1 << 50 end })\n"
-                     "assert(not pcall(table.insert, liar, 1, 0))\n"
-                     "assert(not pcall(table.remove, liar, 1))\n"
-                     "local t = { 1, 2, 3 } table.insert(t, 4) table.insert(t, 1, 0)\n"
-                     "assert(table.concat(t, ',') == '0,1,2,3,4' and table.remove(t) == 4 and table.remove(t, 1) == 0)\n"
-                     "assert(table.concat(table.move(t, 1, 3, 2), ',') == '1,1,2,3' and table.remove({}) == nil)\n"
-                     "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
+    world_passes(&w,
+                 "assert(string.rep('', 1 << 50) == '')\n"
+                 "assert(not pcall(table.move, {}, 1, 1 << 50, 2))\n"
+                 "local liar = setmetatable({}, { __len = function() return 1 << 50 end })\n"
+                 "assert(not pcall(table.insert, liar, 1, 0))\n"
+                 "assert(not pcall(table.remove, liar, 1))\n"
+                 "local t = { 1, 2, 3 } table.insert(t, 4) table.insert(t, 1, 0)\n"
+                 "assert(table.concat(t, ',') == '0,1,2,3,4' and table.remove(t) == 4 and table.remove(t, 1) == 0)\n"
+                 "assert(table.concat(table.move(t, 1, 3, 2), ',') == '1,1,2,3' and table.remove({}) == nil)\n"
+                 "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
 }
 
 TEST(a_string_longer_than_the_memory_ends_the_process)
@@ -291,18 +308,24 @@ TEST(a_string_longer_than_the_memory_ends_the_process)
 TEST(json_is_written_and_read)
 {
     world_passes(
-        &w, "local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
-            "is(json.encode({ 1, 2.5, 'x', true, { a = 1 } }), '[1,2.5,\"x\",true,{\"a\":1}]')\n"
-            "is(json.encode('q\"\\\\\\n\\t\\1\xc3\xa4'), '\"q\\\\\"\\\\\\\\\\\\n\\\\t\\\\u0001\xc3\xa4\"')\n"
-            "is(json.encode({}), '{}') is(json.encode(nil), 'null') is(json.encode(2.0), '2.0') is(json.encode({ [7] = 'x' }), '{\"7\":\"x\"}')\n"
-            "for _, bad in ipairs { print, 0/0, { [{}] = 1 }, { f = print } } do assert(not pcall(json.encode, bad)) end\n"
-            "local loop = {} loop.x = loop assert(not pcall(json.encode, loop))\n"
-            "local v = json.decode(' { \"a\" : [ 1 , -2.5e3, \"\\\\u00e4\\\\ud83d\\\\ude00\\\\n\" , null, true ] , \"b\" : { } } ')\n"
-            "is(v.a[1], 1) is(math.type(v.a[1]), 'integer') is(v.a[2], -2500.0) is(v.a[3], '\xc3\xa4\xf0\x9f\x98\x80\\n') is(v.a[5], true) is(next(v.b), nil)\n"
-            "is(json.decode(json.encode(math.maxinteger)), math.maxinteger) is(json.decode(json.encode(0.1)), 0.1)\n"
-            "for _, bad in ipairs { '', '{', '[1,]', '{\"a\"}', '01', '1.', 'tru', '\"a', '\"\\\\x\"', '\"\\\\ud800\"', '1 2', '[1 2]', ('['):rep(200), '-', '.5', '\"\\1\"' } do\n"
-            "  local value, why = json.decode(bad) if value ~= nil or not why:find('^byte %d+: ') then error(bad .. ' ' .. tostring(why)) end\n"
-            "end\n");
+        &w,
+        "local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
+        "is(json.encode({ 1, 2.5, 'x', true, { a = 1 } }), '[1,2.5,\"x\",true,{\"a\":1}]')\n"
+        "is(json.encode('q\"\\\\\\n\\t\\1\xc3\xa4'), '\"q\\\\\"\\\\\\\\\\\\n\\\\t\\\\u0001\xc3\xa4\"')\n"
+        "is(json.encode({}), '{}') is(json.encode(nil), 'null') is(json.encode(2.0), '2.0') is(json.encode({ [7] = 'x' "
+        "}), '{\"7\":\"x\"}')\n"
+        "for _, bad in ipairs { print, 0/0, { [{}] = 1 }, { f = print } } do assert(not pcall(json.encode, bad)) end\n"
+        "local loop = {} loop.x = loop assert(not pcall(json.encode, loop))\n"
+        "local v = json.decode(' { \"a\" : [ 1 , -2.5e3, \"\\\\u00e4\\\\ud83d\\\\ude00\\\\n\" , null, true ] , \"b\" : "
+        "{ } } ')\n"
+        "is(v.a[1], 1) is(math.type(v.a[1]), 'integer') is(v.a[2], -2500.0) is(v.a[3], '\xc3\xa4\xf0\x9f\x98\x80\\n') "
+        "is(v.a[5], true) is(next(v.b), nil)\n"
+        "is(json.decode(json.encode(math.maxinteger)), math.maxinteger) is(json.decode(json.encode(0.1)), 0.1)\n"
+        "for _, bad in ipairs { '', '{', '[1,]', '{\"a\"}', '01', '1.', 'tru', '\"a', '\"\\\\x\"', '\"\\\\ud800\"', '1 "
+        "2', '[1 2]', ('['):rep(200), '-', '.5', '\"\\1\"' } do\n"
+        "  local value, why = json.decode(bad) if value ~= nil or not why:find('^byte %d+: ') then error(bad .. ' ' .. "
+        "tostring(why)) end\n"
+        "end\n");
 }
 
 int main(void)

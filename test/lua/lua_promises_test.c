@@ -16,14 +16,19 @@ static int open_world(void **state)
 
 TEST(any_leaves_no_task_running)
 {
-    simulate("local ran, ends = 0, 0\n"
-             "local function slow() local guard <close> = setmetatable({}, { __close = function() ends = ends + 1 end }) time.sleep('2s') ran = ran + 1 end\n"
-             "local i, v = task.any { slow, function() time.sleep('1s') return 'quick' end, slow } assert(i == 2 and v == 'quick')\n"
-             "time.sleep('1h') assert(ran == 0 and ends == 2)\n"
-             "assert(task.any({ slow, slow }, '1s') == nil) time.sleep('1h') assert(ran == 0 and ends == 4)\n"
-             "assert(not pcall(task.all, { slow, function() error('x') end })) time.sleep('1h') assert(ran == 0 and ends == 5)\n"
-             "local waiter = task.spawn(function() task.all { slow, slow } end) time.sleep(0)\n"
-             "waiter:cancel() assert(not pcall(waiter.await, waiter)) time.sleep('1h') assert(ran == 0 and ends == 7)\n", scaled(20));
+    simulate(
+        "local ran, ends = 0, 0\n"
+        "local function slow() local guard <close> = setmetatable({}, { __close = function() ends = ends + 1 end }) "
+        "time.sleep('2s') ran = ran + 1 end\n"
+        "local i, v = task.any { slow, function() time.sleep('1s') return 'quick' end, slow } assert(i == 2 and v == "
+        "'quick')\n"
+        "time.sleep('1h') assert(ran == 0 and ends == 2)\n"
+        "assert(task.any({ slow, slow }, '1s') == nil) time.sleep('1h') assert(ran == 0 and ends == 4)\n"
+        "assert(not pcall(task.all, { slow, function() error('x') end })) time.sleep('1h') assert(ran == 0 and ends == "
+        "5)\n"
+        "local waiter = task.spawn(function() task.all { slow, slow } end) time.sleep(0)\n"
+        "waiter:cancel() assert(not pcall(waiter.await, waiter)) time.sleep('1h') assert(ran == 0 and ends == 7)\n",
+        scaled(20));
 }
 
 /* Workers stall now and then, so some ticks are late. A late tick does not delay the ticks after it. */
@@ -35,7 +40,8 @@ TEST(ticks_do_not_drift)
              "  local late = (ticks:receive() - began) % 0.01\n"
              "  if i > 200 then best = math.min(best, late) end\n"
              "end\n"
-             "assert(best < 0.001, best)\n", scaled(20));
+             "assert(best < 0.001, best)\n",
+             scaled(20));
 }
 
 TEST(ticks_that_were_missed_are_left_out)
@@ -44,16 +50,19 @@ TEST(ticks_that_were_missed_are_left_out)
              "time.sleep('1s')\n"
              "local first, second, third = ticks:receive(), ticks:receive(), ticks:receive()\n"
              "assert(first - began < 0.9 and second - began > 0.99 and third > second)\n"
-             "assert(time.cancel(ticks) and select(2, ticks:receive()) == false)\n", scaled(20));
+             "assert(time.cancel(ticks) and select(2, ticks:receive()) == false)\n",
+             scaled(20));
 }
 
 TEST(a_selective_receive_looks_at_no_message_twice)
 {
     simulate("local me, looks, n = process.self(), 0, 200\n"
-             "process.spawn(function() for i = 1, n do process.send(me, i) if i % 10 == 0 then time.sleep('1ms') end end process.send(me, 'last') end)\n"
+             "process.spawn(function() for i = 1, n do process.send(me, i) if i % 10 == 0 then time.sleep('1ms') end "
+             "end process.send(me, 'last') end)\n"
              "assert(process.receive(function(m) looks = looks + 1 return m == 'last' end) == 'last')\n"
              "assert(looks == n + 1, looks)\n"
-             "for i = 1, n do assert(process.receive() == i) end\n", scaled(20));
+             "for i = 1, n do assert(process.receive() == i) end\n",
+             scaled(20));
 }
 
 /* ---- what a live process leaves behind: bytes of the scheduler ---- */
@@ -99,12 +108,14 @@ static int open_counted_world(void **state)
 /* A monitor occupies more than 64 bytes while both processes live, so a monitor that is left behind is noticed. */
 TEST(a_request_leaves_no_monitor_behind)
 {
-    world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then process.reply(from, m) end end end\n"
+    world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then "
+                     "process.reply(from, m) end end end\n"
                      "local pid = process.spawn(server)\n"
                      "local function burst()\n"
                      "  for i = 1, 2000 do assert(process.request(pid, i) == i) end\n"
                      "  for i = 1, 100 do assert(select(2, process.request(pid, 'quiet', 0)) == 'timeout') end\n"
-                     "  for i = 1, 100 do local t = task.spawn(function() process.request(pid, 'quiet') end) time.sleep(0) t:cancel() pcall(t.await, t) end\n"
+                     "  for i = 1, 100 do local t = task.spawn(function() process.request(pid, 'quiet') end) "
+                     "time.sleep(0) t:cancel() pcall(t.await, t) end\n"
                      "end\n"
                      "burst() burst() local before = bytes()\n"
                      "for i = 1, 5 do burst() end\n"
@@ -114,15 +125,18 @@ TEST(a_request_leaves_no_monitor_behind)
 
 TEST(a_value_is_a_pattern)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "for _, m in ipairs { 'first', 'done', 7, 0.5, '300ms', true, 'last' } do process.send(me, m) end\n"
-                     "assert(process.receive('done') == 'done')\n"
-                     "assert(process.receive(0.5, 0.1) == 0.5 and process.receive('300ms', math.huge) == '300ms' and process.receive(7, '1s') == 7)\n"
-                     "local m, why = process.receive(8, 0.001) assert(m == nil and why == 'timeout')\n"
-                     "assert(process.receive(true) == true)\n"
-                     "assert(process.receive(0) == 'first' and process.receive('1h') == 'last' and process.receive('1ms') == nil)\n"
-                     "local other = process.spawn(function() process.send(me, process.self()) end)\n"
-                     "assert(process.receive(other) == other)\n");
+    world_passes(
+        &w,
+        "local me = process.self()\n"
+        "for _, m in ipairs { 'first', 'done', 7, 0.5, '300ms', true, 'last' } do process.send(me, m) end\n"
+        "assert(process.receive('done') == 'done')\n"
+        "assert(process.receive(0.5, 0.1) == 0.5 and process.receive('300ms', math.huge) == '300ms' and "
+        "process.receive(7, '1s') == 7)\n"
+        "local m, why = process.receive(8, 0.001) assert(m == nil and why == 'timeout')\n"
+        "assert(process.receive(true) == true)\n"
+        "assert(process.receive(0) == 'first' and process.receive('1h') == 'last' and process.receive('1ms') == nil)\n"
+        "local other = process.spawn(function() process.send(me, process.self()) end)\n"
+        "assert(process.receive(other) == other)\n");
 }
 
 TEST(a_send_to_a_full_mailbox_that_waits_waits)
@@ -143,56 +157,68 @@ TEST(a_send_to_a_full_mailbox_that_waits_waits)
              "local fills = { process.send(slow, 11), process.send(slow, 12) }\n"
              "local waiting = task.spawn(function() process.send(slow, 13) end)\n"
              "time.sleep('1ms') waiting:cancel() assert(not pcall(waiting.await, waiting))\n"
-             "process.terminate(slow)\n", scaled(20));
+             "process.terminate(slow)\n",
+             scaled(20));
 }
 
 TEST(a_send_that_waits_hears_of_the_receivers_end)
 {
     /* The receiver may read the first message before it sleeps, so only the second or third message finds the mailbox
      * full. */
-    simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, overflow = overflow } end\n"
-             "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return why end end error('never full') end\n"
+    simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, "
+             "overflow = overflow } end\n"
+             "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return "
+             "why end end error('never full') end\n"
              "local began = time.now()\n"
              "assert(type(fill(receiver('wait'))) == 'string' and time.now() - began >= 5)\n"
              "local pid = receiver('wait')\n"
              "for i = 1, 2 do task.spawn(function() process.send(pid, i) end) end time.sleep('1s')\n"
-             "local r, why = process.request(pid, 2, '1h') assert(r == nil and type(why) == 'string' and time.now() - began < 3600)\n"
-             "began = time.now() assert(fill(receiver('fail')):find('full') and time.now() - began < 5)\n", scaled(20));
+             "local r, why = process.request(pid, 2, '1h') assert(r == nil and type(why) == 'string' and time.now() - "
+             "began < 3600)\n"
+             "began = time.now() assert(fill(receiver('fail')):find('full') and time.now() - began < 5)\n",
+             scaled(20));
 }
 
 TEST(where_nothing_can_wait_a_full_mailbox_is_told_at_once)
 {
-    world_passes(&w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
-                     "assert(process.send(pid, 1))\n"
-                     "local r, why\n"
-                     "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
-                     "assert(r == nil and why:find('full')) process.terminate(pid)\n");
+    world_passes(&w,
+                 "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
+                 "assert(process.send(pid, 1))\n"
+                 "local r, why\n"
+                 "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
+                 "assert(r == nil and why:find('full')) process.terminate(pid)\n");
 }
 
 TEST(null_and_empty_lists_survive_json_and_messagepack)
 {
-    world_passes(&w, "assert(tostring(json.null) == 'null' and json.null == msgpack.null and json.decode('null') == json.null)\n"
-                     "for _, text in ipairs { '[1,null,3]', '[]', '{}', '[[],{},null]', '{\"a\":null}', '{\"a\":[]}', 'null', '[null]' } do\n"
-                     "  assert(json.encode(json.decode(text)) == text, json.encode(json.decode(text)))\n"
-                     "  local bytes = msgpack.encode(json.decode(text))\n"
-                     "  assert(json.encode(msgpack.decode(bytes)) == text and msgpack.encode(msgpack.decode(bytes)) == bytes, text)\n"
-                     "end\n"
-                     "assert(#json.decode('[1,null,3]') == 3 and json.decode('[1,null,3]')[2] == json.null)\n"
-                     "assert(json.decode('{\"a\":null}', nil).a == nil and json.decode('[null]', false)[1] == false)\n"
-                     "assert(msgpack.decode('\\x81\\xa1a\\xc0', nil, nil).a == nil and msgpack.decode('\\xc0', 1, 5) == 5)\n"
-                     "local list = json.decode('[1]') table.remove(list) assert(json.encode(list) == '[]')\n"
-                     "assert(json.encode(json.list()) == '[]' and json.encode(json.list { 1 }) == '[1]' and json.encode({}) == '{}')\n"
-                     "assert(not pcall(json.list, 5) and json.encode(json.list { a = 1 }) == '{\"a\":1}')\n");
+    world_passes(
+        &w, "assert(tostring(json.null) == 'null' and json.null == msgpack.null and json.decode('null') == json.null)\n"
+            "for _, text in ipairs { '[1,null,3]', '[]', '{}', '[[],{},null]', '{\"a\":null}', '{\"a\":[]}', 'null', "
+            "'[null]' } do\n"
+            "  assert(json.encode(json.decode(text)) == text, json.encode(json.decode(text)))\n"
+            "  local bytes = msgpack.encode(json.decode(text))\n"
+            "  assert(json.encode(msgpack.decode(bytes)) == text and msgpack.encode(msgpack.decode(bytes)) == bytes, "
+            "text)\n"
+            "end\n"
+            "assert(#json.decode('[1,null,3]') == 3 and json.decode('[1,null,3]')[2] == json.null)\n"
+            "assert(json.decode('{\"a\":null}', nil).a == nil and json.decode('[null]', false)[1] == false)\n"
+            "assert(msgpack.decode('\\x81\\xa1a\\xc0', nil, nil).a == nil and msgpack.decode('\\xc0', 1, 5) == 5)\n"
+            "local list = json.decode('[1]') table.remove(list) assert(json.encode(list) == '[]')\n"
+            "assert(json.encode(json.list()) == '[]' and json.encode(json.list { 1 }) == '[1]' and json.encode({}) == "
+            "'{}')\n"
+            "assert(not pcall(json.list, 5) and json.encode(json.list { a = 1 }) == '{\"a\":1}')\n");
 }
 
 TEST(null_and_empty_lists_survive_a_message)
 {
-    world_passes(&w, "local me, null = process.self(), json.null\n"
-                     "process.send(me, json.decode('{\"a\":[1,null],\"b\":[],\"c\":{}}'))\n"
-                     "local m = process.receive() assert(m.a[2] == json.null and json.encode(m.b) == '[]' and json.encode(m.c) == '{}')\n"
-                     "process.send(me, json.null) assert(process.receive(json.null, '1s') == json.null)\n"
-                     "process.send(me, { x = json.null }) assert(process.receive({ x = json.null }).x == null)\n"
-                     "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
+    world_passes(
+        &w, "local me, null = process.self(), json.null\n"
+            "process.send(me, json.decode('{\"a\":[1,null],\"b\":[],\"c\":{}}'))\n"
+            "local m = process.receive() assert(m.a[2] == json.null and json.encode(m.b) == '[]' and json.encode(m.c) "
+            "== '{}')\n"
+            "process.send(me, json.null) assert(process.receive(json.null, '1s') == json.null)\n"
+            "process.send(me, { x = json.null }) assert(process.receive({ x = json.null }).x == null)\n"
+            "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
 /* Two processes sleep for half a second and for a second. Under some seeds the machine oversleeps, and the process with
@@ -225,9 +251,11 @@ TEST(sleeps_that_are_far_apart_end_together_under_some_seeds)
 TEST(the_chart_of_a_run_shows_its_messages)
 {
     static const char chunk[] = "local me = process.self()\n"
-                                "local pid = process.spawn(function() local _, from = process.receive() process.reply(from, { true, -300, 2.5 }) end)\n"
+                                "local pid = process.spawn(function() local _, from = process.receive() "
+                                "process.reply(from, { true, -300, 2.5 }) end)\n"
                                 "process.request(pid, { kind = 'order', [7] = json.null, list = json.list() })\n"
-                                "process.send(me, 'plain') process.send(me, ('long'):rep(50)) process.send(me, { me, blob.new('x'), 1 << 40, 'q\"' })\n"
+                                "process.send(me, 'plain') process.send(me, ('long'):rep(50)) process.send(me, { me, "
+                                "blob.new('x'), 1 << 40, 'q\"' })\n"
                                 "for i = 1, 3 do process.receive() end sim.fail('over')\n";
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
@@ -257,11 +285,12 @@ TEST(the_chart_of_a_run_shows_its_messages)
 
 TEST(what_is_not_there_to_be_ended_is_named)
 {
-    world_passes(&w, "local function words(r, why) assert(r == nil) return why end\n"
-                     "assert(words(process.leave('g')) == 'the process is not in this group')\n"
-                     "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
-                     "assert(words(process.unwatch('g')) == 'it does not watch this group')\n"
-                     "assert(words(process.unmonitor(12345)):find('no such monitor'))\n");
+    world_passes(
+        &w, "local function words(r, why) assert(r == nil) return why end\n"
+            "assert(words(process.leave('g')) == 'the process is not in this group')\n"
+            "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
+            "assert(words(process.unwatch('g')) == 'it does not watch this group')\n"
+            "assert(words(process.unmonitor(12345)):find('no such monitor'))\n");
 }
 
 int main(void)
@@ -275,12 +304,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_value_is_a_pattern, open_world, world_close_shared),
         cmocka_unit_test(a_send_to_a_full_mailbox_that_waits_waits),
         cmocka_unit_test(a_send_that_waits_hears_of_the_receivers_end),
-        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world,
+                                        world_close_shared),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_world, world_close_shared),
         cmocka_unit_test(sleeps_that_are_far_apart_end_together_under_some_seeds),
         cmocka_unit_test(the_chart_of_a_run_shows_its_messages),
         cmocka_unit_test_setup_teardown(what_is_not_there_to_be_ended_is_named, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world,
+                                        world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

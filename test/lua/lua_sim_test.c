@@ -38,22 +38,23 @@ static filch_sim_report simulate(const char *chunk, uint64_t seed, uint64_t coun
     return report;
 }
 
-static const char busy[] =
-    "local me = process.self()\n"
-    "for i = 1, 4 do process.spawn(function(i)\n"
-    "  for j = 1, 5 do\n"
-    "    time.sleep(math.random() / 10)\n"
-    "    process.send(me, { who = i, what = j, [('k' .. math.random(100))] = true, a = 1, b = 2, c = 3, d = 4, e = 5 })\n"
-    "    local n = 0 for k = 1, 20000 do n = n + k end\n"
-    "  end\n"
-    "end, i) end\n"
-    "for i = 1, 20 do\n"
-    "  local m, from = process.receive()\n"
-    "  local keys = {} for k in pairs(m) do keys[#keys + 1] = k end\n"
-    "  print(time.ns(), from, m.who, m.what, table.concat(keys, ' '), os.time(), os.clock())\n"
-    "end\n"
-    "local x = task.any { function() time.sleep(math.random()) return 'a' end, function() time.sleep(math.random()) return 'b' end }\n"
-    "print(x, os.date('!%Y-%m-%d'))\n";
+static const char busy[] = "local me = process.self()\n"
+                           "for i = 1, 4 do process.spawn(function(i)\n"
+                           "  for j = 1, 5 do\n"
+                           "    time.sleep(math.random() / 10)\n"
+                           "    process.send(me, { who = i, what = j, [('k' .. math.random(100))] = true, a = 1, b = "
+                           "2, c = 3, d = 4, e = 5 })\n"
+                           "    local n = 0 for k = 1, 20000 do n = n + k end\n"
+                           "  end\n"
+                           "end, i) end\n"
+                           "for i = 1, 20 do\n"
+                           "  local m, from = process.receive()\n"
+                           "  local keys = {} for k in pairs(m) do keys[#keys + 1] = k end\n"
+                           "  print(time.ns(), from, m.who, m.what, table.concat(keys, ' '), os.time(), os.clock())\n"
+                           "end\n"
+                           "local x = task.any { function() time.sleep(math.random()) return 'a' end, function() "
+                           "time.sleep(math.random()) return 'b' end }\n"
+                           "print(x, os.date('!%Y-%m-%d'))\n";
 
 TEST(the_same_seed_prints_the_same)
 {
@@ -78,8 +79,8 @@ TEST(the_same_seed_prints_the_same)
 TEST(an_hour_passes_at_once)
 {
     static paper     printed;
-    filch_sim_report report = simulate("local t = time.now() for i = 1, 30 do time.sleep('1m') end assert(time.now() - t >= 1800)", 1, 1,
-                                       &printed);
+    filch_sim_report report = simulate(
+        "local t = time.now() for i = 1, 30 do time.sleep('1m') end assert(time.now() - t >= 1800)", 1, 1, &printed);
     same(report.verdict, FILCH_SIM_OK);
     assert_true(report.time_ns >= FILCH_SECONDS(1800));
     filch_sim_report_free(&report);
@@ -90,7 +91,8 @@ static const char racy[] =
     "local store = process.spawn(function() local n = 0 while true do local m, from = process.receive()\n"
     "  if m == 'get' then process.reply(from, n) else n = m process.reply(from, true) end end end)\n"
     "local me = process.self()\n"
-    "for i = 1, 2 do process.spawn(function() process.request(store, process.request(store, 'get', 60) + 1, 60) process.send(me, 'done') end) end\n"
+    "for i = 1, 2 do process.spawn(function() process.request(store, process.request(store, 'get', 60) + 1, 60) "
+    "process.send(me, 'done') end) end\n"
     "process.receive() process.receive()\n"
     "local n = process.request(store, 'get', 60)\n"
     "process.terminate(store)\n"
@@ -118,7 +120,9 @@ TEST(loops_waits_without_end_and_sim_fail_are_violations)
     same(report.verdict, FILCH_SIM_FAILED);
     has_text(report.text, "never comes");
     filch_sim_report_free(&report);
-    report = simulate("process.spawn(function() assert(sim.active()) sim.note('here') sim.fail('said so') end) time.sleep(1)", 1, 1, &printed);
+    report = simulate(
+        "process.spawn(function() assert(sim.active()) sim.note('here') sim.fail('said so') end) time.sleep(1)", 1, 1,
+        &printed);
     same(report.verdict, FILCH_SIM_FAILED);
     has_text(report.text, "said so");
     has_text(report.chart, "here");

@@ -69,9 +69,9 @@ static int open_world(void **state)
 static int close_world(void **state)
 {
     static const char *const names[] = {
-        "program/fine.lua", "program/jobs/deep.lua", "other/far.lua", "outside/config.lua", "outside/notes.txt",
-        "program/notes.txt", "program/broken.lua", "program/link.lua", "program/escape.lua", "program/hole", "program/zero.lua",
-        "program/pipe.lua", "program/large.lua",
+        "program/fine.lua",  "program/jobs/deep.lua", "other/far.lua",     "outside/config.lua", "outside/notes.txt",
+        "program/notes.txt", "program/broken.lua",    "program/link.lua",  "program/escape.lua", "program/hole",
+        "program/zero.lua",  "program/pipe.lua",      "program/large.lua",
     };
     static const char *const folders[] = { "program/jobs", "program/folder.lua", "program", "other", "outside", "" };
     char                     full[256];
@@ -105,38 +105,44 @@ TEST(code_in_the_programs_folders_is_found_by_its_name)
 TEST(no_other_file_is_read_whoever_names_it)
 {
     static char chunk[4096];
-    snprintf(chunk, sizeof chunk,
-             "local top = '%s'\n"
-             "local names = { '../outside/config.lua', top .. '/outside/config.lua', 'escape.lua', 'escape', 'hole/config.lua',\n"
-             "  'hole.config', '../outside/notes.txt', 'notes.txt', './notes.txt', '/etc/passwd', '/dev/zero', 'zero.lua', 'zero',\n"
-             "  'pipe.lua', 'pipe', 'folder.lua', 'folder', 'large.lua', 'large', 'no.such', 'no/such.lua', '', '/', '.', '..', '../',\n"
-             "  'fine\\0.lua', 'fine\\0', 'fine.lua\\0', 'fi\\nne', '\\xFF\\xFE', ('x'):rep(5000), ('x/'):rep(5000) .. 'y.lua',\n"
-             "  './/' .. top .. '/outside/config.lua', 'fine.lua/', 'fine.lua/../../outside/config.lua' }\n"
-             "local ways = {\n"
-             "  spawn = function(n) process.spawn(n) end, exec = function(n) process.exec(n) end,\n"
-             "  linked = function(n) process.spawn_linked(n) end, monitored = function(n) process.spawn_monitored(n) end,\n"
-             "  table = function(n) process.spawn { n, 1 } end, work = function(n) assert(work.run(n)) end,\n"
-             "  upgrade = function(n) assert(process.upgrade(n)) end,\n"
-             "  child = function(n) assert(supervisor.start { children = { { id = 'c', n } } }) end,\n"
-             "  require = function(n) require(n) end,\n"
-             "}\n"
-             "for way, run in pairs(ways) do for _, name in ipairs(names) do\n"
-             "  local fine, why = pcall(run, name)\n"
-             "  assert(not fine, way .. ' took ' .. name)\n"
-             "  assert(not tostring(why):find('hunter2') and not tostring(why):find('password'), why)\n"
-             "end end\n",
-             top);
+    snprintf(
+        chunk, sizeof chunk,
+        "local top = '%s'\n"
+        "local names = { '../outside/config.lua', top .. '/outside/config.lua', 'escape.lua', 'escape', "
+        "'hole/config.lua',\n"
+        "  'hole.config', '../outside/notes.txt', 'notes.txt', './notes.txt', '/etc/passwd', '/dev/zero', 'zero.lua', "
+        "'zero',\n"
+        "  'pipe.lua', 'pipe', 'folder.lua', 'folder', 'large.lua', 'large', 'no.such', 'no/such.lua', '', '/', '.', "
+        "'..', '../',\n"
+        "  'fine\\0.lua', 'fine\\0', 'fine.lua\\0', 'fi\\nne', '\\xFF\\xFE', ('x'):rep(5000), ('x/'):rep(5000) .. "
+        "'y.lua',\n"
+        "  './/' .. top .. '/outside/config.lua', 'fine.lua/', 'fine.lua/../../outside/config.lua' }\n"
+        "local ways = {\n"
+        "  spawn = function(n) process.spawn(n) end, exec = function(n) process.exec(n) end,\n"
+        "  linked = function(n) process.spawn_linked(n) end, monitored = function(n) process.spawn_monitored(n) end,\n"
+        "  table = function(n) process.spawn { n, 1 } end, work = function(n) assert(work.run(n)) end,\n"
+        "  upgrade = function(n) assert(process.upgrade(n)) end,\n"
+        "  child = function(n) assert(supervisor.start { children = { { id = 'c', n } } }) end,\n"
+        "  require = function(n) require(n) end,\n"
+        "}\n"
+        "for way, run in pairs(ways) do for _, name in ipairs(names) do\n"
+        "  local fine, why = pcall(run, name)\n"
+        "  assert(not fine, way .. ' took ' .. name)\n"
+        "  assert(not tostring(why):find('hunter2') and not tostring(why):find('password'), why)\n"
+        "end end\n",
+        top);
     world_passes(&w, chunk);
 }
 
 TEST(why_a_file_is_no_code_is_told)
 {
-    world_passes(&w, "local function why(name) return select(2, pcall(process.spawn, name)) end\n"
-                     "assert(why('large.lua'):find('larger than the 2999 bytes', 1, true))\n"
-                     "assert(why('../outside/config.lua'):find(\"in the program's folders\", 1, true))\n"
-                     "assert(why('../outside/config.lua'):gsub('config', 'X') == why('../outside/none.lua'):gsub('none', 'X'))\n"
-                     "assert(why('no.such'):find(\"module 'no.such' not found\", 1, true))\n"
-                     "assert(why('broken'):find('broken.lua:1:', 1, true))\n");
+    world_passes(
+        &w, "local function why(name) return select(2, pcall(process.spawn, name)) end\n"
+            "assert(why('large.lua'):find('larger than the 2999 bytes', 1, true))\n"
+            "assert(why('../outside/config.lua'):find(\"in the program's folders\", 1, true))\n"
+            "assert(why('../outside/config.lua'):gsub('config', 'X') == why('../outside/none.lua'):gsub('none', 'X'))\n"
+            "assert(why('no.such'):find(\"module 'no.such' not found\", 1, true))\n"
+            "assert(why('broken'):find('broken.lua:1:', 1, true))\n");
 }
 
 int main(void)

@@ -5,35 +5,36 @@
 
 /* The beginning of all chunks: children that report when they begin and end, and obey messages. The diary sorts the
  * reports of children that begin together, because these may arrive in any order. */
-#define CHILDREN                                                                                                  \
-    "local me = process.self()\n"                                                                                 \
-    "local function child(who)\n"                                                                                 \
-    "  process.send(me, '+' .. who)\n"                                                                            \
-    "  local fine, why = pcall(function()\n"                                                                      \
-    "    while true do\n"                                                                                         \
-    "      local order, from = process.receive()\n"                                                               \
-    "      if order == 'fail' then error('told to', 0) elseif order == 'end' then return\n"                       \
-    "      elseif order == 'who' then process.reply(from, { who, math.random(1 << 50) }) end\n"                   \
-    "    end\n"                                                                                                   \
-    "  end)\n"                                                                                                    \
-    "  process.send(me, '-' .. who)\n"                                                                            \
-    "  if not fine then error(why, 0) end\n"                                                                      \
-    "end\n"                                                                                                       \
-    "local function diary(n)\n"                                                                                   \
-    "  local all = {}\n"                                                                                          \
-    "  for i = 1, n do all[i] = assert(process.receive(function(m) return type(m) == 'string' end, '1m')) end\n"  \
-    "  local more = process.receive(function(m) return type(m) == 'string' end, '10ms')\n"                        \
-    "  assert(more == nil, 'and then ' .. tostring(more))\n"                                                      \
-    "  for i = 2, n do\n"                                                                                         \
-    "    local k = i\n"                                                                                           \
-    "    while k > 1 and all[k]:find('^+') and all[k - 1]:find('^+') and all[k] < all[k - 1] do\n"               \
-    "      all[k], all[k - 1] = all[k - 1], all[k]\n"                                                             \
-    "      k = k - 1\n"                                                                                           \
-    "    end\n"                                                                                                   \
-    "  end\n"                                                                                                     \
-    "  return table.concat(all, ' ')\n"                                                                           \
-    "end\n"                                                                                                       \
-    "local function is(what, wanted) if what ~= wanted then error('it is ' .. tostring(what) .. ', not ' .. wanted, 2) end end\n"
+#define CHILDREN                                                                                                      \
+    "local me = process.self()\n"                                                                                     \
+    "local function child(who)\n"                                                                                     \
+    "  process.send(me, '+' .. who)\n"                                                                                \
+    "  local fine, why = pcall(function()\n"                                                                          \
+    "    while true do\n"                                                                                             \
+    "      local order, from = process.receive()\n"                                                                   \
+    "      if order == 'fail' then error('told to', 0) elseif order == 'end' then return\n"                           \
+    "      elseif order == 'who' then process.reply(from, { who, math.random(1 << 50) }) end\n"                       \
+    "    end\n"                                                                                                       \
+    "  end)\n"                                                                                                        \
+    "  process.send(me, '-' .. who)\n"                                                                                \
+    "  if not fine then error(why, 0) end\n"                                                                          \
+    "end\n"                                                                                                           \
+    "local function diary(n)\n"                                                                                       \
+    "  local all = {}\n"                                                                                              \
+    "  for i = 1, n do all[i] = assert(process.receive(function(m) return type(m) == 'string' end, '1m')) end\n"      \
+    "  local more = process.receive(function(m) return type(m) == 'string' end, '10ms')\n"                            \
+    "  assert(more == nil, 'and then ' .. tostring(more))\n"                                                          \
+    "  for i = 2, n do\n"                                                                                             \
+    "    local k = i\n"                                                                                               \
+    "    while k > 1 and all[k]:find('^+') and all[k - 1]:find('^+') and all[k] < all[k - 1] do\n"                    \
+    "      all[k], all[k - 1] = all[k - 1], all[k]\n"                                                                 \
+    "      k = k - 1\n"                                                                                               \
+    "    end\n"                                                                                                       \
+    "  end\n"                                                                                                         \
+    "  return table.concat(all, ' ')\n"                                                                               \
+    "end\n"                                                                                                           \
+    "local function is(what, wanted) if what ~= wanted then error('it is ' .. tostring(what) .. ', not ' .. wanted, " \
+    "2) end end\n"
 
 TEST(the_three_strategies)
 {
@@ -41,7 +42,8 @@ TEST(the_three_strategies)
         "local after = { one_for_one = '-b +b', one_for_all = '-b -c -a +a +b +c', rest_for_one = '-b -c +b +c' }\n"
         "for strategy, wanted in pairs(after) do\n"
         "  local top = assert(supervisor.start { strategy = strategy, children = {\n"
-        "    { id = 'a', child, 'a', name = 'a' }, { id = 'b', child, 'b', name = 'b' }, { id = 'c', child, 'c', name = 'c' } } })\n"
+        "    { id = 'a', child, 'a', name = 'a' }, { id = 'b', child, 'b', name = 'b' }, { id = 'c', child, 'c', name "
+        "= 'c' } } })\n"
         "  is(diary(3), '+a +b +c')\n"
         "  assert(process.send('b', 'fail'))\n"
         "  is(diary(#wanted // 3 + 1), wanted)\n"
@@ -65,24 +67,26 @@ TEST(permanent_transient_and_temporary_children)
         "process.send('x', 'fail') is(diary(1), '-x')\n"
         "local list = supervisor.children(top)\n"
         "is(#list, 2) is(list[1].id, 'p') is(list[1].restarts, 1) is(list[2].id, 't')\n"
-        "assert(list[1].running and list[1].pid == process.lookup('p') and not list[2].running and list[2].pid == nil)\n"
+        "assert(list[1].running and list[1].pid == process.lookup('p') and not list[2].running and list[2].pid == "
+        "nil)\n"
         "supervisor.stop(top)\n";
     simulate(chunk, scaled(200));
 }
 
 TEST(children_below_supervisors_are_up_when_start_returns)
 {
-    static const char chunk[] = CHILDREN
-        "local top = assert(supervisor.start { strategy = 'rest_for_one', name = 'top', children = {\n"
-        "  { id = 'a', child, 'a' },\n"
-        "  { id = 'inner', supervisor = { intensity = 1, children = { { id = 'b', child, 'b', name = 'b' }, { id = 'c', child, 'c' } } } },\n"
-        "  { id = 'd', child, 'd' } } })\n"
-        "assert(process.lookup('top') == top and process.lookup('b'))\n"
-        "is(diary(4), '+a +b +c +d')\n"
-        "process.send('b', 'fail') is(diary(2), '-b +b')\n"
-        "process.send('b', 'fail') is(diary(6), '-b -c -d +b +c +d')\n"
-        "supervisor.stop('top')\n"
-        "is(diary(4), '-d -c -b -a')\n";
+    static const char chunk[] =
+        CHILDREN "local top = assert(supervisor.start { strategy = 'rest_for_one', name = 'top', children = {\n"
+                 "  { id = 'a', child, 'a' },\n"
+                 "  { id = 'inner', supervisor = { intensity = 1, children = { { id = 'b', child, 'b', name = 'b' }, { "
+                 "id = 'c', child, 'c' } } } },\n"
+                 "  { id = 'd', child, 'd' } } })\n"
+                 "assert(process.lookup('top') == top and process.lookup('b'))\n"
+                 "is(diary(4), '+a +b +c +d')\n"
+                 "process.send('b', 'fail') is(diary(2), '-b +b')\n"
+                 "process.send('b', 'fail') is(diary(6), '-b -c -d +b +c +d')\n"
+                 "supervisor.stop('top')\n"
+                 "is(diary(4), '-d -c -b -a')\n";
     simulate(chunk, scaled(200));
 }
 
@@ -119,7 +123,8 @@ TEST(back_off_and_stable_time_are_as_described)
 {
     static const char chunk[] =
         "local me = process.self()\n"
-        "local top = assert(supervisor.start { intensity = 100, period = '1h', backoff = 1, backoff_factor = 2, backoff_max = '4s',\n"
+        "local top = assert(supervisor.start { intensity = 100, period = '1h', backoff = 1, backoff_factor = 2, "
+        "backoff_max = '4s',\n"
         "  stable = '1m', children = { { function()\n"
         "    process.send(me, { at = time.now() })\n"
         "    local wait = process.receive('1h')\n"
@@ -161,7 +166,8 @@ TEST(long_arguments_are_there_at_each_start)
     static const char chunk[] =
         "local long, me = ('long '):rep(20000), process.self()\n"
         "local function worker(bytes, text) process.send(me, #bytes + #text) process.receive() error('again', 0) end\n"
-        "local top = assert(supervisor.start { intensity = 50, children = { { worker, blob.new(long), long, name = 'w' } } })\n"
+        "local top = assert(supervisor.start { intensity = 50, children = { { worker, blob.new(long), long, name = 'w' "
+        "} } })\n"
         "long = nil\n"
         "for _ = 1, 10 do\n"
         "  assert(process.receive('1m') == 200000)\n"
@@ -181,29 +187,32 @@ TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
         "end\n"
         "local starter = process.spawn_monitored(fails_twice)\n"
         "for i = 1, 2 do\n"
-        "  process.receive(function(m) return m == '+w' end) process.send('w', 'fail') process.receive(function(m) return m == '-w' end)\n"
+        "  process.receive(function(m) return m == '+w' end) process.send('w', 'fail') process.receive(function(m) "
+        "return m == '-w' end)\n"
         "end\n"
         "local ended = process.receive({ event = 'exit', pid = starter }, '1m')\n"
         "assert(ended and ended.error, 'it lives on')\n"
         /* Without the link, a process that monitors the supervisor gets its exit event. */
-        "local top = assert(supervisor.start { link = false, intensity = 0, children = { { id = 'w', child, 'w', name = 'w' } } })\n"
+        "local top = assert(supervisor.start { link = false, intensity = 0, children = { { id = 'w', child, 'w', name "
+        "= 'w' } } })\n"
         "process.monitor(top)\n"
         "process.send('w', 'fail')\n"
-        "is(process.receive({ event = 'exit', pid = top }, '1m').error, \"too many restarts, the last of 'w': told to\")\n";
+        "is(process.receive({ event = 'exit', pid = top }, '1m').error, \"too many restarts, the last of 'w': told "
+        "to\")\n";
     simulate(chunk, scaled(200));
 }
 
 TEST(a_starter_that_fails_takes_its_tree_along)
 {
-    static const char chunk[] = CHILDREN
-        "local starter = process.spawn_monitored(function()\n"
-        "  supervisor.start { children = { { id = 'a', 'told', me, 'a' }, { id = 'b', 'told', me, 'b' } } }\n"
-        "  process.receive() error('no more', 0)\n"
-        "end)\n"
-        "is(diary(2), '+a +b')\n"
-        "process.send(starter, 'go')\n"
-        "is(diary(2), '-b -a')\n"
-        "while runtime.stats().alive > 1 do time.sleep('1ms') end\n";
+    static const char chunk[] =
+        CHILDREN "local starter = process.spawn_monitored(function()\n"
+                 "  supervisor.start { children = { { id = 'a', 'told', me, 'a' }, { id = 'b', 'told', me, 'b' } } }\n"
+                 "  process.receive() error('no more', 0)\n"
+                 "end)\n"
+                 "is(diary(2), '+a +b')\n"
+                 "process.send(starter, 'go')\n"
+                 "is(diary(2), '-b -a')\n"
+                 "while runtime.stats().alive > 1 do time.sleep('1ms') end\n";
     simulate(chunk, scaled(200));
 }
 
@@ -228,7 +237,8 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "local function f() end\n"
         "local wrong = {\n"
         "  { 'a supervisor is described by a table, not a number', 7 },\n"
-        "  { \"strategy is 'one_for_two'; it can be one_for_one, one_for_all or rest_for_one\", { strategy = 'one_for_two' } },\n"
+        "  { \"strategy is 'one_for_two'; it can be one_for_one, one_for_all or rest_for_one\", { strategy = "
+        "'one_for_two' } },\n"
         "  { 'strategy is a number', { strategy = 1 } },\n"
         "  { 'intensity: must be the restarts', { intensity = -1 } },\n"
         "  { 'period: a time must be a number of seconds', { period = 'soon' } },\n"
@@ -241,7 +251,8 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "  { 'children: must be a list, in the order', { children = { a = { f } } } },\n"
         "  { 'children[2]: a child is described by a table', { children = { { f }, f } } },\n"
         "  { \"children[1]: '#1' has nothing to run\", { children = { {} } } },\n"
-        "  { \"children[1]: restart is 'always'; it can be permanent, transient or temporary\", { children = { { f, restart = 'always' } } } },\n"
+        "  { \"children[1]: restart is 'always'; it can be permanent, transient or temporary\", { children = { { f, "
+        "restart = 'always' } } } },\n"
         "  { 'children[1]: id: must be a text of 1 to 63 bytes', { children = { { f, id = ('x'):rep(64) } } } },\n"
         "  { 'children[1]: stop: a time', { children = { { f, stop = {} } } } },\n"
         "  { 'children[1]: id: must be a text', { children = { { f, id = '' } } } },\n"
@@ -252,8 +263,10 @@ TEST(descriptions_that_make_no_sense_name_the_place)
         "  { 'children[1]: link: leave this out', { children = { { f, link = true } } } },\n"
         "  { \"children[1]: a child has no field 'mailbx'\", { children = { { f, mailbx = 1 } } } },\n"
         "  { 'children[1]: mailbox: must be a number of messages', { children = { { f, mailbox = 'x' } } } },\n"
-        "  { 'children[1]: a child is a supervisor or has something to run', { children = { { f, supervisor = {} } } } },\n"
-        "  { \"children[1]: argument 1: a coroutine cannot be sent\", { children = { { f, coroutine.create(f) } } } },\n"
+        "  { 'children[1]: a child is a supervisor or has something to run', { children = { { f, supervisor = {} } } } "
+        "},\n"
+        "  { \"children[1]: argument 1: a coroutine cannot be sent\", { children = { { f, coroutine.create(f) } } } "
+        "},\n"
         "  { \"children[1]: module 'no.such' not found\", { children = { { 'no.such' } } } },\n"
         "  { \"children[2].supervisor.children[1].supervisor: a supervisor has no field 'name'\",\n"
         "    { children = { { f }, { supervisor = { children = { { supervisor = { name = 'x' } } } } } } } },\n"
@@ -297,11 +310,13 @@ TEST(descriptions_that_make_no_sense_name_the_place)
 TEST(a_tree_under_faults_is_whole_in_the_end)
 {
     static const char chunk[] =
-        "local function worker(id) process.join('workers') while true do if process.receive() == 'fail' then error(id, 0) end end end\n"
+        "local function worker(id) process.join('workers') while true do if process.receive() == 'fail' then error(id, "
+        "0) end end end\n"
         "local function team(n)\n"
         "  local children = {}\n"
         "  for i = 1, 3 do children[i] = { id = 'w' .. i, worker, n * 10 + i, name = ('w%d.%d'):format(n, i) } end\n"
-        "  return { strategy = ({ 'one_for_one', 'one_for_all', 'rest_for_one' })[n], intensity = 3, period = '2s', children = children }\n"
+        "  return { strategy = ({ 'one_for_one', 'one_for_all', 'rest_for_one' })[n], intensity = 3, period = '2s', "
+        "children = children }\n"
         "end\n"
         "local teams = {}\n"
         "for n = 1, 3 do teams[n] = { id = 'team' .. n, supervisor = team(n) } end\n"
@@ -321,20 +336,21 @@ TEST(a_tree_under_faults_is_whole_in_the_end)
 
 TEST(a_thousand_children_on_threads_fail_and_come_back)
 {
-    static const char chunk[] =
-        "local me, count = process.self(), ...\n"
-        "local function worker() while true do local m, from = process.receive() if m then error('x', 0) end process.reply(from, 1) end end\n"
-        "local children = {}\n"
-        "for i = 1, 1000 do children[i] = { worker, name = 'w' .. i } end\n"
-        "local top = assert(supervisor.start { intensity = 10000, children = children })\n"
-        "local before = {}\n"
-        "for i = 1, 1000 do before[i] = process.lookup('w' .. i) end\n"
-        "for i = 1, 1000, 2 do process.send('w' .. i, true) end\n"
-        "for i = 1, 1000, 2 do while (process.lookup('w' .. i) or before[i]) == before[i] do time.sleep(0.001) end end\n"
-        "for i = 2, 1000, 2 do assert(process.lookup('w' .. i) == before[i]) end\n"
-        "assert(supervisor.stop(top))\n"
-        "while runtime.stats().alive > 1 do time.sleep(0.001) end\n";
-    world w;
+    static const char chunk[] = "local me, count = process.self(), ...\n"
+                                "local function worker() while true do local m, from = process.receive() if m then "
+                                "error('x', 0) end process.reply(from, 1) end end\n"
+                                "local children = {}\n"
+                                "for i = 1, 1000 do children[i] = { worker, name = 'w' .. i } end\n"
+                                "local top = assert(supervisor.start { intensity = 10000, children = children })\n"
+                                "local before = {}\n"
+                                "for i = 1, 1000 do before[i] = process.lookup('w' .. i) end\n"
+                                "for i = 1, 1000, 2 do process.send('w' .. i, true) end\n"
+                                "for i = 1, 1000, 2 do while (process.lookup('w' .. i) or before[i]) == before[i] do "
+                                "time.sleep(0.001) end end\n"
+                                "for i = 2, 1000, 2 do assert(process.lookup('w' .. i) == before[i]) end\n"
+                                "assert(supervisor.stop(top))\n"
+                                "while runtime.stats().alive > 1 do time.sleep(0.001) end\n";
+    world             w;
     world_open(&w, 2, NULL);
     for (int i = 0; i < 3; i++) world_passes(&w, chunk);
     world_close(&w);

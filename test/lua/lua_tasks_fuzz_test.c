@@ -9,8 +9,11 @@
 #include "lua/tasks_model.h"
 #include "lua/world.h"
 
-enum { BATCHES = 30, ADVANCE_MS = 310 }; /* deadlines are whole seconds: none is near a time at which the model is
-                                          * compared */
+enum {
+    BATCHES = 30,
+    ADVANCE_MS = 310
+}; /* deadlines are whole seconds: none is near a time at which the model is
+    * compared */
 
 static struct {
     model   *model;
@@ -19,15 +22,18 @@ static struct {
     bool     tell;
 } fuzz;
 
-static const char *const kinds[] = { "send", "receive", "iterate", "select", "rest", "await", "close", "cancel", "post" };
-static const int         capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
+static const char *const kinds[] = {
+    "send", "receive", "iterate", "select", "rest", "await", "close", "cancel", "post"
+};
+static const int capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
 
 /* Each operation of a batch is a task, and all of them begin at the same time. Each task stores its outcome as a
  * text. */
 static const char program[] =
     "local me, ch, tasks, out = process.self(), {}, {}, {}\n"
     "for i, capacity in ipairs { 0, 1, 4, 0 } do ch[i] = channel.new(capacity) end\n"
-    "local function case(c) return c.channel < 0 and channel.inbox or c.value ~= 0 and ch[c.channel + 1]:sending(c.value) or ch[c.channel + 1] end\n"
+    "local function case(c) return c.channel < 0 and channel.inbox or c.value ~= 0 and ch[c.channel + "
+    "1]:sending(c.value) or ch[c.channel + 1] end\n"
     "local run = {}\n"
     "function run.send(o) return ch[o[1].channel + 1]:send(o[1].value, o.timeout) end\n"
     "function run.receive(o) return ch[o[1].channel + 1]:receive(o.timeout) end\n"
@@ -55,7 +61,8 @@ static const char program[] =
     "  local batch = draw()\n"
     "  if not batch then break end\n"
     "  for _, o in ipairs(batch) do\n"
-    "    tasks[o.slot] = task.spawn(function() local words = text(pcall(run[o.kind], o)) out[o.slot] = words return words end)\n"
+    "    tasks[o.slot] = task.spawn(function() local words = text(pcall(run[o.kind], o)) out[o.slot] = words return "
+    "words end)\n"
     "  end\n"
     "  time.sleep(0.31)\n"
     "  local seen = {}\n"
@@ -91,7 +98,8 @@ static void tell_op(const model_op *op)
 {
     printf("  slot %d: %s", op->slot, kinds[op->kind]);
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) printf(" slot %d", op->target);
-    else for (int i = 0; i < op->case_count; i++) printf(" ch%d/%d", op->cases[i].channel, op->cases[i].value);
+    else
+        for (int i = 0; i < op->case_count; i++) printf(" ch%d/%d", op->cases[i].channel, op->cases[i].value);
     if (op->timeout_ms != 0) printf(" for %d ms", op->timeout_ms);
     printf("\n");
 }
@@ -128,7 +136,8 @@ static int check(lua_State *L)
     memset(&view, 0, sizeof view);
     for (int i = 0; i < MODEL_SLOTS; i++) {
         if (lua_rawgeti(L, 1, i) == LUA_TSTRING) snprintf(view.outcome[i], MODEL_TEXT, "%s", lua_tostring(L, -1));
-        if (view.outcome[i][0] != '\0') at += snprintf(seen + at, sizeof seen - (size_t)at, " %d:%s", i, view.outcome[i]);
+        if (view.outcome[i][0] != '\0')
+            at += snprintf(seen + at, sizeof seen - (size_t)at, " %d:%s", i, view.outcome[i]);
         lua_pop(L, 1);
     }
     for (int i = 0; i < MODEL_CHANNELS; i++) {
@@ -136,7 +145,8 @@ static int check(lua_State *L)
         view.length[i] = field(L, 1);
         view.senders[i] = field(L, 2);
         view.receivers[i] = field(L, 3);
-        at += snprintf(seen + at, sizeof seen - (size_t)at, " ch%d:%d/%d/%d", i, view.length[i], view.senders[i], view.receivers[i]);
+        at += snprintf(seen + at, sizeof seen - (size_t)at, " ch%d:%d/%d/%d", i, view.length[i], view.senders[i],
+                       view.receivers[i]);
         lua_pop(L, 1);
     }
     if (fuzz.tell) printf("  ->%s\n", seen);
@@ -176,7 +186,8 @@ static void run_seeds(uint32_t count, uint64_t from, uint64_t runs)
     options.open = add_functions;
     options.count = count;
     ok(filch_lua_create(&lua, &options));
-    if (filch_lua_load(lua, program, sizeof program - 1, "fuzz", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
+    if (filch_lua_load(lua, program, sizeof program - 1, "fuzz", &code, why, sizeof why) != FILCH_OK)
+        fail_msg("%s", why);
     for (uint64_t i = 0; i < runs; i++) run_seed(lua, code, from + i);
     filch_lua_code_drop(lua, code);
     ok(filch_lua_destroy(lua));

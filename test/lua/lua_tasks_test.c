@@ -13,18 +13,18 @@ static int open_world(void **state)
 
 TEST(tasks_run_side_by_side_and_are_awaited)
 {
-    world_passes(
-        &w, "local order = {}\n"
-            "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
-            "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' return 'b' end)\n"
-            "assert(a:status() == 'running' and b:await() == 'b')\n"
-            "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and a:status() == 'done')\n"
-            "assert(a:await() == 1)\n"
-            "local slow = task.spawn(function() time.sleep(3600) end)\n"
-            "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
-            "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
-            "local bad = task.spawn(function() time.sleep('1ms') error({ code = 7 }) end)\n"
-            "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
+    world_passes(&w, "local order = {}\n"
+                     "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
+                     "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' return 'b' end)\n"
+                     "assert(a:status() == 'running' and b:await() == 'b')\n"
+                     "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and "
+                     "a:status() == 'done')\n"
+                     "assert(a:await() == 1)\n"
+                     "local slow = task.spawn(function() time.sleep(3600) end)\n"
+                     "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
+                     "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
+                     "local bad = task.spawn(function() time.sleep('1ms') error({ code = 7 }) end)\n"
+                     "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
 }
 
 TEST(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over)
@@ -37,13 +37,15 @@ TEST(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over)
                      "assert(not pcall(coroutine.close, co))\n"
                      "local a, b = t:await() assert(a == true and b == 'slept' and coroutine.status(co) == 'dead')\n"
                      "local closed = false\n"
-                     "local open = coroutine.create(function() local c <close> = setmetatable({}, { __close = function() closed = true end }) coroutine.yield() end)\n"
+                     "local open = coroutine.create(function() local c <close> = setmetatable({}, { __close = "
+                     "function() closed = true end }) coroutine.yield() end)\n"
                      "coroutine.resume(open) assert(coroutine.close(open) and closed and coroutine.close(open))\n");
 }
 
 TEST(a_task_that_fails_unwatched_ends_the_process)
 {
-    world_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) time.sleep(3600)");
+    world_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) "
+                  "time.sleep(3600)");
     same(w.error, FILCH_LUA_EERROR);
     has_text(w.text, "test:1: in a task");
     has_text(w.text, "'deep'");
@@ -51,60 +53,60 @@ TEST(a_task_that_fails_unwatched_ends_the_process)
 
 TEST(all_and_any_wait_for_several_at_once)
 {
-    world_passes(
-        &w, "local began = time.now()\n"
-            "local function later(ms, v) return function() time.sleep(ms / 1000) return v end end\n"
-            "local v = task.all { later(10, 'x'), later(1, 'y'), later(5, 'z') }\n"
-            "assert(v[1] == 'x' and v[2] == 'y' and v[3] == 'z')\n"
-            "local i, value = task.any { later(3600000, 'never'), later(2, 'soon') }\n"
-            "assert(i == 2 and value == 'soon')\n"
-            "assert(not pcall(task.all, { later(3600000, 1), function() error('one fails') end }))\n"
-            "local r, why = task.all({ later(3600000, 1) }, '5ms') assert(r == nil and why == 'timeout')\n"
-            "assert(not pcall(task.any, { function() error('a') end, function() error('b') end }))\n"
-            "local pids = {} for i = 1, 3 do pids[i] = process.spawn(function(n) local _, from = process.receive() process.reply(from, n * 10) end, i) end\n"
-            "local asks = {} for i = 1, 3 do asks[i] = function() return process.request(pids[i], 'x') end end\n"
-            "local answers = task.all(asks) assert(answers[1] == 10 and answers[2] == 20 and answers[3] == 30)\n"
-            "assert(time.now() - began < 3000)\n");
+    world_passes(&w,
+                 "local began = time.now()\n"
+                 "local function later(ms, v) return function() time.sleep(ms / 1000) return v end end\n"
+                 "local v = task.all { later(10, 'x'), later(1, 'y'), later(5, 'z') }\n"
+                 "assert(v[1] == 'x' and v[2] == 'y' and v[3] == 'z')\n"
+                 "local i, value = task.any { later(3600000, 'never'), later(2, 'soon') }\n"
+                 "assert(i == 2 and value == 'soon')\n"
+                 "assert(not pcall(task.all, { later(3600000, 1), function() error('one fails') end }))\n"
+                 "local r, why = task.all({ later(3600000, 1) }, '5ms') assert(r == nil and why == 'timeout')\n"
+                 "assert(not pcall(task.any, { function() error('a') end, function() error('b') end }))\n"
+                 "local pids = {} for i = 1, 3 do pids[i] = process.spawn(function(n) local _, from = "
+                 "process.receive() process.reply(from, n * 10) end, i) end\n"
+                 "local asks = {} for i = 1, 3 do asks[i] = function() return process.request(pids[i], 'x') end end\n"
+                 "local answers = task.all(asks) assert(answers[1] == 10 and answers[2] == 20 and answers[3] == 30)\n"
+                 "assert(time.now() - began < 3000)\n");
 }
 
 TEST(channels_pass_values_between_tasks)
 {
-    world_passes(
-        &w, "local ch = channel.new()\n"
-            "local got = {}\n"
-            "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end return #got end)\n"
-            "for i = 1, 100 do ch:send(i) end\n"
-            "ch:close()\n"
-            "assert(reader:await() == 100 and got[1] == 1 and got[100] == 100)\n"
-            "assert(not pcall(ch.send, ch, 1)) local v, ok = ch:receive() assert(v == nil and ok == false)\n"
-            "local buffered = channel.new(2)\n"
-            "assert(buffered:send('a') and buffered:send(nil) and #buffered == 2)\n"
-            "local r, why = buffered:send('c', '2ms') assert(r == nil and why == 'timeout' and #buffered == 2)\n"
-            "assert(buffered:receive() == 'a') local n, is = buffered:receive() assert(n == nil and is == true)\n"
-            "r, why = buffered:receive('1ms') assert(r == nil and why == 'timeout')\n"
-            "local blocked = task.spawn(function() return pcall(buffered.send, channel.new(), 1) end)\n"
-            "local waiting = channel.new()\n"
-            "local sender = task.spawn(function() return pcall(waiting.send, waiting, 1) end)\n"
-            "time.sleep(0) waiting:close() assert(sender:await() == false) blocked:cancel()\n");
+    world_passes(&w,
+                 "local ch = channel.new()\n"
+                 "local got = {}\n"
+                 "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end return #got end)\n"
+                 "for i = 1, 100 do ch:send(i) end\n"
+                 "ch:close()\n"
+                 "assert(reader:await() == 100 and got[1] == 1 and got[100] == 100)\n"
+                 "assert(not pcall(ch.send, ch, 1)) local v, ok = ch:receive() assert(v == nil and ok == false)\n"
+                 "local buffered = channel.new(2)\n"
+                 "assert(buffered:send('a') and buffered:send(nil) and #buffered == 2)\n"
+                 "local r, why = buffered:send('c', '2ms') assert(r == nil and why == 'timeout' and #buffered == 2)\n"
+                 "assert(buffered:receive() == 'a') local n, is = buffered:receive() assert(n == nil and is == true)\n"
+                 "r, why = buffered:receive('1ms') assert(r == nil and why == 'timeout')\n"
+                 "local blocked = task.spawn(function() return pcall(buffered.send, channel.new(), 1) end)\n"
+                 "local waiting = channel.new()\n"
+                 "local sender = task.spawn(function() return pcall(waiting.send, waiting, 1) end)\n"
+                 "time.sleep(0) waiting:close() assert(sender:await() == false) blocked:cancel()\n");
 }
 
 TEST(select_takes_the_first_that_is_ready)
 {
-    world_passes(
-        &w, "local a, b = channel.new(), channel.new(1)\n"
-            "local i, why = channel.select({ a, b }, '2ms') assert(i == nil and why == 'timeout')\n"
-            "b:send('in b') local j, v, ok = channel.select { a, b } assert(j == 2 and v == 'in b' and ok)\n"
-            "assert(channel.select { a, b:sending('sent') } == 2 and b:receive() == 'sent')\n"
-            "task.spawn(function() time.sleep('2ms') a:send('late') end)\n"
-            "j, v = channel.select { a, b } assert(j == 1 and v == 'late')\n"
-            "task.spawn(function() assert(a:receive() == 'handed') end)\n"
-            "time.sleep(0) assert(channel.select { b, a:sending('handed') } == 2)\n"
-            "local me = process.self()\n"
-            "process.spawn(function() process.send(me, 'mail') end)\n"
-            "j, v = channel.select { a, channel.inbox, time.after(3600) } assert(j == 2 and v == 'mail')\n"
-            "j = channel.select { a, channel.inbox, time.after('2ms') } assert(j == 3)\n"
-            "b:close() j, v, ok = channel.select { a, b } assert(j == 2 and v == nil and ok == false)\n"
-            "local s, r = a:waiting() assert(s == 0 and r == 0)\n");
+    world_passes(&w, "local a, b = channel.new(), channel.new(1)\n"
+                     "local i, why = channel.select({ a, b }, '2ms') assert(i == nil and why == 'timeout')\n"
+                     "b:send('in b') local j, v, ok = channel.select { a, b } assert(j == 2 and v == 'in b' and ok)\n"
+                     "assert(channel.select { a, b:sending('sent') } == 2 and b:receive() == 'sent')\n"
+                     "task.spawn(function() time.sleep('2ms') a:send('late') end)\n"
+                     "j, v = channel.select { a, b } assert(j == 1 and v == 'late')\n"
+                     "task.spawn(function() assert(a:receive() == 'handed') end)\n"
+                     "time.sleep(0) assert(channel.select { b, a:sending('handed') } == 2)\n"
+                     "local me = process.self()\n"
+                     "process.spawn(function() process.send(me, 'mail') end)\n"
+                     "j, v = channel.select { a, channel.inbox, time.after(3600) } assert(j == 2 and v == 'mail')\n"
+                     "j = channel.select { a, channel.inbox, time.after('2ms') } assert(j == 3)\n"
+                     "b:close() j, v, ok = channel.select { a, b } assert(j == 2 and v == nil and ok == false)\n"
+                     "local s, r = a:waiting() assert(s == 0 and r == 0)\n");
 }
 
 TEST(timers_fire_tick_and_stop)
@@ -119,37 +121,41 @@ TEST(timers_fire_tick_and_stop)
 
 TEST(monitors_tell_how_a_process_ended)
 {
-    world_passes(
-        &w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
-            "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good and m.result.answer == 42)\n"
-            "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
-            "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil value', 1, true) and m.error:find('traceback'), m.error)\n"
-            "local mute = process.spawn(function() process.receive() end)\n"
-            "local ref = process.monitor(mute) process.terminate(mute)\n"
-            "m = process.receive() assert(m.pid == mute and m.error == 'ended by force', m.error)\n"
-            "assert(not process.unmonitor(ref))\n"
-            "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
-            "local other = process.spawn(function() process.receive() end)\n"
-            "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
-            "assert(select(2, process.receive('5ms')) == 'timeout')\n");
+    world_passes(&w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
+                     "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
+                     "and m.result.answer == 42)\n"
+                     "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
+                     "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil "
+                     "value', 1, true) and m.error:find('traceback'), m.error)\n"
+                     "local mute = process.spawn(function() process.receive() end)\n"
+                     "local ref = process.monitor(mute) process.terminate(mute)\n"
+                     "m = process.receive() assert(m.pid == mute and m.error == 'ended by force', m.error)\n"
+                     "assert(not process.unmonitor(ref))\n"
+                     "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
+                     "local other = process.spawn(function() process.receive() end)\n"
+                     "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
+                     "assert(select(2, process.receive('5ms')) == 'timeout')\n");
 }
 
 TEST(a_request_to_one_that_dies_says_so_at_once)
 {
-    world_passes(&w, "local pid = process.spawn(function() process.receive() end)\n"
-                     "local a, why = process.request(pid, 1, 3600) assert(a == nil and why == 'the process ended without a reply', why)\n"
-                     "pid = process.spawn(function() local _, from = process.receive() process.reply(from, 'last words') end)\n"
-                     "assert(process.request(pid, 1, 3600) == 'last words')\n"
-                     "assert(process.exec(function(a, b) return a + b end, 2, 3) == 5)\n"
-                     "local r, e = process.exec(function() error('no', 0) end) assert(r == nil and e:find('^no'))\n"
-                     "assert(select(2, process.receive(0)) == 'timeout')\n");
+    world_passes(
+        &w, "local pid = process.spawn(function() process.receive() end)\n"
+            "local a, why = process.request(pid, 1, 3600) assert(a == nil and why == 'the process ended without a "
+            "reply', why)\n"
+            "pid = process.spawn(function() local _, from = process.receive() process.reply(from, 'last words') end)\n"
+            "assert(process.request(pid, 1, 3600) == 'last words')\n"
+            "assert(process.exec(function(a, b) return a + b end, 2, 3) == 5)\n"
+            "local r, e = process.exec(function() error('no', 0) end) assert(r == nil and e:find('^no'))\n"
+            "assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 
 TEST(links_fail_together_unless_trapped)
 {
     world_passes(&w, "process.trap(true)\n"
                      "local a = process.spawn_linked(function() error('linked', 0) end)\n"
-                     "local m = process.receive() assert(m.event == 'link_down' and m.pid == a and m.error:find('^linked'), m.error)\n"
+                     "local m = process.receive() assert(m.event == 'link_down' and m.pid == a and "
+                     "m.error:find('^linked'), m.error)\n"
                      "local fine = process.spawn_linked(function() end)\n"
                      "local b = process.spawn{ function() process.receive() end, monitor = true }\n"
                      "local c = process.spawn(function(b) process.link(b) error('c', 0) end, b)\n"
@@ -161,20 +167,23 @@ TEST(links_fail_together_unless_trapped)
 TEST(names_and_groups_find_processes)
 {
     world_passes(
-        &w, "local me = process.self()\n"
-            "assert(process.register('first') and process.lookup('first') == me)\n"
-            "local taken, why = process.register('first', me) assert(not taken and why)\n"
-            "assert(process.send('first', 'by name') and process.receive() == 'by name')\n"
-            "assert(not process.send('nobody', 1))\n"
-            "local pid = process.spawn{ function() process.join('workers') process.send('first', 'in') while true do local m, from = process.receive() process.reply(from, m) end end, name = 'echo' }\n"
-            "assert(process.receive() == 'in' and process.lookup('echo') == pid and process.request('echo', 5) == 5)\n"
-            "process.join('workers') process.watch('workers')\n"
-            "local members = process.members('workers') assert(#members == 2 and members[1] == pid and members[2] == me)\n"
-            "assert(process.leave('workers')) local m = process.receive() assert(m.event == 'left' and m.group == 'workers' and m.pid == me)\n"
-            "process.join('workers') assert(process.receive().event == 'joined')\n"
-            "assert(process.broadcast('workers', { 1 }) == 2) assert(process.receive({ 1 }))\n"
-            "process.unregister('first') assert(not process.lookup('first'))\n"
-            "process.cancel(pid, '1s') m = process.receive({ event = 'left' }) assert(m.pid == pid)\n");
+        &w,
+        "local me = process.self()\n"
+        "assert(process.register('first') and process.lookup('first') == me)\n"
+        "local taken, why = process.register('first', me) assert(not taken and why)\n"
+        "assert(process.send('first', 'by name') and process.receive() == 'by name')\n"
+        "assert(not process.send('nobody', 1))\n"
+        "local pid = process.spawn{ function() process.join('workers') process.send('first', 'in') while true do local "
+        "m, from = process.receive() process.reply(from, m) end end, name = 'echo' }\n"
+        "assert(process.receive() == 'in' and process.lookup('echo') == pid and process.request('echo', 5) == 5)\n"
+        "process.join('workers') process.watch('workers')\n"
+        "local members = process.members('workers') assert(#members == 2 and members[1] == pid and members[2] == me)\n"
+        "assert(process.leave('workers')) local m = process.receive() assert(m.event == 'left' and m.group == "
+        "'workers' and m.pid == me)\n"
+        "process.join('workers') assert(process.receive().event == 'joined')\n"
+        "assert(process.broadcast('workers', { 1 }) == 2) assert(process.receive({ 1 }))\n"
+        "process.unregister('first') assert(not process.lookup('first'))\n"
+        "process.cancel(pid, '1s') m = process.receive({ event = 'left' }) assert(m.pid == pid)\n");
 }
 
 int main(void)

@@ -32,23 +32,28 @@ TEST(a_zero_byte_cuts_no_text)
         "  option = function() process.spawn { 'counter', ['name\\0x'] = 'y' } end,\n"
         "  memory = function() process.spawn { function() end, memory = '1MB\\0x' } end,\n"
         "  overflow = function() process.spawn { function() end, overflow = 'fail\\0x' } end,\n"
-        "  span = function() time.sleep('1ms\\0x') end, timeout = function() work.run { function() end, timeout = '1s\\0' } end,\n"
+        "  span = function() time.sleep('1ms\\0x') end, timeout = function() work.run { function() end, timeout = "
+        "'1s\\0' } end,\n"
         "  work = function() work.run { function() end, ['timeout\\0x'] = 1 } end,\n"
         "  id = function() supervisor.start { children = { { id = Z, function() end } } } end,\n"
         "  supervisor = function() supervisor.start { name = Z, children = {} } end,\n"
         "  field = function() supervisor.start { ['name\\0'] = 'x', children = {} } end,\n"
         "  strategy = function() supervisor.start { strategy = 'one_for_one\\0x', children = {} } end,\n"
         "  stop_child = function() supervisor.stop_child(sup, Z) end,\n"
-        "  connect = function() net.connect('127.0.0.1:1\\0x') end, listen = function() net.listen('127.0.0.1:0\\0x') end,\n"
-        "  resolve = function() net.resolve('localhost\\0x', '80') end, service = function() net.resolve('localhost', '80\\0x') end,\n"
-        "  open = function() fs.open('/dev/null\\0.allowed') end, mode = function() load('return 1', 'x', 't\\0b') end,\n"
+        "  connect = function() net.connect('127.0.0.1:1\\0x') end, listen = function() net.listen('127.0.0.1:0\\0x') "
+        "end,\n"
+        "  resolve = function() net.resolve('localhost\\0x', '80') end, service = function() net.resolve('localhost', "
+        "'80\\0x') end,\n"
+        "  open = function() fs.open('/dev/null\\0.allowed') end, mode = function() load('return 1', 'x', 't\\0b') "
+        "end,\n"
         "  program = function() exec.run { 'true\\0x' } end, argument = function() exec.run { 'true', 'x\\0y' } end,\n"
         "  getenv = function() os.getenv('PATH\\0x') end, require = function() require('counter\\0x') end,\n"
         "  fail = function() sim.fail(Z) end, note = function() sim.note(Z) end,\n"
         "}\n"
         "for name, call in pairs(calls) do\n"
         "  local fine, why = pcall(call)\n"
-        "  assert(not fine and (why:find('zero byte', 1, true) or name == 'require' or name:find('^span') or name == 'timeout'), name .. ': ' .. tostring(why))\n"
+        "  assert(not fine and (why:find('zero byte', 1, true) or name == 'require' or name:find('^span') or name == "
+        "'timeout'), name .. ': ' .. tostring(why))\n"
         "end\n"
         "assert(_G['print\\0x'] == nil and string['len\\0x'] == nil and process['send\\0'] == nil)\n"
         "assert(process.lookup('a') == process.self())\n");
@@ -56,12 +61,15 @@ TEST(a_zero_byte_cuts_no_text)
 
 TEST(other_bytes_are_taken_as_they_are)
 {
-    world_passes(&w, "for _, name in ipairs { 'a\\nb', '\\xFF\\xFE', 'x y', '\\27[1m' } do\n"
-                     "  assert(process.register(name)) assert(process.lookup(name) == process.self()) assert(process.unregister(name))\n"
-                     "  assert(process.join(name)) assert(process.members(name)[1] == process.self()) assert(process.leave(name))\n"
-                     "  local path = os.getenv('TMPDIR') or '/tmp'\n"
-                     "  local none, why = fs.open(path .. '/no such folder/' .. name) assert(none == nil and why)\n"
-                     "end\n");
+    world_passes(
+        &w,
+        "for _, name in ipairs { 'a\\nb', '\\xFF\\xFE', 'x y', '\\27[1m' } do\n"
+        "  assert(process.register(name)) assert(process.lookup(name) == process.self()) "
+        "assert(process.unregister(name))\n"
+        "  assert(process.join(name)) assert(process.members(name)[1] == process.self()) assert(process.leave(name))\n"
+        "  local path = os.getenv('TMPDIR') or '/tmp'\n"
+        "  local none, why = fs.open(path .. '/no such folder/' .. name) assert(none == nil and why)\n"
+        "end\n");
 }
 
 TEST(functions_can_be_left_out_by_name)
@@ -71,10 +79,11 @@ TEST(functions_can_be_left_out_by_name)
     static world      other;
     options.without = " process.terminate  process.register string.rep print";
     world_open(&other, 1, &options);
-    world_passes(&other, "assert(process.terminate == nil and process.register == nil and string.rep == nil and print == nil)\n"
-                         "assert(process.spawn and process.unregister and string.len)\n"
-                         "for name in pairs(process) do assert(name ~= 'terminate') end\n"
-                         "assert(process.exec(function() return process.terminate end) == nil)\n");
+    world_passes(&other,
+                 "assert(process.terminate == nil and process.register == nil and string.rep == nil and print == nil)\n"
+                 "assert(process.spawn and process.unregister and string.len)\n"
+                 "for name in pairs(process) do assert(name ~= 'terminate') end\n"
+                 "assert(process.exec(function() return process.terminate end) == nil)\n");
     world_close(&other);
     for (size_t i = 0; i < 3; i++) {
         static const char *const wrong[] = { "process.none", "process", "process.spawn process.terminat" };

@@ -40,11 +40,13 @@ TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ende
 
 TEST(memory_of_many_processes_ends_one_of_them_with_a_reason)
 {
-    world_passes(&w, "local failed\n"
-                     "for i = 1, 8 do process.spawn_monitored(function() local s = {} for i = 1, 50 do s[i] = ('x'):rep(50000) .. i end process.receive() end) end\n"
-                     "local notice = process.receive({ event = 'exit' })\n"
-                     "assert(notice.error:find('all processes together may hold 8388608 bytes', 1, true), notice.error)\n"
-                     "process.exit(1)\n");
+    world_passes(&w,
+                 "local failed\n"
+                 "for i = 1, 8 do process.spawn_monitored(function() local s = {} for i = 1, 50 do s[i] = "
+                 "('x'):rep(50000) .. i end process.receive() end) end\n"
+                 "local notice = process.receive({ event = 'exit' })\n"
+                 "assert(notice.error:find('all processes together may hold 8388608 bytes', 1, true), notice.error)\n"
+                 "process.exit(1)\n");
     (void)filch_sched_stop(w.sched, 0, NULL);
     filch_options sched = FILCH_OPTIONS_INIT;
     ok(filch_sched_create(&w.sched, &sched));
@@ -68,15 +70,16 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
     /* The memory of ended processes is freed a moment after their exit event, so this repeats until there is enough
      * memory. */
     do {
-        world_passes(&w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
-                         "process.spawn_monitored(function()\n"
-                         "  while true do assert(process.send(sink, blob.new(('x'):rep(200000)))) process.send(me, 'one') end\n"
-                         "end)\n"
-                         "local blobs, m = 0, nil\n"
-                         "repeat m = process.receive() blobs = blobs + 1 until m ~= 'one'\n"
-                         "assert(m.error:find('memory', 1, true) or m.error:find('no such process', 1, true), m.error)\n"
-                         "process.terminate(sink)\n"
-                         "return blobs\n");
+        world_passes(
+            &w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
+                "process.spawn_monitored(function()\n"
+                "  while true do assert(process.send(sink, blob.new(('x'):rep(200000)))) process.send(me, 'one') end\n"
+                "end)\n"
+                "local blobs, m = 0, nil\n"
+                "repeat m = process.receive() blobs = blobs + 1 until m ~= 'one'\n"
+                "assert(m.error:find('memory', 1, true) or m.error:find('no such process', 1, true), m.error)\n"
+                "process.terminate(sink)\n"
+                "return blobs\n");
         assert_true(w.number < 60);
     } while (w.number <= 10);
 }

@@ -6,42 +6,42 @@
 
 TEST(pid_name_mailbox_links_and_monitors_stay)
 {
-    static const char chunk[] =
-        "local pid = process.spawn { 'older', 0, name = 'it', monitor = true }\n"
-        "process.trap() process.link(pid)\n"
-        "process.join('them', pid)\n"
-        "local me, sent = process.self(), 0\n"
-        "for i = 1, 3 do process.spawn(function()\n"
-        "  for i = 1, 20 do process.send(pid, { add = 1 }) if math.random(4) == 1 then time.sleep(math.random() / 100) end end\n"
-        "  process.send(me, 'done')\n"
-        "end) end\n"
-        "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
-        "for _ = 1, 10 do\n"
-        "  process.send(pid, 'back')\n"
-        "  assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
-        "end\n"
-        "for _ = 1, 3 do process.receive(function(m) return m == 'done' end) end\n"
-        "local got = process.request('it', 'get', '1m')\n"
-        "assert(got[1] == 'new' and got[2] == 60000, got[1] .. ' ' .. got[2])\n"
-        "assert(process.lookup('it') == pid and process.members('them')[1] == pid)\n"
-        "process.send(pid, 'fail')\n"
-        "local down, ended = process.receive({ event = 'link_down', pid = pid }, '1m'), process.receive({ event = 'exit', pid = pid }, '1m')\n"
-        "assert(down and ended and ended.error:find('told to'))\n";
+    static const char chunk[] = "local pid = process.spawn { 'older', 0, name = 'it', monitor = true }\n"
+                                "process.trap() process.link(pid)\n"
+                                "process.join('them', pid)\n"
+                                "local me, sent = process.self(), 0\n"
+                                "for i = 1, 3 do process.spawn(function()\n"
+                                "  for i = 1, 20 do process.send(pid, { add = 1 }) if math.random(4) == 1 then "
+                                "time.sleep(math.random() / 100) end end\n"
+                                "  process.send(me, 'done')\n"
+                                "end) end\n"
+                                "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+                                "for _ = 1, 10 do\n"
+                                "  process.send(pid, 'back')\n"
+                                "  assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+                                "end\n"
+                                "for _ = 1, 3 do process.receive(function(m) return m == 'done' end) end\n"
+                                "local got = process.request('it', 'get', '1m')\n"
+                                "assert(got[1] == 'new' and got[2] == 60000, got[1] .. ' ' .. got[2])\n"
+                                "assert(process.lookup('it') == pid and process.members('them')[1] == pid)\n"
+                                "process.send(pid, 'fail')\n"
+                                "local down, ended = process.receive({ event = 'link_down', pid = pid }, '1m'), "
+                                "process.receive({ event = 'exit', pid = pid }, '1m')\n"
+                                "assert(down and ended and ended.error:find('told to'))\n";
     simulate(chunk, scaled(300));
 }
 
 /* At the upgrade, messages are in the mailbox, among the kept messages, and among the events of the step. */
 TEST(no_message_is_lost_and_their_order_stays)
 {
-    static const char chunk[] =
-        "local me = process.self()\n"
-        "local pid = process.spawn_monitored('reader', me, 1, 200)\n"
-        "for n = 1, 200 do\n"
-        "  process.send(pid, n)\n"
-        "  if math.random(10) == 1 then time.sleep(math.random() / 1000) end\n"
-        "end\n"
-        "local m = process.receive(function(m) return m == 'all' or m.error end, '1m')\n"
-        "assert(m == 'all', type(m) == 'table' and m.error or 'it waits')\n";
+    static const char chunk[] = "local me = process.self()\n"
+                                "local pid = process.spawn_monitored('reader', me, 1, 200)\n"
+                                "for n = 1, 200 do\n"
+                                "  process.send(pid, n)\n"
+                                "  if math.random(10) == 1 then time.sleep(math.random() / 1000) end\n"
+                                "end\n"
+                                "local m = process.receive(function(m) return m == 'all' or m.error end, '1m')\n"
+                                "assert(m == 'all', type(m) == 'table' and m.error or 'it waits')\n";
     simulate(chunk, scaled(300));
 }
 
@@ -50,7 +50,8 @@ TEST(what_fails_in_the_new_code_changes_nothing)
     static const char chunk[] =
         "local pid = process.spawn('older', 7)\n"
         "for target, words in pairs {\n"
-        "  ['broken.syntax'] = 'syntax.lua:2:', ['broken.fails'] = 'fails.lua:2: at the top', ['broken.no_main'] = \"no table with a function 'main'\",\n"
+        "  ['broken.syntax'] = 'syntax.lua:2:', ['broken.fails'] = 'fails.lua:2: at the top', ['broken.no_main'] = "
+        "\"no table with a function 'main'\",\n"
         "  ['broken.migrates'] = 'migrates.lua:4: cannot use 7', ['broken.waits'] = 'only inside a running process',\n"
         "  ['no.such'] = \"module 'no.such' not found\",\n"
         "} do\n"
@@ -66,15 +67,14 @@ TEST(what_fails_in_the_new_code_changes_nothing)
 
 TEST(new_code_that_loops_is_stopped_and_the_old_one_goes_on)
 {
-    static const char chunk[] =
-        "local pid = process.spawn('older', 7)\n"
-        "local why = process.request(pid, { upgrade = 'broken.loops' }, '1m')\n"
-        "assert(why and why:find('ran for too long', 1, true), tostring(why))\n"
-        "assert(process.request(pid, 'get', '1m')[1] == 'old')\n"
-        "process.send(pid, { add = 1 })\n"
-        "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
-        "assert(process.request(pid, 'get', '1m')[2] == 8000)\n"
-        "process.terminate(pid)\n";
+    static const char chunk[] = "local pid = process.spawn('older', 7)\n"
+                                "local why = process.request(pid, { upgrade = 'broken.loops' }, '1m')\n"
+                                "assert(why and why:find('ran for too long', 1, true), tostring(why))\n"
+                                "assert(process.request(pid, 'get', '1m')[1] == 'old')\n"
+                                "process.send(pid, { add = 1 })\n"
+                                "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
+                                "assert(process.request(pid, 'get', '1m')[2] == 8000)\n"
+                                "process.terminate(pid)\n";
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.slice_ns = FILCH_MILLISECONDS(2);
@@ -87,16 +87,18 @@ TEST(new_code_that_loops_is_stopped_and_the_old_one_goes_on)
 
 TEST(wrong_arguments_are_errors_and_name_the_place)
 {
-    static const char chunk[] =
-        "local function is(words, ...) local fine, why = pcall(...) assert(not fine and why:find(words, 1, true), why) end\n"
-        "is('name the code to upgrade to', process.upgrade)\n"
-        "is('Lua function, or name', process.upgrade, 7)\n"
-        "is('Lua function, or name', process.upgrade, print)\n"
-        "is('argument 1.a[2]: a coroutine cannot be sent', process.upgrade, 'newer', { a = { 1, coroutine.create(print) } })\n"
-        "is(\"upvalue 'co': a coroutine cannot be sent\", function() local co = coroutine.create(print) process.upgrade(function() return co end) end)\n"
-        "is('by the name of a module or file', process.upgradable, function() end)\n"
-        "is('function expected', process.upgradable, 7)\n"
-        "assert(process.upgradable(nil))\n";
+    static const char chunk[] = "local function is(words, ...) local fine, why = pcall(...) assert(not fine and "
+                                "why:find(words, 1, true), why) end\n"
+                                "is('name the code to upgrade to', process.upgrade)\n"
+                                "is('Lua function, or name', process.upgrade, 7)\n"
+                                "is('Lua function, or name', process.upgrade, print)\n"
+                                "is('argument 1.a[2]: a coroutine cannot be sent', process.upgrade, 'newer', { a = { "
+                                "1, coroutine.create(print) } })\n"
+                                "is(\"upvalue 'co': a coroutine cannot be sent\", function() local co = "
+                                "coroutine.create(print) process.upgrade(function() return co end) end)\n"
+                                "is('by the name of a module or file', process.upgradable, function() end)\n"
+                                "is('function expected', process.upgradable, 7)\n"
+                                "assert(process.upgradable(nil))\n";
     simulate(chunk, 1);
 }
 
@@ -125,31 +127,30 @@ TEST(it_works_wherever_it_is_called)
 /* Completions of sleeps and requests of the old code do not reach the new code; a pending cancel does. */
 TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
 {
-    static const char chunk[] =
-        "local me = process.self()\n"
-        "local mute = process.spawn(function() while true do local m, from = process.receive() time.sleep(0.02) process.reply(from, m) end end)\n"
-        "local pid = process.spawn_monitored('waits', me, mute)\n"
-        "process.receive()\n" /* returns when the new code runs */
-        "time.sleep(0.5)\n"
-        "process.cancel(pid)\n"
-        "local ended = process.receive({ event = 'exit' }, '1m')\n"
-        "assert(ended.error:find('cancelled'), ended.error)\n"
-        "process.terminate(mute)\n";
+    static const char chunk[] = "local me = process.self()\n"
+                                "local mute = process.spawn(function() while true do local m, from = process.receive() "
+                                "time.sleep(0.02) process.reply(from, m) end end)\n"
+                                "local pid = process.spawn_monitored('waits', me, mute)\n"
+                                "process.receive()\n" /* returns when the new code runs */
+                                "time.sleep(0.5)\n"
+                                "process.cancel(pid)\n"
+                                "local ended = process.receive({ event = 'exit' }, '1m')\n"
+                                "assert(ended.error:find('cancelled'), ended.error)\n"
+                                "process.terminate(mute)\n";
     simulate(chunk, scaled(100));
 }
 
 TEST(a_cancel_that_was_not_told_reaches_the_new_one)
 {
-    static const char chunk[] =
-        "local pid = process.spawn_monitored(function()\n"
-        "  local n = 0\n"
-        "  for i = 1, 20000 do n = n + i end\n"
-        "  process.upgrade(function() process.receive() end)\n"
-        "end)\n"
-        "time.sleep(math.random() / 1e5)\n"
-        "process.cancel(pid)\n"
-        "local ended = process.receive({ event = 'exit' }, '1m')\n"
-        "assert(ended and ended.error:find('cancelled'), 'it was not told')\n";
+    static const char chunk[] = "local pid = process.spawn_monitored(function()\n"
+                                "  local n = 0\n"
+                                "  for i = 1, 20000 do n = n + i end\n"
+                                "  process.upgrade(function() process.receive() end)\n"
+                                "end)\n"
+                                "time.sleep(math.random() / 1e5)\n"
+                                "process.cancel(pid)\n"
+                                "local ended = process.receive({ event = 'exit' }, '1m')\n"
+                                "assert(ended and ended.error:find('cancelled'), 'it was not told')\n";
     simulate(chunk, scaled(200));
 }
 
@@ -193,7 +194,8 @@ static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD
 TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
 {
     static const char chunk[] =
-        "local top = assert(supervisor.start { intensity = 100, backoff = '1ms', jitter = 0.5, strategy = 'one_for_all', children = {\n"
+        "local top = assert(supervisor.start { intensity = 100, backoff = '1ms', jitter = 0.5, strategy = "
+        "'one_for_all', children = {\n"
         "  { id = 'a', 'older', 1, name = 'a' }, { id = 'b', 'older', 2, name = 'b' } } })\n"
         "for i = 1, 20 do\n"
         "  local who = math.random(2) == 1 and 'a' or 'b'\n"
@@ -220,30 +222,29 @@ TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
 #ifdef FLI_IO
 TEST(streams_are_handed_over)
 {
-    static const char chunk[] =
-        "local me = process.self()\n"
-        "local server = process.spawn(function()\n"
-        "  local listener = assert(net.listen('127.0.0.1:0'))\n"
-        "  process.send(me, listener:address())\n"
-        "  local stream = assert(listener:accept())\n"
-        "  local line = stream:read_until('\\n')\n"
-        "  process.upgrade(function(all, line)\n"
-        "    all.stream:write('new, after ' .. line)\n"
-        "    all.listener:close()\n"
-        "    all.stream:read(1)\n"
-        "  end, { listener = listener, stream = stream }, line)\n"
-        "end)\n"
-        "local stream = assert(net.connect(process.receive(), '5s'))\n"
-        "stream:write('hello\\n')\n"
-        "assert(stream:read_until('\\n') == 'new, after hello\\n')\n"
-        "stream:close()\n"
-        "while process.alive(server) do time.sleep(0.001) end\n"
-        "local fine, why = pcall(process.send, me, stream)\n"
-        "assert(not fine and why:find('cannot be sent'))\n"
-        "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x17\\1\\0\\0\\0\\0\\0\\0\\0')\n"
-        "assert(type(process.receive()) == 'string')\n"
-        "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x15\\0\\0\\0\\0\\0\\0\\0\\0\\0')\n"
-        "assert(#process.receive() == 14)\n";
+    static const char chunk[] = "local me = process.self()\n"
+                                "local server = process.spawn(function()\n"
+                                "  local listener = assert(net.listen('127.0.0.1:0'))\n"
+                                "  process.send(me, listener:address())\n"
+                                "  local stream = assert(listener:accept())\n"
+                                "  local line = stream:read_until('\\n')\n"
+                                "  process.upgrade(function(all, line)\n"
+                                "    all.stream:write('new, after ' .. line)\n"
+                                "    all.listener:close()\n"
+                                "    all.stream:read(1)\n"
+                                "  end, { listener = listener, stream = stream }, line)\n"
+                                "end)\n"
+                                "local stream = assert(net.connect(process.receive(), '5s'))\n"
+                                "stream:write('hello\\n')\n"
+                                "assert(stream:read_until('\\n') == 'new, after hello\\n')\n"
+                                "stream:close()\n"
+                                "while process.alive(server) do time.sleep(0.001) end\n"
+                                "local fine, why = pcall(process.send, me, stream)\n"
+                                "assert(not fine and why:find('cannot be sent'))\n"
+                                "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x17\\1\\0\\0\\0\\0\\0\\0\\0')\n"
+                                "assert(type(process.receive()) == 'string')\n"
+                                "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x15\\0\\0\\0\\0\\0\\0\\0\\0\\0')\n"
+                                "assert(#process.receive() == 14)\n";
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_NET;
@@ -310,15 +311,16 @@ static void reload_now(world *w)
     ok(filch_lua_reload(w->lua, note_reload, NULL));
 }
 
-#define COUNTER(version, more)                                                                                           \
-    "local part = require 'part'\n"                                                                                     \
-    "local function main(total)\n"                                                                                      \
-    "  process.upgradable(function() return total end)\n"                                                               \
-    "  while true do\n"                                                                                                 \
-    "    local m, from = process.receive()\n"                                                                           \
-    "    if m == 'get' then process.reply(from, '" version " ' .. part .. ' ' .. total) elseif m == 'crash' then error('x', 0)\n" \
-    "    else total = total + m end\n"                                                                                  \
-    "  end\n"                                                                                                           \
+#define COUNTER(version, more)                                             \
+    "local part = require 'part'\n"                                        \
+    "local function main(total)\n"                                         \
+    "  process.upgradable(function() return total end)\n"                  \
+    "  while true do\n"                                                    \
+    "    local m, from = process.receive()\n"                              \
+    "    if m == 'get' then process.reply(from, '" version                 \
+    " ' .. part .. ' ' .. total) elseif m == 'crash' then error('x', 0)\n" \
+    "    else total = total + m end\n"                                     \
+    "  end\n"                                                              \
     "end\n" more "return { main = main }\n"
 
 /* Sends requests to a process by name until it answers `wanted`. */
@@ -326,8 +328,10 @@ static void answers(world *w, const char *name, const char *wanted)
 {
     char chunk[512];
     snprintf(chunk, sizeof chunk,
-             "local last for _ = 1, 5000 do last = process.request('%s', 'get') if last == '%s' then return end time.sleep(0.001) end\n"
-             "error('it still says ' .. tostring(last))", name, wanted);
+             "local last for _ = 1, 5000 do last = process.request('%s', 'get') if last == '%s' then return end "
+             "time.sleep(0.001) end\n"
+             "error('it still says ' .. tostring(last))",
+             name, wanted);
     world_passes(w, chunk);
 }
 
@@ -347,7 +351,9 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     folder_make(&f);
     folder_write(&f, "counter.lua", COUNTER("one", ""));
     folder_write(&f, "part.lua", "return 'a'");
-    folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain one') end end }");
+    folder_write(&f, "plain.lua",
+                 "return { main = function() while true do local _, from = process.receive() process.reply(from, "
+                 "'plain one') end end }");
     options.path = f.search;
     options.log = nothing;
     options.log_user = &lines;
@@ -366,7 +372,8 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     answers(&w, "c1", "two a 1");
     /* Waits for all of them, because a process that is being upgraded has not yet recorded which files it uses, and
      * would not be notified of the next change. */
-    world_passes(&w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
+    world_passes(
+        &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
     /* A changed file that was only loaded by require upgrades its processes too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
@@ -401,7 +408,9 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     reload_now(&w);
     same(reload.calls, 0);
     /* A process that did not call process.upgradable keeps its code; a new process gets the new code. */
-    folder_write(&f, "plain.lua", "return { main = function() while true do local _, from = process.receive() process.reply(from, 'plain two') end end }");
+    folder_write(&f, "plain.lua",
+                 "return { main = function() while true do local _, from = process.receive() process.reply(from, "
+                 "'plain two') end end }");
     reload_now(&w);
     same(reload.told, 0);
     answers(&w, "plain", "plain one");
@@ -429,10 +438,12 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
     world_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
     answers(&w, "c", "two a 7"); /* the process has upgraded and kept its state */
     folder_write(&f, "counter.lua", COUNTER("three", ""));
-    world_passes(&w, "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
+    world_passes(&w,
+                 "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
     reload_now(&w);
     answers(&w, "c", "three a 3");
-    world_passes(&w, "process.send('c', 4) process.send('c', 'crash') while process.request('c', 'get') ~= 'three a 3' do time.sleep(0.001) end");
+    world_passes(&w, "process.send('c', 4) process.send('c', 'crash') while process.request('c', 'get') ~= 'three a 3' "
+                     "do time.sleep(0.001) end");
     folder_write(&f, "counter.lua", "return {");
     world_passes(&w, "local n, why = runtime.reload() assert(n == nil and why:find('counter.lua:1'), why)");
     world_close(&w);
@@ -443,22 +454,25 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
 static void becomes(world *w, const char *chunk)
 {
     char all[1024];
-    snprintf(all, sizeof all, "local fine, why for _ = 1, 5000 do fine, why = pcall(function() %s end) if fine then return end time.sleep(0.001) end error(why)", chunk);
+    snprintf(all, sizeof all,
+             "local fine, why for _ = 1, 5000 do fine, why = pcall(function() %s end) if fine then return end "
+             "time.sleep(0.001) end error(why)",
+             chunk);
     world_passes(w, all);
 }
 
 /* The body of hand_over is inserted into the file. */
-#define ODD(version, hand_over)                                                                              \
-    "local function main(n)\n"                                                                              \
-    "  local m, from = process.receive()\n"                                                                 \
-    "  process.upgradable(function() " hand_over " end)\n"                                                   \
-    "  while true do\n"                                                                                     \
+#define ODD(version, hand_over)                                                                                    \
+    "local function main(n)\n"                                                                                     \
+    "  local m, from = process.receive()\n"                                                                        \
+    "  process.upgradable(function() " hand_over " end)\n"                                                         \
+    "  while true do\n"                                                                                            \
     "    if m == 'get' then process.reply(from, { '" version "', n }) elseif m == 'sleep' then time.sleep(0.05)\n" \
-    "    elseif m == 'task' then task.spawn(function() process.receive() end) time.sleep(0.01)\n"            \
-    "    elseif m == 'off' then process.upgradable(nil) end\n"                                               \
-    "    m, from = process.receive()\n"                                                                     \
-    "  end\n"                                                                                               \
-    "end\n"                                                                                                 \
+    "    elseif m == 'task' then task.spawn(function() process.receive() end) time.sleep(0.01)\n"                  \
+    "    elseif m == 'off' then process.upgradable(nil) end\n"                                                     \
+    "    m, from = process.receive()\n"                                                                            \
+    "  end\n"                                                                                                      \
+    "end\n"                                                                                                        \
     "return { main = main }\n"
 
 TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
@@ -470,14 +484,17 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
     folder_make(&f);
     folder_write(&f, "odd.lua", ODD("one", "return n"));
-    folder_write(&f, "number.lua", "return { main = function() process.upgradable(function() end) process.receive() end }");
+    folder_write(&f, "number.lua",
+                 "return { main = function() process.upgradable(function() end) process.receive() end }");
     folder_write(&f, "gone.lua", "return { main = function() process.receive() end }");
     options.path = f.search;
     options.log = nothing;
     options.log_user = &lines;
     world_open(&w, 2, &options);
     /* The file was changed before the process called process.upgradable: the process is upgraded when it does. */
-    world_passes(&w, "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
+    world_passes(
+        &w,
+        "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
     folder_write(&f, "odd.lua", ODD("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
     becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");

@@ -79,8 +79,9 @@ static int64_t run_torture(filch_lua_options options, int rounds)
 TEST(results_are_right_however_often_they_are_interrupted)
 {
     int     rounds = (int)scaled(20000);
-    int64_t undisturbed = run_torture((filch_lua_options){ .size = sizeof(filch_lua_options), .watch = FILCH_LUA_WATCH_NONE,
-                                                           .open = add_try }, rounds);
+    int64_t undisturbed = run_torture(
+        (filch_lua_options){ .size = sizeof(filch_lua_options), .watch = FILCH_LUA_WATCH_NONE, .open = add_try },
+        rounds);
     same(w.number, 0);
     for (int i = 0; i < 2; i++) {
         same(run_torture(quick(20000), rounds), undisturbed);
@@ -100,10 +101,12 @@ TEST(processes_end_while_they_are_being_interrupted)
     snprintf(chunk, sizeof chunk,
              "local me, n = process.self(), %d\n"
              "for i = 1, n do process.spawn(function(k)\n"
-             "  for j = 1, k %% 7 * 1000 do local f = coroutine.wrap(function() return j end) if k %% 3 == 0 then f() end end\n"
+             "  for j = 1, k %% 7 * 1000 do local f = coroutine.wrap(function() return j end) if k %% 3 == 0 then f() "
+             "end end\n"
              "  process.send(me, 1)\n"
              "end, i) end\n"
-             "for i = 1, n do process.receive() end\n", (int)scaled(2000));
+             "for i = 1, n do process.receive() end\n",
+             (int)scaled(2000));
     world_passes(&w, chunk);
     world_close(&w);
 }
@@ -117,7 +120,8 @@ TEST(no_signal_is_touched_unless_one_is_named)
     sigprocmask(SIG_SETMASK, NULL, &mask_before);
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     world_open(&w, 1, &options);
-    world_passes(&w, "local hog = process.spawn(function() while true do end end) time.sleep('20ms') process.terminate(hog)");
+    world_passes(
+        &w, "local hog = process.spawn(function() while true do end end) time.sleep('20ms') process.terminate(hog)");
     for (int i = 1; i < 65; i++) {
         memset(&after, 0, sizeof after);
         (void)sigaction(i, NULL, &after);
@@ -152,7 +156,8 @@ TEST(timers_are_served_between_two_turns_of_endless_loops)
     world_open(&w, 1, &options);
     /* First come many short steps, after which the worker reads its clock seldom. A due timer waits until the present
      * turn ends, but not for turns of the other loops (src/sched/worker_test.c counts them on a clock of its own). */
-    world_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() process.send(from, m) end end)\n"
+    world_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() "
+                     "process.send(from, m) end end)\n"
                      "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
                      "rush()\n"
                      "local hogs = {}\n"
@@ -176,11 +181,14 @@ TEST(without_a_thread_instructions_are_counted)
     options.runaway_ns = FILCH_MILLISECONDS(20);
     world_open(&w, FILCH_NO_WORKERS, &options);
     same(thread_count(), before);
-    (void)world_start(&w, "local hog = process.spawn(function() while true do end end)\n"
-                          "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
-                          "process.terminate(hog)\n"
-                          "local pid = process.spawn_monitored(function() tostring(setmetatable({}, { __tostring = function() while true do end end })) end)\n"
-                          "assert(process.receive({ event = 'exit', pid = pid }).error:find('ran for too long'))\n", 0);
+    (void)world_start(&w,
+                      "local hog = process.spawn(function() while true do end end)\n"
+                      "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
+                      "process.terminate(hog)\n"
+                      "local pid = process.spawn_monitored(function() tostring(setmetatable({}, { __tostring = "
+                      "function() while true do end end })) end)\n"
+                      "assert(process.receive({ event = 'exit', pid = pid }).error:find('ran for too long'))\n",
+                      0);
     while (!atomic_load(&w.over)) {
         uint32_t ran;
         ok(filch_tick(w.sched, 1, &ran)); /* returns although the process is in an endless loop */

@@ -41,7 +41,9 @@ static int inside(lua_State *L)
 
 static void add_functions(lua_State *L, void *user)
 {
-    static const luaL_Reg all[] = { { "block", block }, { "enter", enter }, { "let_go", let_go }, { "inside", inside }, { NULL, NULL } };
+    static const luaL_Reg all[] = {
+        { "block", block }, { "enter", enter }, { "let_go", let_go }, { "inside", inside }, { NULL, NULL }
+    };
     (void)user;
     luaL_setfuncs(L, all, 0);
 }
@@ -61,31 +63,36 @@ static int open_world(void **state)
 
 TEST(a_job_gives_its_result_or_says_why_not)
 {
-    world_passes(&w, "local factor = 3\n"
-                     "assert(work.run(function(a, b) return (a + b) * factor end, 1, 2) == 9)\n"
-                     "assert(work.run(function() end) == nil)\n"
-                     "assert(select(2, work.run('counter', 4)):find('counter.lua:5: this function works only inside', 1, true))\n"
-                     "local t = work.run { function(...) return { n = select('#', ...), ... } end, 'x', { y = 1 } }\n"
-                     "assert(t.n == 2 and t[1] == 'x' and t[2].y == 1)\n"
-                     "assert(#work.run(function(b) return b end, blob.new(('x'):rep(100000))) == 100000)\n"
-                     "local function why(f, ...) local r, w = work.run(f, ...) assert(r == nil) return w end\n"
-                     "assert(why(function() error('boom') end):find('test:%d+: boom\\nstack traceback:'))\n"
-                     "assert(why(function() error({ message = 'told' }) end):find('told', 1, true))\n"
-                     "assert(why(function() return print end):find('result: a function cannot be sent', 1, true))\n"
-                     "assert(why(function() coroutine.yield() end):find('outside a coroutine', 1, true))\n"
-                     "assert(why(function() process.receive() end):find('only inside a running process', 1, true))\n"
-                     "assert(why(function() time.sleep(1) end):find('only inside a running process', 1, true))\n"
-                     "assert(why(function() work.run(print) end):find('only inside a running process', 1, true))\n"
-                     "assert(why(function() local t = {} while true do t[#t + 1] = {} end end):find('not enough memory', 1, true))\n"
-                     "assert(why({ function() local s = ('x'):rep(1 << 20) return #(s .. s) end, memory = '1MB' }):find('not enough', 1, true))\n"
-                     "assert(work.run(function() return time.now() > 0 and runtime.stats().workers end) == 1)\n"
-                     "assert(work.run(function() local s = 0 for v in coroutine.wrap(function() for i = 1, 9 do coroutine.yield(i) end end)\n"
-                     "  do s = s + v end return s end) == 45)\n");
+    world_passes(
+        &w,
+        "local factor = 3\n"
+        "assert(work.run(function(a, b) return (a + b) * factor end, 1, 2) == 9)\n"
+        "assert(work.run(function() end) == nil)\n"
+        "assert(select(2, work.run('counter', 4)):find('counter.lua:5: this function works only inside', 1, true))\n"
+        "local t = work.run { function(...) return { n = select('#', ...), ... } end, 'x', { y = 1 } }\n"
+        "assert(t.n == 2 and t[1] == 'x' and t[2].y == 1)\n"
+        "assert(#work.run(function(b) return b end, blob.new(('x'):rep(100000))) == 100000)\n"
+        "local function why(f, ...) local r, w = work.run(f, ...) assert(r == nil) return w end\n"
+        "assert(why(function() error('boom') end):find('test:%d+: boom\\nstack traceback:'))\n"
+        "assert(why(function() error({ message = 'told' }) end):find('told', 1, true))\n"
+        "assert(why(function() return print end):find('result: a function cannot be sent', 1, true))\n"
+        "assert(why(function() coroutine.yield() end):find('outside a coroutine', 1, true))\n"
+        "assert(why(function() process.receive() end):find('only inside a running process', 1, true))\n"
+        "assert(why(function() time.sleep(1) end):find('only inside a running process', 1, true))\n"
+        "assert(why(function() work.run(print) end):find('only inside a running process', 1, true))\n"
+        "assert(why(function() local t = {} while true do t[#t + 1] = {} end end):find('not enough memory', 1, true))\n"
+        "assert(why({ function() local s = ('x'):rep(1 << 20) return #(s .. s) end, memory = '1MB' }):find('not "
+        "enough', 1, true))\n"
+        "assert(work.run(function() return time.now() > 0 and runtime.stats().workers end) == 1)\n"
+        "assert(work.run(function() local s = 0 for v in coroutine.wrap(function() for i = 1, 9 do coroutine.yield(i) "
+        "end end)\n"
+        "  do s = s + v end return s end) == 45)\n");
 }
 
 TEST(wrong_arguments_of_work_run_are_errors)
 {
-    world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { function() end, timeout = {} } },\n"
+    world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { "
+                     "function() end, timeout = {} } },\n"
                      "    { function() end, coroutine.create(print) } } do\n"
                      "  assert(not pcall(work.run, table.unpack(bad)))\n"
                      "end\n"
@@ -104,37 +111,40 @@ TEST(a_job_keeps_no_worker)
 
 TEST(several_jobs_run_at_once)
 {
-    world_passes(&w, "local all = {}\n"
-                     "for i = 1, 4 do all[i] = task.spawn(function() return work.run(function(n) block() return n end, i) end) end\n"
-                     "while inside() < 4 do time.sleep('1ms') end\n"
-                     "let_go()\n"
-                     "for i = 1, 4 do assert(all[i]:await() == i) end\n");
+    world_passes(
+        &w,
+        "local all = {}\n"
+        "for i = 1, 4 do all[i] = task.spawn(function() return work.run(function(n) block() return n end, i) end) end\n"
+        "while inside() < 4 do time.sleep('1ms') end\n"
+        "let_go()\n"
+        "for i = 1, 4 do assert(all[i]:await() == i) end\n");
 }
 
 TEST(a_job_that_nobody_waits_for_is_stopped)
 {
     /* The pool has four threads: if one of these jobs continued, the last job would not run. */
-    world_passes(&w, "local forever = {\n"
-                     "  function() enter() while true do end end,\n"
-                     "  function() enter() while true do pcall(function() while true do end end) end end,\n"
-                     "  function() enter() coroutine.wrap(function() while true do end end)() end,\n"
-                     "  function() enter() table.sort({ 3, 2, 1 }, function() while true do end end) end,\n"
-                     "  function() enter() xpcall(function() while true do end end, function() while true do end end) end,\n"
-                     "}\n"
-                     "for i, f in ipairs(forever) do\n"
-                     "  local r, why = work.run { f, timeout = '10ms' }\n"
-                     "  assert(r == nil and why == 'timeout', i)\n"
-                     "end\n"
-                     "local before = inside()\n"
-                     "local t = task.spawn(function() work.run(forever[1]) end)\n"
-                     "while inside() == before do time.sleep('1ms') end\n"
-                     "t:cancel()\n"
-                     "assert(select(2, pcall(t.await, t)):find('cancelled'))\n"
-                     "before = inside()\n"
-                     "local pid = process.spawn(function() work.run(function() enter() while true do end end) end)\n"
-                     "while inside() == before do time.sleep('1ms') end\n"
-                     "process.terminate(pid)\n"
-                     "for i = 1, 4 do assert(work.run(function() return 7 end) == 7) end\n");
+    world_passes(
+        &w, "local forever = {\n"
+            "  function() enter() while true do end end,\n"
+            "  function() enter() while true do pcall(function() while true do end end) end end,\n"
+            "  function() enter() coroutine.wrap(function() while true do end end)() end,\n"
+            "  function() enter() table.sort({ 3, 2, 1 }, function() while true do end end) end,\n"
+            "  function() enter() xpcall(function() while true do end end, function() while true do end end) end,\n"
+            "}\n"
+            "for i, f in ipairs(forever) do\n"
+            "  local r, why = work.run { f, timeout = '10ms' }\n"
+            "  assert(r == nil and why == 'timeout', i)\n"
+            "end\n"
+            "local before = inside()\n"
+            "local t = task.spawn(function() work.run(forever[1]) end)\n"
+            "while inside() == before do time.sleep('1ms') end\n"
+            "t:cancel()\n"
+            "assert(select(2, pcall(t.await, t)):find('cancelled'))\n"
+            "before = inside()\n"
+            "local pid = process.spawn(function() work.run(function() enter() while true do end end) end)\n"
+            "while inside() == before do time.sleep('1ms') end\n"
+            "process.terminate(pid)\n"
+            "for i = 1, 4 do assert(work.run(function() return 7 end) == 7) end\n");
 }
 
 TEST(a_queue_that_is_full_is_told)
@@ -159,8 +169,11 @@ TEST(a_queue_that_is_full_is_told)
 
 TEST(stopping_the_scheduler_stops_jobs_begun_and_queued)
 {
-    (void)world_start(&w, "for i = 1, 8 do task.spawn(function() work.run(function() enter() while true do end end) end) end\n"
-                          "time.sleep('1h')", 0);
+    (void)world_start(
+        &w,
+        "for i = 1, 8 do task.spawn(function() work.run(function() enter() while true do end end) end) end\n"
+        "time.sleep('1h')",
+        0);
     until(atomic_load(&in_jobs) == 4);
     filch_report report = FILCH_REPORT_INIT;
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(5), &report));
@@ -173,11 +186,12 @@ TEST(stopping_the_scheduler_stops_jobs_begun_and_queued)
 
 TEST(in_a_simulation_jobs_take_part_and_come_to_an_end)
 {
-    static const char chunk[] = "local sum = 0\n"
-                                "for i = 1, 5 do sum = sum + work.run(function(n) return n * math.random(100) end, i) end\n"
-                                "local r, why = work.run(function() while true do end end)\n"
-                                "assert(r == nil and why:find('too long in a simulation'))\n"
-                                "return sum\n";
+    static const char chunk[] =
+        "local sum = 0\n"
+        "for i = 1, 5 do sum = sum + work.run(function(n) return n * math.random(100) end, i) end\n"
+        "local r, why = work.run(function() while true do end end)\n"
+        "assert(r == nil and why:find('too long in a simulation'))\n"
+        "return sum\n";
     filch_lua_code   *code;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;

@@ -22,7 +22,8 @@ static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t sta
     if (filch_lua_load(lua, chunk, strlen(chunk), "test", &code, why, sizeof why) != FILCH_OK) fail_msg("%s", why);
     ok(filch_lua_sim(lua, code, NULL, &sim, seeds, &report));
     if (report.verdict != FILCH_SIM_OK) {
-        fail_msg("seed %llu: %s\n%s", (unsigned long long)report.seed, report.text, report.chart != NULL ? report.chart : "");
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)report.seed, report.text,
+                 report.chart != NULL ? report.chart : "");
     }
     filch_sim_report_free(&report);
     filch_lua_code_drop(lua, code);

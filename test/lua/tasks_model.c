@@ -92,13 +92,23 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
     const state *s = &m->states[0];
     int          dice = draw(m, 40);
     *op = (model_op){ .slot = slot_number, .case_count = 1, .target = draw(m, MODEL_SLOTS) };
-    op->kind = dice < 10 ? MODEL_SEND : dice < 18 ? MODEL_RECEIVE : dice < 21 ? MODEL_ITERATE : dice < 29 ? MODEL_SELECT
-             : dice < 31 ? MODEL_SLEEP : dice < 33 ? MODEL_AWAIT : dice < 34 ? MODEL_CLOSE : dice < 37 ? MODEL_CANCEL : MODEL_POST;
+    op->kind = dice < 10   ? MODEL_SEND
+               : dice < 18 ? MODEL_RECEIVE
+               : dice < 21 ? MODEL_ITERATE
+               : dice < 29 ? MODEL_SELECT
+               : dice < 31 ? MODEL_SLEEP
+               : dice < 33 ? MODEL_AWAIT
+               : dice < 34 ? MODEL_CLOSE
+               : dice < 37 ? MODEL_CANCEL
+                           : MODEL_POST;
     if (draw(m, 2) == 0 || op->kind == MODEL_SLEEP) op->timeout_ms = 1000 * (1 + draw(m, 3));
-    if (op->kind == MODEL_ITERATE || op->kind == MODEL_CLOSE || op->kind == MODEL_CANCEL || op->kind == MODEL_POST) op->timeout_ms = 0;
+    if (op->kind == MODEL_ITERATE || op->kind == MODEL_CLOSE || op->kind == MODEL_CANCEL || op->kind == MODEL_POST)
+        op->timeout_ms = 0;
     if (op->kind == MODEL_SELECT) op->case_count = 1 + draw(m, MODEL_CASES);
     for (int i = 0; i < op->case_count; i++) {
-        op->cases[i] = draw_case(m, (int)op->kind, inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
+        op->cases[i] =
+            draw_case(m, (int)op->kind,
+                      inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
     }
     if (op->kind == MODEL_POST) op->cases[0] = (model_case){ 0, ++m->next_value };
     /* only the first channel is closed, and seldom */
@@ -138,7 +148,8 @@ int model_draw(model *m, model_op batch[MODEL_BATCH])
     return count;
 }
 
-/* ---- what operations do ------------------------------------------------------------------------------------------- */
+/* ---- what operations do -------------------------------------------------------------------------------------------
+ */
 
 static void remove_place(place *places, int *count, int slot_number)
 {
@@ -350,7 +361,9 @@ static bool agrees(const state *s, const model_view *view)
     }
     for (int i = 0; i < MODEL_CHANNELS; i++) {
         const line *l = &s->lines[i];
-        if (l->count != view->length[i] || l->sender_count != view->senders[i] || l->receiver_count != view->receivers[i]) return false;
+        if (l->count != view->length[i] || l->sender_count != view->senders[i] ||
+            l->receiver_count != view->receivers[i])
+            return false;
     }
     return true;
 }
@@ -410,7 +423,8 @@ static void tell(const state *s, char *why, int size)
     int at = 0;
     for (int i = 0; i < MODEL_SLOTS && at < size; i++) {
         if (s->slots[i].state == FREE) continue;
-        at += snprintf(why + at, (size_t)(size - at), " %d:%s", i, s->slots[i].state == OVER ? s->slots[i].outcome : "waits");
+        at += snprintf(why + at, (size_t)(size - at), " %d:%s", i,
+                       s->slots[i].state == OVER ? s->slots[i].outcome : "waits");
     }
     for (int i = 0; i < MODEL_CHANNELS && at < size; i++) {
         at += snprintf(why + at, (size_t)(size - at), " ch%d:%d/%d/%d", i, s->lines[i].count, s->lines[i].sender_count,

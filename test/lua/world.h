@@ -14,16 +14,16 @@
 enum { WORLD_TEXT = 16384 };
 
 typedef struct world {
-    filch_sched *sched;
-    filch_lua   *lua;
-    filch_err    error; /* error of the first process; `text` is its error text or result */
-    filch_kind   kind;
-    int64_t      number;
-    double       real;
-    char         text[WORLD_TEXT];
-    size_t       size;
-    atomic_int   over;
-    char         printed[WORLD_TEXT];
+    filch_sched  *sched;
+    filch_lua    *lua;
+    filch_err     error; /* error of the first process; `text` is its error text or result */
+    filch_kind    kind;
+    int64_t       number;
+    double        real;
+    char          text[WORLD_TEXT];
+    size_t        size;
+    atomic_int    over;
+    char          printed[WORLD_TEXT];
     atomic_size_t printed_size;
 } world;
 
@@ -115,8 +115,8 @@ static inline int world_close_shared(void **state)
     return 0;
 }
 
-#define has_text(text, part)                                                        \
-    do {                                                                            \
+#define has_text(text, part)                                                            \
+    do {                                                                                \
         if (strstr((text), (part)) == NULL) fail_msg("'%s' is not in: %s", part, text); \
     } while (0)
 

@@ -191,9 +191,9 @@ bool bench_exit(fli_proc *p, uint64_t word)
  * settled or ended. */
 static bool drive_called(fli_proc *p, uint64_t word)
 {
-    fli_local  *worker = bench_here();
-    fli_event_node   *node = fli_node_at(&b->rt, fli_word_head(word));
-    filch_event event;
+    fli_local      *worker = bench_here();
+    fli_event_node *node = fli_node_at(&b->rt, fli_word_head(word));
+    filch_event     event;
     fli_event_prefill(&b->rt, &event);
     fli_event_fill_value(node, &event);
     receive(bench_life_of(p), &event);
@@ -224,9 +224,9 @@ static bool drive_called(fli_proc *p, uint64_t word)
 static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
-    fli_local *worker = bench_here();
-    fli_event_node  *room[ROOM], **nodes;
-    uint32_t   count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
+    fli_local      *worker = bench_here();
+    fli_event_node *room[ROOM], **nodes;
+    uint32_t        count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
     *more = count > 0;
     if (count == 0) return false;
     uint32_t held = fli_mail_held_head(p);
@@ -254,10 +254,10 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 
 void bench_drive(fli_proc *p)
 {
-    fli_local  *worker = bench_here();
-    bench_life *life = bench_life_of(p);
-    filch_event events[4];
-    fli_event_node    *nodes[4];
+    fli_local      *worker = bench_here();
+    bench_life     *life = bench_life_of(p);
+    filch_event     events[4];
+    fli_event_node *nodes[4];
     must(life->inside++ == 0, "a process is with one worker at a time");
     for (;;) {
         uint64_t word = fli_state_look(&p->state);

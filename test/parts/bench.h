@@ -24,22 +24,22 @@ typedef struct bench_life {
 } bench_life;
 
 typedef struct bench {
-    fli_runtime  rt; /* must be the first member: the hooks cast its address to the bench */
-    fli_local    worker[FLI_WEAK_THREADS + 1];
+    fli_runtime      rt; /* must be the first member: the hooks cast its address to the bench */
+    fli_local        worker[FLI_WEAK_THREADS + 1];
     fli_send_waiters room;
-    bench_life   lives[8];                   /* indexed by slot */
-    uint32_t     woke[FLI_WEAK_THREADS + 1]; /* for each thread: how often it woke the process */
-    uint32_t     slept[FLI_WEAK_THREADS + 1];
-    uint32_t     note;  /* not atomic: written by a thread before it cancels or kills the process */
-    bool         noted; /* option of a program: the step that receives the cancel or kill reads `note` */
+    bench_life       lives[8];                   /* indexed by slot */
+    uint32_t         woke[FLI_WEAK_THREADS + 1]; /* for each thread: how often it woke the process */
+    uint32_t         slept[FLI_WEAK_THREADS + 1];
+    uint32_t         note;  /* not atomic: written by a thread before it cancels or kills the process */
+    bool             noted; /* option of a program: the step that receives the cancel or kill reads `note` */
     /* Option of a program, or NULL: the step that receives a cancel calls this function and keeps the result in
      * `heard`. */
     uint32_t (*listen)(void);
     uint32_t heard;
-    bool         brief; /* option of a program: messages are sent and read on the fast paths */
-    bool         ends;  /* option of a program: a process that receives a single message ends in that step */
-    uint32_t     unread[FLI_WEAK_THREADS + 1];
-    uint32_t     accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
+    bool     brief; /* option of a program: messages are sent and read on the fast paths */
+    bool     ends;  /* option of a program: a process that receives a single message ends in that step */
+    uint32_t unread[FLI_WEAK_THREADS + 1];
+    uint32_t accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;
 
 extern bench *b;

@@ -13,11 +13,11 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque deque, loot[3]; /* loot: the deques of thieves that steal half of the items */
-    fli_lifo_slot  slot;
-    item      items[ITEMS];
-    uint32_t  made; /* number of items pushed; used by the owner only */
-    uint32_t  got[FLI_WEAK_THREADS + 1];
+    fli_deque     deque, loot[3]; /* loot: the deques of thieves that steal half of the items */
+    fli_lifo_slot slot;
+    item          items[ITEMS];
+    uint32_t      made; /* number of items pushed; used by the owner only */
+    uint32_t      got[FLI_WEAK_THREADS + 1];
 } table;
 
 static table *t;

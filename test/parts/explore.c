@@ -23,19 +23,19 @@
 #include "base/assert.h"
 #include "parts.h"
 
-static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque, parts_proc, parts_yield,
-                                                 parts_limit,  parts_sync,  parts_sched, parts_io,
-                                                 parts_bell,   parts_safepoint,  parts_inline, parts_pool };
+static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque,     parts_proc,   parts_yield,
+                                                 parts_limit,  parts_sync,      parts_sched,  parts_io,
+                                                 parts_bell,   parts_safepoint, parts_inline, parts_pool };
 
 #define BY_PROGRAM INT32_MIN
 
 static bool more; /* the option --long was given */
 
 #define LONG_TOTAL UINT64_C(100000000)
-#define ALL_MAX UINT64_C(20000000)    /* maximal executions of one program in the first pass of --total */
+#define ALL_MAX UINT64_C(20000000) /* maximal executions of one program in the first pass of --total */
 /* the same maximum for a program with a bound on preemptions; random walks then explore more of it */
 #define BOUNDED_MAX UINT64_C(2000000)
-#define PLAIN_MAX UINT64_C(1000000)   /* maximal executions of one program in the second pass of --total */
+#define PLAIN_MAX UINT64_C(1000000) /* maximal executions of one program in the second pass of --total */
 #define WALKS_MAX UINT64_C(40000000)
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
@@ -116,7 +116,8 @@ static void tell(const fli_weak_program *program, uint64_t executions)
     if (live ? seconds() - told_s < 0.5 : now - told < 30) return;
     told = now;
     told_s = seconds();
-    printf(live ? "\r%-26s %11lu of %lu executions, %lu violations " : "%-26s %11lu of %lu executions, %lu violations\n",
+    printf(live ? "\r%-26s %11lu of %lu executions, %lu violations "
+                : "%-26s %11lu of %lu executions, %lu violations\n",
            program->name, (unsigned long)(sum.executions - sum.repeated + executions), (unsigned long)total,
            (unsigned long)sum.violations);
     fflush(stdout);
@@ -154,7 +155,8 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
         FLI_ASSERT(row_count < sizeof rows / sizeof rows[0]);
         struct row *row = &rows[row_count++];
         *row = (struct row){ .program = program, .result = result, .took = took };
-        snprintf(row->mode, sizeof row->mode, "%s%s", mode_of(config), config->walks > 0 ? "" : bounded(config, &result));
+        snprintf(row->mode, sizeof row->mode, "%s%s", mode_of(config),
+                 config->walks > 0 ? "" : bounded(config, &result));
     } else {
         printf("%-26s %9lu executions, %lu cut, %lu outcomes, %.0f per second%s%s  (%s)\n", program->name,
                (unsigned long)result.executions, (unsigned long)result.cut, (unsigned long)result.outcomes,
@@ -185,12 +187,13 @@ static uint32_t asked(const fli_weak_program **programs, uint32_t max, const cha
 static void print_table(void)
 {
     double slowest = 0;
-    printf("\n%-26s %-30s %11s %11s %9s %9s %11s\n", "program", "mode", "executions", "different", "outcomes", "seconds",
-           "per second");
+    printf("\n%-26s %-30s %11s %11s %9s %9s %11s\n", "program", "mode", "executions", "different", "outcomes",
+           "seconds", "per second");
     for (uint32_t i = 0; i < row_count; i++) {
         const struct row *row = &rows[i];
-        printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode, (unsigned long)row->result.executions,
-               (unsigned long)row->result.distinct, (unsigned long)row->result.outcomes, row->took);
+        printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode,
+               (unsigned long)row->result.executions, (unsigned long)row->result.distinct,
+               (unsigned long)row->result.outcomes, row->took);
         /* The clock is too coarse to compute a rate for so short a run. */
         if (row->took < 0.05) {
             printf("%11s\n", "-");

@@ -29,7 +29,8 @@ static struct scene {
 
 static void leave_loop(fli_worker *w, fli_proc *p)
 {
-    must(w->out.spare == NULL && w->local.inline_key == 0 && w->local.inline_node == NULL, "nothing of the loop is left");
+    must(w->out.spare == NULL && w->local.inline_key == 0 && w->local.inline_node == NULL,
+         "nothing of the loop is left");
     fli_slab_empty(&b->rt.nodes, &w->local.nodes);
     w->local.current = NULL;
     bench_drive(p);
@@ -164,7 +165,8 @@ static void check(void)
     must(received == taken, "each completion that was taken is received, once");
     must(s->handled == s->asked && taken <= s->asked, "each yield is handled and answered once");
     if (!s->leaves_it) must(taken == s->asked, "every yield is answered");
-    if (life->answers > 0) must(life->answer == (int64_t)s->last_key, "an answer that was posted answers the yield that is out");
+    if (life->answers > 0)
+        must(life->answer == (int64_t)s->last_key, "an answer that was posted answers the yield that is out");
     bool waits = taken < s->asked;
     must(s->p->yield_count == (waits ? 1u : 0u), "only a yield without an answer is out");
     must(fli_word_state(fli_state_peek(&s->p->state)) == (waits ? FLI_BLOCKED : FLI_IDLE), "then it rests");

@@ -12,10 +12,10 @@
 enum { GEN = 3, OPERATION = 7 };
 
 static struct {
-    fli_stream_state state;
-    FLI_ATOMIC(uint32_t) bytes[2]; /* indexed by direction */
-    uint32_t fd, operation[2];     /* not atomic, so that a race on them is detected */
-    uint32_t got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
+    fli_stream_state     state;
+    FLI_ATOMIC(uint32_t) bytes[2];         /* indexed by direction */
+    uint32_t             fd, operation[2]; /* not atomic, so that a race on them is detected */
+    uint32_t             got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
 } * s;
 
 static void setup(void)

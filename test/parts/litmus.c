@@ -7,9 +7,9 @@
 typedef struct words {
     FLI_ATOMIC(uint32_t) a, b;
     FLI_ATOMIC(uint64_t) c;
-    uint32_t  plain, r[4];
-    fli_mutex lock;
-    fli_cond  cond;
+    uint32_t             plain, r[4];
+    fli_mutex            lock;
+    fli_cond             cond;
 } words;
 
 static words *w;
@@ -251,10 +251,7 @@ const fli_weak_program parts_litmus[] = {
       .setup = setup,
       .threads = { barrier_1, barrier_2 },
       .check = one_check },
-    { .name = "litmus_bad_barrier",
-      .promise = "a violation",
-      .setup = setup,
-      .threads = { barrier_3, barrier_4 } },
+    { .name = "litmus_bad_barrier", .promise = "a violation", .setup = setup, .threads = { barrier_3, barrier_4 } },
     { .name = "litmus_message", .promise = "2 outcomes", .setup = setup, .threads = { mp_1, mp_2 }, .check = tell },
     { .name = "litmus_release_sequence",
       .promise = "3 outcomes",

@@ -29,12 +29,12 @@ bool      lock_park(lock_parker *parker, uint64_t until_ns);
 #undef fli_park
 
 static struct {
-    fli_parker  parker;
-    lock_parker lock;
-    bool      of_lock;
-    uint32_t  left[2]; /* for each unparking thread: non-atomic memory written before the unpark */
+    fli_parker           parker;
+    lock_parker          lock;
+    bool                 of_lock;
+    uint32_t             left[2]; /* for each unparking thread: non-atomic memory written before the unpark */
     FLI_ATOMIC(uint32_t) told[2];
-    uint32_t heard;
+    uint32_t             heard;
 } * t;
 
 static void setup(void)
@@ -119,17 +119,30 @@ static void tell(void)
 }
 
 const fli_weak_program parts_bell[] = {
-    { .name = "bell_1", .promise = "a ring before, at or after falling asleep is heard", .setup = setup,
+    { .name = "bell_1",
+      .promise = "a ring before, at or after falling asleep is heard",
+      .setup = setup,
       .threads = { hear, ring_first } },
-    { .name = "bell_2", .promise = "of two who ring neither is missed", .setup = setup,
+    { .name = "bell_2",
+      .promise = "of two who ring neither is missed",
+      .setup = setup,
       .threads = { hear_both, tell_first, tell_second } },
-    { .name = "bell_twice", .promise = "a ring that was heard is not heard again", .setup = setup,
+    { .name = "bell_twice",
+      .promise = "a ring that was heard is not heard again",
+      .setup = setup,
       .threads = { hear_twice, ring_first } },
-    { .name = "bell_in_time", .promise = "a wait with an end", .setup = setup,
-      .threads = { hear_in_time, ring_first }, .check = tell },
-    { .name = "bell_lock_1", .promise = "the parker out of a lock: an unpark is noticed", .setup = setup_lock,
+    { .name = "bell_in_time",
+      .promise = "a wait with an end",
+      .setup = setup,
+      .threads = { hear_in_time, ring_first },
+      .check = tell },
+    { .name = "bell_lock_1",
+      .promise = "the parker out of a lock: an unpark is noticed",
+      .setup = setup_lock,
       .threads = { hear, ring_first } },
-    { .name = "bell_lock_2", .promise = "the parker out of a lock: neither of two unparks is missed", .setup = setup_lock,
+    { .name = "bell_lock_2",
+      .promise = "the parker out of a lock: neither of two unparks is missed",
+      .setup = setup_lock,
       .threads = { hear_both, tell_first, tell_second } },
     { 0 },
 };

@@ -171,7 +171,8 @@ static void setup_with(uint32_t submitted, uint32_t threads)
     fli_mem mem;
     fli_mem_init(&mem, fli_weak_alloc, NULL);
     must(part_workpool_init(&s->pool, &mem, threads, 10) == FILCH_OK, "a pool");
-    for (uint32_t i = 0; i < JOBS; i++) s->jobs[i].job = (fli_job){ .run = run, .cancel = cancel, .lane = FLI_LANE_WORK };
+    for (uint32_t i = 0; i < JOBS; i++)
+        s->jobs[i].job = (fli_job){ .run = run, .cancel = cancel, .lane = FLI_LANE_WORK };
 }
 
 static void setup_one(void)
@@ -196,7 +197,8 @@ static void check(void)
         must(s->jobs[i].ran + s->jobs[i].cancelled == 1, "each job is run or cancelled, once");
         ran += s->jobs[i].ran;
     }
-    must(s->pool.thread_count == 0 && s->pool.busy_count == 0 && s->pool.queue_count == 0, "nothing is left in the pool");
+    must(s->pool.thread_count == 0 && s->pool.busy_count == 0 && s->pool.queue_count == 0,
+         "nothing is left in the pool");
     part_workpool_fini(&s->pool);
     fli_weak_outcome(ran * 4 + s->started_count);
 }

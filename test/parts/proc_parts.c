@@ -13,9 +13,9 @@ static struct {
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
     FLI_ATOMIC(uint32_t) note;
-    filch_values *scope;
-    fli_tenant    tenant;
-    uint32_t raised[FLI_WEAK_THREADS + 1];
+    filch_values        *scope;
+    fli_tenant           tenant;
+    uint32_t             raised[FLI_WEAK_THREADS + 1];
 } * pass;
 
 static void setup(void)

@@ -8,13 +8,13 @@
 #include "lua/memory/safepoint.c"
 
 static struct {
-    fli_lua_safepoint safepoint;
-    FLI_ATOMIC(uint32_t) listed[2];
+    fli_lua_safepoint      safepoint;
+    FLI_ATOMIC(uint32_t)   listed[2];
     FLI_ATOMIC(uint32_t *) runs; /* stands for fli_lua_runner.proc */
-    uint32_t things[2];
-    FLI_ATOMIC(uint32_t) turn;
-    fli_mutex lock;
-    fli_cond  wake;
+    uint32_t               things[2];
+    FLI_ATOMIC(uint32_t)   turn;
+    fli_mutex              lock;
+    fli_cond               wake;
 } * g;
 
 static void setup_safepoint(bool strict)

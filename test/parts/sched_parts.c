@@ -15,15 +15,15 @@ typedef struct world {
     int         payload[3]; /* not atomic: written before a process is queued, read by the worker that runs it */
     fli_mutex   lock;
     fli_cond    changed;
-    uint32_t    done;              /* number of steps; protected by the lock */
+    uint32_t    done; /* number of steps; protected by the lock */
     /* Not atomic: after this many steps the workers are told to end. 0: a thread waits in wait_for() instead. */
-    uint32_t    expected;
+    uint32_t             expected;
     FLI_ATOMIC(uint32_t) finished; /* counts the steps instead of `done` if `expected` is not 0 */
     FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
-    uint32_t  ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
-    filch_err said[FLI_WEAK_THREADS + 1];
-    bool      ends; /* option for the programs about stop: a step ends its process */
-    fli_proc *last; /* the only process of such a program */
+    uint32_t             ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
+    filch_err            said[FLI_WEAK_THREADS + 1];
+    bool                 ends; /* option for the programs about stop: a step ends its process */
+    fli_proc            *last; /* the only process of such a program */
 } world;
 
 static world *w;

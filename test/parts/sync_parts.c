@@ -17,15 +17,15 @@ typedef struct letter {
 } letter;
 
 typedef struct table {
-    fli_slab     slab;
-    void        *known;
-    fli_magazine magazines[FLI_WEAK_THREADS + 1];
-    fli_inject   queue;
-    letter       letters[4];
+    fli_slab             slab;
+    void                *known;
+    fli_magazine         magazines[FLI_WEAK_THREADS + 1];
+    fli_inject           queue;
+    letter               letters[4];
     FLI_ATOMIC(uint32_t) handle; /* passes a handle to another thread */
     FLI_ATOMIC(uint32_t) told;
-    uint32_t        taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
-    filch_registry *registry;
+    uint32_t             taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
+    filch_registry      *registry;
 } table;
 
 static table *t;

@@ -11,8 +11,8 @@ static struct pass {
     /* The key of a yield opened by a thread. Relaxed stores and loads: the program passes receivers to other threads
      * without ordering. */
     FLI_ATOMIC(uint64_t) key;
-    uint32_t ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
-    uint32_t named;
+    uint32_t             ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
+    uint32_t             named;
 } * pass;
 
 static void setup(void)
@@ -151,8 +151,8 @@ static void check_ended(void)
 /* This thread opens the yield, and passes the receiver's key to another thread through a relaxed atomic. */
 static void open_and_drive(void)
 {
-    fli_local *worker = bench_here();
-    fli_event_node  *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
+    fli_local      *worker = bench_here();
+    fli_event_node *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
     s->p->flags |= FLI_PROC_WAITING;
     fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
     bench_drive(s->p);

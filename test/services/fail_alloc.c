@@ -15,7 +15,7 @@ void *aligned_alloc(size_t align, size_t size);
 
 enum { FIRST = 500 };
 
-static atomic_ulong calls;
+static atomic_ulong  calls;
 static unsigned long every;
 
 __attribute__((constructor)) static void begin(void)

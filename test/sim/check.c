@@ -106,13 +106,14 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 /* Checks a process that is ACTIVE_ONE and queued: it must have exactly one message. */
 static void walk_called(filch_sched *sched, const fli_proc *p)
 {
-    uint32_t        head = fli_word_head(PEEK(&p->state));
+    uint32_t              head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
     /* Exception: the slow path has drained the mailbox (as a stop does for all processes) and queued the process again.
      * The fast path will refuse this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
     MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
-    MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE, "a process was called, and had not rested as idle");
+    MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE,
+         "a process was called, and had not rested as idle");
 }
 
 static void walk_procs(filch_sched *sched)
@@ -121,7 +122,7 @@ static void walk_procs(filch_sched *sched)
     for (uint32_t slot = 1; slot < queued.count; slot++) {
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
-        bool called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
+        bool            called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
         if (called && queued.by[slot] == walk) walk_called(sched, p);
         /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
@@ -156,16 +157,18 @@ static fli_relation *bond_at(fli_model *m, uint32_t place)
 static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
-    unsigned  state = fli_word_state(word);
+    unsigned state = fli_word_state(word);
     MUST(state != FLI_FREE, "nobody has relations");
-    MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0, "a process has relations, and its end would not find them");
+    MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0,
+         "a process has relations, and its end would not find them");
     uint32_t at = first, n = 0, most = PEEK(&m->relations.fresh) * 2;
     do {
         fli_relation *relation = bond_at(m, at);
-        uint32_t  next = relation->next[at & 1];
+        uint32_t      next = relation->next[at & 1];
         MUST(n++ < most && relation->self == at / 2, "a list of relations does not end");
         MUST(fli_serial_slot(PEEK(&relation->serial[at & 1])) == slot, "a relation is listed with a stranger");
-        MUST(fli_serial_gen(PEEK(&relation->serial[at & 1])) == fli_word_gen(word), "a relation has outlived its process");
+        MUST(fli_serial_gen(PEEK(&relation->serial[at & 1])) == fli_word_gen(word),
+             "a relation has outlived its process");
         MUST(bond_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
         at = next;
     } while (at != first);

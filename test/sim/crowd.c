@@ -48,8 +48,9 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     return fli_sim_choose(2) == 0 ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-static const filch_type child = { .name = "child", .size = 8, .init = open_instance, .step = child_step,
-                                  .close = close_instance };
+static const filch_type child = {
+    .name = "child", .size = 8, .init = open_instance, .step = child_step, .close = close_instance
+};
 
 static filch_err keeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -70,8 +71,9 @@ static filch_err keeper_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-static const filch_type keeper = { .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step,
-                                   .close = close_instance };
+static const filch_type keeper = {
+    .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step, .close = close_instance
+};
 
 /* Called as on_exit of a process: spawns the next process of its line, also during a stop. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)

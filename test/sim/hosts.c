@@ -19,13 +19,13 @@ enum { HOSTS = 3, BOARD = 6, MONITORS_MAX = 4096 };
     } while (0)
 
 static struct {
-    filch_node  *node;
-    filch_sched *hosts[HOSTS];
-    filch_pid    board[HOSTS][BOARD], watcher;
-    int64_t      opened, closed;
-    uint32_t     watched, told, limit;
-    uint8_t      heard[MONITORS_MAX];
-    bool         over;
+    filch_node   *node;
+    filch_sched  *hosts[HOSTS];
+    filch_pid     board[HOSTS][BOARD], watcher;
+    int64_t       opened, closed;
+    uint32_t      watched, told, limit;
+    uint8_t       heard[MONITORS_MAX];
+    bool          over;
     fli_sim_queue waiting; /* the first thread waits here for the last EXIT */
 } city;
 
@@ -88,9 +88,7 @@ static void act(filch_sched *sched, filch_pid me)
         break;
     case 6: err = filch_register(sched, "name", a); break;
     case 7: err = filch_terminate(sched, b); break;
-    case 8:
-        spawn_on(sched, fli_sim_choose(HOSTS), me.serial != 0 ? FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR : 0);
-        break;
+    case 8: spawn_on(sched, fli_sim_choose(HOSTS), me.serial != 0 ? FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR : 0); break;
     default: err = filch_send(sched, b, filch_int(1)); break;
     }
     MUST(is_expected(err), "a relation between hosts answered something else");
@@ -130,8 +128,9 @@ static filch_err actor_step(void *self, const filch_event *events, size_t count,
     return fli_sim_choose(4) == 0 ? filch_idle(out) : filch_continue(out);
 }
 
-static const filch_type actor_type = { .name = "actor", .size = sizeof(actor), .init = actor_init, .step = actor_step,
-                                       .close = actor_close };
+static const filch_type actor_type = {
+    .name = "actor", .size = sizeof(actor), .init = actor_init, .step = actor_step, .close = actor_close
+};
 
 static filch_err watcher_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -145,8 +144,9 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
     return wants_to_end(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type watcher_type = { .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step,
-                                         .close = actor_close };
+static const filch_type watcher_type = {
+    .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step, .close = actor_close
+};
 
 /* A foreign thread that uses the first host and names processes of hosts that may have stopped. */
 static void meddle(void *arg)

@@ -9,9 +9,8 @@
 #include "sim/workload.h"
 #include "work/pool.h"
 
-
-#define MUST(condition, why) \
-    do {                     \
+#define MUST(condition, why)                 \
+    do {                                     \
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 

@@ -16,7 +16,7 @@
 
 typedef struct plan {
     uint64_t        first, seeds;
-    bool            one; /* true: replay a single seed */
+    bool            one;     /* true: replay a single seed */
     uint32_t        workers; /* number of workers; 0: drawn from the seed */
     uint32_t        size;
     int             strategy; /* a fli_sim_strategy; -1: drawn from the seed */
@@ -73,8 +73,9 @@ static void end_with(const char *why, int number)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (!replaying) execl("/proc/self/exe", program_name, "--shrink", failed_as.seed, "--workload", last_run->name, "--workers",
-                          failed_as.workers, "--size", failed_as.size, with_faults ? NULL : "--no-faults", NULL);
+    if (!replaying)
+        execl("/proc/self/exe", program_name, "--shrink", failed_as.seed, "--workload", last_run->name, "--workers",
+              failed_as.workers, "--size", failed_as.size, with_faults ? NULL : "--no-faults", NULL);
     _exit(1);
 }
 
@@ -231,8 +232,9 @@ static void shrink(const plan *failed, uint64_t seed)
 static int usage(const char *why, const char *what)
 {
     if (why != NULL) fprintf(stderr, "simulate: %s%s%s\n", why, what != NULL ? ": " : "", what != NULL ? what : "");
-    fprintf(stderr, "usage: simulate [--seeds N] [--first S] [--seed S] [--workload NAME] [--workers N|any] [--size MESSAGES]\n"
-                    "                [--strategy random|pct] [--no-faults] [--trace FILE] [--hash]\nworkloads:\n");
+    fprintf(stderr,
+            "usage: simulate [--seeds N] [--first S] [--seed S] [--workload NAME] [--workers N|any] [--size MESSAGES]\n"
+            "                [--strategy random|pct] [--no-faults] [--trace FILE] [--hash]\nworkloads:\n");
     for (unsigned i = 0; i < workload_count; i++) fprintf(stderr, "  %-8s %s\n", workloads[i].name, workloads[i].about);
     return 2;
 }
@@ -269,7 +271,8 @@ int main(int argc, char **argv)
             }
             if (p.only == NULL) return usage("no such workload", next);
         } else if (strcmp(arg, "--strategy") == 0) {
-            if (next == NULL || (strcmp(next, "pct") != 0 && strcmp(next, "random") != 0)) return usage("no such strategy", next);
+            if (next == NULL || (strcmp(next, "pct") != 0 && strcmp(next, "random") != 0))
+                return usage("no such strategy", next);
             p.strategy = strcmp(next, "pct") == 0 ? FLI_SIM_PCT : FLI_SIM_RANDOM;
         } else if (strcmp(arg, "--workers") == 0 && next != NULL && strcmp(next, "any") == 0) {
             p.workers = 0;

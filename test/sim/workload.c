@@ -50,8 +50,8 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
 
 typedef struct world {
     filch_sched *sched;
-    int64_t      opened, closed; /* number of process instances */
-    int64_t      sent, got;      /* number of messages accepted, and of messages read */
+    int64_t      opened, closed;  /* number of process instances */
+    int64_t      sent, got;       /* number of messages accepted, and of messages read */
     int64_t      asked, answered; /* number of yields, and of completions */
     int64_t      wanted;          /* number of messages or answers after which the workload ends */
     uint32_t     size;
@@ -62,8 +62,8 @@ static world         now;
 static fli_sim_queue waiting; /* the first thread waits here for the end */
 static bool          over;
 
-#define MUST(condition, why) \
-    do {                     \
+#define MUST(condition, why)                 \
+    do {                                     \
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
@@ -195,8 +195,9 @@ static filch_err hop_step(void *self, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-static const filch_type hop = { .name = "hop", .size = sizeof(struct hop), .init = open_instance, .step = hop_step,
-                                .close = close_instance };
+static const filch_type hop = {
+    .name = "hop", .size = sizeof(struct hop), .init = open_instance, .step = hop_step, .close = close_instance
+};
 
 static void run_ring(uint32_t workers, uint32_t size)
 {
@@ -245,8 +246,9 @@ static filch_err reader_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-static const filch_type reader = { .name = "reader", .size = sizeof(struct reader), .init = open_instance,
-                                   .step = reader_step, .close = close_instance };
+static const filch_type reader = {
+    .name = "reader", .size = sizeof(struct reader), .init = open_instance, .step = reader_step, .close = close_instance
+};
 
 struct sender {
     int64_t id, sent;
@@ -255,7 +257,7 @@ struct sender {
 /* Sends message k to reader k % READERS, so that each reader gets every READERS-th message. */
 static void storm_send(int64_t id, int64_t k)
 {
-    int64_t value = (id << 32) | (k / STORM_READERS);
+    int64_t   value = (id << 32) | (k / STORM_READERS);
     filch_err err = filch_send(now.sched, storm.readers[k % STORM_READERS], filch_int(value));
     MUST(err == FILCH_OK || (err == FILCH_EDEAD && storm.may_die), "a send failed");
     now.sent++;
@@ -269,8 +271,9 @@ static filch_err sender_step(void *self, const filch_event *events, size_t count
     return s->sent < storm.each ? filch_continue(out) : filch_done(out, filch_none());
 }
 
-static const filch_type sender = { .name = "sender", .size = sizeof(struct sender), .init = open_instance,
-                                   .step = sender_step, .close = close_instance };
+static const filch_type sender = {
+    .name = "sender", .size = sizeof(struct sender), .init = open_instance, .step = sender_step, .close = close_instance
+};
 
 static void storm_outside(void *arg)
 {
@@ -312,7 +315,7 @@ static struct {
 } desk;
 
 struct asker {
-    int64_t left;
+    int64_t  left;
     uint64_t next_tag, outstanding;
 };
 
@@ -361,7 +364,8 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         MUST(events[i].tag < a->next_tag && a->outstanding > 0, "an answer to nothing");
-        MUST(events[i].error == FILCH_EUSER + 1 || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "wrong answer");
+        MUST(events[i].error == FILCH_EUSER + 1 || filch_as_int(&events[i].data) == (int64_t)events[i].tag,
+             "wrong answer");
         a->outstanding--;
         if (++now.answered == now.wanted) say_over();
     }
@@ -373,8 +377,9 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return a->left > 0 ? filch_continue(out) : filch_idle(out);
 }
 
-static const filch_type asker = { .name = "asker", .size = sizeof(struct asker), .init = open_instance,
-                                  .step = asker_step, .close = close_instance };
+static const filch_type asker = {
+    .name = "asker", .size = sizeof(struct asker), .init = open_instance, .step = asker_step, .close = close_instance
+};
 
 static void run_yields(uint32_t workers, uint32_t size)
 {
@@ -454,8 +459,11 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-static const filch_type sleeper = { .name = "sleeper", .size = sizeof(struct sleeper), .init = open_instance,
-                                    .step = sleeper_step, .close = close_instance };
+static const filch_type sleeper = { .name = "sleeper",
+                                    .size = sizeof(struct sleeper),
+                                    .init = open_instance,
+                                    .step = sleeper_step,
+                                    .close = close_instance };
 
 static filch_err ticked_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -470,8 +478,9 @@ static filch_err ticked_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-static const filch_type ticked = { .name = "ticked", .size = sizeof(int64_t), .init = open_instance,
-                                   .step = ticked_step, .close = close_instance };
+static const filch_type ticked = {
+    .name = "ticked", .size = sizeof(int64_t), .init = open_instance, .step = ticked_step, .close = close_instance
+};
 
 static void run_clock(uint32_t workers, uint32_t size)
 {
@@ -502,11 +511,15 @@ struct mayfly {
     int64_t  days;
 };
 
-static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type mayfly = { .name = "mayfly", .size = sizeof(struct mayfly), .init = open_instance,
-                                   .step = mayfly_step, .close = close_instance };
-static const filch_type moth = { .name = "moth", .size = sizeof(struct mayfly) + 8, .init = open_instance,
-                                 .step = mayfly_step, .close = close_instance };
+static filch_err        mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type mayfly = {
+    .name = "mayfly", .size = sizeof(struct mayfly), .init = open_instance, .step = mayfly_step, .close = close_instance
+};
+static const filch_type moth = { .name = "moth",
+                                 .size = sizeof(struct mayfly) + 8,
+                                 .init = open_instance,
+                                 .step = mayfly_step,
+                                 .close = close_instance };
 
 static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -606,8 +619,9 @@ static filch_err box_step(void *self, const filch_event *events, size_t count, f
     return fli_sim_choose(3) == 0 ? filch_continue(out) : filch_idle(out);
 }
 
-static const filch_type box = { .name = "box", .size = sizeof(struct box), .init = open_instance, .step = box_step,
-                                .close = close_instance };
+static const filch_type box = {
+    .name = "box", .size = sizeof(struct box), .init = open_instance, .step = box_step, .close = close_instance
+};
 
 static void spawn_limited(int64_t policy)
 {
@@ -660,7 +674,8 @@ static filch_err pusher_step(void *self, const filch_event *events, size_t count
         if (fli_sim_choose(2)) {
             count_send(policy, filch_send(sched_of(out), limited.box[policy], filch_int(p->left)));
         } else {
-            MUST(filch_yield_send(out, (uint64_t)policy, limited.box[policy], filch_int(p->left)) == FILCH_OK, "no yield");
+            MUST(filch_yield_send(out, (uint64_t)policy, limited.box[policy], filch_int(p->left)) == FILCH_OK,
+                 "no yield");
             p->waits++;
         }
     }
@@ -670,8 +685,9 @@ static filch_err pusher_step(void *self, const filch_event *events, size_t count
     return filch_done(out, filch_none());
 }
 
-static const filch_type pusher = { .name = "pusher", .size = sizeof(struct pusher), .init = open_instance,
-                                   .step = pusher_step, .close = close_instance };
+static const filch_type pusher = {
+    .name = "pusher", .size = sizeof(struct pusher), .init = open_instance, .step = pusher_step, .close = close_instance
+};
 
 static void run_limits(uint32_t workers, uint32_t size)
 {
@@ -731,8 +747,9 @@ static filch_err stubborn_step(void *self, const filch_event *events, size_t cou
     }
 }
 
-static const filch_type stubborn = { .name = "stubborn", .init = open_instance, .step = stubborn_step,
-                                     .close = close_instance };
+static const filch_type stubborn = {
+    .name = "stubborn", .init = open_instance, .step = stubborn_step, .close = close_instance
+};
 
 static void closing_outside(void *arg)
 {
@@ -789,8 +806,8 @@ enum { DRAIN_READERS = 4 };
 static struct {
     filch_pid readers[DRAIN_READERS]; /* the last reader is supervised by the first reader */
     /* number of messages that the stopping thread sent to each reader before the stop */
-    uint32_t  early[DRAIN_READERS];
-    uint64_t  unread;
+    uint32_t early[DRAIN_READERS];
+    uint64_t unread;
 } drained;
 
 struct drain_reader {
@@ -800,8 +817,11 @@ struct drain_reader {
 };
 
 static filch_err        drain_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type drain_reader = { .name = "drain reader", .size = sizeof(struct drain_reader), .init = open_instance,
-                                         .step = drain_step, .close = close_instance };
+static const filch_type drain_reader = { .name = "drain reader",
+                                         .size = sizeof(struct drain_reader),
+                                         .init = open_instance,
+                                         .step = drain_step,
+                                         .close = close_instance };
 
 static void drain_send(filch_sched *sched)
 {
@@ -839,7 +859,9 @@ static filch_err drain_step(void *self, const filch_event *events, size_t count,
             MUST(i == 0, "a cancel was not the first event");
             MUST(r->early == drained.early[r->number], "the cancel of a stop overtook a message");
             r->asked = true;
-            if (r->number == 0) (void)!filch_cancel_with(sched_of(out), drained.readers[DRAIN_READERS - 1], FILCH_ECANCELLED, FILCH_FOREVER);
+            if (r->number == 0)
+                (void)!filch_cancel_with(sched_of(out), drained.readers[DRAIN_READERS - 1], FILCH_ECANCELLED,
+                                         FILCH_FOREVER);
             break;
         default: r->waits = false; break;
         }
@@ -861,18 +883,19 @@ static void drain_outside(void *arg)
 static void run_drain(uint32_t workers, uint32_t size)
 {
     static const uint64_t deadlines[] = { 0, 50000, 1000000, FILCH_FOREVER };
-    filch_options opt = workload_options(workers);
-    filch_report  report = FILCH_REPORT_INIT;
-    fli_thread    outside[2];
-    uint32_t      each = size / 8 + 1;
-    filch_err     err;
+    filch_options         opt = workload_options(workers);
+    filch_report          report = FILCH_REPORT_INIT;
+    fli_thread            outside[2];
+    uint32_t              each = size / 8 + 1;
+    filch_err             err;
     begin(&opt, size);
     memset(&drained, 0, sizeof drained);
     for (int64_t i = 0; i < DRAIN_READERS - 1; i++) {
         struct drain_reader r = { .number = i };
         drained.readers[i] = spawn(&drain_reader, &r, sizeof r);
     }
-    for (int i = 0; i < 2; i++) MUST(fli_thread_start(&outside[i], "outside", drain_outside, &each) == FILCH_OK, "no thread");
+    for (int i = 0; i < 2; i++)
+        MUST(fli_thread_start(&outside[i], "outside", drain_outside, &each) == FILCH_OK, "no thread");
     uint64_t           deadline_ns = deadlines[fli_sim_choose(4)];
     filch_stop_options stop = FILCH_STOP_OPTIONS_INIT;
     stop.deadline_ns = deadline_ns;
@@ -957,8 +980,9 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
     return a->outstanding > 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type worker = { .name = "worker", .size = sizeof(struct asker), .init = open_instance,
-                                   .step = worker_step, .close = close_instance };
+static const filch_type worker = {
+    .name = "worker", .size = sizeof(struct asker), .init = open_instance, .step = worker_step, .close = close_instance
+};
 
 static void run_work(uint32_t workers, uint32_t size)
 {
@@ -998,9 +1022,10 @@ static filch_err on_poor(void *user, const filch_command *command, uint64_t tag,
     return err;
 }
 
-static filch_err poor_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type pauper = { .name = "pauper", .size = 40, .init = open_instance, .step = poor_step,
-                                   .close = close_instance };
+static filch_err        poor_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type pauper = {
+    .name = "pauper", .size = 40, .init = open_instance, .step = poor_step, .close = close_instance
+};
 
 /* Makes a random relation. The allocation for it may fail. */
 static void poor_relation(filch_pid me, filch_pid other)
@@ -1188,8 +1213,9 @@ static filch_err registrar_step(void *self, const filch_event *events, size_t co
     return filch_idle(out);
 }
 
-static const filch_type registrar = { .name = "registrar", .size = 8, .init = open_instance, .step = registrar_step,
-                                      .close = close_instance };
+static const filch_type registrar = {
+    .name = "registrar", .size = 8, .init = open_instance, .step = registrar_step, .close = close_instance
+};
 
 static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
 {
@@ -1251,8 +1277,9 @@ static filch_err spouse_step(void *self, const filch_event *events, size_t count
     }
 }
 
-static const filch_type spouse = { .name = "spouse", .size = sizeof(filch_pid), .init = open_instance,
-                                   .step = spouse_step, .close = close_instance };
+static const filch_type spouse = {
+    .name = "spouse", .size = sizeof(filch_pid), .init = open_instance, .step = spouse_step, .close = close_instance
+};
 
 static void marry(struct villager *v, filch_pid me)
 {
@@ -1319,18 +1346,22 @@ static filch_err villager_step(void *self, const filch_event *events, size_t cou
     case 0: return filch_done(out, filch_int(1));
     case 1: return FILCH_EUSER + 2;
     case 2: return filch_upgrade(out, fli_sim_choose(2) ? &villager : &burgher, NULL, filch_bytes(v, sizeof *v));
-    case 3:
-        MUST(filch_yield_sleep(out, 1, 1 + fli_sim_choose(20000)) == FILCH_OK, "no sleep");
-        return filch_wait(out);
+    case 3: MUST(filch_yield_sleep(out, 1, 1 + fli_sim_choose(20000)) == FILCH_OK, "no sleep"); return filch_wait(out);
     case 4: marry(v, me); return filch_idle(out);
     default: return filch_continue(out);
     }
 }
 
-static const filch_type villager = { .name = "villager", .size = sizeof(struct villager), .init = open_instance,
-                                     .step = villager_step, .close = close_instance };
-static const filch_type burgher = { .name = "burgher", .size = sizeof(struct villager) + 8, .init = open_instance,
-                                    .step = villager_step, .close = close_instance };
+static const filch_type villager = { .name = "villager",
+                                     .size = sizeof(struct villager),
+                                     .init = open_instance,
+                                     .step = villager_step,
+                                     .close = close_instance };
+static const filch_type burgher = { .name = "burgher",
+                                    .size = sizeof(struct villager) + 8,
+                                    .init = open_instance,
+                                    .step = villager_step,
+                                    .close = close_instance };
 
 /* A foreign thread that makes random changes to the villagers. */
 static void meddler(void *arg)
@@ -1394,8 +1425,9 @@ static filch_err replier_step(void *self, const filch_event *events, size_t coun
     return ends ? filch_done(out, filch_int(5)) : filch_idle(out);
 }
 
-static const filch_type replier = { .name = "replier", .init = open_instance, .step = replier_step,
-                                    .close = close_instance };
+static const filch_type replier = {
+    .name = "replier", .init = open_instance, .step = replier_step, .close = close_instance
+};
 
 static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

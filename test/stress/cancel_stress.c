@@ -29,9 +29,9 @@ static struct {
     } left[PROCS];
     /* the last note that each process has read. Not atomic: used by the process alone until it has acknowledged the
      * round */
-    uint64_t heard[PROCS];
+    uint64_t             heard[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
-    uint64_t rounds;
+    uint64_t             rounds;
 } world;
 
 typedef struct listener {
@@ -60,7 +60,7 @@ static const filch_type listener_type = {
     .name = "listener", .size = sizeof(listener), .init = listener_init, .step = listener_step
 };
 
-static void wait_for(FLI_ATOMIC(uint64_t) * counter, uint64_t wanted)
+static void wait_for(FLI_ATOMIC(uint64_t) *counter, uint64_t wanted)
 {
     for (uint32_t spins = 0; fli_load_acq(counter) < wanted; spins++) {
         if (spins % 64 == 63) fli_thread_yield();

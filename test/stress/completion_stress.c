@@ -70,11 +70,11 @@ typedef struct asker {
 } asker;
 
 typedef struct game {
-    uint64_t     yields; /* number of yields per asker */
-    filch_sched *sched;
-    filch_pid    pids[ASKERS];
-    box          boxes[ASKERS];
-    stress_watch watch;
+    uint64_t         yields; /* number of yields per asker */
+    filch_sched     *sched;
+    filch_pid        pids[ASKERS];
+    box              boxes[ASKERS];
+    stress_watch     watch;
     FLI_ATOMIC(bool) over;
     /* Used for the progress check and the report, so relaxed.  writes: each asker its own element. */
     struct {
@@ -196,10 +196,10 @@ static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t e
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
-    game    *g = user;
-    int64_t  value = filch_as_int(&command->data);
-    asker   *a = &askers[value % ASKERS];
-    box     *of = &g->boxes[a->who];
+    game   *g = user;
+    int64_t value = filch_as_int(&command->data);
+    asker  *a = &askers[value % ASKERS];
+    box    *of = &g->boxes[a->who];
     /* a set of threads; the empty set means synchronous completion */
     uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS);
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;

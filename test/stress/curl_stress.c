@@ -37,9 +37,9 @@
 enum { DRIVERS = 6, PARALLEL = 12, SOCKETS = 4096, BODY_MAX = 60000 };
 
 typedef struct game {
-    filch_sched *sched;
-    uint64_t     transfers;
-    uint16_t     port;
+    filch_sched         *sched;
+    uint64_t             transfers;
+    uint16_t             port;
     FLI_ATOMIC(uint64_t) next, ended, cancelled, reset, polls, wrong, connections, drivers;
 } game;
 
@@ -89,7 +89,8 @@ static void answer(int fd, uint64_t n)
     char  *body = malloc(size);
     if (body == NULL) return;
     memset(body, (int)('a' + n % 26), size);
-    int length = snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", size);
+    int length =
+        snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", size);
     bool all = send_all(fd, head, (size_t)length) && send_all(fd, body, part / 2);
     if (all) fli_thread_yield();
     if (all) (void)send_all(fd, body + part / 2, part - part / 2);
@@ -111,7 +112,8 @@ static void *serve(void *arg)
     if (strstr(request, "\r\n\r\n") != NULL && !is_never_answered(n)) answer(fd, n);
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
     if (is_reset(n)) (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    else while (recv(fd, request, sizeof request, 0) > 0) {} /* reads until the client has closed */
+    else
+        while (recv(fd, request, sizeof request, 0) > 0) {} /* reads until the client has closed */
     (void)close(fd);
     fli_add_rel(&g.connections, -1);
     return NULL;
@@ -164,15 +166,15 @@ typedef struct watched {
 } watched;
 
 typedef struct driver {
-    CURLM    *multi;
-    transfer  transfers[PARALLEL];
-    watched  *sockets;
-    int      *changed; /* descriptors with changed `events` */
-    uint32_t  changed_count;
-    uint64_t  timer_turn;
-    long      timer_ms; /* timeout that libcurl has asked for; -1: none */
-    bool      timer_is_new;
-    bool      through;
+    CURLM   *multi;
+    transfer transfers[PARALLEL];
+    watched *sockets;
+    int     *changed; /* descriptors with changed `events` */
+    uint32_t changed_count;
+    uint64_t timer_turn;
+    long     timer_ms; /* timeout that libcurl has asked for; -1: none */
+    bool     timer_is_new;
+    bool     through;
 } driver;
 
 enum { TAG_POLL, TAG_TIMER, TAG_TICK, TAG_CANCEL };
@@ -189,8 +191,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *u
     driver *d = user;
     (void)easy, (void)unused;
     if (fd < 0 || fd >= SOCKETS) return -1;
-    d->sockets[fd].events = what == CURL_POLL_IN    ? FILCH_POLL_IN
-                            : what == CURL_POLL_OUT ? FILCH_POLL_OUT
+    d->sockets[fd].events = what == CURL_POLL_IN      ? FILCH_POLL_IN
+                            : what == CURL_POLL_OUT   ? FILCH_POLL_OUT
                             : what == CURL_POLL_INOUT ? FILCH_POLL_IN | FILCH_POLL_OUT
                                                       : 0;
     list_socket(d, fd);
@@ -313,7 +315,8 @@ static void hear_poll(driver *d, const filch_event *event)
         wrong("a poll fails", (uint64_t)event->error, (uint64_t)fd);
         return;
     }
-    int mask = ((ready & FILCH_POLL_IN) != 0 ? CURL_CSELECT_IN : 0) | ((ready & FILCH_POLL_OUT) != 0 ? CURL_CSELECT_OUT : 0) |
+    int mask = ((ready & FILCH_POLL_IN) != 0 ? CURL_CSELECT_IN : 0) |
+               ((ready & FILCH_POLL_OUT) != 0 ? CURL_CSELECT_OUT : 0) |
                ((ready & (FILCH_POLL_ERROR | FILCH_POLL_HANGUP)) != 0 ? CURL_CSELECT_ERR : 0);
     list_socket(d, fd); /* polls again if libcurl still wants events of this descriptor */
     curl_multi_socket_action(d->multi, fd, mask, &running);
@@ -439,7 +442,8 @@ static bool play(uint64_t transfers, int32_t workers)
         if (fli_clock_ns() > late_ns) return false;
     }
     (void)close(listener);
-    if (open_descriptors() != before) wrong("descriptors are left open", (uint64_t)open_descriptors(), (uint64_t)before);
+    if (open_descriptors() != before)
+        wrong("descriptors are left open", (uint64_t)open_descriptors(), (uint64_t)before);
     if (atomic_load(&alloc.bytes) != 0) wrong("bytes are left", atomic_load(&alloc.bytes), 0);
     if (atomic_load(&alloc.wrong) != 0) wrong("bytes came back wrong", atomic_load(&alloc.wrong), 0);
     printf("%d workers: %" PRIu64 " transfers, %" PRIu64 " cancelled, %" PRIu64 " reset, %" PRIu64 " polls\n",

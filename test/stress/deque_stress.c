@@ -38,18 +38,18 @@ typedef struct player {
     alignas(FLI_LINE) fli_deque deque; /* deque of a thief; the owner uses game.deques */
     /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
-    struct game *game;
-    uint32_t     who; /* number of the player; 0: the owner */
-    fli_prng     prng;
+    struct game         *game;
+    uint32_t             who; /* number of the player; 0: the owner */
+    fli_prng             prng;
     /* not atomic, like the fields below: used by the player only, read after the player is joined */
-    uint64_t     delivered;
-    uint64_t     steals, stolen, retries;
+    uint64_t delivered;
+    uint64_t steals, stolen, retries;
 } player;
 
 typedef struct game {
-    uint64_t items;
-    uint32_t thieves;
-    FLI_ATOMIC(uint64_t) * missing;            /* one bit per item; set: the item has not been delivered yet */
+    uint64_t              items;
+    uint32_t              thieves;
+    FLI_ATOMIC(uint64_t) *missing; /* one bit per item; set: the item has not been delivered yet */
     /* One byte per item. Not atomic: written before the push, read by the thread that gets the item. */
     unsigned char *notes;
     uint64_t       begun_ns, said_ns, growths; /* not atomic: used by the owner only */
@@ -59,8 +59,8 @@ typedef struct game {
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
     /* 1: the owner's last deque is empty and the owner will push no more items.  writes: the owner.  PAIR game.over */
     FLI_ATOMIC(uint32_t) over;
-    fli_deque deques[2];
-    player    players[THIEVES_MAX + 1];
+    fli_deque            deques[2];
+    player               players[THIEVES_MAX + 1];
 } game;
 
 static unsigned char note_of(uint64_t item)

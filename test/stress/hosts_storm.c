@@ -23,13 +23,13 @@
 enum { HOSTS = 4, BOARD = 32, MEDDLERS = 2, FIRST = 12 };
 
 static struct {
-    filch_node  *node;
-    filch_sched *hosts[HOSTS];
+    filch_node          *node;
+    filch_sched         *hosts[HOSTS];
     FLI_ATOMIC(uint64_t) board[HOSTS][BOARD]; /* serials of processes */
     FLI_ATOMIC(uint64_t) spawned, linked, unlinked, refused;
-    FLI_ATOMIC(bool) over;
+    FLI_ATOMIC(bool)     over;
     FLI_ATOMIC(uint32_t) acted;
-    filch_err stopped[HOSTS];
+    filch_err            stopped[HOSTS];
 } storm;
 
 typedef struct actor {
@@ -45,7 +45,7 @@ static filch_pid draw(fli_prng *prng)
     return (filch_pid){ 100 + host, fli_load_rlx(&storm.board[host][place]) };
 }
 
-static void count(FLI_ATOMIC(uint64_t) * counter, filch_err err)
+static void count(FLI_ATOMIC(uint64_t) *counter, filch_err err)
 {
     if (err == FILCH_ENOMEM) stress_must("a relation", err);
     fli_add_rlx(err == FILCH_OK ? counter : &storm.refused, 1);
@@ -83,8 +83,7 @@ static void act(filch_sched *sched, filch_pid me, fli_prng *prng)
     case 7: count(&storm.linked, filch_register(sched, "name", a)); break;
     case 8: count(&storm.linked, filch_terminate(sched, b)); break;
     default:
-        spawn_on(sched, fli_prng_below(prng, HOSTS),
-                 me.serial != 0 ? FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR : 0, prng);
+        spawn_on(sched, fli_prng_below(prng, HOSTS), me.serial != 0 ? FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR : 0, prng);
         break;
     }
     fli_add_rlx(&storm.acted, 1);
@@ -113,9 +112,7 @@ static filch_err actor_step(void *self, const filch_event *events, size_t n, fil
     return filch_continue(out);
 }
 
-static const filch_type actor_type = {
-    .name = "actor", .size = sizeof(actor), .init = actor_init, .step = actor_step
-};
+static const filch_type actor_type = { .name = "actor", .size = sizeof(actor), .init = actor_init, .step = actor_step };
 
 static void meddle(void *arg)
 {

@@ -33,11 +33,11 @@
 #define ROUND_MAX 70000
 
 typedef struct game {
-    filch_sched *sched;
-    uint64_t     lives;
-    char         address[64];
-    filch_pid    listener;
-    stress_watch watch;
+    filch_sched         *sched;
+    uint64_t             lives;
+    char                 address[64];
+    filch_pid            listener;
+    stress_watch         watch;
     FLI_ATOMIC(uint64_t) begun, ended, rounds, wrong, timeouts, cancels, kills;
 } game;
 

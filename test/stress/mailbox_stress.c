@@ -46,8 +46,8 @@ typedef struct sender {
     uint64_t     sent;  /* not atomic: used by the sender only */
     uint64_t     acked; /* not atomic: used only by a sender that is a process */
     /* pid of a sender that is a process. Not atomic: set before the process gets its start message */
-    filch_pid    pid;
-    uint64_t     next;  /* number that the receiver expects next. Not atomic: used by the receiver only */
+    filch_pid pid;
+    uint64_t  next; /* number that the receiver expects next. Not atomic: used by the receiver only */
 } sender;
 
 typedef struct game {
@@ -79,8 +79,8 @@ static void complain(game *g, uint64_t who, uint64_t number, const char *what)
                 who < g->threads ? "thread" : "process", number, g->all[who].next);
     }
     fprintf(stderr,
-            "  %" PRIu64 " of %" PRIu64 " read; receiver %s, %s; workers %" PRIu32 ", asleep %" PRIu32
-            ", sent %" PRIu64 ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
+            "  %" PRIu64 " of %" PRIu64 " read; receiver %s, %s; workers %" PRIu32 ", asleep %" PRIu32 ", sent %" PRIu64
+            ", refused %" PRIu64 ", undelivered %" PRIu64 "\n",
             fli_load_rlx(&g->seen), g->total, filch_err_name(err), stress_state_name(info.state), stats.workers,
             stats.asleep, stats.sent, stats.refused, stats.undelivered);
     _exit(1);

@@ -26,9 +26,9 @@
 enum { HOSTS = 2, KNOWN = 64, CROWD = 200, STORM = 10000 };
 
 static struct {
-    filch_node  *node;
-    filch_sched *hosts[HOSTS];
-    filch_pid    census[HOSTS];
+    filch_node          *node;
+    filch_sched         *hosts[HOSTS];
+    filch_pid            census[HOSTS];
     FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
     FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
     uint8_t *told[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census only */
@@ -153,7 +153,7 @@ static int allow(void *user, const filch_access *access)
 }
 
 /* Waits until `count` reaches `wanted`. Returns false if `count` stops changing before. */
-static bool reaches(FLI_ATOMIC(uint64_t) * count, uint64_t wanted)
+static bool reaches(FLI_ATOMIC(uint64_t) *count, uint64_t wanted)
 {
     uint64_t seen = 0, since_ns = fli_clock_ns();
     for (;;) {
@@ -213,8 +213,8 @@ enum { VISITS = 12, GUESTS = 64, MEDDLERS = 2 };
 static struct {
     FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* serials and node id of the current host */
     FLI_ATOMIC(uint64_t) watched, told;
-    FLI_ATOMIC(bool) over;
-    filch_pid watcher;
+    FLI_ATOMIC(bool)     over;
+    filch_pid            watcher;
 } visit;
 
 static filch_err watcher_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -45,9 +45,10 @@ enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 #define NODE 1
 
 /* Counters of the large scheduler. Relaxed, because they are only compared when all processes have ended. */
-#define COUNTS(X)                                                                                                \
-    X(opened) X(closed) X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) \
-    X(completed) X(late)
+#define COUNTS(X) \
+    X(opened)     \
+    X(closed)     \
+    X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) X(completed) X(late)
 
 typedef struct counts {
 #define X(name) FLI_ATOMIC(uint64_t) name;
@@ -55,12 +56,12 @@ typedef struct counts {
 #undef X
 } counts;
 
-static counts            now;
-static filch_sched      *town;
+static counts       now;
+static filch_sched *town;
 /* true: ended processes are not replaced, and foreign threads send no more messages */
-static FLI_ATOMIC(bool)  over;
-static FLI_ATOMIC(bool)  post_over; /* true: yields are not completed any more */
-static filch_pid         ledgers[LEDGERS];
+static FLI_ATOMIC(bool) over;
+static FLI_ATOMIC(bool) post_over; /* true: yields are not completed any more */
+static filch_pid        ledgers[LEDGERS];
 /* serials of the boxes and of the crowd; processes that end are replaced */
 static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];
 /* for each ledger: number of messages sent to it and not yet read */
@@ -96,9 +97,9 @@ static void complain(const char *what)
     _exit(1);
 }
 
-#define MUST(condition, why)               \
-    do {                                   \
-        if (!(condition)) complain(why);   \
+#define MUST(condition, why)             \
+    do {                                 \
+        if (!(condition)) complain(why); \
     } while (0)
 
 /* ---- memory ---- */
@@ -276,8 +277,9 @@ static filch_err ledger_step(void *self, const filch_event *events, size_t count
     return is_cancelled(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type ledger_type = { .name = "ledger", .size = sizeof(ledger), .init = open_one,
-                                        .step = ledger_step, .close = close_one };
+static const filch_type ledger_type = {
+    .name = "ledger", .size = sizeof(ledger), .init = open_one, .step = ledger_step, .close = close_one
+};
 
 /* Reads its messages. Every 64 steps it sleeps, so that its mailbox fills up. */
 static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -291,8 +293,9 @@ static filch_err box_step(void *self, const filch_event *events, size_t count, f
     return filch_wait(out);
 }
 
-static const filch_type box_type = { .name = "box", .size = sizeof(uint64_t), .init = open_one, .step = box_step,
-                                     .close = close_one };
+static const filch_type box_type = {
+    .name = "box", .size = sizeof(uint64_t), .init = open_one, .step = box_step, .close = close_one
+};
 
 typedef struct talker {
     uint64_t id;
@@ -335,9 +338,7 @@ static void ask(talker *t, filch_out *out, unsigned what)
     case TAG_ANSWER: stress_must("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
     case TAG_SEND: stress_must("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
     case TAG_WORK: stress_must("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
-    default:
-        t->due_ns = fli_clock_ns() + span_ns;
-        stress_must("yield", filch_yield_sleep(out, tag, span_ns));
+    default: t->due_ns = fli_clock_ns() + span_ns; stress_must("yield", filch_yield_sleep(out, tag, span_ns));
     }
     t->outstanding++;
     ADD(asked, 1);
@@ -359,7 +360,9 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
         switch (fli_prng_below(&t->prng, 8)) {
         case 0: ask(t, out, TAG_ANSWER); break;
         case 1: ask(t, out, TAG_SEND); break;
-        case 2: if (fli_prng_below(&t->prng, 8) == 0) ask(t, out, TAG_WORK); break;
+        case 2:
+            if (fli_prng_below(&t->prng, 8) == 0) ask(t, out, TAG_WORK);
+            break;
         case 3: post(pid_at(&boxes[fli_prng_below(&t->prng, BOXES)]), any_payload(&t->prng)); break;
         case 4: post(pid_at(&crowd[fli_prng_below(&t->prng, CROWD)]), any_payload(&t->prng)); break;
         default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
@@ -374,8 +377,9 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
     return sleeps || fli_prng_below(&t->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type talker_type = { .name = "talker", .size = sizeof(talker), .init = open_one,
-                                        .step = talker_step, .close = close_one };
+static const filch_type talker_type = {
+    .name = "talker", .size = sizeof(talker), .init = open_one, .step = talker_step, .close = close_one
+};
 
 /* ---- the crowd ---- */
 
@@ -412,8 +416,9 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     switch (fli_prng_below(&f->prng, 16)) {
     case 0: return filch_done(out, filch_none());
     case 1: return FILCH_EUSER + 2;
-    case 2: return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
-                                 filch_int((int64_t)f->slot));
+    case 2:
+        return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
+                             filch_int((int64_t)f->slot));
     case 3: return filch_wait(out); /* a wait without an outstanding yield, which is an error */
     case 4:
     case 5:
@@ -431,10 +436,12 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-static const filch_type face_type = { .name = "face", .size = sizeof(face), .init = open_one, .step = face_step,
-                                      .close = close_one };
-static const filch_type other_type = { .name = "other", .size = sizeof(face) + 500, .init = open_one,
-                                       .step = face_step, .close = close_one };
+static const filch_type face_type = {
+    .name = "face", .size = sizeof(face), .init = open_one, .step = face_step, .close = close_one
+};
+static const filch_type other_type = {
+    .name = "other", .size = sizeof(face) + 500, .init = open_one, .step = face_step, .close = close_one
+};
 
 static void spawn_face(uint64_t slot)
 {
@@ -488,7 +495,9 @@ static void outsider(void *arg)
         /* Sends a message to a process of the crowd that may have been idle for long. */
         case 4:
         case 5: post(pid_at(&crowd[one]), any_payload(&prng)); break;
-        default: if (!enter_ledger(id, which, &numbers[which])) fli_thread_yield(); break;
+        default:
+            if (!enter_ledger(id, which, &numbers[which])) fli_thread_yield();
+            break;
         }
     }
 }
@@ -542,8 +551,9 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     return fli_prng_below(&g->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type guest_type = { .name = "guest", .size = sizeof(guest), .init = open_guest, .step = guest_step,
-                                       .close = close_guest };
+static const filch_type guest_type = {
+    .name = "guest", .size = sizeof(guest), .init = open_guest, .step = guest_step, .close = close_guest
+};
 
 static void side_round(fli_prng *prng)
 {
@@ -569,7 +579,7 @@ static void side_round(fli_prng *prng)
         if (opt.workers < 0 && i % 16 == 0) stress_must("tick", filch_tick(sched, 20, NULL));
         if (i % 64 == 0) fli_thread_yield();
     }
-    uint64_t deadline_ns = fli_prng_below(prng, 3) == 0 ? 0 : FILCH_MILLISECONDS(fli_prng_below(prng, 20));
+    uint64_t  deadline_ns = fli_prng_below(prng, 3) == 0 ? 0 : FILCH_MILLISECONDS(fli_prng_below(prng, 20));
     filch_err err;
     do err = filch_sched_stop(sched, deadline_ns, &report);
     while (err == FILCH_EBUSY && (filch_report_free(&report), true));
@@ -642,7 +652,8 @@ static void watch_memory(memory *m, bool warm)
 
 static void tell_progress(uint64_t began_ns, bool live)
 {
-    fprintf(stderr, "%ssoak: %4" PRIu64 " s, %" PRIu64 " messages, %" PRIu64 " lives, %" PRIu64
+    fprintf(stderr,
+            "%ssoak: %4" PRIu64 " s, %" PRIu64 " messages, %" PRIu64 " lives, %" PRIu64
             " schedulers, %zu KB, resident %zu MB%s",
             live ? "\r" : "", (fli_clock_ns() - began_ns) / FILCH_SECONDS(1), GET(read), GET(born),
             fli_load_rlx(&side_rounds), fli_load_rlx(&town_bytes) / 1024, resident() >> 20, live ? "\033[K" : "\n");

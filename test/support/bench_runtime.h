@@ -22,8 +22,8 @@ typedef struct bench {
     /* The fields below are written by the hooks. */
     FLI_ATOMIC(uint64_t) woken;
     FLI_ATOMIC(uint64_t) abandoned;
-    uint64_t  cookie, room, no_room, ticks;
-    fli_proc *last_woken;
+    uint64_t             cookie, room, no_room, ticks;
+    fli_proc            *last_woken;
 } bench;
 
 static inline void bench_on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)

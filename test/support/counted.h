@@ -25,7 +25,9 @@ static inline void counted_dump_and_die(int number)
 
 #define COUNTED_DEATH counted_dump_and_die
 #else
-static inline void counted_dump(void) {}
+static inline void counted_dump(void)
+{
+}
 
 #define COUNTED_DEATH SIG_DFL
 #endif

@@ -6,7 +6,7 @@
 #include "support/until.h"
 
 typedef struct gate {
-    FLI_ATOMIC(bool) is_shut;
+    FLI_ATOMIC(bool)     is_shut;
     FLI_ATOMIC(uint32_t) waiting;
 } gate;
 

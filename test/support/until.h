@@ -36,13 +36,13 @@ static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 }
 
 /* Waits until `condition` holds. Fails the test when the time is up. Only for the test's own thread. */
-#define until(condition)                                                                   \
-    do {                                                                                   \
-        patience until_patience = patience_begin(UNTIL_NS);                                   \
-        for (unsigned looks = 0; !(condition); looks++) {                                  \
+#define until(condition)                                                              \
+    do {                                                                              \
+        patience until_patience = patience_begin(UNTIL_NS);                           \
+        for (unsigned looks = 0; !(condition); looks++) {                             \
             if (patience_is_over(&until_patience)) fail_msg("never: %s", #condition); \
-            until_pause(looks);                                                            \
-        }                                                                                  \
+            until_pause(looks);                                                       \
+        }                                                                             \
     } while (0)
 
 /* Returns `count` scaled by the percentage in FILCH_TEST_SCALE, at least 1. */

@@ -2,8 +2,8 @@
 //
 //     peer NAME [--run K] [--size N]
 //
-// A process is an event-based actor. Two scheduler threads. The policy is the shared queue: under the default, stealing,
-// a million spawns had not ended after 20 s of CPU time, against 1.5 s under this one.
+// A process is an event-based actor. Two scheduler threads. The policy is the shared queue: under the default,
+// stealing, a million spawns had not ended after 20 s of CPU time, against 1.5 s under this one.
 #include "peer.hpp"
 
 #include <algorithm>
@@ -21,10 +21,18 @@ static const struct {
     uint64_t    size;
     Bench       run;
 } benches[] = {
-    { "pingpong", 1000000, pingpong }, { "ring", 2000000, ring }, { "spawn", 1000000, spawn },
-    { "skynet", 1000000, skynet }, { "counting", 5000000, counting }, { "fanin", 50000, fanin },
-    { "big", 5000, big }, { "forkjoin", 100, forkjoin }, { "idle", 1000000, idle },
-    { "wake", 5000, wake }, { "yield", 100, yields }, { "timers", 100000, timers },
+    { "pingpong", 1000000, pingpong },
+    { "ring", 2000000, ring },
+    { "spawn", 1000000, spawn },
+    { "skynet", 1000000, skynet },
+    { "counting", 5000000, counting },
+    { "fanin", 50000, fanin },
+    { "big", 5000, big },
+    { "forkjoin", 100, forkjoin },
+    { "idle", 1000000, idle },
+    { "wake", 5000, wake },
+    { "yield", 100, yields },
+    { "timers", 100000, timers },
 };
 
 // ---- the machine ----
@@ -145,8 +153,8 @@ static uint64_t number(const char *text)
 int main(int argc, char **argv)
 {
     if (argc < 2 || argc % 2 != 0) usage();
-    auto bench = std::find_if(std::begin(benches), std::end(benches),
-                              [&](auto &b) { return strcmp(b.name, argv[1]) == 0; });
+    auto bench =
+        std::find_if(std::begin(benches), std::end(benches), [&](auto &b) { return strcmp(b.name, argv[1]) == 0; });
     if (bench == std::end(benches)) fail(2, std::string("there is no benchmark '") + argv[1] + "'");
     uint64_t run = 1, size = bench->size;
     for (int i = 2; i < argc; i += 2) {

@@ -139,8 +139,7 @@ void big(actor_system &system, Watch &watch, uint64_t size)
     std::vector<actor> everybody;
     actor              judge = system.spawn(counter, &over, processes);
     everybody.reserve(processes);
-    for (uint64_t i = 0; i < processes; i++)
-        everybody.push_back(system.spawn(talker, i, &everybody, judge, size));
+    for (uint64_t i = 0; i < processes; i++) everybody.push_back(system.spawn(talker, i, &everybody, judge, size));
     settle();
     watch.begin();
     for (auto &to : everybody) anon_send(to, int32_t{ START });

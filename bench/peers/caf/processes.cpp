@@ -49,9 +49,8 @@ static behavior node(event_based_actor *self, actor up, uint64_t first, uint64_t
 void skynet(actor_system &system, Watch &watch, uint64_t size)
 {
     Over  over;
-    actor root = system.spawn([&](event_based_actor *) -> behavior {
-        return { [&](uint64_t sum) { over.tell(sum); } };
-    });
+    actor root =
+        system.spawn([&](event_based_actor *) -> behavior { return { [&](uint64_t sum) { over.tell(sum); } }; });
     settle();
     watch.begin();
     system.spawn(node, root, uint64_t{ 0 }, size);

@@ -30,7 +30,7 @@ typedef struct fli_lua_file {
     /* The last version for which a process has logged that it cannot be upgraded.  writes and reads: any thread. The
      * number orders no other memory access. */
     FLI_ATOMIC(uint64_t) told;
-    char path[];
+    char                 path[];
 } fli_lua_file;
 
 /* A name that a program used, and the file that was found for that name. */

@@ -20,7 +20,7 @@
 typedef struct fli_lua_safepoint {
     /* 1 while held.  writes: the holder.  reads: the owner, which in a strict safepoint adds 0.  PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
-    uint32_t strict; /* not atomic: set before another thread can access the safepoint */
+    uint32_t             strict; /* not atomic: set before another thread can access the safepoint */
 } fli_lua_safepoint;
 
 /* A safepoint that is never held, for heaps that the watchdog does not access. */

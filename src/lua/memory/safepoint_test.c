@@ -6,9 +6,9 @@
 #include "support/check.h"
 #include "support/until.h"
 
-static fli_lua_safepoint safepoint;
+static fli_lua_safepoint    safepoint;
 static FLI_ATOMIC(uint32_t) go, done, passed, mark;
-static uint32_t rounds;
+static uint32_t             rounds;
 
 /* ---- a held safepoint ------------------------------------------------------------------------------------------ */
 

@@ -14,7 +14,7 @@ typedef struct fli_lua_total {
     /* Bytes held.  writes and reads: any thread that takes or returns memory of a process. The number orders no other
      * memory access. */
     FLI_ATOMIC(uint64_t) held;
-    uint64_t max;              /* not atomic, like the fields below: set before the first process starts */
+    uint64_t             max;  /* not atomic, like the fields below: set before the first process starts */
     void (*spare)(void *user); /* frees memory that is only cached; NULL: no memory is cached */
     void *spare_user;
 } fli_lua_total;

@@ -50,7 +50,7 @@ typedef struct fli_lua_runner {
     /* Number of checks that have found the current step.  writes: the watchdog; the runner's thread, which sets it to
      * 0.  reads: the watchdog and the runner's thread. */
     FLI_ATOMIC(uint32_t) late;
-    uint64_t seen; /* used by the watchdog only: `turn` at its last check */
+    uint64_t             seen; /* used by the watchdog only: `turn` at its last check */
 } fli_lua_runner;
 
 typedef struct fli_lua_watchdog {

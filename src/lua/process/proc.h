@@ -112,7 +112,7 @@ typedef struct fli_lua_proc {
     /* The innermost running coroutine.  writes: the worker.  reads: the watchdog, or a signal handler of this
      * thread. */
     FLI_ATOMIC(lua_State *) running;
-    struct fli_lua_runner *runner; /* runner of this thread; NULL: the watchdog does not see the step */
+    struct fli_lua_runner  *runner; /* runner of this thread; NULL: the watchdog does not see the step */
     union {
         uint64_t unyielding; /* in a simulation: number of hooks that could not yield */
         /* Time of the first hook call in this step; 0: no call yet. Used where a counting hook interrupts, outside

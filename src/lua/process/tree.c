@@ -40,7 +40,7 @@ typedef struct supervisor_node {
 struct fli_lua_tree {
     /* Number of references: running supervisors, children added later, and the code that reads the tree.  writes: any
      * thread that takes or drops a reference.  PAIR lua.tree */
-    FLI_ATOMIC(size_t) refs;
+    FLI_ATOMIC(size_t)  refs;
     struct filch_lua   *lua;
     block              *blocks;
     kept_start         *starts;

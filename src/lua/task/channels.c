@@ -474,7 +474,8 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
 }
 
 /* Tries all cases. If the inbox is a case, messages may still be in the C mailbox, which is not read while the process
- * waits for something else: the call then pauses once, so that they are moved to the inbox, and tries all cases again. */
+ * waits for something else: the call then pauses once, so that they are moved to the inbox, and tries all cases again.
+ */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

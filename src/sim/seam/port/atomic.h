@@ -34,9 +34,10 @@
 
 /* A weak compare-and-swap may fail spuriously, and here it sometimes does. *expected then gets the value in memory, as
  * on a real machine. */
-#define FLI_WEAK(name, at, expected, wanted)                                            \
-    (FLI_AT(name), fli_sim_weak_fails() ? (*(expected) = atomic_load_explicit((at), FLI_R), 0) \
-                                        : atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
+#define FLI_WEAK(name, at, expected, wanted)                                  \
+    (FLI_AT(name), fli_sim_weak_fails()                                       \
+                       ? (*(expected) = atomic_load_explicit((at), FLI_R), 0) \
+                       : atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_weak_acqrel(at, expected, wanted) FLI_WEAK("cas_weak_acqrel", at, expected, wanted)
 #define fli_cas_weak_rlx(at, expected, wanted) FLI_WEAK("cas_weak_rlx", at, expected, wanted)
 
