@@ -4,8 +4,8 @@
 #include <linux/major.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -90,11 +90,11 @@ int fli_desc_copy_flagged(int fd)
  * /dev/tty is the terminal of the program that opens it. */
 static bool is_one_thing(int fd)
 {
-    struct stat  what;
-    unsigned int number;
+    struct stat what;
+    char        slave[64]; /* path of the slave, which only a master has */
     if (fstat(fd, &what) != 0) return false;
     if (S_ISFIFO(what.st_mode)) return true;
-    return isatty(fd) && major(what.st_rdev) != TTYAUX_MAJOR && ioctl(fd, TIOCGPTN, &number) != 0;
+    return isatty(fd) && major(what.st_rdev) != TTYAUX_MAJOR && ptsname_r(fd, slave, sizeof slave) != 0;
 }
 
 /* Opens the descriptor's file again: the new descriptor has its own flags, while a duplicate would share the flags.
