@@ -1701,7 +1701,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its
  * process is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. An init,
  * a handler, a close or an on_exit must not throw: the rest of that operation would be skipped (after an init no stop
- * would succeed). On a worker's thread an exception ends the program.
+ * would succeed). On a worker's thread an exception ends the program. A library that was built with a compiler without
+ * an unwinder (the configuration says FILCH_UNWINDER) does none of this: there an exception must not leave a step.
  *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.
