@@ -84,7 +84,7 @@ filch_err fli_builtin_registry(filch_registry **out)
     filch_err       err = fli_registry_create(&registry);
     for (size_t i = 0; err == FILCH_OK && i < sizeof table / sizeof table[0]; i++) {
         err = filch_registry_add(registry, table[i].id, table[i].handler, NULL);
-        FLI_ASSERT(err == FILCH_OK); /* adding a small id allocates no memory */
+        FLI_ASSERT(err == FILCH_OK); /* cannot fail: adding a command with a small id allocates no memory */
     }
     for (size_t i = 0; err == FILCH_OK && i < sizeof io / sizeof io[0]; i++) {
         err = filch_registry_add(registry, io[i], on_io, NULL);

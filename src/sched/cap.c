@@ -28,12 +28,12 @@ typedef struct cap {
     fli_mem  mem;
     uint64_t max;          /* 0: no limit */
     uint32_t stripe_count; /* 0 if there is a limit */
-    /* The scheduler of the workers that have stripes. NULL before they exist, and again before its memory is freed.
+    /* The runtime of the workers that have stripes. NULL before fli_cap_begin() and after fli_cap_end().
      * writes: create and stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended
      * before the second. A worker of a later scheduler at this address got the address from the allocator, after the
      * second write. */
     FLI_ATOMIC(fli_runtime *) rt;
-    /* Bytes in use that no stripe counts; plus HELD and the bytes of the counter, until fli_cap_drop().
+    /* Bytes in use that no stripe counts. Until fli_cap_drop() also HELD and the bytes of the counter itself.
      * PAIR cap.shared */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) shared;
     stripe stripes[];
@@ -58,7 +58,7 @@ static void let_go(cap *c, uint64_t count)
     fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);
 }
 
-/* Adds `more` to the bytes in use; a negative change is passed modulo 2^64. */
+/* Adds `more` to the bytes in use. A decrease is passed as a number modulo 2^64. */
 static void count(cap *c, uint64_t more)
 {
     fli_local *worker = fli_current_get();
@@ -147,6 +147,6 @@ uint64_t fli_cap_used(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return 0;
     uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
-    return bytes < HELD ? bytes : 0; /* 0 if negative: a free was read in one stripe, but not its allocation in
-                                        another */
+    return bytes < HELD ? bytes : 0; /* 0 if negative: one stripe was read after a free, another before the allocation
+                                        of the freed block */
 }

@@ -11,13 +11,13 @@
  * limit). The memory of the counter itself is counted too. Released by fli_cap_drop(). Returns FILCH_ENOMEM if there is
  * no memory, or if the counter alone is over the limit. */
 filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count);
-/* Without a limit: from now on each worker of `rt` counts in a stripe of its own. */
+/* Called when `rt` exists. If there is no limit, each worker of `rt` counts in a stripe of its own from now on. */
 void fli_cap_begin(const fli_mem *mem, fli_runtime *rt);
 /* Adds the stripes of the workers to the shared count. Called before the memory of `rt` is freed, when no worker is
  * left. */
 void fli_cap_end(const fli_mem *mem);
 /* Releases the counter, after the scheduler is freed. If fli_cap_begin() was called, fli_cap_end() must have been
- * called too. The last block that is still in use frees the counter when that block is freed. */
+ * called too. If blocks are still in use, freeing the last of them frees the counter. */
 void fli_cap_drop(const fli_mem *mem);
 /* Returns the number of bytes in use, with those of the counter itself. Thread: any. */
 uint64_t fli_cap_used(const fli_mem *mem);

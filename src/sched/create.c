@@ -126,7 +126,7 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     fli_atomic_init(&rt->phase, FLI_OPEN);
     filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
     if (err != FILCH_OK) return err;
-    /* max_processes living processes, and the spare slots in the magazines of the workers. */
+    /* The slots of max_processes living processes, and the spare slots in the magazines of the workers. */
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
@@ -251,8 +251,8 @@ static void wake_fd_close(filch_sched *sched)
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
-/* Opens wake_fd, by which the host of a scheduler without workers is woken. With I/O the wake descriptor of the poller
- * is used, and the host polls the descriptor of the poller. */
+/* Opens wake_fd, which wakes the host of a scheduler without workers. With I/O, wake_fd is the wake descriptor of the
+ * poller, and the host polls the descriptor of the poller. */
 static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
@@ -335,7 +335,8 @@ static void check_nodes(filch_sched *sched)
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;
-    sched->rt.model_ops->fini(&sched->rt); /* first, because other hosts may use the scheduler until this returns */
+    sched->rt.model_ops->fini(&sched->rt); /* first, because other schedulers of the program may use this one until
+                                              fini() returns */
     check_nodes(sched);
     workers_destroy(sched, sched->worker_total);
     wake_fd_close(sched);

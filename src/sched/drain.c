@@ -8,7 +8,7 @@
 #include "proc/mailbox.h"
 #include "sched/sched.h"
 
-/* Puts a cancel behind the messages of the process. Returns false if there is no memory for its node. */
+/* Puts a cancel behind the messages of the process. Returns false if there is no memory for the cancel's node. */
 static bool queue_cancel(fli_worker *w, fli_proc *p)
 {
     fli_runtime    *rt = &w->sched->rt;
@@ -30,26 +30,26 @@ static bool is_supervised(fli_worker *w, uint64_t word)
     return (word & FLI_HAS_RELATIONS) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
 }
 
-/* Returns true if patience_ns has passed and the process waits: it then reads no messages, so a cancel behind them
- * would not be delivered. */
+/* Returns true if patience_ns has passed and the process waits for a completion. Such a process reads no messages, so a
+ * cancel behind its messages would not be delivered. */
 static bool is_late(fli_worker *w, const fli_proc *p)
 {
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* Asks a process to end that has not been asked yet. Returns true if the step begins with a cancel.
+/* Asks a process to end that has not been asked yet. Returns true if the step that is about to begin gets the cancel as
+ * its first event, false if a cancel is now in the list of messages or was found in the mailbox.
  *
- * The word that this step began with may be older than the stop. Messages that were sent before the stop but arrived
- * after that word was read are drained first. The acquire load of the phase makes visible all that was sent before the
- * phase was set. */
+ * The state word with which this step began may have been read before the stop began. So messages that were sent before
+ * the stop but arrived after that read are drained first. The acquire load of the phase makes visible all messages sent
+ * before the phase was set. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
     fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
     if ((p->flags & FLI_PROC_STOP_SENT) != 0)
-        return false; /* the drain has found the cancel of a supervisor that has
-                         ended since */
+        return false; /* the drain has found a cancel that a supervisor sent before it ended */
     p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

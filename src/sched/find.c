@@ -54,7 +54,8 @@
 
 #define AGED_NS UINT64_C(20000)
 
-/* Pushes all processes but the oldest to the deque, in reverse order, so that the next oldest is popped first. */
+/* Pushes all processes that it took but the oldest to the deque, in reverse order, so that the next oldest is popped
+ * first. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 {
     filch_sched *sched = w->sched;
@@ -68,8 +69,8 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     return n > 0 ? batch[0] : NULL;
 }
 
-/* Moves the process in the LIFO slot to the deque first: if every turn were a pick, a process in the LIFO slot would
- * never run. */
+/* First moves the process in the LIFO slot to the deque: if every turn were a fairness pick, a process in the LIFO slot
+ * would never run otherwise. */
 fli_proc *fli_find_oldest(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
@@ -90,7 +91,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     return fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }
 
-/* Returns true if the victim has finished no step for AGED_NS. Remembers its progress. */
+/* Returns true if the victim has finished no step for AGED_NS. Remembers the victim's count of steps. */
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_victim_progress *seen = &w->victim_progress[index];
@@ -102,7 +103,8 @@ static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
     return w->clock_ns - seen->since_ns >= AGED_NS;
 }
 
-/* Steals from one worker. Returns NULL if there is nothing to take, or (*retry set) if another thread was faster. */
+/* Steals from the worker at `index`. Returns NULL if there is nothing to take, or if another thread was faster; in the
+ * second case sets *retry. */
 static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 {
     fli_worker *victim = w->sched->workers[index];

@@ -72,7 +72,7 @@ typedef struct telling {
     const last_words *left;
 } telling;
 
-/* Cleanup of tell_exit(). Runs also when a C++ exception leaves on_exit: see tick.c. */
+/* Cleanup function of tell_exit(). Runs also when a C++ exception leaves on_exit (see tick.c). */
 static void tell_end(telling *t)
 {
     fli_local *worker = t->worker;
@@ -161,7 +161,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     fli_local   *worker = &w->local;
     if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, worker, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
-        fli_callback_begin(worker); /* freeing unwritten data of its streams calls functions of the program */
+        fli_callback_begin(worker); /* freeing unwritten data of the process's streams calls functions of the program */
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }

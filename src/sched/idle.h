@@ -29,7 +29,8 @@ typedef struct fli_idle_worker {
     /* The process for which the worker was unparked.  writes: the unparking thread, under the idle lock, and the worker
      * that takes the process, by swap. PAIR idle.handoff */
     FLI_ATOMIC(struct fli_proc *) handoff;
-    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: it was unparked */
+    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: its last wake-up was an unpark
+                           */
     uint64_t sentinel_ns; /* length of the worker's next timeout as sentinel; doubles while nothing happens */
     uint64_t backup_ns;   /* as backup: how long after the sentinel's timeout this worker's timeout comes */
 } fli_idle_worker;
@@ -92,8 +93,8 @@ static inline uint32_t fli_searching_in(uint64_t word)
 /* Called when a process was put in the deque or the LIFO slot of `w`: unparks a worker if that is worth its cost.
  * Thread: `w`. */
 void fli_idle_notify_local(struct fli_worker *w);
-/* Returns the idle word by a relaxed load, as a hint. That is enough for a worker that queues at itself, see
- * parking.c. */
+/* Returns the idle word by a relaxed load, as a hint. A hint is enough for a worker that has pushed to its own queue:
+ * parking.c explains why. */
 static inline uint64_t fli_idle_look(fli_idle *idle)
 {
     return fli_load_rlx(&idle->word);

@@ -57,7 +57,7 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_countdown -= more;
-    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set clock_countdown to 0:
+    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set clock_countdown to 0 by
                                                               fli_worker_noticed() */
     if (!w->may_rerun) w->steps_left -= more;
     w->out.spare = NULL;
@@ -100,7 +100,7 @@ static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_eve
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Ends the loop after a step that did anything but yield one value and wait. */
+/* Ends the loop after a step that did anything but yield one value to a known command and wait. */
 static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_event_node *node, uint32_t pending,
                                                  uint32_t more, filch_err err)
 {
@@ -115,8 +115,8 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
     fli_step_conclude(w, p, err);
 }
 
-/* Ends the loop after the handler: the yield is not completed yet, another event has arrived, or this was the last
- * iteration. */
+/* Ends the loop after the handler has returned: the yield is not completed yet, another event has arrived, or no
+ * further iteration is allowed. */
 static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, uint32_t more)
 {
     fli_local *worker = &w->local;

@@ -17,8 +17,8 @@ void fli_out_init(filch_out *out, const fli_local *worker)
 }
 
 /* Discards the status that the step chose, and frees its data. Resets the status first, because the free function of
- * the data is code of the program, which may have kept `out` and may choose a status again. The loop discards that one
- * too. */
+ * the data is code of the program, which may have kept `out` and may choose a status again. The loop discards the new
+ * status too. */
 void fli_out_forget(filch_out *out)
 {
     while (out->status != FLI_STATUS_NONE) {
@@ -51,7 +51,7 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)worker)->out;
 }
 
-/* Resets a status that owns data. Returns FILCH_ESTATE outside of the step, because then the data belongs to the
+/* Discards a status that owns data. Returns FILCH_ESTATE if `out` is not in its step: then the data belongs to the
  * worker, for example an instance that is about to replace the old one. */
 static __attribute__((noinline)) filch_err think_better(filch_out *out)
 {
@@ -60,12 +60,12 @@ static __attribute__((noinline)) filch_err think_better(filch_out *out)
     return FILCH_OK;
 }
 
-/* Slow path of the functions that choose a status. A separate function, because calls inside the fast path would
- * make it save registers. */
+/* Slow path of the functions that choose a status. A separate function, because a call inside choose() would make the
+ * fast path save registers. */
 static __attribute__((noinline, cold)) filch_err choose_again(filch_out *out, fli_status status)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    /* filch_upgrade has created an instance. Only a status that ends the process may replace it. */
+    /* filch_upgrade has created an instance. Only DONE, FAIL or another upgrade may replace that status. */
     if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
     filch_err err = think_better(out);
     if (err == FILCH_OK) out->status = status;
@@ -127,7 +127,7 @@ filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64
 filch_err filch_done_any(filch_out *out, filch_data result)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* outside of a step the result would never be freed */
+    if (!fli_out_is_stepping(out)) return FILCH_ESTATE; /* a result set outside a step would never be freed */
     fli_runtime *rt = &out->ctx.sched->rt;
     filch_data   owned;
     filch_err    err = fli_data_own(&rt->mem, rt->payload_max, &result, &owned);
@@ -143,7 +143,7 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (error == FILCH_OK) return filch_invalid("error is FILCH_OK: use filch_done");
-    /* If there is no memory for the detail, the process fails with the error alone. */
+    /* If the detail cannot be stored, the process fails with the error alone. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);
     return error;
@@ -193,8 +193,8 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
-    /* Set last, because the first entry may belong to an inline completion loop, and a failed yield must not change
-     * it. */
+    /* These fields are set last: the first entry may belong to an inline completion loop, and a yield that fails must
+     * not change it. */
     call->node = node;
     call->command.id = command;
     call->command.from = fli_ctx_self(&out->ctx);
@@ -204,7 +204,8 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* Yields a value, if this is a step and `pending` has room for one more command. Otherwise calls filch_yield_any(). */
+/* Yields a value. If this is not a step of this scheduler, or a slow case (no room in `pending`, many yields, no node
+ * in the magazine), calls filch_yield_any() instead. */
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
 {
     fli_local *worker = fli_current_get();
@@ -223,11 +224,11 @@ static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t 
     return FILCH_OK;
 }
 
-/* Fast path of filch_yield: a value.
- *   Precondition: the first yield of a step in an inline completion loop (out->spare is set).
- *   Skips:        taking a node, and the fields of the command that the loop has set.
- *   Repeats:      the yield is in the list of the process; begin_loop() of inline_yield.c has put it there.
- *   General path: fli_out_yield(). */
+/* Fast path of filch_yield, for a value.
+ * Precondition: the first yield of a step in an inline completion loop (out->spare is set).
+ * Skips: taking a node, and the fields of the command that the loop has set.
+ * Repeats: the yield is in the list of the process; begin_loop() of inline_yield.c has put it there.
+ * General path: fli_out_yield(). */
 filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first,
                             uint64_t second)
 {
@@ -255,7 +256,7 @@ extern inline filch_err filch_yield(filch_out *out, uint32_t command, uint64_t t
 
 static filch_err yield_time(filch_out *out, uint32_t command, uint64_t tag, uint64_t span_ns)
 {
-    /* A span of more than 292 years is cut to INT64_MAX ns, which means for ever. */
+    /* A span of more than 292 years becomes INT64_MAX ns, which means for ever. */
     return filch_yield(out, command, tag, filch_int(span_ns > INT64_MAX ? INT64_MAX : (int64_t)span_ns));
 }
 

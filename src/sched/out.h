@@ -9,7 +9,7 @@
 #include "proc/runtime.h"
 
 struct filch_ctx {
-    filch_sched     *sched;  /* first: inline functions in filch.h read it there */
+    filch_sched     *sched;  /* must be the first member: inline functions in filch.h read it at offset 0 */
     const fli_local *worker; /* in a step: the worker, whose `serial` names the process. NULL: `self` and `values` are
                                 used */
     filch_pid     self;      /* in a step only self.node is used */
@@ -44,17 +44,18 @@ typedef struct fli_pending_command {
 } fli_pending_command;
 
 struct filch_out {
-    filch_ctx       ctx; /* first: inline functions in filch.h read it there */
+    filch_ctx       ctx; /* must be the first member: inline functions in filch.h read it at offset 0 */
     fli_status      status;
     uint32_t        send_budget; /* option send_budget */
     uint32_t        pending_room;
     fli_event_node *spare;              /* in an inline completion loop: the node for the first yield of the step; else
                                            NULL */
     fli_pending_command *pending;       /* array of pending_room commands; grows, never shrinks */
-    uint32_t             pending_count; /* not beside `status`: one load of both would have to wait for both stores */
-    filch_data           result;        /* owned; set with DONE and FAIL */
-    const filch_type    *type;          /* `type` and `self` are set with UPGRADE: the new type and its instance */
-    void                *self;
+    uint32_t             pending_count; /* not next to `status`: the compiler would read both with one load, which has
+                                           to wait for both stores */
+    filch_data        result;           /* owned; set with DONE and FAIL */
+    const filch_type *type;             /* `type` and `self` are set with UPGRADE: the new type and its instance */
+    void             *self;
 };
 
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");

@@ -18,9 +18,9 @@
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
 #define PATH_BYTES_MAX 4095
-#define ARGV_MAX (16u << 20) /* far above the limits of operating systems; keeps sizes within 32 bits */
+#define ARGV_MAX (16u << 20) /* above the limits of operating systems; keeps sizes within 32 bits */
 
-/* The data of a read; fits into the event. */
+/* The data of a read command; it fits into the inline bytes of a filch_data. */
 typedef struct read_request {
     uint64_t most;
     uint8_t  mark, how, delimiter_size, spare[5];
@@ -54,7 +54,7 @@ static filch_err yield_read_request(filch_out *out, uint32_t command, uint64_t t
     return yield_plain(out, command, tag, stream, timeout_ns, &data);
 }
 
-/* Copies `size` bytes to `at`; `from` may be NULL if `size` is 0. Returns the address after them. */
+/* Copies `size` bytes to `at`; `from` may be NULL if `size` is 0. Returns the address after the copied bytes. */
 static uint8_t *append(uint8_t *at, const void *from, size_t size)
 {
     if (from != NULL && size > 0) memcpy(at, from, size);
@@ -404,8 +404,8 @@ static char *join(char *at, const char *const *list)
     return at;
 }
 
-/* Encoding: the arguments are the text, the environment is the bytes, the directory is the service. `backlog` is 1 if
- * an environment was given, which may be empty. */
+/* How filch_run_options is encoded as a text_request: the arguments are the text, the environment is the bytes, the
+ * directory is the service. `backlog` is 1 if an environment was given, even an empty one. */
 filch_err filch_yield_run_with(filch_out *out, uint64_t tag, const char *const *argv, const filch_run_options *options)
 {
     filch_run_options opt;
@@ -459,8 +459,8 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
 
 /* ---- calls without a yield ---- */
 
-/* Returns FILCH_OK inside a step of a scheduler that is not simulated. Calls without a yield are not recorded, because
- * a replay has no streams. */
+/* Returns FILCH_OK inside a step of a scheduler that is not simulated, otherwise an error. These calls are not
+ * recorded, because a replay has no streams. */
 static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");
@@ -520,7 +520,7 @@ filch_err filch_as_file_info(const filch_data *data, filch_file_info *info)
     return FILCH_OK;
 }
 
-/* An entry is one byte with its kind, the name, and a NUL: io/paths.c. */
+/* An entry of a directory listing is one byte with its kind, the name, and a NUL: io/paths.c. */
 filch_err filch_as_entry(const filch_data *data, size_t *at, const char **name, filch_file_kind *kind)
 {
     if (name == NULL) return filch_invalid("name is NULL");
@@ -561,7 +561,7 @@ static filch_err open_read_request(const filch_data *data, filch_io_request *req
     return FILCH_OK;
 }
 
-/* Decodes a request about a descriptor: the descriptor is in `most`. */
+/* Decodes a request about a descriptor. The number of the descriptor is in the field `most` of the encoded request. */
 static filch_err open_descriptor(const filch_data *data, filch_io_request *request)
 {
     read_request what;

@@ -90,15 +90,16 @@ static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
     unlist_parked_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
-/* Ends the sleep of `w`, which has been taken off the list; `polls`: it was the poller then. Needs no lock. */
+/* Ends the sleep of `w`, which has been taken off the list of parked workers. `polls`: `w` was the poller at that time.
+ * Needs no lock. */
 static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_ring(&sched->io);
     else fli_unpark(&w->idle.parker);
 }
 
-/* Returns the worker to unpark: the one that parked last, but the sentinel and the poller only after all others.
- * Returns NULL if none is parked. */
+/* Returns the worker to unpark: the one that parked last, but the poller only after all others, and the sentinel last
+ * of all. Returns NULL if none is parked. */
 static fli_worker *choose_locked(fli_idle *idle)
 {
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
@@ -194,12 +195,13 @@ static void leave_spare_node(fli_worker *w)
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
     fli_event_node *node = w->local.nodes.objects[--w->local.nodes.count];
     node = fli_swap_acqrel(&rt->spare_node, node);        /* PAIR runtime.spare_node, release half */
-    if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker has left meanwhile */
+    if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker had left meanwhile */
 }
 
-/* A worker that is taken off the list, other than the poller, is unparked exactly once: fli_park() returns true, and
- * the worker knows without the lock that it is off the list. If its timeout passes at that moment, the unpark is still
- * to come. The worker waits for that unpark, because otherwise its next fli_park() would return at once. */
+/* A worker that another thread takes off the list is unparked exactly once, unless it is the poller. Then fli_park()
+ * returns true, and the worker knows without the lock that it is off the list. If the timeout of the worker passes
+ * while it is being taken off, that unpark is still to come. The worker waits for it, because otherwise its next
+ * fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;

@@ -16,11 +16,11 @@
 
 /* Number of sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out
  * beyond the first ones go to the global queue. In the local deque, which runs the newest first, they would all run
- * before the processes queued earlier: beside 10,000 messages sent in a row, the 99th percentile of others was 86 ms
- * instead of 0.3 ms (bench/lua/crash.c). */
+ * before the processes queued earlier: with 10,000 messages sent in a row, the 99th percentile of the latency of other
+ * processes was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
 #define FANOUT_MIN 33
-/* If the average step time is at most this, a fan-out goes to the local deque all the same: the steps of the receivers
- * end soon, and the global queue would cost a fifth of their throughput. */
+/* If the average step takes at most this time, a fan-out stays in the local deque: the steps of the receivers end soon,
+ * and the global queue would reduce their throughput by a fifth. */
 #define FANOUT_STEP_NS 500
 
 /* Starts the measurement of one queue wait, requested by fli_ready_sample(): marks `p`, and restores the ordinary push
@@ -55,7 +55,7 @@ static __attribute__((noinline)) filch_err push_slow(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
-/* Slow half of fli_ready_local() and fli_ready_next(): unparks a worker if that is worth it. */
+/* Slow half of fli_ready_local() and fli_ready_next(): unparks a worker if the queued work is worth a wake-up. */
 static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
 {
     fli_idle_notify_local(w);
@@ -79,8 +79,8 @@ static bool starves_others(fli_worker *w)
     return fli_deque_count(&w->deque) > w->local.pushed;
 }
 
-/* Push of a step with at least `slow_push_from` sends: takes a sample if one is requested, and moves a fan-out to the
- * global queue. */
+/* Pushes a process woken by a step with at least `slow_push_from` sends: takes a sample if one is requested, and pushes
+ * to the global queue if a fan-out starves other processes. */
 static __attribute__((noinline)) filch_err push_checked(fli_worker *w, fli_proc *p)
 {
     if (w->slow_push_from == FLI_PUSH_SAMPLE) take_sample(w, p);
@@ -104,7 +104,8 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     fli_worker *w = fli_worker_of(worker);
     if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_local(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
-    /* No wake-up if no worker is parked, or if a sentinel is armed and this is the only process queued here. */
+    /* No wake-up if no worker is parked, or if a sentinel is armed and this is the only process queued at this
+     * worker. */
     if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0))
         return FILCH_OK;
     return notify_pushed(w);

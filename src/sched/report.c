@@ -17,7 +17,7 @@ static bool is_stopping(filch_sched *sched)
     return fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
 }
 
-/* Returns the type name of a process that lives, or that has ended if its slot has not been used again. */
+/* Returns the type name of a process that lives, or that has ended if no other process has used its slot since. */
 static const char *name_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);
@@ -170,8 +170,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
     full->omitted += most - full->running_count;
 }
 
-/* Returns how many processes have ended without force. A forced end is noted before the process is counted as ended;
- * in between the result is one too small. */
+/* Returns how many processes have ended without force since the first stop began. A forced end is noted before it is
+ * counted as ended; in between the result is one too small. */
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;
@@ -183,7 +183,7 @@ static uint64_t polite_locked(filch_sched *sched)
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out)
 {
     fli_stop *stop = &sched->stop;
-    fli_mem   mem = sched->rt.mem; /* a copy of the allocator, because it goes into the report */
+    fli_mem   mem = sched->rt.mem; /* a copy of the allocator, which is stored in the report */
     size_t    size = out == NULL ? 0 : out->size < sizeof *out ? out->size : sizeof *out;
     fli_mutex_lock(&stop->lock);
     fli_losses   l = stop->losses;

@@ -30,8 +30,8 @@ typedef struct fli_worker fli_worker;
 #define FLI_GLOBAL_BATCH_MAX 256
 #define FLI_BATCH_MAX 1024
 #define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
-/* Number of turns of a worker within which every process in its deque or in the global queue is stepped, if R processes
- * are ready. find.c derives it. */
+/* Upper bound, in turns of a worker, on the wait of a process in the deque of that worker or in the global queue, while
+ * R processes are ready. find.c derives the formula. */
 #define FLI_FAIR_BOUND(sched, R) (2 * (uint64_t)(sched)->fair_most * ((uint64_t)(R) + 1 + (sched)->opt.global_batch))
 /* A fairness pick comes every FLI_FAIR_EVERY turns. While steps are short it comes less often: about every FLI_FAIR_NS,
  * but at least every FLI_FAIR_MOST turns. */
@@ -43,13 +43,14 @@ typedef struct fli_worker fli_worker;
 typedef struct fli_worker_status {
     /* writes: the worker.  reads: any; relaxed: for reports, and to see whether the worker makes progress. */
     FLI_ATOMIC(uint64_t) serial;   /* serial of the process being stepped, or of the last process stepped; 0: none */
-    FLI_ATOMIC(uint64_t) began_ns; /* when the step of that process began, if steps are timed; else 0 */
-    FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the step last reported as overdue.  writes: any worker, by
-                                      CAS */
+    FLI_ATOMIC(uint64_t) began_ns; /* start time of the running step, if steps are timed; 0: steps are not timed, or no
+                                      step runs */
+    FLI_ATOMIC(uint64_t) reported; /* the `began_ns` of the last step that was reported as overdue. writes: any worker,
+                                      by CAS */
 } fli_worker_status;
 
-/* What a worker remembers of another worker: its count of steps at the last check, and since when that count is
- * unchanged. */
+/* What a worker remembers of another worker. `steps`: the other worker's count of steps at the last check. `since_ns`:
+ * since when that count is unchanged. */
 typedef struct fli_victim_progress {
     uint64_t steps, since_ns;
 } fli_victim_progress;
@@ -58,7 +59,8 @@ typedef struct fli_victim_progress {
 typedef struct fli_stuck {
     uint64_t serial, steps; /* identify the step: its process, and the count of steps of its worker; serial 0: none */
     uint64_t cpu_ns;        /* CPU time of the worker's thread when the step was first seen */
-    uint64_t since_ns, asleep_ns; /* when the step was first seen; when its thread was last seen running */
+    uint64_t since_ns, asleep_ns; /* `since_ns`: when the step was first seen. `asleep_ns`: the last time at which its
+                                     thread was seen awake */
 } fli_stuck;
 
 struct fli_worker {
@@ -74,25 +76,27 @@ struct fli_worker {
     alignas(FLI_LINE) fli_prng prng;
     fli_proc *torn;        /* the process whose step a C++ exception has left (torn.c); NULL: none */
     bool      exit_untold; /* the ending process has relations that have not been notified of its exit yet (torn.c) */
-    uint32_t  given;       /* number of events in w->events that the running step got, if torn.c must free them; else
-                              0 */
+    uint32_t  given;       /* number of events in w->events that torn.c must free if a C++ exception leaves the running
+                              step */
 
     /* Steps: step.c. */
     fli_proc          *rerun;      /* the process just stepped, to be stepped again without a queue; NULL: none */
-    uint64_t           idle_word;  /* fli_proc_idle_word() of a process that went idle on this worker */
+    uint64_t           idle_word;  /* value of fli_proc_idle_word() for a process that went idle on this worker */
     bool               fast_steps; /* steps are neither timed nor simulated: fast paths are allowed */
     bool               may_rerun;  /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
     uint32_t           steps_left; /* steps that the running tick may still take; worker threads: UINT32_MAX */
-    uint32_t           handler_cache_id; /* the command looked up last */
+    uint32_t           handler_cache_id; /* id of the command whose handler was looked up last */
     const fli_handler *handler_cache;    /* the handler of handler_cache_id; NULL: unknown command */
 
     /* Fairness: find.c. */
-    uint32_t fair_every;     /* turns between two fairness picks; adapts, unless the option sets it */
+    uint32_t fair_every;     /* turns between two fairness picks; adapts to the length of steps, unless option
+                                fair_every is set */
     uint32_t fair_countdown; /* turns until the next fairness pick */
     uint32_t fair_credit;    /* turns by which the next pick was brought forward because a process returned CONTINUE.
                                 Timers and I/O may spend them (worker.c) */
     bool saw_continue;       /* a process has returned CONTINUE since the last pick */
-    bool fair_local_next;    /* the next pick takes from the local deque first; otherwise from the global queue */
+    bool fair_local_next;    /* true: the next fairness pick tries the local deque first; false: the global queue first
+                              */
 
     /* Clock and poll: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
@@ -101,19 +105,20 @@ struct fli_worker {
     uint32_t poll_depth;      /* a poll is due when the deque has at most this many processes */
     uint64_t poll_until_ns;   /* a poll is also due at this time, if the worker's count of steps has reached
                                  poll_steps */
-    uint64_t poll_steps;      /* see poll_until_ns */
+    uint64_t poll_steps;      /* the worker's count of steps before which poll_until_ns has no effect */
     uint64_t step_ns;         /* average time of a step between the last two clock readings */
 
     /* Measures how long processes wait in a queue, one process at a time: ready.c. */
     uint64_t sample_serial, sample_ns;    /* the process being measured, and when it was queued; serial 0: none */
-    uint32_t sample_in;                   /* clock readings until the next sample */
-    uint32_t slow_push_from;              /* number of sends in one step from which on pushes take push_checked(); or
-                                             FLI_PUSH_SAMPLE */
+    uint32_t sample_in;                   /* number of clock readings until the next sample of a queue wait */
+    uint32_t slow_push_from;              /* from this number of sends in one step on, a push takes push_checked();
+                                             FLI_PUSH_SAMPLE: every push does */
     fli_victim_progress *victim_progress; /* progress of every worker, by index */
     filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event         *messages;        /* batch_max events of step_several(), prefilled */
     filch_event         *events;          /* batch_max events of the other paths */
-    fli_event_node     **nodes;           /* the nodes of `events`; an array of FLI_NODES_ROOM(batch_max) */
+    fli_event_node     **nodes;           /* array of FLI_NODES_ROOM(batch_max) pointers: the nodes of the events that a
+                                             step gets */
     filch_out            out;
     fli_thread           thread;
     fli_worker_throttle  throttle;
@@ -125,7 +130,7 @@ struct fli_worker {
 /* Marker value in `slow_push_from`: every push takes push_checked(), because a sample of a queue wait is due. */
 #define FLI_PUSH_SAMPLE 0
 
-/* What the next stop report will contain. Under the lock of fli_stop. */
+/* What the next stop report will contain. Used under the lock of fli_stop. */
 typedef struct fli_losses {
     filch_straggler *stragglers;
     filch_loss      *losses;
@@ -139,45 +144,50 @@ typedef struct fli_stop {
                           ready */
     /* A thread is inside a stop.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
-    /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which steps
-     * too. reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`. */
+    /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which also runs
+     * steps. reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`.
+     */
     FLI_ATOMIC(bool) force;
-    /* `patience_ns` has passed: a cancel overtakes the messages of a process that waits.  writes: the stopping thread.
-     * reads: workers; relaxed: a worker need not act before it sees the ASK flag, which is set after `hurry`. */
+    /* `patience_ns` has passed: a cancel is delivered before the messages of a process that waits.  writes: the
+     * stopping thread. reads: workers; relaxed: a worker need not act before it sees the ASK flag, which is set after
+     * `hurry`. */
     FLI_ATOMIC(bool) hurry;
-    /* Flags FILCH_STOP_* of the stop.  writes: stop, before the phase.  reads: workers, after the phase.
-     * PAIR runtime.phase */
+    /* Flags FILCH_STOP_* of the stop.  writes: the stopping thread, before it sets rt.phase. reads: workers, after they
+     * have read rt.phase. PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
-    fli_losses           losses;         /* `losses` to `ended_before`: under lock */
+    fli_losses           losses;         /* the fields from `losses` to `ended_before` are used under `lock` */
     uint64_t             forced, killed; /* processes ended by force since the stop began: by the deadline, and by
                                             filch_terminate before it */
-    uint64_t forced_told, polite_told;   /* processes that earlier reports have counted as ended: by force, and without
-                                            force */
+    uint64_t forced_told, polite_told;   /* processes that earlier reports have counted as ended. `forced_told`: by
+                                            force. `polite_told`: without force */
     uint64_t ended_before;               /* count of ended processes when the first stop began */
     /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these threads and
      * the stopping one. PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
 
-/* A stop has begun: no foreign thread may begin a spawn, and the stop waits for those inside. */
+/* Bit of `foreign_spawns`: a stop has begun, so no foreign thread may begin a spawn. The stop waits for the threads
+ * that are inside filch_spawn. */
 #define FLI_SPAWN_CLOSED (UINT32_C(1) << 31)
 
 struct filch_sched {
     fli_runtime     rt;  /* first member: a pointer to a filch_sched is also one to its fli_runtime */
     filch_options   opt; /* the options as given, with the defaults filled in */
     filch_registry *registry;
-    uint64_t        program;      /* the program that created the scheduler; differs in a forked child */
-    bool            learns;       /* the search time adapts: the option does not set it */
-    uint32_t        fair_most;    /* the largest fair_every of a worker */
-    uint32_t        worker_count; /* number of worker threads */
-    uint32_t        worker_total; /* worker_count + 1: caller_worker is counted */
-    fli_worker    **workers;
-    fli_worker     *caller_worker; /* the last of `workers`: used by the thread that ticks or stops */
-    int             wake_fd;       /* made readable when work is queued, cleared by a tick; -1 with workers */
-    int             poll_fd; /* with I/O the descriptor of the poller, which contains wake_fd; otherwise wake_fd */
-    fli_alarmfd     alarm;   /* the descriptor that the host polls: readable if poll_fd is, or if a timer is due.
-                                Not atomic: used under `ticking`, except the field `poll` */
-    /* The host has asked for the descriptor, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed:
+    uint64_t        program;   /* fli_program_self() of the program that created the scheduler; a forked child has
+                                  another value */
+    bool         learns;       /* the search time adapts, because option search_ns is 0 */
+    uint32_t     fair_most;    /* the largest fair_every of a worker */
+    uint32_t     worker_count; /* number of worker threads */
+    uint32_t     worker_total; /* worker_count + 1: caller_worker is counted */
+    fli_worker **workers;
+    fli_worker  *caller_worker; /* the last of `workers`: used by the thread that ticks or stops */
+    int          wake_fd;       /* becomes readable when work is queued, and is cleared by a tick; -1 if the
+                                   scheduler has workers */
+    int         poll_fd;        /* with I/O the descriptor of the poller, which contains wake_fd; otherwise wake_fd */
+    fli_alarmfd alarm;          /* the descriptor that the host polls: readable if poll_fd is, or if a timer is due.
+                                   Not atomic: used under `ticking`, except the field `poll` */
+    /* The host has called filch_wake_fd, so ticks set the alarm.  writes: filch_wake_fd.  reads: ticks; relaxed:
      * the first call of filch_wake_fd signals the host, so a tick follows it. */
     FLI_ATOMIC(bool) alarm_asked;
     /* A thread is inside filch_tick.  PAIR tick.owner */
@@ -194,7 +204,8 @@ struct filch_sched {
     fli_stop         stop;
 };
 
-/* Returns true if a stop has begun and delivers each cancel behind the messages of the process. */
+/* Returns true if a stop has begun that delivers each cancel behind the messages of the process (no
+ * FILCH_STOP_CANCEL_FIRST). */
 static inline bool fli_stop_is_polite(filch_sched *sched)
 {
     if (fli_load_acq(&sched->rt.phase) != FLI_CLOSING) return false; /* PAIR runtime.phase, acquire half */
@@ -219,8 +230,8 @@ void fli_worker_run(void *worker);
 bool fli_worker_turn(fli_worker *w);
 /* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
-/* A step of this worker has read the clock as `now_ns`. If the worker's own last reading is much older, makes the
- * worker read the clock after this step. */
+/* A step of this worker has read the clock as `now_ns`. If that is more than 1 ms after the worker's own last reading,
+ * makes the worker read the clock after this step. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 /* Begins a poll interval. Called after a poll that found `reports` reports, before they are delivered. */
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
@@ -242,8 +253,9 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     if (FLI_UNLIKELY(p == NULL)) p = fli_find_global(w, w->sched->opt.global_batch);
     return p;
 }
-/* Steals from another worker. Returns NULL if there was nothing; *retry is set if another thread was faster: search
- * again before parking. With `any`, takes also a single process that its worker is about to run. */
+/* Steals from another worker. Returns NULL if it got nothing. Sets *retry if another thread took a process first: then
+ * the caller searches again before it parks. With `any`, takes also a single process that its worker is about to
+ * run. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
 /* Returns true if a worker has at least `queued` processes queued. */
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
@@ -253,7 +265,8 @@ bool fli_find_visible(filch_sched *sched, uint32_t queued);
 void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p);
 /* Pushes to the local deque. Returns FILCH_OK. Thread: the worker. */
 filch_err fli_ready_local(fli_local *worker, fli_proc *p);
-/* Queues a process that the current step has woken: to the LIFO slot if it is empty, else as fli_ready_local(). */
+/* Queues a process that the current step has woken: in the LIFO slot if the slot is empty, otherwise in the local
+ * deque. */
 filch_err fli_ready_next(fli_local *worker, fli_proc *p);
 /* Queues a process that returned CONTINUE, behind the processes that its step has woken. */
 void fli_ready_continue(fli_worker *w, fli_proc *p);
@@ -282,7 +295,7 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
 
 /* step.c */
 /* Steps 4 and 5 of the general path (step.c): dispatches the yields of a step and acts on its status. The step has been
- * counted and its events freed; `err` is what it returned. */
+ * counted and its events freed; `err` is what the step returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
 /* Settles a process as BLOCKED, after its yields have been dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);
@@ -296,7 +309,7 @@ filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 
 /* spawn.c */
 /* Allocates an instance of `type` and calls its init. An instance of up to FLI_STATE_INLINE bytes is put at `small`,
- * unless that is NULL. It is never moved: it may hold pointers into itself. */
+ * unless `small` is NULL. An instance is never moved, because it may hold pointers into itself. */
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
                             const filch_data *args, void *small, void **out);
 void      fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self);
@@ -315,10 +328,10 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
     return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
 }
 
-/* fli_callback_begin() and fli_callback_end() enclose calls of the program outside of a step: close, on_exit, functions
- * that free payloads. In between the `out` of the last step refuses yields, which would be dispatched after the step of
- * another process; and the status shows no process, so that a long close is not taken for a step that does not
- * return. */
+/* fli_callback_begin() and fli_callback_end() enclose calls of the program's functions outside a step: close, on_exit,
+ * functions that free payloads. In between, the `out` of the last step refuses yields, because such a yield would be
+ * dispatched after the step of another process. The status shows no process, so that a long close is not taken for a
+ * step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;
@@ -333,8 +346,8 @@ static inline void fli_callback_end(fli_local *worker)
 }
 
 /* failure.c */
-/* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. Lends
- * `detail` to it. Thread: the worker that ends the process. */
+/* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. `detail` is
+ * lent to the callback. Thread: the worker that ends the process. */
 void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
                       const filch_data *detail);
 
@@ -375,7 +388,7 @@ uint64_t fli_report_ended(filch_sched *sched);
 typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STARVED } fli_verdict;
 /* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
-/* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of them, else
+/* Judges the step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of these steps, otherwise
  * FLI_VERDICT_STUCK. *starved is the number of steps on threads that the system does not run. `began_ns`: when the
  * force began or the last process ended. Thread: the stopping one, after the deadline. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
@@ -383,14 +396,14 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
 /* stop.c */
 /* Wakes a waiting stop: processes may have ended or become ready. */
 void fli_stop_nudge(filch_sched *sched);
-/* Ends a spawn of a foreign thread that was inside filch_spawn when the stop began. The thread must not use the
+/* Called when a foreign thread leaves filch_spawn and a stop has begun since it entered. The thread must not use the
  * scheduler afterwards. */
 void fli_stop_left(filch_sched *sched);
 /* The next four functions are the phases of a stop. A simulation calls them one by one and runs the processes in
  * between. */
 /* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
 void fli_stop_begin(filch_sched *sched);
-/* Asks every process again to end, for those that were being spawned the last time or have lost their supervisor since.
+/* Asks every process again to end: some were still being spawned at the last call, or have lost their supervisor since.
  * `hurry`: patience_ns has passed. */
 void fli_stop_round(filch_sched *sched, bool hurry);
 /* Kills every process that is left. */
@@ -402,7 +415,7 @@ uint64_t fli_stop_over(filch_sched *sched);
 /* Returns the number of processes that have not ended, including those whose on_exit still runs. */
 uint64_t fli_stats_alive(filch_sched *sched);
 /* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return
- * false although the number was at the limit all the time, if processes end and are spawned all the time. */
+ * false although the limit was reached, if processes end and are spawned all the time. */
 bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */

@@ -39,7 +39,8 @@ static void stop_searching(fli_worker *w)
     fli_sentinel_worked(w);
     if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
     bool watched = fli_sentinel_watches(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
-    /* After a timeout the work is that of a few timers, and it is in the deque of `w`: seldom worth a second worker. */
+    /* If `w` woke by timeout, its work comes from a few timers and is in its own deque: seldom worth a second
+     * worker. */
     if (watched && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
     if (!watched && fli_sentinel_is_needed(sched)) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
@@ -62,8 +63,8 @@ static fli_proc *steal_handoff(fli_worker *w)
     return p;
 }
 
-/* Makes one attempt. Returns NULL if it found nothing; sets *retry if a steal lost a race, so that there may be
- * work. */
+/* Makes one attempt to find a process. Returns NULL if it found none; sets *retry if a steal lost a race, so that there
+ * may be work. */
 static fli_proc *search_once(fli_worker *w, bool *retry)
 {
     fli_worker_clock(w);
@@ -73,7 +74,7 @@ static fli_proc *search_once(fli_worker *w, bool *retry)
 
 /* Adapts the search time after `w` was parked for `parked_for_ns`. If a search of the full time would have found the
  * work, the next searches get the full time. If the park was much longer, the search before it was useless, and the
- * next searches get a quarter of its time. */
+ * search time is divided by four. */
 static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
     if (!w->sched->learns) return;
@@ -113,8 +114,8 @@ static bool is_brief(const fli_worker *w)
     return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;
 }
 
-/* Called when `w` was unparked for a handoff, which happens while all workers are parked. Unparks another worker if a
- * sentinel is needed and there is none. */
+/* Called when `w` was unparked for a handoff, which happens only if all workers are parked. Unparks another worker if a
+ * sentinel is needed and none will check `w`. */
 static void on_full_idle_wake(fli_worker *w)
 {
     filch_sched *sched = w->sched;

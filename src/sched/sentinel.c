@@ -25,8 +25,8 @@
 
 #define SENTINEL_FIRST_NS UINT64_C(1000000)
 #define SENTINEL_LAST_NS UINT64_C(8000000)
-/* How long after the sentinel's timeout the backup's comes; doubled each time the backup finds the sentinel parked.
- * BACKUP_LAST_NS is well below SENTINEL_LAST_NS; fli_sentinel_watches() relies on that. */
+/* Delay between the sentinel's timeout and the backup's timeout. It doubles each time the backup wakes and finds that
+ * the sentinel is not late. BACKUP_LAST_NS is well below SENTINEL_LAST_NS, on which fli_sentinel_watches() relies. */
 #define BACKUP_FIRST_NS UINT64_C(1000000)
 #define BACKUP_LAST_NS UINT64_C(4000000)
 
@@ -35,7 +35,8 @@
  * more than one CPU. A timer that fires alone delays no other. 100,000 timers a second are late by 136 us at the
  * median: docs/design/timers.md. */
 #define TIMER_GAP_NS UINT64_C(150000)
-/* If more timers than this fired at once, the gap is TIMER_GAP_MANY_NS: one wake-up then serves still more timers. */
+/* If more timers than this fired at once, the gap is TIMER_GAP_MANY_NS, so that one wake-up serves still more
+ * timers. */
 #define TIMERS_MANY 8
 #define TIMER_GAP_MANY_NS UINT64_C(250000)
 

@@ -21,8 +21,8 @@ FILCH_MUST_USE bool fli_sentinel_join_locked(struct fli_worker *w);
 /* Called when `w` is unparked: `w` is no longer sentinel or backup. */
 void fli_sentinel_leave_locked(fli_idle *idle, struct fli_worker *w);
 /* Returns true if `w` must wake after its timeout: because it is the sentinel, or because the sentinel is
- * late. Returns false if `w` is the backup and the sentinel is in time; then the next timeout of the backup is
- * longer. */
+ * late. Returns false if `w` is the backup and the sentinel is not late; then the next timeout of the backup is longer.
+ */
 bool fli_sentinel_heeds_timeout_locked(struct fli_worker *w);
 
 /* Returns true if a parked worker will wake by timeout within 8 ms and then check `w`. `word` is the idle word. Thread:
@@ -37,8 +37,8 @@ bool fli_sentinel_misses_timers(filch_sched *sched);
 
 /* Called when `w` has found work: resets its timeouts as sentinel and as backup to the shortest ones. */
 void fli_sentinel_worked(struct fli_worker *w);
-/* Called after a park of `w`. With `timeout` (`w` woke by itself) its next timeout as sentinel is twice as long;
- * otherwise it is the shortest one. */
+/* Called after a park of `w`. If `w` woke by timeout, its next timeout as sentinel is twice as long, up to 8 ms;
+ * otherwise it is 1 ms. */
 void fli_sentinel_woke(struct fli_worker *w, bool timeout);
 
 /* Notes that `timers` timers fired when the worker read its clock. If there were several, the next wake-up for timers

@@ -15,10 +15,10 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-/* Limit of options.message_count. The size of an array of 2^26 payloads fits into 32 bits. */
+/* Limit of options.message_count: the size of an array of 2^26 payloads fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
-/* Returns the size of an instance that is not stored in the control block. */
+/* Returns the allocated size of an instance that is not stored in the control block of its process. */
 static size_t heap_size(const filch_type *type)
 {
     return type->size > 0 ? type->size : 1;
@@ -43,12 +43,12 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     }
     filch_err err = FILCH_OK;
     if (type->init == NULL) {
-        /* an instance without init is zeroed memory */
+        /* without an init the instance is zeroed memory */
     } else if (FLI_LIKELY(value)) {
         err = type->init(self, ctx, method, args);
     } else {
-        /* The arguments are lent to init, even if the caller wanted to move them. An init that keeps the bytes gets a
-         * copy, and the caller still owns its bytes. */
+        /* The arguments are lent to init, even if the caller wanted to move them. An init that keeps the bytes must
+         * copy them, and the caller still owns its bytes. */
         filch_data lent = fli_data_lend(args);
         err = type->init(self, ctx, method, &lent);
     }
@@ -84,7 +84,8 @@ static filch_err check_options(const filch_spawn_options *opt)
         return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
-    /* Without the exit event of a child its supervisor would never stop the next child. */
+    /* A supervisor stops its children one after the other: without the exit event of a child it would never stop the
+     * next one. */
     bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
     if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;
@@ -131,7 +132,7 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
 static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
-    /* The limit can be reached only if at least max_processes slots have been created. */
+    /* The limit can be reached only if more than max_processes slots have been used. */
     if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_is_full(sched)) {
         *err = FILCH_ELIMIT;
         return NULL;
@@ -142,7 +143,7 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
 
 /* Ends a spawn that enter() has begun. Foreign spawns are counted so that a stop does not overlook a process that is
  * being spawned. A spawn inside a step is not counted, because the spawning process lives until its child is counted.
- * After leave() a foreign thread must not touch the scheduler: the stop may have freed it. */
+ * After leave() a foreign thread must not touch the scheduler, because the stop may have freed it. */
 static void leave(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
@@ -155,8 +156,8 @@ static void leave(filch_sched *sched, fli_local *worker)
     fli_stop_left(sched);
 }
 
-/* Returns true if this spawn is allowed during a stop: until the deadline a process may spawn other processes, but not
- * supervised children (FILCH_SPAWN_SUPERVISED). */
+/* Returns true if this spawn is allowed although a stop has begun: until the deadline a process may spawn other
+ * processes, but not supervised children (FILCH_SPAWN_SUPERVISED). */
 static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t phase, uint32_t relations)
 {
     bool inside = worker != NULL && worker->current != NULL;
@@ -203,7 +204,8 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
     if (!enter(sched, worker, opt->relations)) return FILCH_ECLOSED;
-    /* A name in use is refused here to avoid a useless call of init. The name is checked again when it is taken. */
+    /* Refuses a name in use before init is called, to avoid a useless call. The name is checked again when it is
+     * taken. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
@@ -258,7 +260,8 @@ no_self:
     p->values = NULL;
     fli_record_drop(rt, p);
     fli_ext_free(rt, p);
-    /* init knew the pid and may have passed it on: no other process may get this pid. */
+    /* init knew the pid and may have passed it on, so the slot gets a new generation: no other process gets this
+     * pid. */
     if (!fli_state_free(&p->state)) goto retired;
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
@@ -278,7 +281,8 @@ static inline uint64_t pair_at(const uint32_t *first)
     return both;
 }
 
-/* Returns true if all options but method and arguments are zero. */
+/* Returns true if the options have the size of this version and all are zero, except method, arguments and options that
+ * mean nothing alone. */
 static inline bool is_simple(const filch_spawn_options *opt)
 {
     static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&
@@ -292,8 +296,9 @@ static inline bool is_simple(const filch_spawn_options *opt)
     return any == 0;
 }
 
-/* Returns true if the caller is a step of this scheduler without values to inherit, and the magazine of its worker has
- * a slot. */
+/* Returns true if spawn_simply() may be used: the caller is a step of this scheduler, with no values to inherit; the
+ * magazine of its worker has a slot; no process is recorded; the number of slots is below max_processes; the scheduler
+ * is open. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
@@ -304,7 +309,8 @@ static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* Makes an instance that does not fit into the control block, or has arguments that are not a value. */
+/* Makes an instance that does not fit into the control block of its process, or that has arguments other than a
+ * value. */
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
@@ -323,8 +329,8 @@ static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_t
     return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
-/* Ends a spawn whose init has failed. init knew the pid and may have passed it on, so no other process may get this
- * pid. */
+/* Ends a spawn whose init has failed. init knew the pid and may have passed it on, so the slot gets a new generation:
+ * no other process gets this pid. */
 static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
     if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);
@@ -349,7 +355,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     p->report_state = FILCH_STATE_READY;
     p->last_worker = worker->worker_mark;
     fli_count(&worker->counters.spawned, 1);
-    /* Reads the generation again: that is cheaper than to keep it in a register over the call of init. */
+    /* Reads the generation again, which is cheaper than keeping it in a register over the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
     if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };
@@ -361,7 +367,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
                                                      const filch_spawn_options *opt, filch_pid *pid)
 {
     filch_spawn_options copy;
-    /* Options of this version are used in place. */
+    /* Options that have the size of this version are used without a copy. */
     filch_err err = opt->size == sizeof *opt ? check_options(opt) : fli_spawn_options_read(opt, &copy);
     if (err != FILCH_OK) return err;
     if (opt->size != sizeof *opt) opt = &copy;
@@ -372,7 +378,7 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
-    /* Only a process can be a parent, and a handler does not act for the process that yielded the command. */
+    /* Only a process can be a parent. A handler that spawns does not act for the process that yielded the command. */
     bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };

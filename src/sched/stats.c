@@ -23,7 +23,7 @@ static uint64_t sum_spawned(filch_sched *sched)
     return spawned;
 }
 
-/* Returns the number of processes that are counted as ended while their on_exit still runs, which may spawn. */
+/* Returns the number of processes that are counted as ended but still run their on_exit, which may spawn processes. */
 static uint64_t sum_leaving(filch_sched *sched)
 {
     uint64_t leaving = 0;
@@ -43,8 +43,8 @@ uint64_t fli_stats_alive(filch_sched *sched)
 }
 
 /* Bounds of the number of living processes. look() reads `ended`, then `spawned`, then `ended` again. `least` is a
- * lower bound for a moment between the last two readings, `most` an upper bound for a moment between the first two. If
- * no process ended during the call, both are equal, and exact for one moment. */
+ * lower bound for a moment between the second and the third reading, `most` an upper bound for a moment between the
+ * first and the second. If no process ended during the call, both are equal, and exact for one moment. */
 typedef struct between {
     uint64_t least, most;
 } between;
@@ -55,7 +55,7 @@ static between look(filch_sched *sched)
     return (between){ .least = spawned > second ? spawned - second : 0, .most = spawned - first };
 }
 
-#define LOOKS_MAX 64 /* calls of look() in a row; if processes end during all of them, more calls do not help */
+#define LOOKS_MAX 64 /* most calls of look(): if processes end during each of them, more calls do not help */
 
 bool fli_stats_is_full(filch_sched *sched)
 {
@@ -68,7 +68,7 @@ bool fli_stats_is_full(filch_sched *sched)
     return false;
 }
 
-/* Returns the number of living processes: the best of several readings. */
+/* Returns the number of living processes. Calls look() several times and takes the result with the closest bounds. */
 static uint64_t count_alive(filch_sched *sched)
 {
     between best = look(sched);
@@ -147,9 +147,9 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
         .overflow = fli_load_rlx(&p->overflow),
     };
     uint64_t word = fli_state_look(&p->state);
-    /* Reads the state word again: if another process has the slot now, the fields above may belong to that process. All
-     * loads are relaxed, so on a machine with weak ordering the report may still mix two processes. No decision depends
-     * on the report. */
+    /* Reads the state word again: if the slot has passed to another process, the fields above may belong to that
+     * process. All loads are relaxed, so on a machine with weak ordering the report may still mix two processes. No
+     * decision depends on the report. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     info.state = state_seen(word, is_running(sched, pid.serial));
     memcpy(out, &info, info.size);

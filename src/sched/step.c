@@ -18,19 +18,21 @@
  * SLOW_FLAGS, the scheduler open), and all but step_sync_done() require steps that are neither timed nor simulated
  * (worker.fast_steps). A recorded process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
  *
- *   path              precondition                         skips                       repeats         saves
- *   step_single       state ACTIVE_ONE, nothing pending    drain, collect, release     settle, head    ping-pong 59 %,
- * skynet 21 % step_several      only value messages in the mailbox   drain, collect, release     settle, head counting
- * 28 % step_lone, first  must step, mailbox empty             drain, collect, conclude    settle          spawn 74 %,
- * skynet 37 % step_lone, async  the completion of the only yield is  drain, collect, conclude    settle, head,   4 % of
- * a process that the only node in the mailbox                                     close           sleeps once
- *   step_sync_done    the completion of the only yield is  drain, collect              close           yield 25 %
+ *   path              precondition                       skips                       repeats        saves
+ *   step_single       state ACTIVE_ONE, nothing pending  drain, collect, release     settle, head   ping-pong 59 %,
+ *                                                                                                   skynet 21 %
+ *   step_several      only value messages in mailbox     drain, collect, release     settle, head   counting 28 %
+ *   step_lone, first  must step, mailbox empty           drain, collect, conclude    settle         spawn 74 %,
+ *                                                                                                   skynet 37 %
+ *   step_lone, async  completion of the only yield is    drain, collect, conclude    settle, head,  4 % of a process
+ *                     the only node in the mailbox                                   close          that sleeps once
+ *   step_sync_done    completion of the only yield is    drain, collect              close          yield 25 %
  *                     in the list, the mailbox empty
- *   inline_yield.c    as step_sync_done, value result      conclude, settle, dispatch  close           yield 66 %
- *   fli_finish_fast   DONE with a value; no yields,        the state DONE, notices,    settle          spawn 34 %,
- * skynet 18 % extension, values, close             closing the mailbox rerun_or_queue    events are pending, no
- * fairness      push and pop of the queue   fairness bound  (only with threads: pick or clock read is due of find.c not
- * in the gate)
+ *   inline_yield.c    as step_sync_done, value result    conclude, settle, dispatch  close          yield 66 %
+ *   fli_finish_fast   DONE with a value; no yields,      the state DONE, notices,    settle         spawn 34 %,
+ *                     extension, values, close           closing the mailbox                        skynet 18 %
+ *   rerun_or_queue    events are pending, no fairness    push and pop of the queue   fairness       (only with threads:
+ *                     pick or clock read is due                                      of find.c      not in the gate)
  *
  * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path
  * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
@@ -84,8 +86,8 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
         p->flags = flags;
         uint64_t word = fli_state_look(&p->state);
         if ((word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) {
-            /* report_state stays IDLE or BLOCKED: if the process is ended now, the stop report says what it was
-             * doing. */
+            /* report_state stays IDLE or BLOCKED: if the process is ended now, the stop report shows whether it was
+             * idle or waiting. */
             (void)fli_ready_local(&w->local, p);
             return;
         }
@@ -125,8 +127,8 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
         if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
-        /* If the handler has completed the yield and then returns an error, the first completion counts and this one
-         * has no effect. */
+        /* If the handler has completed the yield and then returns an error, the handler's completion counts and the
+         * call of filch_complete() here has no effect. */
         if (FLI_UNLIKELY(err != FILCH_OK)) (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         if (!fli_data_is_value_form(&call->command.data)) fli_data_free(&call->command.data);
@@ -394,7 +396,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         }
     }
     p->head_taken = nodes[get - 1]->self;
-    p->flags |= FLI_PROC_HEAD_HELD; /* the step may have set other flags */
+    p->flags |= FLI_PROC_HEAD_HELD; /* added to the flags, because the step may have set other flags */
     fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) rerun_or_queue(w, p);
     else fli_step_conclude(w, p, err);
@@ -545,16 +547,16 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     return step_classify(w, p, word);
 }
 
-/* Begins a row of steps: functions called by them may take their fast paths (fli_local.fast_rt). Returns the bits of a
- * word that rule out step_single() and step_lone(). If steps are timed or simulated these are all bits, and no word is
- * clean. */
+/* Begins a series of steps: functions that the steps call may take their fast paths (fli_local.fast_rt). Returns the
+ * bits of a state word that rule out step_single() and step_lone(). If steps are timed or simulated it returns all
+ * bits, so that no word is clean. */
 static inline uint64_t enter_stepping(fli_worker *w)
 {
     w->local.fast_rt = fli_fast_rt(&w->local);
     return w->fast_steps ? SLOW_FLAGS : UINT64_MAX;
 }
 
-/* Ends a row of steps: from now on this worker steps no process. */
+/* Ends a series of steps: from now on this worker steps no process. */
 static inline void leave_stepping(fli_worker *w)
 {
     w->local.fast_rt = FLI_NO_FAST_RT;

@@ -21,7 +21,7 @@
 #include "sched/sched.h"
 #include "sched/simulate.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100) /* additional time for jobs of the pool, after the deadline */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* additional time, after the deadline, for jobs of the work pool */
 #define LOOK_NS FILCH_MILLISECONDS(5)
 #define ROUND_FIRST_NS FILCH_MILLISECONDS(5)
 #define ROUND_LAST_NS FILCH_SECONDS(1)
@@ -34,8 +34,8 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* The stopping thread reads the count under this lock, or without it; but before it frees anything it takes the lock,
- * for the report. So the scheduler lives until this thread has released the lock. */
+/* The stopping thread may read foreign_spawns without the lock. But it takes the lock before it frees anything, to make
+ * the report. So the scheduler lives until the thread that called this function has released the lock. */
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -51,7 +51,7 @@ static uint32_t count_foreign_spawns(filch_sched *sched)
     return fli_load_acq(&sched->stop.foreign_spawns) & ~FLI_SPAWN_CLOSED;
 }
 
-/* ---- the steps ---- */
+/* ---- the parts of a stop ---- */
 
 /* Sets `flag` for every living process, and queues the processes that the flag wakes. */
 static void raise_all(filch_sched *sched, uint64_t flag)
@@ -78,7 +78,7 @@ typedef struct pending_run {
     bool        whole;
 } pending_run;
 
-/* Runs also when a C++ exception of a step leaves run_pending(): see tick.c. */
+/* Runs also when a C++ exception of a step leaves run_pending(): then the process is torn (torn.c). */
 static void run_pending_end(pending_run *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
@@ -116,15 +116,17 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* Without workers: runs ready processes on this thread. Returns when it must be called again, at most `until_ns`. */
+/* For a scheduler without workers: runs ready processes on this thread. Returns the time at which it must be called
+ * again, at most `until_ns`. */
 static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 {
-    /* PAIR tick.signal, both halves: a thread that queues after this sees CLOSING and nudges. */
+    /* PAIR tick.signal, both halves: a thread that queues a process after this swap sees the phase CLOSING and calls
+     * fli_stop_nudge(). */
     if (fli_swap_acqrel(&sched->signalled, false)) fli_wakefd_clear(sched->wake_fd);
     run_pending(sched, false, until_ns);
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
-    /* A ready descriptor does not nudge, so descriptors are polled every LOOK_NS. */
+    /* A ready descriptor does not call fli_stop_nudge(), so descriptors are polled every LOOK_NS. */
     uint64_t look_ns = fli_io_has_fds(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
     return look_ns < until_ns ? look_ns : until_ns;
 }
@@ -135,8 +137,8 @@ void fli_stop_round(filch_sched *sched, bool hurry)
     raise_all(sched, FLI_ASK);
 }
 
-/* The drain: waits until no process is left or until the deadline. Sets ASK again and again, for processes that were
- * being spawned the last time or have lost their supervisor since; other processes ignore it. */
+/* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, for processes that were being
+ * spawned the last time or have lost their supervisor since. Other processes ignore the flag. */
 static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 {
     uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);
@@ -157,7 +159,7 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 
 /* Sets KILL for the processes that are left, and ends on this thread those that no worker ends. Returns true if none is
  * left. Returns false if steps do not return; then *starved is the number of running steps on threads that the system
- * does not run. The time limit starts anew with each process that ends. The loop ends all the same, because nothing is
+ * does not run. The time limit starts anew with each process that ends. The loop ends nevertheless, because nothing is
  * spawned any more. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
@@ -165,7 +167,7 @@ static bool force(filch_sched *sched, uint64_t *starved)
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         raise_all(sched, FLI_KILL);
-        run_pending(sched, true, FLI_NEVER); /* the processes that it finds are ended, not stepped */
+        run_pending(sched, true, FLI_NEVER); /* ends the processes that it finds, because stop.force is set */
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
         if (ended != last) last = ended, began_ns = fli_clock_ns();
@@ -175,8 +177,9 @@ static bool force(filch_sched *sched, uint64_t *starved)
     return true;
 }
 
-/* Returns how many steps and foreign spawns have not returned after force(). If all have returned, returns how many
- * processes live (one may be inside close); 0 if the last process has just ended. */
+/* Called after force() has failed. Returns the number of steps and foreign spawns that have not returned. If all have
+ * returned, returns the number of living processes (one may be inside close), which is 0 if the last process has just
+ * ended. */
 static uint64_t count_stuck(filch_sched *sched)
 {
     uint64_t stuck = fli_report_stuck(sched) + count_foreign_spawns(sched);
@@ -194,19 +197,20 @@ static void join_workers(filch_sched *sched)
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
-    /* Taking the lock orders this thread with workers that park. A worker that parks later sees the phase and nudges;
-     * if it parked earlier, this thread sees what it did before. */
+    /* Taking the lock orders this thread with workers that park. A worker that parks later sees the phase and calls
+     * fli_stop_nudge(). If a worker parked earlier, this thread sees what that worker did before. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
-    /* PAIR spawn.closed, both halves: a foreign spawn that begins after this is refused; the stop waits for the
-     * others. */
+    /* PAIR spawn.closed, both halves: a foreign spawn that begins after the CAS is refused, and the stop waits for
+     * those that began before it. */
     uint32_t before = fli_load_rlx(&sched->stop.foreign_spawns);
     while (!fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &before, before | FLI_SPAWN_CLOSED)) {}
     raise_all(sched, FLI_ASK);
 }
 
-/* Ends the threads of the pool. Called when no process is left. Returns false if a job has not returned. */
+/* Ends the threads of the work pool. Called when no process is left. Returns false if a job has not returned in
+ * time. */
 static bool end_pool(filch_sched *sched, uint64_t until_ns)
 {
     uint64_t grace_ns = fli_clock_after(fli_clock_ns(), GRACE_NS);
@@ -221,7 +225,8 @@ static uint64_t patience_of(const filch_stop_options *opt)
     return half_ns < PATIENCE_NS ? half_ns : PATIENCE_NS;
 }
 
-/* Runs all phases of the stop. Returns FILCH_EBUSY if something has not returned; *found has the counts. */
+/* Runs all phases of the stop. Returns FILCH_EBUSY if a step, a spawn or a job has not returned; then *found has the
+ * counts. */
 static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), opt->deadline_ns);
@@ -258,7 +263,7 @@ uint64_t fli_stop_over(filch_sched *sched)
 }
 
 /* Cleanup functions: tick_over() releases `ticking`, stop_over() releases `stop.busy`. They run also when a C++
- * exception leaves the stop, so that a later stop can go on. */
+ * exception leaves the stop, so that a later stop can finish the work. */
 static void tick_over(filch_sched **sched)
 {
     fli_store_rel(&(*sched)->ticking, false); /* PAIR tick.owner, release half */
@@ -274,7 +279,7 @@ static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, fil
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase == FLI_CLOSED) return FILCH_OK;
-    /* Without workers this thread runs the processes, as a tick does. */
+    /* A scheduler without workers is run by this thread, as by a tick. */
     if (sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
     __attribute__((cleanup(tick_over))) filch_sched *ticks = sched;
     if (phase == FLI_OPEN) {
@@ -290,11 +295,11 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
     if (fli_program_self() != sched->program)
-        return FILCH_EFORKED; /* before any lock, which a parent's thread may
-                                 hold */
+        return FILCH_EFORKED; /* checked before any lock is taken, because a thread of the parent may have held the lock
+                                 at the fork */
     if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
-    /* PAIR stop.owner, acquire half: one stop at a time; each sees what the stop before it did. */
+    /* PAIR stop.owner, acquire half: there is one stop at a time, and each sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
 

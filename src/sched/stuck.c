@@ -9,9 +9,9 @@
 #include "port/clock.h"
 #include "sched/sched.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100) /* CPU time, or sleep without a break, after which a step is stuck */
-#define UNKNOWN_NS FILCH_SECONDS(2)      /* limit of wall time if the system does not report what the thread does */
-#define STARVED_NS FILCH_SECONDS(10)     /* limit of wall time: a stop waits for no step longer than this */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this CPU time, or this long a sleep of its thread */
+#define UNKNOWN_NS FILCH_SECONDS(2)      /* a step is stuck after this wall time if its thread state is not known */
+#define STARVED_NS FILCH_SECONDS(10)     /* a stop waits for no step longer than this wall time */
 
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns)
 {
@@ -22,7 +22,7 @@ fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mo
     return passed_ns >= STARVED_NS ? FLI_VERDICT_STARVED : FLI_VERDICT_WAIT;
 }
 
-/* Returns true if the worker is inside another step than the one in `seen`. */
+/* Returns true if the step of the worker is not the one in `seen`. */
 static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
 {
     return seen->serial != serial || seen->steps != steps;
@@ -57,7 +57,7 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         *starved += verdict == FLI_VERDICT_STARVED;
     }
     /* No worker is inside a step. A process is left because a worker is between two steps or in a close, or because a
-     * foreign thread is in the init of a spawn. */
+     * foreign thread is inside the init of a spawn. */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }

@@ -51,13 +51,13 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* A mark older than this is renewed. Not more often, because taking a mark reads the counters of all workers. */
+/* A mark older than this is renewed, but not more often, because taking a mark reads the counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
-/* Upper limit of remote_cost_ns: a worker without further remote events is back at 0 after this time. */
+/* Upper limit of remote_cost_ns: without further remote events it is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
-/* True if `more` is at least 1.5 times `less`. Two pauses in a row with such a rate are proof that pauses help. One is
- * not: the first pause comes when a program begins, which is slow for other reasons. */
+/* True if `more` is at least 1.5 times `less`. Two pauses in a row whose rate is so much higher prove that pauses help.
+ * One pause is no proof: the first pause comes when a program begins, which is slow for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
 
@@ -154,8 +154,8 @@ static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
                                 .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
-/* Sets the mark `before` to the end of the last pause, if the mark is older than that. With `may_reset`, sets it to now
- * if it is older than MARK_NS. */
+/* Moves the mark `before` to the end of the last pause, if it is older than that end. With `may_reset`, takes a new
+ * mark now if the mark is older than MARK_NS. */
 static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;
@@ -165,8 +165,8 @@ static void renew_mark(fli_worker *w, bool may_reset)
     if (may_reset && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* Returns true if the time since the mark is long enough to compare a pause with. After a pause with 1.5 times the
- * rate, a short time is enough, if the rate is that much lower again. */
+/* Returns true if the time since the mark is long enough to compare a pause with. A shorter time is enough if the last
+ * pause had at least 1.5 times the rate before it, and the present rate is that much lower than during that pause. */
 static bool has_comparison(fli_worker *w)
 {
     uint64_t since_ns = w->throttle.before.ns, proven = fli_load_rlx(&w->sched->throttle.proven_rate);
@@ -180,8 +180,8 @@ static bool is_backing_off(fli_worker *w)
     return w->clock_ns < fli_load_rlx(&w->sched->throttle.backoff_until_ns);
 }
 
-/* Returns true if the last steps of the worker only sent to runnable receivers, and more messages are sent than
- * received. */
+/* Returns true if the last steps of the worker sent only to receivers that were already runnable, and all workers
+ * together send more messages than they receive. */
 static bool is_building_backlog(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
@@ -255,7 +255,8 @@ static void spill_to_global(fli_worker *w)
     fli_idle_notify_global(w->sched);
 }
 
-/* Returns true if a worker is in the same step as at the last call. Remembers the progress of all workers. */
+/* Returns true if another worker is still in the step in which it was at the last call. Remembers the progress of all
+ * workers. */
 static bool is_any_worker_stuck(fli_worker *w)
 {
     bool stuck = false;
@@ -344,9 +345,9 @@ void fli_throttle_pause(fli_worker *w)
     fli_throttle_mark began;
     spill_to_global(w);
     measure(w, &began);
-    /* A pause that ended early says nothing about the next one. It ended because a worker is stuck, and this worker
-     * must run the processes queued there: so it backs off, unless it would only send more messages to the stuck
-     * worker. */
+    /* A pause that ended early says nothing about the next one. If it ended because another worker is stuck in a step,
+     * this worker must run the processes queued at that worker: so it backs off, unless it would only send more
+     * messages to the stuck worker. */
     if (wait_until(w, w->clock_ns + pause_ns)) learn(w, pause_ns, before, rate_since(w, &began));
     else if (!backlogged) back_off(w);
     throttle_exit(w);

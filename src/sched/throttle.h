@@ -12,7 +12,7 @@
 
 struct fli_worker;
 
-/* The counts of all workers together at the time `ns`: events received by steps, and messages sent. */
+/* Counts of all workers together at the time `ns`: `done` events received by steps, `sent` messages sent. */
 typedef struct fli_throttle_mark {
     uint64_t ns, done, sent;
 } fli_throttle_mark;
@@ -23,12 +23,13 @@ typedef struct fli_worker_throttle {
     uint64_t decayed_at_ns;  /* when elapsed time was last subtracted */
     uint32_t last_steal;     /* number of processes taken by the last steal; 0: that steal has been judged */
     uint32_t weak_steals;    /* number of consecutive steals that led to few steps */
-    uint32_t dead_steals;    /* number of the most recent weak steals, in a row, that led to no step but those of
-                                the stolen processes */
+    uint32_t dead_steals;    /* number of consecutive weak steals, up to the last one, after which only the stolen
+                                processes ran */
     uint64_t last_steal_at;  /* the worker's count of steps at the last steal */
     uint64_t backlog_sends;  /* messages sent to receivers that were already runnable, since the last step that did
                                 anything else */
-    uint32_t          backlog_steps;      /* steps that sent only to runnable receivers, since the last check */
+    uint32_t backlog_steps;  /* number of steps since the last check that sent only to receivers that were
+                                already runnable */
     uint64_t          backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
     fli_throttle_mark before; /* counts to compare a pause with; no worker has been paused since they were taken */
     /* Number of events received beyond the first event of each step.  writes: the worker.  reads: any; relaxed, for a
@@ -46,11 +47,11 @@ typedef struct fli_throttle {
      * too many. */
     FLI_ATOMIC(uint64_t) pause_ns, backoff_until_ns, backoff_ns;
     /* When the last pause ended, and the counts `done` and `sent` of all workers at that time.  writes: workers after a
-     * pause.  reads: workers. PAIR throttle.ended  Two pauses that end at once may leave the time of one with the
-     * counts of the other; the effect is one wrong decision. */
+     * pause.  reads: workers. PAIR throttle.ended. If two pauses end at once, the time of one may be stored with the
+     * counts of the other; then one decision is wrong. */
     FLI_ATOMIC(uint64_t) ended_ns, ended_done, ended_sent;
-    /* Events received per millisecond during the last pause, if these were at least 1.5 times as many as before the
-     * pause; else 0.  writes: workers after a pause.  reads: workers; relaxed: an estimate. */
+    /* Events received per millisecond during the last pause, if that was at least 1.5 times the rate before the pause;
+     * otherwise 0.  writes: workers after a pause.  reads: workers; relaxed: an estimate. */
     FLI_ATOMIC(uint64_t) proven_rate;
     fli_mutex            lock;   /* guards no data; needed to wait for `resume` */
     fli_cond             resume; /* signalled when a stop has begun: all pauses end */

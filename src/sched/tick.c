@@ -19,12 +19,13 @@ static bool has_work(filch_sched *sched)
     return fli_worker_queued(sched->caller_worker) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
-/* Sets the time from which the host's descriptor is readable for timers: one system call, only if the time has changed.
- * When another thread arms a timer, it signals the host, so a tick follows and calls this function. */
+/* Sets the time at which a timer makes the host's descriptor readable. Makes one system call, and only if the time has
+ * changed. When another thread arms a timer, it signals the host, so a tick follows and calls this function. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* the alarm's timers have been fired */
+    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* the time of the alarm has passed, and its
+                                                                             timers have been fired */
     if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
@@ -82,7 +83,8 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 int filch_wake_fd(filch_sched *sched)
 {
     if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
-    /* A timer that was armed before the first call is not in the alarm yet: the next tick sets it. */
+    /* A timer that was armed before the first call of filch_wake_fd is not in the alarm yet: the next tick sets the
+     * alarm. */
     bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->alarm_asked, true);
     if (first && fli_timers_count(&sched->timers) > 0) fli_ready_nudge(sched);
     return sched->alarm.poll;

@@ -32,7 +32,7 @@ void fli_torn_note(fli_worker *w)
 {
     w->torn = w->local.current;
     w->local.current = NULL;
-    if (w->torn == NULL) rest(w); /* an on_exit has thrown: the process has already ended */
+    if (w->torn == NULL) rest(w); /* on_exit has thrown: the process has already ended */
     fli_store_rlx(&w->status.serial, 0);
 }
 

@@ -13,7 +13,8 @@
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
-/* If a step reads the clock this much later than the worker's last reading, the worker's next reading is due. */
+/* If a step reads the clock at least this long after the worker's last reading, the worker reads the clock after that
+ * step. */
 #define LONG_AGO_NS UINT64_C(1000000)
 /* Clock readings between two samples of a queue wait. A sample takes two more readings. */
 #define SAMPLE_EVERY 8
@@ -55,8 +56,8 @@ static uint32_t bypass_budget(fli_worker *w)
     return alone ? UINT32_MAX : w->fair_credit;
 }
 
-/* Charges `count` timers or I/O reports to the budget of `most` that may run ahead of the fairness pick. If the budget
- * is used up, the clock is read again right after the pick. */
+/* Charges `count` timers or I/O reports to the budget of `most` wake-ups that may run ahead of the fairness pick. If
+ * the budget is used up, the clock is read again right after the pick. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
@@ -122,7 +123,9 @@ static void read_clock(fli_worker *w)
     w->step_ns = passed / w->clock_interval + 1;
     adapt_fairness(w);
     if (passed < CLOCK_NEAR_NS && w->clock_interval < CLOCK_INTERVAL_MAX) w->clock_interval *= 2;
-    else if (passed > 64 * CLOCK_FAR_NS) w->clock_interval = 1; /* steps have become long: timers are late already */
+    else if (passed > 64 * CLOCK_FAR_NS)
+        w->clock_interval = 1; /* steps have become long, and timers are late already
+                                */
     else if (passed > CLOCK_FAR_NS && w->clock_interval > 1) w->clock_interval /= 2;
     if (w->clock_countdown > w->clock_interval) w->clock_countdown = w->clock_interval;
     if (--w->sample_in == 0) {
