@@ -5,11 +5,10 @@
 #include "payload/data.h"
 #include "port/clock.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 filch_err fli_hostcall_check(filch_sched *sched, const char *name)
 {
-    if (fli_simulate_refuses(sched, name)) return FILCH_ESTATE;
+    if (fli_simulator_refuses(&sched->rt, name)) return FILCH_ESTATE;
     /* A worker of any scheduler must not wait: its processes would not run, and the awaited process may be one of
      * them. */
     if (fli_current_get() != NULL || sched->worker_count == 0) return FILCH_ESTATE;

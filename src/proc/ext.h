@@ -11,9 +11,11 @@ static inline fli_ext *fli_ext_get(fli_runtime *rt, fli_proc *p)
     return p->ext;
 }
 
+/* Frees the extension of `p`, and the recorder if there is one. */
 static inline void fli_ext_free(fli_runtime *rt, fli_proc *p)
 {
     if (p->ext == NULL) return;
+    if (p->ext->recorder != NULL) rt->record_ops->drop(rt, p);
     fli_free(&rt->mem, p->ext->timers, p->ext->timer_cap * sizeof *p->ext->timers);
     fli_free(&rt->mem, p->ext, sizeof *p->ext);
     p->ext = NULL;

@@ -88,6 +88,27 @@ typedef struct fli_rec_hooks {
     filch_err (*whereis)(fli_local *worker, const char *name, filch_pid *pid);
 } fli_rec_hooks;
 
+/* Operations of src/record that sched calls for processes that are recorded. src/model passes the table when it creates
+ * a scheduler (fli_sched_make), together with its own. */
+typedef struct fli_record_ops {
+    /* Gives the new process `p` a recorder, if the options request one. Called if option `on_blackbox` is set. Errors:
+     * FILCH_ENOMEM. Thread: the spawner. */
+    filch_err (*begin)(fli_runtime *rt, fli_proc *p, const filch_type *type, const filch_spawn_options *opt);
+    /* Calls the step of a recorded process and records its events and its calls. */
+    filch_err (*step)(fli_local *worker, fli_proc *p, uint32_t count);
+    /* Called when a recorded process has ended. If it failed, passes the recording to option `on_blackbox`. Frees the
+     * recorder. */
+    void (*ended)(fli_runtime *rt, fli_proc *p, uint64_t serial, filch_err error);
+    /* Frees the recorder of a process, which has one. */
+    void (*drop)(fli_runtime *rt, fli_proc *p);
+} fli_record_ops;
+
+/* The tables of the modules above sched, for fli_sched_make. */
+typedef struct fli_upper_ops {
+    const fli_model_ops  *model;
+    const fli_record_ops *record;
+} fli_upper_ops;
+
 /* Value of fli_local.fast_rt while fast paths are not allowed. The value differs from every scheduler and from NULL,
  * so that the comparison `fast_rt == sched` also refuses a NULL scheduler. */
 #define FLI_NO_FAST_RT ((fli_runtime *)(uintptr_t)1)
@@ -147,6 +168,8 @@ typedef struct fli_hooks {
     void (*cut)(fli_runtime *rt, uint64_t serial, uint64_t bytes);
 } fli_hooks;
 
+struct fli_handler;
+
 /* Hooks of a simulation (sched/simulate.c). NULL in an ordinary runtime. */
 typedef struct fli_simulator {
     uint64_t now_ns; /* virtual clock. Not atomic: one thread runs the simulation */
@@ -159,20 +182,31 @@ typedef struct fli_simulator {
     /* Called when the yield of `command` has completed: `node` is claimed and filled. Returns true if the simulation
      * takes the node, to push it later. */
     bool (*answered)(fli_runtime *rt, fli_event_node *node, uint32_t command);
+    /* Adds the events of the step to the chart and calls the step. */
+    filch_err (*step)(fli_local *worker, fli_proc *p, uint32_t count);
+    /* Adds the yield to the chart and calls its handler, unless an error is injected instead. Returns FILCH_ECOMMAND if
+     * `handler` is NULL. */
+    filch_err (*handle)(fli_local *worker, const struct fli_handler *handler, const filch_command *command,
+                        filch_receiver receiver);
+    void (*spawned)(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type);
+    void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
+    /* Called when a function that a simulation does not support was called: the report names `call`. Thread: any. */
+    void (*refused)(fli_runtime *rt, const char *call);
 } fli_simulator;
 
 struct fli_runtime {
-    fli_mem              mem; /* set when the scheduler is created, as are the fields down to `host`; not atomic */
-    fli_simulator       *sim; /* NULL: real threads and the real clock */
-    uint64_t             node_id;
-    size_t               payload_max;
-    fli_hooks            hooks;
-    filch_route_fn       route;
-    void                *route_user;
-    filch_log_fn         on_log; /* NULL: no log hook */
-    void                *on_log_user;
-    const fli_model_ops *model_ops; /* NULL in tests of lower modules */
-    uint32_t             host;      /* number of this runtime among the hosts of its model */
+    fli_mem               mem; /* set when the scheduler is created, as are the fields down to `host`; not atomic */
+    fli_simulator        *sim; /* NULL: real threads and the real clock */
+    uint64_t              node_id;
+    size_t                payload_max;
+    fli_hooks             hooks;
+    filch_route_fn        route;
+    void                 *route_user;
+    filch_log_fn          on_log; /* NULL: no log hook */
+    void                 *on_log_user;
+    const fli_model_ops  *model_ops;  /* NULL in tests of lower modules */
+    const fli_record_ops *record_ops; /* NULL in tests of lower modules */
+    uint32_t              host;       /* number of this runtime among the hosts of its model */
     /* The model of this runtime.  writes: src/model, once, on first use.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t)           phase;
@@ -194,6 +228,15 @@ static inline fli_local *fli_current_worker(const fli_runtime *rt)
 static inline uint64_t fli_now(const fli_runtime *rt)
 {
     return FLI_LIKELY(rt->sim == NULL) ? fli_clock_ns() : rt->sim->now_ns;
+}
+
+/* Called by functions that a simulation does not support. Returns true in a simulation; then the report names `call`.
+ * Thread: any. */
+static inline bool fli_simulator_refuses(fli_runtime *rt, const char *call)
+{
+    if (FLI_LIKELY(rt->sim == NULL)) return false;
+    rt->sim->refused(rt, call);
+    return true;
 }
 
 /* Adds to a counter: with an ordinary add on a worker, with an atomic read-modify-write on a foreign thread. */

@@ -4,7 +4,6 @@
 #include "dispatch/registry.h"
 #include "port/clock.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 #include "work/command.h"
 
 static filch_err on_send(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
@@ -50,7 +49,7 @@ static filch_err on_io(void *user, const filch_command *command, uint64_t tag, f
 {
     (void)user;
     (void)tag;
-    if (fli_simulate_refuses(receiver.sched, "I/O")) return FILCH_ESTATE;
+    if (fli_simulator_refuses(&receiver.sched->rt, "I/O")) return FILCH_ESTATE;
     fli_local *worker = fli_current_worker(&receiver.sched->rt);
     filch_err  err = fli_io_handle(&receiver.sched->io, command, receiver);
     if (fli_io_clock_due(&receiver.sched->io, worker)) fli_worker_of(worker)->clock_countdown = 0;

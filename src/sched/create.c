@@ -390,7 +390,7 @@ static uint32_t workers_wanted(const filch_options *opt)
 }
 
 filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim,
-                         const fli_model_ops *model_ops)
+                         const fli_upper_ops *upper)
 {
     filch_options opt;
     filch_err     err = read_options(options, &opt);
@@ -413,7 +413,8 @@ filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_si
     sched->learns = opt.search_ns == 0;
     fill_u64(&sched->opt.search_ns, FILCH_MICROSECONDS(50));
     sched->rt.sim = sim;
-    sched->rt.model_ops = model_ops;
+    sched->rt.model_ops = upper->model;
+    sched->rt.record_ops = upper->record;
     sched->program = fli_program_self();
     sched->wake_fd = sched->poll_fd = sched->alarm.poll = -1;
     sched->worker_count = worker_count;

@@ -24,9 +24,7 @@
 #include "proc/limit.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
-#include "sched/record.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 /* Empties the mailbox of a process that is DONE; `last` is the state word before DONE was set. Returns true if the
  * process was ended because its mailbox overflowed. */
@@ -129,7 +127,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
-    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, serial, error, result);
+    if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->ended(rt, serial, error, result);
 
     if (type->close != NULL) type->close(p->self);
     e.type = NULL;
@@ -137,7 +135,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
         fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
     }
-    if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) fli_record_ended(sched, p, serial, error);
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) rt->record_ops->ended(rt, p, serial, error);
     if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
     w->exit_untold = false;
     last_words left = { .values = p->values, .result = result };

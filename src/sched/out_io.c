@@ -9,7 +9,6 @@
 #include "base/versioned.h"
 #include "payload/data.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 #define ADDRESS_MAX 128
 #define NAME_MAX_BYTES 255
@@ -465,7 +464,7 @@ static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    return fli_simulate_refuses(out->ctx.sched, "I/O") ? FILCH_ESTATE : FILCH_OK;
+    return fli_simulator_refuses(&out->ctx.sched->rt, "I/O") ? FILCH_ESTATE : FILCH_OK;
 }
 
 filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)

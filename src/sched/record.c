@@ -263,8 +263,9 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
     while (rec->oldest != made && (rec->step_count > rec->step_max || rec->bytes > BYTES_MAX)) drop_oldest(mem, rec);
 }
 
-filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
+static filch_err record_step(fli_local *worker, fli_proc *p, uint32_t count)
 {
+    fli_worker   *w = fli_worker_of(worker);
     fli_recorder *rec = p->ext->recorder;
     step_begin(rec, w, p, count);
     w->local.rec_hooks = &rec->face;
@@ -280,14 +281,13 @@ filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count)
 
 static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options *opt)
 {
-    if (sched->opt.on_blackbox == NULL || opt->blackbox == FILCH_BLACKBOX_OFF) return 0;
+    if (opt->blackbox == FILCH_BLACKBOX_OFF) return 0;
     return opt->blackbox != 0 ? opt->blackbox : sched->opt.blackbox;
 }
 
-filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
+static filch_err record_begin(fli_runtime *rt, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
-    fli_runtime *rt = &sched->rt;
-    uint32_t     step_max = steps_wanted(sched, opt);
+    uint32_t step_max = steps_wanted((filch_sched *)rt, opt);
     if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* the spawn refuses unsound args next */
     fli_ext *ext = fli_ext_get(rt, p);
     if (ext == NULL) return FILCH_ENOMEM;
@@ -311,10 +311,9 @@ filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *ty
     return rec->birth.failed || rec->values.failed ? FILCH_ENOMEM : FILCH_OK;
 }
 
-void fli_record_drop(fli_runtime *rt, fli_proc *p)
+static void record_drop(fli_runtime *rt, fli_proc *p)
 {
-    fli_recorder *rec = p->ext != NULL ? p->ext->recorder : NULL;
-    if (rec == NULL) return;
+    fli_recorder *rec = p->ext->recorder;
     while (rec->oldest != NULL) drop_oldest(&rt->mem, rec);
     fli_box_writer_fini(&rec->birth);
     fli_box_writer_fini(&rec->values);
@@ -350,9 +349,13 @@ static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid,
     fli_box_writer_fini(&whole);
 }
 
-void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error)
+static void record_ended(fli_runtime *rt, fli_proc *p, uint64_t serial, filch_err error)
 {
     bool failed = error != FILCH_OK && error != FILCH_ECANCELLED && error != FILCH_EKILLED;
-    if (failed) hand_out(sched, p->ext->recorder, (filch_pid){ sched->rt.node_id, serial }, error);
-    fli_record_drop(&sched->rt, p);
+    if (failed) hand_out((filch_sched *)rt, p->ext->recorder, (filch_pid){ rt->node_id, serial }, error);
+    record_drop(rt, p);
 }
+
+const fli_record_ops fli_record_table = {
+    .begin = record_begin, .step = record_step, .ended = record_ended, .drop = record_drop
+};

@@ -1,23 +1,16 @@
-/* record.h - the black box of a process: see record.c. Precondition: the process has a recorder, except for
- * fli_record_begin() and fli_record_drop(). */
+/* record.h - the black box of a process: see record.c and replay.c. */
 #ifndef FLI_SCHED_RECORD_H
 #define FLI_SCHED_RECORD_H
 
 #include "observe/blackbox.h"
 #include "sched/sched.h"
 
-/* Gives the new process `p` a recorder, if the options request one. Errors: FILCH_ENOMEM. Thread: the spawner. */
-FILCH_MUST_USE filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *type,
-                                          const filch_spawn_options *opt);
+/* The operations that sched calls: see fli_record_ops in proc/runtime.h. */
+extern const fli_record_ops fli_record_table;
 
-/* Calls the step and records its events and its calls. */
-filch_err fli_record_step(fli_worker *w, fli_proc *p, uint32_t count);
-
-/* Called when the process has ended. If it failed, passes the recording to option `on_blackbox`. Frees the recorder. */
-void fli_record_ended(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error);
-
-/* Frees the recorder of a process, if it has one. */
-void fli_record_drop(fli_runtime *rt, fli_proc *p);
+/* filch_blackbox_replay(), in a scheduler that calls the modules above sched through `upper`. */
+filch_err fli_blackbox_replay(const fli_upper_ops *upper, const void *bytes, size_t size, const filch_type *type,
+                              filch_blackbox_report *report);
 
 /* The fli_act_*() functions describe a call of a process, without its result. Recording and replay use them. */
 fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver);

@@ -25,7 +25,7 @@ typedef struct replay {
     fli_box_reader         reader;
     fli_box_item           next; /* inside a step: the next recorded call or outcome */
     filch_blackbox_report *report;
-    const fli_model_ops   *model_ops;
+    const fli_upper_ops   *upper;
     filch_sched           *sched;
     fli_worker            *worker;
     filch_values          *values;
@@ -426,7 +426,7 @@ static filch_err play_alone(replay *rp)
     opt.node = head->pid.node;
     opt.payload_max = (size_t)head->payload_max;
     opt.send_budget = head->send_budget;
-    filch_err err = fli_sched_make(&rp->sched, &opt, NULL, rp->model_ops);
+    filch_err err = fli_sched_make(&rp->sched, &opt, NULL, rp->upper);
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
@@ -473,7 +473,7 @@ static filch_err open_recording(replay *rp, const void *bytes, size_t size)
     return FILCH_OK;
 }
 
-filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes, size_t size, const filch_type *type,
+filch_err fli_blackbox_replay(const fli_upper_ops *upper, const void *bytes, size_t size, const filch_type *type,
                               filch_blackbox_report *report)
 {
     if (report == NULL) return filch_invalid("report is NULL");
@@ -491,7 +491,7 @@ filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes,
     if (rp == NULL) return FILCH_ENOMEM;
     rp->face = replaying;
     rp->mem = mem;
-    rp->model_ops = model_ops;
+    rp->upper = upper;
     rp->report = report;
     rp->type = type;
     filch_err err = open_recording(rp, bytes, size);

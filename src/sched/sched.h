@@ -419,18 +419,11 @@ uint64_t fli_stats_alive(filch_sched *sched);
 bool fli_stats_is_full(filch_sched *sched);
 
 /* create.c */
-/* Creates a scheduler that calls src/model through `model_ops`. With `sim` it is a scheduler for a simulation: its
- * workers have no threads. */
+/* Creates a scheduler that calls the modules above sched through `upper`. With `sim` it is a scheduler for a
+ * simulation: its workers have no threads. */
 filch_err fli_sched_make(filch_sched **out, const filch_options *options, fli_simulator *sim,
-                         const fli_model_ops *model_ops);
+                         const fli_upper_ops *upper);
 void      fli_sched_free(filch_sched *sched);
-
-/* simulate.c and replay.c: filch_sim_sweep() and filch_blackbox_replay(), in schedulers that call src/model through
- * `model_ops`. */
-filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first,
-                        uint64_t count, filch_sim_fn scenario, void *user, filch_sim_report *report);
-filch_err fli_blackbox_replay(const fli_model_ops *model_ops, const void *bytes, size_t size, const filch_type *type,
-                              filch_blackbox_report *report);
 
 /* builtin.c */
 filch_err fli_builtin_registry(filch_registry **out);

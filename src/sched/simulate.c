@@ -17,6 +17,7 @@
 
 #include "base/versioned.h"
 #include "proc/yields.h"
+#include "sched/simulate.h"
 #include "sched/simulation.h"
 
 #define NODE 1
@@ -119,21 +120,26 @@ static filch_err make_sched(fli_simulation *sim)
         opt.alloc = fli_faulty_alloc;
         opt.alloc_user = sim->faulty;
     }
-    return fli_sched_make(&sim->sched, &opt, &sim->face, sim->model_ops);
+    return fli_sched_make(&sim->sched, &opt, &sim->face, sim->upper);
 }
 
 /* Does one simulated run. With `last`, draws the chart even if there is no violation. */
-static filch_err run_one(const fli_model_ops *model_ops, const filch_sim_options *opt, const fli_mem *mem,
+static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *opt, const fli_mem *mem,
                          filch_sim_fn scenario, void *user, bool last, filch_sim_report *report)
 {
     fli_simulation *sim = fli_zalloc(mem, sizeof *sim);
     if (sim == NULL) return FILCH_ENOMEM;
     sim->mem = *mem;
     sim->opt = *opt;
-    sim->model_ops = model_ops;
+    sim->upper = upper;
     sim->face = (fli_simulator){ .point = fli_simulation_point,
                                  .sent = fli_simulation_sent,
-                                 .answered = fli_simulation_answered };
+                                 .answered = fli_simulation_answered,
+                                 .step = fli_simulation_step,
+                                 .handle = fli_simulation_handle,
+                                 .spawned = fli_simulation_spawned,
+                                 .ended = fli_simulation_ended,
+                                 .refused = fli_simulation_refused };
     fli_prng_init(&sim->prng, opt->seed);
     filch_err err = fli_chart_init(&sim->chart, mem, opt->chart_events);
     if (err != FILCH_OK) goto no_chart;
@@ -213,8 +219,8 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     return opt->whole_steps <= 1 ? FILCH_OK : filch_invalid("options.whole_steps is neither 0 nor 1");
 }
 
-filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options *options, uint64_t first,
-                        uint64_t count, filch_sim_fn scenario, void *user, filch_sim_report *report)
+filch_err fli_sim_sweep(const fli_upper_ops *upper, const filch_sim_options *options, uint64_t first, uint64_t count,
+                        filch_sim_fn scenario, void *user, filch_sim_report *report)
 {
     filch_sim_options opt;
     filch_options     sched;
@@ -231,7 +237,7 @@ filch_err fli_sim_sweep(const fli_model_ops *model_ops, const filch_sim_options 
     do {
         filch_sim_report_free(&last);
         opt.seed = first + runs;
-        err = run_one(model_ops, &opt, &mem, scenario, user, runs + 1 == count, &last);
+        err = run_one(upper, &opt, &mem, scenario, user, runs + 1 == count, &last);
         if (err != FILCH_OK) return err;
         runs++;
     } while (runs < count && last.verdict == FILCH_SIM_OK);
@@ -312,16 +318,6 @@ uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound)
 int filch_sim_active(const filch_sched *sched)
 {
     return sched != NULL && sched->rt.sim != NULL;
-}
-
-uint64_t filch_now(filch_sched *sched)
-{
-    if (sched == NULL) return 0;
-    uint64_t   now = fli_now(&sched->rt);
-    fli_local *worker = fli_current_worker(&sched->rt);
-    /* If the step has taken long, the worker checks its timers before the next step. */
-    if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
-    return now;
 }
 
 uint64_t filch_sim_now(filch_sched *sched)

@@ -1,21 +1,13 @@
-/* simulate.h - calls from the scheduler into a simulation of it. Precondition: rt.sim is set, except for
- * fli_simulate_refuses(). */
+/* simulate.h - simulated runs of a scheduler, for src/model/entry.c. Design: docs/SIMULATION.md. */
 #ifndef FLI_SCHED_SIMULATE_H
 #define FLI_SCHED_SIMULATE_H
 
-#include "sched/sched.h"
+#include <filch.h>
 
-/* Adds the events of the step to the chart and calls the step. */
-filch_err fli_simulate_step(fli_worker *w, fli_proc *p, uint32_t count);
-/* Adds the yield to the chart and calls its handler, unless an error is injected instead. Returns FILCH_ECOMMAND if
- * `handler` is NULL. */
-filch_err fli_simulate_handle(fli_worker *w, const fli_handler *handler, const filch_command *command,
-                              filch_receiver receiver);
-void      fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *type);
-void      fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result);
+#include "proc/runtime.h"
 
-/* Called by functions that a simulation does not support. Returns true in a simulation; then the report names `call`.
- * Thread: any. */
-bool fli_simulate_refuses(filch_sched *sched, const char *call);
+/* filch_sim_sweep(), in schedulers that call the modules above sched through `upper`. */
+filch_err fli_sim_sweep(const fli_upper_ops *upper, const filch_sim_options *options, uint64_t first, uint64_t count,
+                        filch_sim_fn scenario, void *user, filch_sim_report *report);
 
 #endif

@@ -47,18 +47,18 @@ static void name_process(fli_simulation *sim, uint64_t serial, const filch_type 
     fli_chart_name(&sim->chart, number, fli_type_name(type));
 }
 
-void fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *type)
+void fli_simulation_spawned(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type)
 {
-    fli_simulation *sim = fli_simulation_of(&sched->rt);
+    fli_simulation *sim = fli_simulation_of(rt);
     name_process(sim, serial, type);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_SPAWN,
                                                 .from = fli_simulation_number(sim, worker->serial),
                                                 .to = fli_simulation_number(sim, serial) });
 }
 
-void fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result)
+void fli_simulation_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result)
 {
-    fli_simulation *sim = fli_simulation_of(&sched->rt);
+    fli_simulation *sim = fli_simulation_of(rt);
     fli_simulation_note(
         sim, (fli_chart_event){
                  .kind = FLI_CHART_EXIT, .from = fli_simulation_number(sim, serial), .error = error, .data = result });
@@ -92,9 +92,10 @@ static void note_event(fli_simulation *sim, uint32_t number, const filch_event *
                                            .data = &event->data });
 }
 
-filch_err fli_simulate_step(fli_worker *w, fli_proc *p, uint32_t count)
+filch_err fli_simulation_step(fli_local *worker, fli_proc *p, uint32_t count)
 {
-    fli_simulation *sim = fli_simulation_of(&w->sched->rt);
+    fli_worker     *w = fli_worker_of(worker);
+    fli_simulation *sim = fli_simulation_of(worker->rt);
     uint32_t        number = fli_simulation_number(sim, w->local.serial);
     if (fli_simulation_writes(sim)) {
         sim->report.steps++;

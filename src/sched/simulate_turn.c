@@ -16,13 +16,11 @@
 /* The largest number of interrupted steps on the stack. */
 #define DEPTH_MAX 8
 
-bool fli_simulate_refuses(filch_sched *sched, const char *call)
+void fli_simulation_refused(fli_runtime *rt, const char *call)
 {
-    if (FLI_LIKELY(sched->rt.sim == NULL)) return false;
-    fli_simulation *sim = fli_simulation_of(&sched->rt);
-    if (fli_current_worker(&sched->rt) == NULL) fli_store_rlx(&sim->refused_elsewhere, call);
+    fli_simulation *sim = fli_simulation_of(rt);
+    if (fli_current_worker(rt) == NULL) fli_store_rlx(&sim->refused_elsewhere, call);
     else if (fli_load_rlx(&sim->refused) == NULL) fli_store_rlx(&sim->refused, call);
-    return true;
 }
 
 bool fli_simulation_goes_on(fli_simulation *sim)
@@ -140,7 +138,7 @@ bool fli_simulation_turn(fli_simulation *sim)
 bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call)
 {
     fli_simulation *sim = fli_simulation_of(rt);
-    if (worker == NULL) return !fli_simulate_refuses((filch_sched *)rt, call);
+    if (worker == NULL) return !fli_simulator_refuses(rt, call);
     if (worker->current == NULL || sim->stage != FLI_STAGE_RUN || sim->depth == DEPTH_MAX) return true;
     if (sim->report.verdict != FILCH_SIM_OK || !fli_draw_chance(sim, sim->interrupt)) return true;
     uint32_t turns = 1 + fli_draw_below(sim, 6);

@@ -140,10 +140,10 @@ void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-filch_err fli_simulate_handle(fli_worker *w, const fli_handler *handler, const filch_command *command,
-                              filch_receiver receiver)
+filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, const filch_command *command,
+                                filch_receiver receiver)
 {
-    fli_simulation *sim = fli_simulation_of(&w->sched->rt);
+    fli_simulation *sim = fli_simulation_of(worker->rt);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_YIELD,
                                                 .from = fli_simulation_number(sim, command->from.serial),
                                                 .tag = receiver.tag,

@@ -12,7 +12,7 @@
 #define FLI_SCHED_SIMULATION_H
 
 #include "observe/chart.h"
-#include "sched/simulate.h"
+#include "sched/sched.h"
 
 #define FLI_SIMULATED_WORKERS_MAX 64
 
@@ -46,7 +46,7 @@ typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_ST
 typedef struct fli_simulation {
     fli_simulator        face; /* first member: rt.sim points here */
     filch_sched         *sched;
-    const fli_model_ops *model_ops;
+    const fli_upper_ops *upper; /* passed to the schedulers of the runs */
     filch_sim_options    opt;
     fli_mem              mem;
     fli_faulty_mem      *faulty; /* NULL if option no_memory is not set */
@@ -114,8 +114,11 @@ void     fli_simulation_note(fli_simulation *sim, fli_chart_event event);
 void     fli_simulation_fault(fli_simulation *sim, const char *text);
 /* Sets the verdict of the run, unless it has one already. */
 void fli_simulation_verdict(fli_simulation *sim, filch_sim_verdict verdict, const char *text);
-/* The function in fli_simulator.sent. */
-void fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
+/* The functions in fli_simulator.sent, spawned, ended and step. */
+void      fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
+void      fli_simulation_spawned(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type);
+void      fli_simulation_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
+filch_err fli_simulation_step(fli_local *worker, fli_proc *p, uint32_t count);
 
 /* ---- simulate_world.c ---- */
 
@@ -131,6 +134,9 @@ void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 void fli_simulation_settle(fli_simulation *sim);
 /* The function in fli_simulator.answered. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
+/* The function in fli_simulator.handle. */
+filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, const filch_command *command,
+                                filch_receiver receiver);
 /* A filch_alloc_fn that fails at random; `user` is an fli_faulty_mem. */
 void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size);
 void  fli_faulty_let_go(fli_faulty_mem *faulty);
@@ -143,7 +149,8 @@ bool fli_simulation_goes_on(fli_simulation *sim);
 bool fli_simulation_turn(fli_simulation *sim);
 /* Does turns until `until_ns`. Returns true if it ended earlier because no timer and no event is pending. */
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns);
-/* The function in fli_simulator.point. */
+/* The functions in fli_simulator.point and refused. */
 bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call);
+void fli_simulation_refused(fli_runtime *rt, const char *call);
 
 #endif

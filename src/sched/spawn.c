@@ -11,9 +11,7 @@
 #include "proc/mailbox.h"
 #include "proc/send.h"
 #include "proc/values.h"
-#include "sched/record.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 /* Limit of options.message_count: the size of an array of 2^26 payloads fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
@@ -219,7 +217,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (p->values != NULL) (void)fli_values_hold(p->values);
     filch_ctx ctx = { .self = { rt->node_id, fli_serial(gen, p->slot) }, .sched = sched, .values = p->values };
     void     *self = NULL;
-    err = fli_record_begin(sched, p, type, opt);
+    if (FLI_UNLIKELY(sched->opt.on_blackbox != NULL)) err = rt->record_ops->begin(rt, p, type, opt);
     if (err != FILCH_OK) goto no_self;
     err = fli_instance_make(sched, type, &ctx, opt->method, &opt->args, p->inline_state, &self);
     if (err != FILCH_OK) goto no_self;
@@ -230,7 +228,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     err = put_first(rt, worker, p, from, opt);
     if (err != FILCH_OK) goto no_birth;
     FLI_TALLY(rt, worker, spawned, 1);
-    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_spawned(sched, worker, ctx.self.serial, type);
+    if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->spawned(rt, worker, ctx.self.serial, type);
     bool      limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
     fli_birth with_values;
     if (FLI_UNLIKELY(fli_values_is_special(p->values))) {
@@ -250,7 +248,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
 no_relations:
     FLI_TALLY(rt, worker, spawned, (uint64_t)0 - 1);
     filch_data nothing = filch_none();
-    if (FLI_UNLIKELY(rt->sim != NULL)) fli_simulate_ended(sched, ctx.self.serial, err, &nothing);
+    if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->ended(rt, ctx.self.serial, err, &nothing);
 no_birth:
     (void)fli_mail_discard(rt, worker, p, 0);
     if (type->close != NULL) type->close(self);
@@ -258,7 +256,6 @@ no_birth:
 no_self:
     filch_values_drop(p->values);
     p->values = NULL;
-    fli_record_drop(rt, p);
     fli_ext_free(rt, p);
     /* init knew the pid and may have passed it on, so the slot gets a new generation: no other process gets this
      * pid. */

@@ -48,9 +48,7 @@
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/finish.h"
-#include "sched/record.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 /* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it,
  * unless a fairness pick or a clock read is due, or this worker must count its steps (a tick). */
@@ -125,7 +123,7 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         filch_err            err = FILCH_ECOMMAND;
         worker->inline_node = fast_rt == rt ? call->node : NULL;
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
-        if (FLI_UNLIKELY(rt->sim != NULL)) err = fli_simulate_handle(w, handler, &call->command, receiver);
+        if (FLI_UNLIKELY(rt->sim != NULL)) err = rt->sim->handle(worker, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* If the handler has completed the yield and then returns an error, the handler's completion counts and the
          * call of filch_complete() here has no effect. */
@@ -177,16 +175,17 @@ static void long_step_check(fli_worker *w, fli_proc *p)
 
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count)
 {
-    return FLI_LIKELY(w->sched->rt.sim == NULL) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                                : fli_simulate_step(w, p, count);
+    fli_simulator *sim = w->sched->rt.sim;
+    return FLI_LIKELY(sim == NULL) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                   : sim->step(&w->local, p, count);
 }
 
 /* Calls the step function of a step that is timed, recorded or simulated. */
 static __attribute__((noinline)) filch_err run_step_checked(fli_worker *w, fli_proc *p, uint32_t count)
 {
-    bool timed = w->sched->opt.long_step_ns != 0, taped = (p->flags & FLI_PROC_RECORDED) != 0;
+    bool timed = w->sched->opt.long_step_ns != 0, recorded = (p->flags & FLI_PROC_RECORDED) != 0;
     if (timed) fli_store_rlx(&w->status.began_ns, fli_now(&w->sched->rt));
-    filch_err err = taped ? fli_record_step(w, p, count) : fli_step_call(w, p, count);
+    filch_err err = recorded ? w->sched->rt.record_ops->step(&w->local, p, count) : fli_step_call(w, p, count);
     if (timed) long_step_check(w, p);
     return err;
 }
@@ -203,11 +202,11 @@ static inline void begin_step(fli_worker *w)
 
 /* Calls the step function with the first `count` of w->events. Returns the error by which the step ends the process, or
  * FILCH_OK; then the status is in w->out. */
-static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, bool taped)
+static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, bool recorded)
 {
     begin_step(w);
-    filch_err err = FLI_LIKELY(w->fast_steps && !taped) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
-                                                        : run_step_checked(w, p, count);
+    filch_err err = FLI_LIKELY(w->fast_steps && !recorded) ? fli_proc_type(p)->step(p->self, w->events, count, &w->out)
+                                                           : run_step_checked(w, p, count);
     fli_count(&w->local.counters.steps, 1);
     return err;
 }

@@ -19,7 +19,6 @@
 #include "port/clock.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 #define GRACE_NS FILCH_MILLISECONDS(100) /* additional time, after the deadline, for jobs of the work pool */
 #define LOOK_NS FILCH_MILLISECONDS(5)
@@ -297,7 +296,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (fli_program_self() != sched->program)
         return FILCH_EFORKED; /* checked before any lock is taken, because a thread of the parent may have held the lock
                                  at the fork */
-    if (fli_simulate_refuses(sched, call)) return FILCH_ESTATE;
+    if (fli_simulator_refuses(&sched->rt, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.owner, acquire half: there is one stop at a time, and each sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;

@@ -10,7 +10,6 @@
 #include "port/wakefd.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
-#include "sched/simulate.h"
 
 #define STEPS_MAX 65536
 
@@ -67,7 +66,7 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
 filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
-    if (fli_simulate_refuses(sched, "filch_tick")) return FILCH_ESTATE;
+    if (fli_simulator_refuses(&sched->rt, "filch_tick")) return FILCH_ESTATE;
     if (sched->worker_count > 0 || fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     /* PAIR tick.owner, acquire half: this thread sees what the last tick did. */
@@ -82,7 +81,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 
 int filch_wake_fd(filch_sched *sched)
 {
-    if (sched == NULL || fli_simulate_refuses(sched, "filch_wake_fd")) return -1;
+    if (sched == NULL || fli_simulator_refuses(&sched->rt, "filch_wake_fd")) return -1;
     /* A timer that was armed before the first call of filch_wake_fd is not in the alarm yet: the next tick sets the
      * alarm. */
     bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->alarm_asked, true);
@@ -92,7 +91,7 @@ int filch_wake_fd(filch_sched *sched)
 
 uint64_t filch_next_timeout(filch_sched *sched)
 {
-    if (sched == NULL || fli_simulate_refuses(sched, "filch_next_timeout")) return FILCH_FOREVER;
+    if (sched == NULL || fli_simulator_refuses(&sched->rt, "filch_next_timeout")) return FILCH_FOREVER;
     if (sched->worker_count > 0) return FILCH_FOREVER;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_FOREVER; /* PAIR runtime.phase, acquire half */
     if (has_work(sched)) return 0;

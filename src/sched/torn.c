@@ -12,7 +12,6 @@
 #include "proc/mailbox.h"
 #include "proc/yields.h"
 #include "sched/finish.h"
-#include "sched/record.h"
 #include "sched/sched.h"
 
 /* Resets the worker to the state of a worker that neither steps nor ends a process. */
@@ -69,7 +68,6 @@ static void blank(fli_worker *w, fli_proc *p)
     bool          exit_untold = w->exit_untold;
     w->exit_untold = false;
     if (exit_untold) rt->model_ops->ended(rt, w->local.serial, FILCH_EKILLED, &nothing);
-    fli_record_drop(rt, p);
     fli_ext_free(rt, p);
     p->values = NULL;
     if (values != NULL) filch_values_drop(values);

@@ -160,3 +160,13 @@ void fli_worker_run(void *worker)
     }
     fli_current_set(NULL);
 }
+
+uint64_t filch_now(filch_sched *sched)
+{
+    if (sched == NULL) return 0;
+    uint64_t   now = fli_now(&sched->rt);
+    fli_local *worker = fli_current_worker(&sched->rt);
+    /* If the step has taken long, the worker checks its timers before the next step. */
+    if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
+    return now;
+}

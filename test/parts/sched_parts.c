@@ -5,7 +5,6 @@
 #include "parts.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
-#include "sched/simulate.h"
 
 typedef struct world {
     filch_sched sched;
@@ -62,32 +61,6 @@ uint32_t fli_workpool_busy(fli_workpool *pool)
 void fli_sched_free(filch_sched *sched)
 {
     (void)sched;
-}
-
-bool fli_simulate_refuses(filch_sched *sched, const char *call)
-{
-    (void)sched, (void)call;
-    return false;
-}
-void fli_simulate_spawned(filch_sched *sched, const fli_local *worker, uint64_t serial, const filch_type *of)
-{
-    (void)sched, (void)worker, (void)serial, (void)of;
-}
-void fli_simulate_ended(filch_sched *sched, uint64_t serial, filch_err error, const filch_data *result)
-{
-    (void)sched, (void)serial, (void)error, (void)result;
-}
-
-filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *of, const filch_spawn_options *opt);
-void      fli_record_drop(fli_runtime *rt, fli_proc *p);
-filch_err fli_record_begin(filch_sched *sched, fli_proc *p, const filch_type *of, const filch_spawn_options *opt)
-{
-    (void)sched, (void)p, (void)of, (void)opt;
-    return FILCH_OK;
-}
-void fli_record_drop(fli_runtime *rt, fli_proc *p)
-{
-    (void)rt, (void)p;
 }
 
 /* Relaxed, because a descriptor does not order memory accesses. */
