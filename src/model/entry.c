@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 #include "model/model.h"
-#include "sched/record.h"
-#include "sched/simulate.h"
+#include "record/record.h"
+#include "simulate/simulate.h"
 
 static const fli_upper_ops upper = { .model = &fli_model_table, .record = &fli_record_table };
 

@@ -1,5 +1,5 @@
 /* blackbox.h - the byte format of a recording of one process: the input of its steps, and their effects. Written
- * piecewise while the process lives (sched/record.c), read when the steps are replayed one by one (sched/replay.c).
+ * piecewise while the process lives (record/record.c), read when the steps are replayed one by one (record/replay.c).
  *
  *   recording  "FILCHBOX", format:u32, library:u32, total size:u64, head, birth, step..., END, checksum:u64
  *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, options of the

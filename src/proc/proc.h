@@ -49,7 +49,7 @@ typedef struct fli_ext {
     /* Handle of the first open stream of the process.  writes: io/stream.c, under the lock of the streams.  reads:
      * io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */
     FLI_ATOMIC(uint32_t) streams;
-    struct fli_recorder *recorder; /* recorder of sched/record.c; NULL: the steps of the process are not recorded */
+    struct fli_recorder *recorder; /* recorder of record/record.c; NULL: the steps of the process are not recorded */
 } fli_ext;
 
 typedef struct fli_proc {

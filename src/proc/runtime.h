@@ -74,8 +74,8 @@ typedef struct fli_model_ops {
     void (*fini)(fli_runtime *rt);
 } fli_model_ops;
 
-/* Hooks that replace the public functions of the same names during a step that is recorded (sched/record.c records
- * each call) or replayed (sched/replay.c returns what was recorded). fli_local.rec_hooks is NULL during every other
+/* Hooks that replace the public functions of the same names during a step that is recorded (record/record.c records
+ * each call) or replayed (record/replay.c returns what was recorded). fli_local.rec_hooks is NULL during every other
  * step.
  */
 typedef struct fli_rec_hooks {
@@ -170,7 +170,7 @@ typedef struct fli_hooks {
 
 struct fli_handler;
 
-/* Hooks of a simulation (sched/simulate.c). NULL in an ordinary runtime. */
+/* Hooks of a simulation (simulate/simulate.c). NULL in an ordinary runtime. */
 typedef struct fli_simulator {
     uint64_t now_ns; /* virtual clock. Not atomic: one thread runs the simulation */
     /* Scheduling point: called before a call that affects other processes, so that the simulation may run them first.

@@ -1,6 +1,6 @@
 /* simulate.h - simulated runs of a scheduler, for src/model/entry.c. Design: docs/SIMULATION.md. */
-#ifndef FLI_SCHED_SIMULATE_H
-#define FLI_SCHED_SIMULATE_H
+#ifndef FLI_SIMULATE_SIMULATE_H
+#define FLI_SIMULATE_SIMULATE_H
 
 #include <filch.h>
 

@@ -17,7 +17,7 @@
 
 #include "payload/data.h"
 #include "proc/values.h"
-#include "sched/record.h"
+#include "record/record.h"
 
 typedef struct replay {
     fli_rec_hooks          face; /* first member: local.rec_hooks points here */

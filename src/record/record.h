@@ -1,6 +1,6 @@
 /* record.h - the black box of a process: see record.c and replay.c. */
-#ifndef FLI_SCHED_RECORD_H
-#define FLI_SCHED_RECORD_H
+#ifndef FLI_RECORD_RECORD_H
+#define FLI_RECORD_RECORD_H
 
 #include "observe/blackbox.h"
 #include "sched/sched.h"

@@ -1,11 +1,11 @@
-/* simulate_world.c - events from outside in a simulated run: late and double completions, handlers that fail, failed
+/* world.c - events from outside in a simulated run: late and double completions, handlers that fail, failed
  * allocations, and functions that the program has deferred (filch_sim_later). See simulation.h. */
 #include <string.h>
 
 #include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/yields.h"
-#include "sched/simulation.h"
+#include "simulate/simulation.h"
 
 bool fli_simulation_add(fli_simulation *sim, fli_pending item)
 {

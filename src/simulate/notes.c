@@ -1,8 +1,8 @@
-/* simulate_notes.c - the record of a simulated run: chart, hash, verdict. See simulation.h. */
+/* notes.c - the record of a simulated run: chart, hash, verdict. See simulation.h. */
 #include <stdio.h>
 #include <string.h>
 
-#include "sched/simulation.h"
+#include "simulate/simulation.h"
 
 uint32_t fli_simulation_number(const fli_simulation *sim, uint64_t serial)
 {

@@ -1,15 +1,15 @@
 /* simulation.h - the state of one simulated run, shared by these files:
  *
- *   simulate.c        a run from its scenario to its stop, and filch_sim_*
- *   simulate_turn.c   turns: which worker, which process, and where a step is interrupted
- *   simulate_world.c  events from outside: late completions, faults, failed allocations
- *   simulate_notes.c  the record of the run: chart, hash, verdict
+ *   simulate.c  a run from its scenario to its stop, and filch_sim_*
+ *   turn.c      turns: which worker, which process, and where a step is interrupted
+ *   world.c     events from outside: late completions, faults, failed allocations
+ *   notes.c     the record of the run: chart, hash, verdict
  *
  * INVARIANT  no choice depends on an address, on the real clock or on the order of a table keyed by pointers.
  * INVARIANT  an expression draws at most once, because the compiler chooses the order of two draws in one expression.
  */
-#ifndef FLI_SCHED_SIMULATION_H
-#define FLI_SCHED_SIMULATION_H
+#ifndef FLI_SIMULATE_SIMULATION_H
+#define FLI_SIMULATE_SIMULATION_H
 
 #include "observe/chart.h"
 #include "sched/sched.h"
@@ -101,7 +101,7 @@ static inline uint32_t fli_draw_one_of(fli_simulation *sim, const uint32_t *valu
     return values[fli_draw_below(sim, count)];
 }
 
-/* ---- simulate_notes.c ---- */
+/* ---- notes.c ---- */
 
 static inline bool fli_simulation_writes(const fli_simulation *sim)
 {
@@ -120,7 +120,7 @@ void      fli_simulation_spawned(fli_runtime *rt, const fli_local *worker, uint6
 void      fli_simulation_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
 filch_err fli_simulation_step(fli_local *worker, fli_proc *p, uint32_t count);
 
-/* ---- simulate_world.c ---- */
+/* ---- world.c ---- */
 
 /* Adds an event from outside. Returns false if there is no memory. */
 FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
@@ -141,7 +141,7 @@ filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, c
 void *fli_faulty_alloc(void *user, void *old, size_t old_size, size_t size);
 void  fli_faulty_let_go(fli_faulty_mem *faulty);
 
-/* ---- simulate_turn.c ---- */
+/* ---- turn.c ---- */
 
 /* Returns true if the run has no violation. Sets the verdict for refused calls and for a run of `steps_max` steps. */
 bool fli_simulation_goes_on(fli_simulation *sim);

@@ -17,8 +17,8 @@
 
 #include "base/versioned.h"
 #include "proc/yields.h"
-#include "sched/simulate.h"
-#include "sched/simulation.h"
+#include "simulate/simulate.h"
+#include "simulate/simulation.h"
 
 #define NODE 1
 

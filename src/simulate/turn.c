@@ -1,4 +1,4 @@
-/* simulate_turn.c - the turns of a simulated run. See simulation.h.
+/* turn.c - the turns of a simulated run. See simulation.h.
  *
  * A turn: virtual time advances; a worker is drawn, and the calling thread acts as that worker for the turn
  * (fli_current_worker). It fires the timers that are due, then finds and steps one process with the scheduler's own
@@ -11,7 +11,7 @@
  */
 #include <stdio.h>
 
-#include "sched/simulation.h"
+#include "simulate/simulation.h"
 
 /* The largest number of interrupted steps on the stack. */
 #define DEPTH_MAX 8
