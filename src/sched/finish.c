@@ -113,6 +113,19 @@ static void end_ending(ending *e)
     *e->result = filch_none();
 }
 
+/* The calls for processes that are simulated or recorded. Not inlined, so that finish_done() keeps no register for
+ * them. */
+static __attribute__((noinline)) void ended_simulated(filch_sched *sched, uint64_t serial, filch_err error,
+                                                      const filch_data *result)
+{
+    sched->rt.sim->ended(&sched->rt, serial, error, result);
+}
+
+static __attribute__((noinline)) void ended_recorded(filch_sched *sched, fli_proc *p, uint64_t serial, filch_err error)
+{
+    sched->rt.record_ops->ended(&sched->rt, p, serial, error);
+}
+
 /* Steps 2 to 7, after the state has been set to DONE; `last` is the state word before that. */
 static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
@@ -127,7 +140,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
-    if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->ended(rt, serial, error, result);
+    if (FLI_UNLIKELY(rt->sim != NULL)) ended_simulated(sched, serial, error, result);
 
     if (type->close != NULL) type->close(p->self);
     e.type = NULL;
@@ -135,7 +148,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
         fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
     }
-    if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) rt->record_ops->ended(rt, p, serial, error);
+    if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) ended_recorded(sched, p, serial, error);
     if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
     w->exit_untold = false;
     last_words left = { .values = p->values, .result = result };

@@ -107,6 +107,13 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
     settle(w, p, FLI_BLOCKED);
 }
 
+/* Not inlined, so that dispatch() keeps no register for it. */
+static __attribute__((noinline)) filch_err handle_simulated(fli_worker *w, const fli_handler *handler,
+                                                            const filch_command *command, filch_receiver receiver)
+{
+    return w->sched->rt.sim->handle(&w->local, handler, command, receiver);
+}
+
 /* Calls the handler of every pending command. An unknown command and an error of a handler become completions with an
  * error. */
 static inline void dispatch(fli_worker *w, filch_out *out)
@@ -123,7 +130,7 @@ static inline void dispatch(fli_worker *w, filch_out *out)
         filch_err            err = FILCH_ECOMMAND;
         worker->inline_node = fast_rt == rt ? call->node : NULL;
         worker->inline_key = fast_rt == rt ? receiver.key : 0;
-        if (FLI_UNLIKELY(rt->sim != NULL)) err = rt->sim->handle(worker, handler, &call->command, receiver);
+        if (FLI_UNLIKELY(rt->sim != NULL)) err = handle_simulated(w, handler, &call->command, receiver);
         else if (handler != NULL) err = handler->handle(handler->user, &call->command, receiver.tag, receiver);
         /* If the handler has completed the yield and then returns an error, the handler's completion counts and the
          * call of filch_complete() here has no effect. */
