@@ -105,8 +105,8 @@ void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
     uint64_t drops = fli_load_rlx(&p->drops_pending), sum;
     do {
         if (drops >> 32 != gen) return;
-        /* The process never steps, so its drops are never reported: the counter saturates at 2^32 - 1 and leaves the
-         * generation intact. */
+        /* Saturates at 2^32 - 1, so that the generation in the high half stays intact. So many drops are unreported
+         * only if the process does not step. */
         sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
     } while (!fli_cas_weak_rlx(&p->drops_pending, &drops, sum));
 }

@@ -31,7 +31,8 @@
 #define FLI_LOAD_GEN_SHIFT 52
 
 /* A drop-oldest mailbox may grow to twice its limit before its worker trims it, so limits are less than half of what
- * the fields hold. The constants also bound a dimension (count or bytes) that was given no limit of its own. */
+ * the fields of the load hold. FLI_MAILBOX_MAX is also the limit of a mailbox that is limited in bytes only,
+ * FLI_MAILBOX_UNITS_MAX of one that is limited in messages only. */
 #define FLI_MAILBOX_MAX ((1u << 23) - 1)
 #define FLI_MAILBOX_UNITS_MAX (1u << 24)
 
@@ -79,10 +80,11 @@ FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t u
 FILCH_MUST_USE bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
 
 /* Sets WAITING if the mailbox is still full. Returns FLI_ADMIT_FULL if WAITING is set, FLI_ADMIT if there is space
- * (then the caller reserves again), FLI_ADMIT_DEAD if the process has ended. Thread: under the lock of the queue's
- * shard. */
+ * (then the caller reserves again), FLI_ADMIT_DEAD if the process has ended. Thread: any, under the lock of the shard
+ * that holds the waiting senders. */
 FILCH_MUST_USE fli_admit fli_limit_wait(fli_proc *p, uint32_t gen, uint32_t units);
-/* Clears WAITING: the queue is empty. Thread: under the lock of the queue's shard. */
+/* Clears WAITING. Called when no sender waits any more. Thread: any, under the lock of the shard that holds the waiting
+ * senders. */
 void fli_limit_wait_over(fli_proc *p, uint32_t gen);
 
 /* Records that the process ends because its mailbox overflowed. Thread: any. */
@@ -96,8 +98,8 @@ uint64_t fli_limit_close(fli_proc *p, uint32_t gen);
  * reset them. Thread: the owner, when it ends the process. */
 static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
 {
-    fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32); /* the new generation makes fli_limit_dropped() of
-                                                                    late senders count nothing */
+    /* with the next generation, so that fli_limit_dropped() of a late sender counts nothing */
+    fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32);
     fli_store_rlx(&p->drops_reported, 0);
 }
 
@@ -107,7 +109,7 @@ uint32_t fli_limit_excess(fli_proc *p);
 
 /* Counts `n` dropped messages, to be reported in the process's next step. Thread: any. */
 void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n);
-/* Returns and resets the count of fli_limit_dropped(). Thread: the owner. */
+/* Returns the count of dropped messages that fli_limit_dropped() has collected, and resets it. Thread: the owner. */
 uint32_t fli_limit_take_dropped(fli_proc *p);
 
 #endif

@@ -52,9 +52,9 @@ static bool is_notice(const fli_event_node *node, filch_event_type type)
     return (node->what & FLI_NODE_SYSTEM) != 0 && (node->notice & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
-/* Sorts a notice into the private lists: a cancel goes to the front of the completions, a cancel of a stop behind the
- * messages, every other notice to the end of the completions. A failed link sets LINK_FAILED if the process does not
- * trap links. */
+/* Sorts a notice into the private lists: a cancel goes to the front of the completions, but the cancel of a stop goes
+ * behind the messages, if there are any; every other notice goes to the end of the completions. A failed link sets
+ * LINK_FAILED if the process does not trap links. */
 static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
@@ -172,9 +172,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
-    /* Reverses the stack, which runs from new to old. Every kind of node is compared by `sender_worker`, although
-     * only messages have that field: hear() checks the kind, and a yield or notice that happens to match is merely
-     * not passed to hear(). */
+    /* Reverses the list, which runs from the newest node to the oldest. Every kind of node is compared by
+     * `sender_worker`, although only messages have that field: hear() checks the kind, and a yield or notice that
+     * happens to match is merely not passed to hear(). */
     uint32_t       turned = 0, home = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
@@ -188,7 +188,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         at = older;
     }
     if (FLI_LIKELY((kinds & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0)) {
-        /* The stack held messages only: its old top is the newest message and closes the ring. */
+        /* The mailbox held messages only: its head is the newest message and closes the ring. */
         fli_node_at(rt, head)->next = turned;
         join(rt, &p->messages, head);
         turned = 0;
@@ -217,7 +217,7 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_eve
     fli_node_get_data(node, &event->data);
 }
 
-/* Fills an event from a node of any kind except a value message; fli_event_fill_message() fills those. */
+/* Fills an event from a completion, or from a message that is not a value message. */
 static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
@@ -252,7 +252,8 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
-/* Fills events from index `n` on with messages, up to the cancel of a stop. Requires a message in the list. */
+/* Fills events from index `n` on with messages, up to the cancel of a stop. Returns the new number of events. Requires
+ * a message in the list. */
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {

@@ -154,18 +154,19 @@ static inline bool fli_mail_has_pending(fli_proc *p, unsigned rest)
     return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
-/* Returns the node that must be freed after the settle because the mailbox head still names it; 0: none. */
+/* Returns the handle of a delivered node that the mailbox head still names, so that it must be freed after the settle;
+ * 0: none. */
 static inline uint32_t fli_mail_held_head(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;
 }
 
-/* Returns the error with which a process ends because of FLI_PROC_LINK_FAILED: the error of the linked process that
- * failed first. */
+/* Returns the reason for which a process with FLI_PROC_LINK_FAILED ends: the error of the first linked process that
+ * failed, or, if that is FILCH_ELINK, the reason that its notice carries. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
 /* Moves the cancel of a stop (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns false if
- * there is none. Thread: the owner. */
+ * the messages contain no such cancel. Thread: the owner. */
 bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p);
 
 /* Returns true if an ending process has no node to free. `last` is the word that fli_state_finish() returned. */

@@ -30,7 +30,7 @@
  * value message has no `tag`. */
 enum {
     FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
-    FLI_NODE_FOREIGN = 2,        /* a message from another node; `tag` is the sender's node id */
+    FLI_NODE_FOREIGN = 2,        /* a message from a process of another scheduler; `tag` is the sender's node id */
     FLI_NODE_TICK = 4,           /* a message of a ticker; the number of ticks is read at delivery */
     FLI_NODE_COUNTED = 8,        /* counted in the load of a mailbox with a limit (limit.h) */
     FLI_NODE_SYSTEM = 16,        /* a notice of src/model: see `notice` */
@@ -48,7 +48,8 @@ enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3,
 typedef struct fli_event_node {
     uint32_t next; /* not atomic: passed to the receiver by PAIR state.push, then owned by the process */
     uint32_t self; /* the node's own handle. Not atomic: set when the node is made */
-    /* generation:30 | FREE, PENDING or CLAIMED:2.  writes: the owner, and the thread that claims.  PAIR node.claim */
+    /* Bits: generation:30 | FREE, PENDING or CLAIMED:2. writes: the owner, and the thread that claims the node.
+     * PAIR node.claim */
     FLI_ATOMIC(uint32_t) stamp;
     union {
         uint32_t sender_worker; /* in a message: the index of the sending worker plus one; 0: not sent by a worker */
@@ -60,8 +61,7 @@ typedef struct fli_event_node {
         uint64_t owner;  /* in a yield: the serial of the process that yielded */
         uint64_t about;  /* in a notice: the serial of the process that the notice is about; 0: none */
     };
-    uint64_t
-        tag; /* in a message with FLI_NODE_FOREIGN: the sender's node id; in a yield and a notice: the event's tag */
+    uint64_t tag; /* with FLI_NODE_FOREIGN: the sender's node id; in a yield or notice: the event's tag */
     /* The fields from here on have the layout of a filch_data that owns its bytes; `what` and `error` lie in a gap
      * of filch_data. */
     uint8_t kind, form, small;
@@ -94,7 +94,7 @@ static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint6
     fli_value_put(&node->kind, kind, first, second); /* also sets `form`, `small`, `what` and `error` to 0 */
 }
 
-/* Copies the payload of a value message, in the words that fli_value_put() wrote. */
+/* Copies the payload of a value message, word by word, as fli_value_put() wrote it. */
 static inline void fli_node_get_value(const fli_event_node *node, filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&node->kind;

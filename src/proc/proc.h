@@ -29,7 +29,8 @@
 enum {
     FLI_PROC_HEAD_HELD = 1,    /* the node `head_taken` has been delivered and must be freed when the mailbox head
                                   moves on */
-    FLI_PROC_WAITING = 2,      /* the last step returned wait: deliver completions only, leave messages queued */
+    FLI_PROC_WAITING = 2,      /* the last step returned wait: deliver completions and notices, and leave messages
+                                  queued */
     FLI_PROC_MUST_STEP = 4,    /* run a step even without events: the process is new, or its last step returned
                                   continue */
     FLI_PROC_STOP_SENT = 8,    /* the cancel of a stop has been delivered or queued */
@@ -56,11 +57,13 @@ typedef struct fli_proc {
     fli_state state;
     /* Pending work: the fields from here to `last_worker` are read for every message as two 64-bit words
      * (fli_proc_is_idle_word). */
-    uint32_t            head_taken;            /* newest node already taken from the mailbox; 0: none */
-    uint32_t            completions, messages; /* newest node of each private list, a ring; 0: empty. See mailbox.h */
+    uint32_t head_taken;            /* newest node already taken from the mailbox; 0: none */
+    uint32_t completions, messages; /* newest node of the list of completions and of the list of messages; 0:
+                                       empty. Each list is a ring: mailbox.h */
     uint8_t             flags;
     FLI_ATOMIC(uint8_t) overflow; /* a value of filch_overflow */
-    uint8_t report_state; /* filch_state before the process was last woken: shown in the report of a forced stop */
+    uint8_t report_state; /* state (filch_state) of the process before it was last woken: shown in the report of a
+                             forced stop */
     uint8_t last_worker;  /* mark of the worker that last stepped the process, or FLI_MARK_SAMPLED: see
                              fli_worker_mark */
     uint32_t slot;        /* the process's own handle; set when the slot is made */
@@ -84,11 +87,10 @@ typedef struct fli_proc {
     fli_ext             *ext;
     struct fli_proc     *link; /* next process in the global queue */
     FLI_ATOMIC(uint64_t)
-    drops_reported; /* messages dropped and reported to the process so far. writes: the owner.
-                       reads: any, for reports */
+    drops_reported; /* messages dropped and reported so far. writes: the owner. reads: any, for reports */
     union {
         uint32_t  few[FLI_YIELDS_FEW];
-        uint32_t *many; /* list with capacity many[0]; the handles follow */
+        uint32_t *many; /* heap array: many[0] is its capacity, the handles of the nodes follow */
     } yields;
     filch_values *values;
 } fli_proc;
@@ -111,8 +113,8 @@ static inline bool fli_proc_has_no_pending(const fli_proc *p)
     return (p->head_taken | p->completions | p->messages | p->flags) == 0;
 }
 
-/* Returns the second of the two words (see fli_proc.head_taken) of a process without pending work that went idle on
- * worker `index`. */
+/* The eight fields from head_taken to last_worker are two 64-bit words. Returns the second word of a process without
+ * pending work that went idle on worker `index`. The first word of such a process is 0. */
 static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };

@@ -117,8 +117,7 @@ typedef struct fli_upper_ops {
  * the fli_local of the calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    fli_proc    *current; /* the process being stepped, dispatched or closed, or the last one; NULL when no step
-                             loop runs */
+    fli_proc    *current; /* the process whose step, dispatch or end runs, or ran last; NULL: no step loop runs */
     uint64_t     serial;  /* serial of `current`: the `from` of its messages */
     fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
                              simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */
@@ -136,10 +135,10 @@ struct fli_local {
     uint32_t number;        /* index plus one: stored in sender_worker of the worker's messages */
     /* Key of the yield of the running handler if that yield may complete inline; 0 once it has completed. */
     uint64_t        inline_key;
-    fli_event_node *inline_node; /* node of that yield; NULL: none, or the result is already in the list of
-                                    completions */
-    filch_event *inline_result;  /* the result of that yield until it is in the list of completions. Not atomic:
-                                    set once */
+    fli_event_node *inline_node; /* node of the yield of the running handler; NULL: none, or the result is already in
+                                    the list of completions */
+    filch_event *inline_result;  /* event that takes the result of a yield that completes inline. Not atomic: the
+                                    pointer is set once */
     fli_rec_hooks *rec_hooks;    /* hooks of the current step if it is recorded or replayed; otherwise NULL */
     fli_magazine   nodes, procs;
     alignas(FLI_LINE) fli_counters counters;
@@ -153,8 +152,8 @@ typedef struct fli_hooks {
     /* Queues a process that just became ACTIVE; `worker` is the calling worker of this runtime, or NULL on any other
      * thread. */
     void (*ready)(fli_runtime *rt, fli_local *worker, fli_proc *p);
-    /* Called when the process of a yield or timer has ended. `cookie` is the number that its handler stored in the
-     * node. */
+    /* Called when the process of a yield or timer has ended. `cookie` is the number that the handler of the yield
+     * stored in the node. */
     void (*abandon)(fli_runtime *rt, uint64_t cookie);
     /* Called when an alarm that a handler set is due. `cookie` is the number that the handler passed. */
     void (*alarm)(fli_runtime *rt, uint64_t cookie);

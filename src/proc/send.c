@@ -69,9 +69,9 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (err != FILCH_OK) {
-        /* Senders that wait for this process are completed when it ends. But the reserved space may belong to the
-         * slot's next process, if the pid is so stale that the 12 generation bits of the load have wrapped around:
-         * then a sender of that process may have started to wait because of this reservation, and is retried. If
+        /* Senders that wait for this process are completed when it ends. But the pid may be so old that the 12
+         * generation bits of the load have wrapped around. Then the space was reserved in the mailbox of the slot's
+         * present process, a sender to that process may have begun to wait because of it, and must be retried. If
          * `queued`, the caller holds the lock of the waiting senders and retries them itself. */
         if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
@@ -109,7 +109,7 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
     return rt->route(rt->route_user, &package);
 }
 
-/* Sends a payload of bytes, which the runtime must own first, or refuses a malformed payload. */
+/* Sends a payload of bytes, which the runtime copies or takes over first. Refuses a malformed payload. */
 static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid to, filch_pid from,
                             const filch_data *data)
 {
@@ -149,8 +149,8 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     return err;
 }
 
-/* fli_send() in a simulation, where one thread runs everything. Without a current process the caller is outside the
- * simulated processes. */
+/* fli_send() in a simulation, where one thread runs everything. If worker->current is NULL, the caller is not a
+ * simulated process. */
 static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid from,
                                 const filch_data *data, const char *call)
 {
@@ -170,7 +170,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
     filch_pid    from = { 0, 0 };
     if (worker != NULL) {
         worker->sends++;
-        /* A handler runs between steps: its messages have no sender. */
+        /* A handler does not act for a process: its messages have no sender. */
         if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node_id, worker->serial };
         if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->send(worker, to, from, &data, false);
     }
@@ -216,7 +216,7 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
 }
 
 /* Refills an empty magazine, so that the caller can retry the fast path. The general path would make a message that is
- * not a value message, and one such message among a hundred keeps all of them off the fast path of the receiver.
+ * not a value message, and one such message in a mailbox keeps the receiver off its fast path for all messages there.
  * Returns false if the magazine was not empty, or out of memory. */
 static bool restock(fli_local *worker)
 {
@@ -258,8 +258,7 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
-    to.node = rt->node_id; /* has no effect on the value, which is already equal; the store frees a register until
-                              here */
+    to.node = rt->node_id; /* does not change the value; the register that held it is free until here */
 slowly:
     return send_slow(sched, to, kind, first, second);
 }

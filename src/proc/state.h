@@ -189,9 +189,9 @@ FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, u
         if (!fli_word_lives(word, gen)) return FLI_DELIVERY_DEAD;
         bool     wakes = fli_word_state(word) != FLI_ACTIVE;
         uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
-        /* The CAS is done even if the flag is set already and the word does not change: it proves that the flag is
-         * still set, so the worker that clears it does so later and sees what this thread wrote before this call. A
-         * load could return a flag that has been cleared meanwhile, and those writes would be seen by no step.
+        /* The CAS is done even if the flag is set already and the word would not change. If it succeeds, the flag is
+         * still set: the worker that clears the flag does so later, and sees what this thread wrote before this call. A
+         * mere load could return a flag that has been cleared meanwhile; then no step would see these writes.
          * PAIR state.push, release half: the step that takes the flag sees what this thread wrote, whichever thread set
          * the flag.
          * PAIR state.settle, acquire half: as in fli_state_push(). */
@@ -222,7 +222,7 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
         /* The process may end now, but then the worker that ends it waits for the stripe's lock, which the caller
          * holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
-        /* PAIR state.related, release half: the worker that ends the process and finds the bit sees the model. */
+        /* PAIR state.related, release half: the worker that ends the process and finds the bit sees rt->model. */
     } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));
     return true;
 }
@@ -241,9 +241,9 @@ static inline void fli_state_take_ask(fli_state *state)
 }
 
 typedef enum fli_settle {
-    FLI_SETTLED,        /* the process has settled; the next event wakes it, and this worker must not touch it any
-                           more */
-    FLI_SETTLE_NOTIFIED /* an event or a flag has arrived; the worker still owns the process and must check the word
+    FLI_SETTLED,        /* the process has settled: the next event wakes it, and this worker must not touch it any more
+                         */
+    FLI_SETTLE_NOTIFIED /* an event or a flag has arrived: the worker still owns the process and must check the word
                            again */
 } fli_settle;
 

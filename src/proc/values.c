@@ -52,7 +52,8 @@ static filch_err create(filch_values *parent, const char *key, filch_data data, 
     fli_atomic_init(&values->refs, 1);
     values->parent = fli_values_hold(parent);
     values->scope = NULL;
-    /* A deadline is recognised by its key, because a replay makes the values from a recording. */
+    /* A deadline is recognised by its key, because a replay rebuilds the values from a recording, which has keys and
+     * data only. */
     values->special = fli_values_is_special(parent) || strcmp(key, DEADLINE_KEY) == 0;
     values->key_size = key_size;
     memcpy(values->key, key, key_size);

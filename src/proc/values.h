@@ -18,7 +18,8 @@ typedef struct fli_tenant {
 /* Takes a reference and returns `values`. NULL is allowed. */
 filch_values *fli_values_hold(filch_values *values);
 
-/* Returns key and data of the first element and the rest of the chain; NULL after the last element. */
+/* Stores key and data of the first element of the chain. Returns the rest of the chain, or NULL if this was the last
+ * element. */
 const filch_values *fli_values_link(const filch_values *values, const char **key, const filch_data **data);
 
 /* Returns the newest value of `key`, or NULL. */

@@ -70,13 +70,13 @@ static inline void fli_yield_close(fli_runtime *rt, fli_proc *p, fli_event_node 
  * the owner of the process. */
 void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p);
 
-/* Returns the command and tag of one outstanding yield, or false if there is none. Thread: the owner of the process,
- * about to end it. */
+/* Stores command and tag of one outstanding yield and returns true. Returns false if there is none. Thread: the owner
+ * of the process, which is about to end it. */
 bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *tag);
 
 /* Returns the receiver by which a PENDING yield is completed. */
 filch_receiver fli_yield_receiver(fli_runtime *rt, fli_event_node *node);
-/* Returns the key of a yield: its node's handle and the generation in `stamp`. */
+/* Returns the key of a yield: the handle of its node, and the generation that is in `stamp`. */
 static inline uint64_t fli_yield_key_of(const fli_event_node *node, uint32_t stamp)
 {
     uint64_t generation = stamp & ~(uint32_t)FLI_STAMP_MASK;
@@ -87,8 +87,8 @@ static inline uint64_t fli_yield_key(fli_event_node *node)
     return fli_yield_key_of(node, fli_load_rlx(&node->stamp));
 }
 
-/* Claims the node if its stamp is still `pending`. Returns false if another thread claimed it or it was reused. Thread:
- * any. */
+/* Claims the node if its stamp is still `pending`. Returns false if another thread has claimed the node or the node has
+ * been reused. Thread: any. */
 FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_event_node *node, uint32_t pending)
 {
     uint32_t stamp = pending;
@@ -97,8 +97,8 @@ FILCH_MUST_USE static inline bool fli_yield_claim_stamp(fli_event_node *node, ui
     return fli_cas_acqrel(&node->stamp, &stamp, pending - FLI_STAMP_PENDING + FLI_STAMP_CLAIMED);
 }
 
-/* Returns the stamp that a PENDING yield with this key has. A generation has 30 bits; for a key with more, which the
- * library never made, returns a value that no stamp has. */
+/* Returns the stamp that a PENDING yield with this key has. A generation has 30 bits. For a key with a longer
+ * generation, which the library never makes, returns a value that no stamp has. */
 static inline uint32_t fli_yield_pending(uint64_t key)
 {
     return FLI_LIKELY(key >> 62 == 0) ? (uint32_t)(key >> 32) * FLI_STAMP_GENERATION + FLI_STAMP_PENDING
@@ -107,8 +107,8 @@ static inline uint32_t fli_yield_pending(uint64_t key)
 
 /* Claims the yield of `key`. Returns true if the caller now owns the node, to fill and post it. Thread: any. */
 FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out);
-/* Returns true if the yield of `key` is still outstanding. The result is a hint, which saves the caller from making
- * a payload that nothing can take. Thread: any. */
+/* Returns true if the yield of `key` is still outstanding. The result is a hint: it saves the caller from making a
+ * payload for a yield that is over. Thread: any. */
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
 /* Frees the node of a claimed yield after the end of its process. */
