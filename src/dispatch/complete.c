@@ -25,7 +25,8 @@ static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_n
 {
     /* Called inside the handler of this process: the worker owns the process, so no wake-up is needed. */
     if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
-        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker); /* completed before this yield */
+        if (fli_mail_has_inline_result(worker))
+            fli_mail_list_inline_result(worker); /* lists the earlier result first */
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
@@ -80,7 +81,8 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     if (err != FILCH_OK) {
         fli_yield_drop(rt, worker, node);
         fli_data_undo(&data, &owned);
-        FLI_TALLY(rt, worker, abandoned, 1); /* not counted at the end of its process, which came after the claim */
+        FLI_TALLY(rt, worker, abandoned, 1); /* the end of the process did not count this yield as abandoned, because it
+                                                was claimed before */
         return late(rt, worker, err);
     }
     FLI_TALLY(rt, worker, completions, 1);

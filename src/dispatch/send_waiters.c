@@ -55,9 +55,9 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
-    /* The word of the limit has 12 bits of the generation, the state word all of them. The check of all bits
-     * prevents that a sender waits for a later process in the same slot, which would never wake the sender. A
-     * WAITING bit that was set without a waiter is cleared by the next retry. */
+    /* The load word of the mailbox has 12 bits of the generation, the state word has all bits. The check of all bits
+     * ensures that no sender waits for a later process in the same slot, which would never wake the sender. A WAITING
+     * bit that was set without a waiter is cleared by the next retry. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;
@@ -70,7 +70,8 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
-/* Sends the message or queues the sender. Returns FILCH_OK with *waits false if the message is in the mailbox. */
+/* Sends the message or queues the sender. Returns FILCH_OK if the message is in the mailbox (*waits unchanged) or the
+ * sender is queued (*waits true). */
 static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p,
                              fli_waiter *waiter, bool *waits)
 {
@@ -93,7 +94,7 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
     filch_err  err = fli_pid_find(rt, command->target, &p);
-    /* A message to a pid of another node is sent at once, by the route function. */
+    /* A message to a pid of another node is sent at once, through the route function of the scheduler. */
     if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
     else if (err == FILCH_OK) goto local;
     else fli_send_refused(rt, worker, err);
@@ -147,8 +148,8 @@ static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
 }
 
 /* Removes from the queue of the shard the waiters for `serial` for which `decide` returns true. Stops at the first
- * waiter for which `decide` returns false, so that no message overtakes another. Returns the removed waiters in
- * order; Sets *more to true if a waiter for `serial` is left. */
+ * waiter for which `decide` returns false, so that no message overtakes another. Returns the removed waiters in order.
+ * Sets *more to true if a waiter for `serial` is left. */
 static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
                         void *ctx, bool *more)
 {

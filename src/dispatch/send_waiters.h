@@ -13,13 +13,12 @@ typedef struct fli_waiter fli_waiter;
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
-        fli_waiter *first,
-            *last; /* the waiters of all receivers of this shard, in order of arrival. Not atomic: under lock */
+        fli_waiter *first, *last; /* waiters of all receivers of this shard, oldest first. Under lock */
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 
 filch_err fli_send_waiters_init(fli_send_waiters *waiters);
-/* Frees the queues. Thread: no process is left. */
+/* Frees the queues. Thread: any, when no process is left. */
 void fli_send_waiters_fini(fli_send_waiters *waiters);
 
 /* The handler of FILCH_CMD_SEND: sends the message, or queues it until the mailbox has space. */

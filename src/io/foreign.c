@@ -107,12 +107,12 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
-    /* `is_unix` is inherited by accepted connections. `own` stays open as long as the stream, and only this
-     * process could close it. */
+    /* Accepted connections inherit `is_unix`. The descriptor `own` is still open here: only this process could close
+     * its stream. */
     if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
         s->is_unix = fli_address_is_unix(&address);
-    /* True for a terminal, a packet socket or a FIFO: a read may end at a line or packet boundary although more bytes
-     * are there. */
+    /* Set for everything but a regular file. The descriptor may be a terminal, a packet socket or a FIFO: a read may
+     * end at a line or packet boundary although more bytes are there. */
     fli_store_rlx(&s->short_reads, kind != FLI_DESC_FILE);
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));

@@ -50,7 +50,7 @@ typedef struct fli_io_local {
     alignas(FLI_LINE) void *block; /* NULL: not allocated yet */
     uint8_t *bytes;
     size_t   used;
-    size_t   left;  /* bytes left of the current budget, which fli_budget_begin sets */
+    size_t   left;  /* bytes left of the budget that fli_budget_begin() has set */
     size_t   moved; /* bytes moved since fli_io_clock_due last returned true */
 } fli_io_local;
 
@@ -77,7 +77,7 @@ typedef struct fli_io {
      * that is no worker adds the first stream, it unparks a worker; each worker reads fd_count again before it parks.
      * PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
-    fli_mutex            lock; /* protects opening the poller, and `transfers` */
+    fli_mutex            lock; /* protects the opening of the poller, and `transfers` */
     /* protected by `lock`: streams that were sent in a message and not taken by the receiver yet */
     struct fli_stream_transfer *transfers;
     fli_mutex stripes[FLI_IO_STRIPES]; /* each lock protects the stream lists of some processes, chosen by pid */

@@ -220,7 +220,7 @@ static void note_report(fli_stream *s, fli_direction direction)
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first)
 {
     fli_op *op = &s->ops[direction];
-    bool    later = false; /* the budget is used up; the system may have more */
+    bool    later = false; /* the attempt ended because the budget was used up; the system may have more bytes */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_outcome outcome = attempt(io, s, op);
@@ -241,8 +241,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            /* The alarm was for the next attempt, or for the timeout (then `at_once` as in fli_io_alarm), or of an
-             * earlier operation. In each case this operation needs a new alarm. */
+            /* Three kinds of alarm are possible: for the next attempt, for the timeout (then `at_once` is set, as in
+             * fli_io_alarm()), or of an earlier operation. In each case this operation needs a new alarm. */
             if (fli_clock_ns() >= op->due_ns) op->at_once = true;
             drop_alarm(io, op);
             continue;

@@ -181,8 +181,7 @@ void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
 {
     unsigned ours = 0;
     bool     closes = fli_stream_state_begin_close(&s->state, gen, &ours);
-    FLI_ASSERT(
-        closes); /* true: only the thread that took the stream from its owner, or out of its transfer, closes it */
+    FLI_ASSERT(closes); /* only the thread that took the stream from its owner or its transfer closes it */
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
         if ((ours & 1u << direction) != 0)
             fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
@@ -245,9 +244,7 @@ static void transfer_free(void *user, void *bytes, size_t size)
         else io->transfers = transfer->next;
         if (transfer->next != NULL) transfer->next->prev = transfer->prev;
         fli_mutex_unlock(&io->lock);
-        if (!fli_swap_acqrel(
-                &transfer->taken,
-                true)) { /* PAIR io.transfer, both halves: if the receiver has not taken the stream, close it */
+        if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));
         }
     }

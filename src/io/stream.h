@@ -26,7 +26,7 @@ typedef struct fli_op {
     filch_receiver receiver;
     uint64_t       serial;  /* serial of the process that yielded the command */
     uint32_t       command; /* a FILCH_CMD_* value */
-    uint8_t        how;     /* read: FLI_READ_SOME, _EXACTLY or _UNTIL */
+    uint8_t        how;     /* read: FLI_READ_SOME, _EXACTLY or _UNTIL; poll: FILCH_POLL_* bits */
     uint8_t        delimiter_size;
     bool           at_once; /* the timeout is 0 or has passed: the operation must not wait */
     uint64_t       due_ns;  /* time of the timeout; FLI_NEVER: no timeout */
@@ -54,8 +54,9 @@ typedef struct fli_read_buffer {
 typedef struct fli_stream {
     fli_stream_state state;
     uint32_t         self; /* handle of the stream in the slab. Not atomic: set when the slot was made */
-    int              fd;   /* not atomic: written before the stream opens, then constant until the stream is freed */
-    uint8_t          kind;
+    int              fd;   /* not atomic: written before the stream opens; for a file or a program by the job that
+                              opens, starts or closes it */
+    uint8_t kind;
     uint8_t flags; /* listener: flags for accepted connections; program: 1 if the program leads a process group */
     bool    in_poller;
     /* The stream is a unix socket or a listener of unix sockets, so descriptors may come with the bytes. Not atomic:
@@ -152,7 +153,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
  * completed (the process has ended, or the deadline has passed). In that case a stream that the operation opened is
  * closed. */
 bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome);
-/* Completes a yield that has no operation on a stream. Returns false if the yield was already completed. */
+/* Completes a yield. If the payload cannot be delivered, completes the yield with that error instead. Returns true if
+ * the yield was completed with `err` and `data`. */
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data);
 /* Completes a yield with the result of a system call: 0, or a negative errno value. */
 void fli_op_complete_errno(filch_receiver receiver, int why);
@@ -212,14 +214,15 @@ static inline void fli_budget_use(fli_io *io, size_t bytes)
  * `timeout_ns`, although the thread may still be in the call. FILCH_FOREVER: no deadline. */
 void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns, void (*job_run)(fli_job *job),
                    void (*job_cancel)(fli_job *job));
-/* Runs `job` on a thread of `lane` for a yield that has no stream. On an error the caller must complete the yield. */
+/* Submits `job` to `lane`, and sets the deadline of its yield: *timer is the id of the timer; 0: no deadline. On an
+ * error the caller must complete the yield. */
 FILCH_MUST_USE filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_command *command,
                                         filch_receiver receiver, uint64_t timeout_ns, uint64_t *timer);
 /* Completes the yield of the job with FILCH_ECANCELLED; the thread continues its call. Returns false if the yield was
  * already completed. Thread: the worker that runs the owner. */
 bool fli_op_cancel_job(fli_stream *s);
 
-/* ---- one attempt of an operation; called by the holder of the direction ---- */
+/* ---- functions that make one attempt of an operation; called by the holder of the direction ---- */
 
 fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
 void        fli_read_buffer_drop(fli_stream *s);

@@ -19,8 +19,7 @@ void fli_op_hold(fli_io *io, fli_op *op)
     if (op->owns) return;
     filch_data owned = filch_none();
     filch_err  err = fli_data_own(&io->rt->mem, 0, &op->as.data, &owned);
-    FLI_ASSERT(err ==
-               FILCH_OK); /* payloads of yields are inline bytes or blocks: a reference to them allocates nothing */
+    FLI_ASSERT(err == FILCH_OK); /* cannot fail: see fli_op_hold() in stream.h */
     op->as.data = owned;
     op->owns = true;
 }

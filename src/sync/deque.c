@@ -190,8 +190,9 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
     void     *oldest = peek(&seen, 0);
     uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: this thread's own stores, as for the ring */
     fli_ring *ring = fli_load_rlx(&into->ring);
-    /* Copies directly into free slots of `into`, newest item lowest. These slots are above bottom, so no thief reads
-     * them; if the claim fails, the copies are garbage that is never read. */
+    /* Copies the other items directly into free slots of `into`, in reverse order, so that the next oldest item is
+     * popped first. These slots are above bottom, so no thief reads them; if the claim fails, the copies are never
+     * read. */
     for (uint32_t i = 0; i < rest; i++) {
         fli_store_rlx(&ring->slots[(bottom + i) & ring->mask], peek(&seen, rest - i));
     }
@@ -237,7 +238,7 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
     fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
     /* PAIR deque.word, both halves: as in pop. */
     uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
-    /* Items that thieves have taken are skipped: the remaining items begin at top. */
+    /* Skips items that thieves have taken: the remaining items begin at top. */
     uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
     fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring and its slots */
     for (uint32_t i = bottom; i != from; i--) {

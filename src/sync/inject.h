@@ -23,8 +23,9 @@ typedef struct fli_inject {
                                NULL */
     size_t  link;           /* offset of the link in an item. Not atomic: set at init */
     fli_mem mem;            /* not atomic: set at init */
-    /* Number of items.  writes: under lock.  reads: any, as a hint before taking the lock.  PAIR inject.count  On
-     * its own cache line, so that workers that only read the count do not slow down the holder of the lock. */
+    /* Number of items. writes: under lock. reads: any, as a hint before taking the lock.
+     * PAIR inject.count. On its own cache line, so that workers that only read the count do not slow down the holder of
+     * the lock. */
     alignas(FLI_LINE) FLI_ATOMIC(size_t) count;
 } fli_inject;
 

@@ -23,7 +23,8 @@
 #include "port/atomic.h"
 
 typedef struct fli_lifo_slot {
-    FLI_ATOMIC(void *) item; /* writes: as in the file comment.  reads: any.  PAIR lifo_slot.item */
+    FLI_ATOMIC(void *) item; /* writes: the owner by store, any thread that takes by swap. reads: any. PAIR
+                                lifo_slot.item */
 } fli_lifo_slot;
 
 static inline void fli_lifo_slot_init(fli_lifo_slot *slot)

@@ -144,7 +144,7 @@ static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t siz
  * block; then the address is computed without a load from the map. Start with { 0, 0 } and the handle of an object
  * that has been made. */
 typedef struct fli_slab_block {
-    uint32_t  number; /* index of the map's entry plus one */
+    uint32_t  number; /* index of the block's entry in the map, plus one; 0: no block yet */
     uintptr_t base;
 } fli_slab_block;
 
