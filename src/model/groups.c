@@ -262,8 +262,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
         for (const membership *p = g->members.next; p != &g->members; p = p->next) {
-            /* A process that has ended is not counted as a member, although it is removed from the group only when
-             * its end is processed. */
+            /* Skips a process that has ended: it is removed from the group only when its end is processed. */
             fli_proc *alive;
             filch_pid pid = { rt->node_id, p->serial };
             if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;

@@ -32,7 +32,7 @@
 typedef enum fli_relation_kind {
     FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
     FLI_RELATION_LINK,        /* endpoints 0 and 1 are linked; their order means nothing */
-    /* The kinds below have endpoint 0 alone: */
+    /* The kinds from here on have only endpoint 0. */
     FLI_RELATION_NAME,     /* the process is registered under a name */
     FLI_RELATION_EXEC,     /* a yield waits for the result of the process */
     FLI_RELATION_DEADLINE, /* a timer will cancel or terminate the process */
@@ -50,11 +50,11 @@ typedef struct fli_relation {
     uint32_t             self;
     union {
         FLI_ATOMIC(uint64_t) serial[2]; /* MONITOR and LINK: the serial of each endpoint */
-        /* All other kinds have endpoint 0 alone: */
+        /* All other kinds have only endpoint 0. */
         struct {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
-                FLI_ATOMIC(uint64_t) subject;   /* any of the four members below, for comparison */
+                FLI_ATOMIC(uint64_t) subject;   /* whichever of the four members below the kind uses, for comparisons */
                 FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
                 FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
                 FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
@@ -63,8 +63,8 @@ typedef struct fli_relation {
         };
     };
     FLI_ATOMIC(uint32_t) hosts; /* Bits: low 16 = host number of endpoint 0, above = host number of endpoint 1 */
-    uint32_t next[2], prev[2];  /* for each endpoint: its neighbours in the list of its process, as places; a ring in
-                                   order of creation */
+    uint32_t next[2], prev[2];  /* for each endpoint: the next and the previous place in the list of its process; a ring
+                                   in order of creation */
     uint32_t node[2];           /* reserved nodes for the notice to each endpoint; if both are on one host, node[0]
                                    serves both */
     uint16_t kind;
@@ -72,7 +72,7 @@ typedef struct fli_relation {
     union {
         uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
         void              *name_entry;  /* NAME: the entry of the name in the table of names */
-        uint64_t           exec_tag;    /* EXEC: see exec_key */
+        uint64_t           exec_tag;    /* EXEC: tag of the yield that exec_key names */
         uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
         void              *membership;  /* MEMBER, WATCHER: the membership in the group */
         struct fli_tenant *tenant;      /* SCOPE: the tenant in the scope */
@@ -89,8 +89,8 @@ typedef struct fli_host {
                                      delivered later */
     /* Number of threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* For each slot, the first place in the list of its process; in segments like those of the slab.  writes: once,
-     * under `grow`.  PAIR host.heads */
+    /* For each process slot, the first place in the list of relations of its process; in segments like those of the
+     * slab.  writes: once, under `grow`.  PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
     filch_route_fn route; /* route function for pids of no host of this node; NULL: none. Not atomic: set before the
                              host is used */
@@ -171,7 +171,7 @@ FILCH_MUST_USE bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *e
  * removes it. Requires the stripe's lock. */
 void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
-/* Returns true if the process is alive and its slot has a list. Requires the stripe's lock. */
+/* Returns true if the process is alive and the list head of its slot is allocated. Requires the stripe's lock. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
 /* Returns the newest relation of the process with this kind and subject, or NULL. Requires the stripe's lock. */
 fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject);

@@ -110,8 +110,7 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
     fli_stripe_lock(m, endpoint);
     fli_relation *relation = fli_relation_find(m, endpoint, FLI_RELATION_NAME, endpoint->host);
     if (relation != NULL)
-        strcpy(name, named_of(relation)->entry.name); /* the entry exists as long as the stripe is
-                                                         locked */
+        strcpy(name, named_of(relation)->entry.name); /* the entry exists while the stripe is locked */
     fli_stripe_unlock(m, endpoint);
     return relation != NULL;
 }

@@ -306,8 +306,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     if (relation == NULL) return FILCH_ESTALE;
-    /* The relation may be reused while its other endpoint is read. Then the wrong lock is taken, but the generation
-     * does not match either. */
+    /* The relation may be reused while its endpoint 1 is read. Then the wrong stripe may be locked, but the generation
+     * does not match `ref` either. */
     unsigned mine = stripe_of_endpoint(watcher),
              other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);
@@ -320,7 +320,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
     return found ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* Returns true if the relation is a monitor by which a process of host `host` supervises endpoint `which`. */
+/* Returns true if the relation is a monitor by which a process of host `host` supervises endpoint `which`. `by`: the
+ * serial of that process; 0: any process. */
 static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
 {
     if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
@@ -454,8 +455,8 @@ static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
-/* Removes names, groups and deadlines before the notices are sent: a process that gets the notice finds the name free.
- */
+/* Removes names, group memberships, deadlines and scopes before the notices are sent, so that a process that gets the
+ * notice finds the name free. */
 static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
 {
     uint32_t released = 0; /* first of the removed places, which are linked by `next` */

@@ -91,7 +91,8 @@ static filch_err yield_spawn_request(filch_out *out, uint32_t command, uint64_t 
     spawn_request *request;
     err = make_request(&out->ctx.sched->rt, type, &opt, &request);
     if (err != FILCH_OK) return err;
-    /* The payload is declared as sizeof(magic) bytes, because limits apply to the payloads inside the request. */
+    /* The payload is declared as sizeof(magic) bytes, because size limits apply to the payloads inside the request, not
+     * to the request itself. */
     err = filch_yield(out, command, tag, filch_move(request, sizeof request->magic, spawn_request_free));
     if (err != FILCH_OK) spawn_request_free(NULL, request, request->size);
     return err;

@@ -24,7 +24,8 @@ typedef struct fli_entry {
 } fli_entry;
 
 typedef struct fli_table {
-    fli_mutex   lock; /* protects the table; held by the caller of every function that says so */
+    fli_mutex lock; /* protects the table; held by the caller of fli_table_find(), fli_table_add() and
+                       fli_table_remove() */
     fli_entry **buckets;
     uint32_t    room, count;
     fli_entry  *first[FLI_TABLE_FIRST]; /* buckets that are used until the first growth */
