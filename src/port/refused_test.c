@@ -459,7 +459,7 @@ TEST(a_read_that_a_signal_interrupts_goes_on_and_one_that_fails_is_told)
 
 TEST(a_file_that_is_larger_than_the_system_says_is_not_taken)
 {
-    same(reads("/proc/self/stat", NULL, ""), FLI_REGULAR_BROKEN); /* its size is reported as 0 bytes */
+    same(reads("/proc/self/status", NULL, ""), FLI_REGULAR_BROKEN); /* its size is reported as 0 bytes */
 }
 
 TEST(roots_that_are_empty_or_too_long_hold_nothing)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/world.h"
+#include "support/until.h"
 
 #define BROKEN (FILCH_EUSER + 9)
 
@@ -69,12 +70,12 @@ static int record(void)
 
 TEST(a_recording_of_another_run_is_replayed_without_a_difference)
 {
-    char    self[500], command[520];
+    char    self[500], command[700];
     uint8_t bytes[16384];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(length > 0);
     self[length] = '\0';
-    snprintf(command, sizeof command, "'%s' record", self);
+    snprintf(command, sizeof command, "%s '%s' record", emulator() != NULL ? emulator() : "", self);
     for (int run = 0; run < 3; run++) {
         FILE *pipe = popen(command, "r");
         assert_non_null(pipe);

@@ -61,4 +61,12 @@ static inline bool is_under_valgrind(void)
     return getenv("FILCH_TEST_VALGRIND") != NULL;
 }
 
+/* Returns the command that runs a program of this machine, or NULL if the processor runs it itself. qemu-user does not
+ * start programs of the emulated machine for a child, and cannot start threads in the child of a program with threads;
+ * a program that cannot be started seems to start and then fails. */
+static inline const char *emulator(void)
+{
+    return getenv("FILCH_EMULATOR");
+}
+
 #endif
