@@ -71,6 +71,8 @@ bool fli_lua_preempt_late(fli_lua_proc *p)
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 
+static void hook(lua_State *L, lua_Debug *ar);
+
 /* In a simulation: draws the number of instructions until the next interruption. Its upper bound is one of the powers
  * of two up to 2^LONGEST, each equally likely. So each point of a program is interrupted under some seed, also several
  * points close together, and long computations still finish. */
@@ -81,13 +83,29 @@ static int draw_count(fli_lua_proc *p)
     return 1 + (int)((p->drawn >> 8) & ((UINT64_C(1) << p->drawn % (LONGEST + 1)) - 1));
 }
 
+/* For states with a counting hook: returns the number of instructions between two readings of the clock. */
+static int timed_count(const fli_lua_proc *p)
+{
+    return p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
+}
+
+/* Called when a function returns, in a step that is late and could not yield. Lua cannot yield here, in a return; if it
+ * can at the caller's next instruction, the hook runs there. */
+static void hook_return(lua_State *L, const fli_lua_proc *p)
+{
+    if (p->no_yield == 0 && lua_isyieldable(L)) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+}
+
 static void hook(lua_State *L, lua_Debug *ar)
 {
-    (void)ar;
     fli_lua_proc *p = fli_lua_self(L);
+    if (ar->event == LUA_HOOKRET && !p->runaway) {
+        hook_return(L, p);
+        return;
+    }
     if (p->runaway) (void)fli_lua_budget_stop(L, p, "stopped");
     if (p->runner != NULL) lua_sethook(L, NULL, 0, 0);
-    else if (p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT, draw_count(p));
+    else lua_sethook(L, hook, LUA_MASKCOUNT, p->simulated ? draw_count(p) : timed_count(p));
     if (fli_lua_job_of(p) != NULL) {
         fli_lua_preempt_now(L, p);
         return;
@@ -101,12 +119,9 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* The hook runs again soon, after a varying number of instructions so that it does not hit the same place of a loop
-     * each time. So the step yields as soon as Lua can yield. If Lua cannot yield for long, the budget is spent. */
-    if (p->runner != NULL) {
-        p->drawn = fli_prng_mix(p->drawn + 1);
-        lua_sethook(L, hook, LUA_MASKCOUNT, AGAIN_COUNT + (int)(p->drawn % AGAIN_COUNT));
-    }
+    /* Lua can yield again when the function of C that called back has returned, however short the time until the next
+     * such call is. If it does not return for long, the budget is spent. */
+    if (!p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKRET, AGAIN_COUNT);
 }
 
 void fli_lua_preempt_arm(lua_State *L)
@@ -132,10 +147,9 @@ static void interrupt(void)
 
 void fli_lua_preempt_count(fli_lua_proc *p)
 {
-    int count = p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
     p->drawn = p->seed;
     if (p->simulated) lua_sethook(p->L, hook, LUA_MASKCOUNT, draw_count(p));
-    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, count);
+    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(p->L, hook, LUA_MASKCOUNT, timed_count(p));
 }
 
 void fli_lua_preempt_settle(fli_lua_proc *p)
