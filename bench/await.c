@@ -21,45 +21,45 @@ static filch_err on_nothing(void *user, const filch_command *command, uint64_t t
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-struct asker {
+struct yielder {
     filch_await at; /* unused by the state machine, which has it too so that both variants take the same memory */
-    uint64_t    answered;
+    uint64_t    completed;
 };
 
 /* Starts when it gets a message, as in yield.c. */
 static filch_err awaits_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *asker = self;
-    filch_await  *at = &asker->at;
+    struct yielder *yielder = self;
+    filch_await    *at = &yielder->at;
     FILCH_BEGIN(at, events, count, out);
     FILCH_AWAIT_MESSAGE(at);
-    while (asker->answered < b.size) {
+    while (yielder->completed < b.size) {
         FILCH_AWAIT(at, filch_yield(out, CMD_NOTHING, at->tag, filch_none()));
         if (at->error != FILCH_OK) return at->error;
-        asker->answered++;
+        yielder->completed++;
     }
     FILCH_END(at);
 }
 
 static filch_err states_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *asker = self;
+    struct yielder *yielder = self;
     if (count == 0) return filch_idle(out);
     if (events[0].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
     if (events[0].error != FILCH_OK) return events[0].error;
-    if (events[0].type == FILCH_EVENT_YIELD && ++asker->answered == b.size) return filch_done(out, filch_none());
-    filch_err err = filch_yield(out, CMD_NOTHING, asker->answered, filch_none());
+    if (events[0].type == FILCH_EVENT_YIELD && ++yielder->completed == b.size) return filch_done(out, filch_none());
+    filch_err err = filch_yield(out, CMD_NOTHING, yielder->completed, filch_none());
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
 static const filch_type awaits = {
-    .name = "awaits", .size = sizeof(struct asker), .step = awaits_step, .close = filch_await_close
+    .name = "awaits", .size = sizeof(struct yielder), .step = awaits_step, .close = filch_await_close
 };
-static const filch_type states = { .name = "states", .size = sizeof(struct asker), .step = states_step };
+static const filch_type states = { .name = "states", .size = sizeof(struct yielder), .step = states_step };
 
 int main(int argc, char **argv)
 {
-    static filch_pid askers[PROCESSES];
+    static filch_pid yielders[PROCESSES];
     filch_options    options = FILCH_OPTIONS_INIT;
     bool             by_hand = getenv("STATES") != NULL;
     bench_open(&b, "await", 100, argc, argv);
@@ -67,10 +67,10 @@ int main(int argc, char **argv)
     bench_must(filch_registry_add(options.registry, CMD_NOTHING, on_nothing, NULL), "registry");
     bench_start(&b, &options);
     filch_registry_destroy(options.registry);
-    for (int i = 0; i < PROCESSES; i++) askers[i] = bench_spawn(&b, by_hand ? &states : &awaits, filch_none());
+    for (int i = 0; i < PROCESSES; i++) yielders[i] = bench_spawn(&b, by_hand ? &states : &awaits, filch_none());
     bench_quiet(&b);
     bench_begin(&b);
-    for (int i = 0; i < PROCESSES; i++) bench_send(&b, askers[i], filch_none());
+    for (int i = 0; i < PROCESSES; i++) bench_send(&b, yielders[i], filch_none());
     bench_wait_ended(&b, PROCESSES);
     bench_end(&b, PROCESSES * b.size);
     filch_stats stats = FILCH_STATS_INIT;

@@ -162,7 +162,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
 }
 
 /* Starts another program that makes the idle connections and then does nothing. */
-static pid_t crowd(void)
+static pid_t start_idle_clients(void)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
     const char        *colon = strrchr(address, ':');
@@ -177,13 +177,13 @@ static pid_t crowd(void)
     _exit(0);
 }
 
-static int idle_crowd(void)
+static int measure_idle_clients(void)
 {
     bench_spawn(&b, &listener_type, filch_none());
     bench_wait(&b);
     uint64_t rss = bench_rss_bytes();
     bench_begin(&b);
-    pid_t child = crowd();
+    pid_t child = start_idle_clients();
     while (child > 0 && __atomic_load_n(&accepted, __ATOMIC_ACQUIRE) < connections &&
            waitpid(child, NULL, WNOHANG) == 0) {
         bench_sleep_ns(1000000);
@@ -212,7 +212,7 @@ int main(int argc, char **argv)
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
     bench_start(&b, NULL);
-    if (idle_connections > 0) return idle_crowd();
+    if (idle_connections > 0) return measure_idle_clients();
     bench_begin(&b);
     bench_spawn(&b, &listener_type, filch_none());
     bench_wait(&b);

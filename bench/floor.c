@@ -23,10 +23,10 @@
 
 /* ---- processes and their queue, for one thread ---- */
 
-typedef struct message message;
-typedef struct process process;
-typedef struct world   world;
-typedef void (*step_fn)(world *w, process *p, const message *m);
+typedef struct message       message;
+typedef struct process       process;
+typedef struct floor_runtime floor_runtime;
+typedef void (*step_fn)(floor_runtime *w, process *p, const message *m);
 
 struct message {
     _Atomic(message *) next;
@@ -42,10 +42,10 @@ struct process {
     uint32_t           peer;
     int64_t            number, left, first;
     process           *next_free;
-    bool               is_born;
+    bool               has_run;
 };
 
-struct world {
+struct floor_runtime {
     process  *processes;
     message  *free_messages;
     process  *free_processes;
@@ -58,7 +58,7 @@ struct world {
 
 #define EMPTY ((uintptr_t)1)
 
-static message *message_take(world *w)
+static message *message_take(floor_runtime *w)
 {
     message *m = w->free_messages;
     if (m == NULL) return bench_alloc(1, 64);
@@ -66,19 +66,19 @@ static message *message_take(world *w)
     return m;
 }
 
-static void message_give(world *w, message *m)
+static void message_give(floor_runtime *w, message *m)
 {
     atomic_store_explicit(&m->next, w->free_messages, memory_order_relaxed);
     w->free_messages = m;
 }
 
-static void queue(world *w, process *p)
+static void queue(floor_runtime *w, process *p)
 {
     w->queue[w->tail++ & w->mask] = p;
 }
 
 /* Sends a message. `rmws` is 0 or 2, and a constant wherever send is called. */
-static inline void send(world *w, int rmws, uint32_t to, uint32_t from, int64_t value)
+static inline void send(floor_runtime *w, int rmws, uint32_t to, uint32_t from, int64_t value)
 {
     process *p = &w->processes[to];
     if (p->generation == 0) abort(); /* stands for the check of a pid */
@@ -100,7 +100,7 @@ static inline void send(world *w, int rmws, uint32_t to, uint32_t from, int64_t 
 }
 
 /* Reads one message. Returns true if there was none: then the process is idle. */
-static inline bool run_one(world *w, int rmws, process *p)
+static inline bool run_one(floor_runtime *w, int rmws, process *p)
 {
     message *m = atomic_load_explicit(&p->oldest->next, memory_order_acquire);
     if (m != NULL) {
@@ -117,7 +117,7 @@ static inline bool run_one(world *w, int rmws, process *p)
     return atomic_compare_exchange_strong(&p->newest, &expected, empty);
 }
 
-static inline void run_all(world *w, int rmws)
+static inline void run_all(floor_runtime *w, int rmws)
 {
     while (!w->is_over && w->head != w->tail) {
         process *p = w->queue[w->head++ & w->mask];
@@ -125,7 +125,7 @@ static inline void run_all(world *w, int rmws)
     }
 }
 
-static void process_begin(world *w, uint32_t index, step_fn step)
+static void process_begin(floor_runtime *w, uint32_t index, step_fn step)
 {
     process *p = &w->processes[index];
     message *placeholder = message_take(w);
@@ -134,9 +134,9 @@ static void process_begin(world *w, uint32_t index, step_fn step)
     atomic_store_explicit(&p->newest, (message *)((uintptr_t)placeholder | EMPTY), memory_order_relaxed);
 }
 
-static world *world_create(uint32_t processes, step_fn step)
+static floor_runtime *floor_runtime_create(uint32_t processes, step_fn step)
 {
-    world *w = bench_alloc(1, sizeof *w);
+    floor_runtime *w = bench_alloc(1, sizeof *w);
     w->mask = 1;
     while (w->mask < 2u * processes + 2) w->mask *= 2;
     w->queue = bench_alloc(w->mask, sizeof *w->queue);
@@ -147,7 +147,7 @@ static world *world_create(uint32_t processes, step_fn step)
     return w;
 }
 
-static uint32_t index_of(const world *w, const process *p)
+static uint32_t index_of(const floor_runtime *w, const process *p)
 {
     return (uint32_t)(p - w->processes);
 }
@@ -164,20 +164,20 @@ enum { PING, PONG };
 static uint64_t received;
 
 #define SHAPES(R)                                                                            \
-    static void relay##R(world *w, process *p, const message *m)                             \
+    static void relay##R(floor_runtime *w, process *p, const message *m)                     \
     {                                                                                        \
         if (m->value == 0) w->is_over = true;                                                \
         else send(w, R, p->peer, index_of(w, p), m->value - 1);                              \
     }                                                                                        \
     static uint64_t relay_all##R(uint64_t size, uint32_t processes)                          \
     {                                                                                        \
-        world *w = world_create(processes, relay##R);                                        \
+        floor_runtime *w = floor_runtime_create(processes, relay##R);                        \
         for (uint32_t i = 0; i < processes; i++) w->processes[i].peer = (i + 1) % processes; \
         send(w, R, 0, 0, (int64_t)size);                                                     \
         run_all(w, R);                                                                       \
         return size;                                                                         \
     }                                                                                        \
-    static void count##R(world *w, process *p, const message *m)                             \
+    static void count##R(floor_runtime *w, process *p, const message *m)                     \
     {                                                                                        \
         (void)w;                                                                             \
         (void)p;                                                                             \
@@ -186,7 +186,7 @@ static uint64_t received;
     /* sends BUDGET messages to the receivers in turn, then runs them */                     \
     static uint64_t pour##R(uint64_t messages, uint32_t receivers)                           \
     {                                                                                        \
-        world *w = world_create(receivers, count##R);                                        \
+        floor_runtime *w = floor_runtime_create(receivers, count##R);                        \
         for (uint64_t i = 0; i < messages; i++) {                                            \
             send(w, R, (uint32_t)(i % receivers), 0, 1);                                     \
             if (w->sent_in_step < BUDGET) continue;                                          \
@@ -196,7 +196,7 @@ static uint64_t received;
         run_all(w, R);                                                                       \
         return received == messages ? messages : 0;                                          \
     }                                                                                        \
-    static void talk##R(world *w, process *p, const message *m)                              \
+    static void exchange_step##R(floor_runtime *w, process *p, const message *m)             \
     {                                                                                        \
         if (m->value == PING) {                                                              \
             send(w, R, m->from, index_of(w, p), PONG);                                       \
@@ -205,9 +205,9 @@ static uint64_t received;
             received += 2;                                                                   \
         }                                                                                    \
     }                                                                                        \
-    static uint64_t talk_all##R(uint64_t size)                                               \
+    static uint64_t exchange_all##R(uint64_t size)                                           \
     {                                                                                        \
-        world *w = world_create(BIG, talk##R);                                               \
+        floor_runtime *w = floor_runtime_create(BIG, exchange_step##R);                      \
         for (uint32_t i = 0; i < BIG; i++) w->processes[i].left = (int64_t)size;             \
         for (uint32_t i = 0; i < BIG; i++) send(w, R, i, i, PONG);                           \
         run_all(w, R);                                                                       \
@@ -259,16 +259,16 @@ static uint64_t forkjoin2(uint64_t size)
 }
 static uint64_t big0(uint64_t size)
 {
-    return talk_all0(size);
+    return exchange_all0(size);
 }
 static uint64_t big2(uint64_t size)
 {
-    return talk_all2(size);
+    return exchange_all2(size);
 }
 
 /* ---- short-lived processes ---- */
 
-static process *process_take(world *w)
+static process *process_take(floor_runtime *w)
 {
     process *p = w->free_processes;
     if (p == NULL) return bench_alloc(1, 128);
@@ -276,14 +276,14 @@ static process *process_take(world *w)
     return p;
 }
 
-static void process_give(world *w, process *p)
+static void process_give(floor_runtime *w, process *p)
 {
     p->generation++;
     p->next_free = w->free_processes;
     w->free_processes = p;
 }
 
-static void mayfly(world *w, process *p, const message *m)
+static void short_lived(floor_runtime *w, process *p, const message *m)
 {
     (void)m;
     received++;
@@ -293,10 +293,10 @@ static void mayfly(world *w, process *p, const message *m)
 /* Slots are reused: creates BUDGET processes, then runs them. */
 static uint64_t spawn(uint64_t size)
 {
-    world *w = world_create(BUDGET, mayfly);
+    floor_runtime *w = floor_runtime_create(BUDGET, short_lived);
     for (uint64_t i = 0; i < size; i++) {
         process *p = process_take(w);
-        p->step = mayfly;
+        p->step = short_lived;
         p->left = 0;
         queue(w, p);
         if ((i + 1) % BUDGET != 0) continue;
@@ -313,7 +313,7 @@ static uint64_t spawn(uint64_t size)
 }
 
 /* A process that continues by itself is queued, taken from the queue, and called. */
-static void again(world *w, process *p, const message *m)
+static void again(floor_runtime *w, process *p, const message *m)
 {
     (void)m;
     received++;
@@ -322,7 +322,7 @@ static void again(world *w, process *p, const message *m)
 
 static uint64_t yield(uint64_t size)
 {
-    world *w = world_create(JOINERS, again);
+    floor_runtime *w = floor_runtime_create(JOINERS, again);
     for (uint32_t i = 0; i < JOINERS; i++) {
         w->processes[i].left = (int64_t)size;
         queue(w, &w->processes[i]);
@@ -345,9 +345,9 @@ typedef struct half {
     int64_t   sum;
 } half;
 
-static void grow(world *w, process *p, const message *m);
+static void grow(floor_runtime *w, process *p, const message *m);
 
-static void plant(world *w, uint32_t parent, int64_t first, int64_t count)
+static void plant(floor_runtime *w, uint32_t parent, int64_t first, int64_t count)
 {
     process *p = w->free_processes;
     w->free_processes = p->next_free;
@@ -359,14 +359,14 @@ static void plant(world *w, uint32_t parent, int64_t first, int64_t count)
 }
 
 /* Slot 0 stands for the thread itself: a message to it is the result. */
-static void report(world *w, process *p, int64_t sum)
+static void report(floor_runtime *w, process *p, int64_t sum)
 {
     send(w, 0, p->peer, index_of(w, p), sum);
     message_give(w, p->oldest);
     process_give(w, p);
 }
 
-static void grow(world *w, process *p, const message *m)
+static void grow(floor_runtime *w, process *p, const message *m)
 {
     if (m != NULL) {
         p->number += m->value;
@@ -384,16 +384,16 @@ static void grow(world *w, process *p, const message *m)
 
 static void *grow_half(void *arg)
 {
-    half  *h = arg;
-    world *w = world_create(SLOTS, again);
+    half          *h = arg;
+    floor_runtime *w = floor_runtime_create(SLOTS, again);
     for (uint32_t i = SLOTS; i-- > 1;) process_give(w, &w->processes[i]);
     plant(w, 0, h->first, h->count);
     for (;;) {
         process *p = w->queue[--w->tail];
         if (p == w->processes) break;
         uint32_t generation = p->generation;
-        if (!p->is_born) {
-            p->is_born = true;
+        if (!p->has_run) {
+            p->has_run = true;
             grow(w, p, NULL); /* after this first run a sender queues the process */
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
@@ -423,8 +423,8 @@ static uint64_t idle(uint64_t size)
 
 /* ---- wake: one thread sleeps on a futex, the other thread wakes it ---- */
 
-static _Atomic(uint32_t) bell, answered;
-static _Atomic(uint64_t) rung_ns;
+static _Atomic(uint32_t) wake_word, answered;
+static _Atomic(uint64_t) wake_sent_ns;
 static uint64_t         *late_ns;
 static uint64_t          wakes;
 
@@ -433,12 +433,12 @@ static long futex(_Atomic(uint32_t) *at, int operation, uint32_t value)
     return syscall(SYS_futex, at, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-static void *doze(void *arg)
+static void *wait_for_wakes(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < wakes; i++) {
-        while (atomic_load(&bell) == i) (void)futex(&bell, FUTEX_WAIT, i);
-        late_ns[i] = bench_now_ns() - atomic_load(&rung_ns);
+        while (atomic_load(&wake_word) == i) (void)futex(&wake_word, FUTEX_WAIT, i);
+        late_ns[i] = bench_now_ns() - atomic_load(&wake_sent_ns);
         atomic_store(&answered, i + 1);
     }
     return NULL;
@@ -449,12 +449,12 @@ static uint64_t wake(uint64_t size)
     pthread_t thread;
     wakes = size;
     late_ns = bench_alloc(size, sizeof *late_ns);
-    if (pthread_create(&thread, NULL, doze, NULL) != 0) return 0;
+    if (pthread_create(&thread, NULL, wait_for_wakes, NULL) != 0) return 0;
     for (uint32_t i = 0; i < size; i++) {
         bench_sleep_ns(500000);
-        atomic_store(&rung_ns, bench_now_ns());
-        atomic_store(&bell, i + 1);
-        (void)futex(&bell, FUTEX_WAKE, 1);
+        atomic_store(&wake_sent_ns, bench_now_ns());
+        atomic_store(&wake_word, i + 1);
+        (void)futex(&wake_word, FUTEX_WAKE, 1);
         while (atomic_load(&answered) == i) bench_sleep_ns(50000);
     }
     pthread_join(thread, NULL);
@@ -464,7 +464,7 @@ static uint64_t wake(uint64_t size)
 /* ---- timers: due times in order, and a thread that sleeps until the next one ---- */
 
 /* After a wake-up the thread sleeps at least this long, instead of waking for each timer. */
-#define NAP_NS 150000
+#define SLEEP_MIN_NS 150000
 
 static int by_due(const void *a, const void *b)
 {
@@ -483,7 +483,7 @@ static uint64_t timers(uint64_t size)
         now_ns = bench_now_ns();
         for (; i < size && due_ns[i] <= now_ns; i++) late_ns[i] = now_ns - due_ns[i];
         if (i == size) break;
-        uint64_t until = due_ns[i] > now_ns + NAP_NS ? due_ns[i] : now_ns + NAP_NS;
+        uint64_t until = due_ns[i] > now_ns + SLEEP_MIN_NS ? due_ns[i] : now_ns + SLEEP_MIN_NS;
         bench_sleep_ns(until - now_ns);
     }
     return size;

@@ -9,7 +9,7 @@
 #define PER_STEP 256
 
 static bench      b;
-static filch_pid *crowd;
+static filch_pid *listeners;
 
 static filch_err listener_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -29,7 +29,7 @@ static filch_err creator_step(void *self, const filch_event *events, size_t coun
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     for (int i = 0; i < PER_STEP && p->done < b.size; i++, p->done++) {
-        filch_err err = filch_spawn(filch_out_sched(out), &listener, NULL, &crowd[p->done]);
+        filch_err err = filch_spawn(filch_out_sched(out), &listener, NULL, &listeners[p->done]);
         if (err != FILCH_OK) return err;
     }
     return p->done < b.size ? filch_continue(out) : filch_done(out, filch_none());
@@ -41,7 +41,7 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
     (void)events;
     if (count > 0) return FILCH_ECANCELLED;
     while (p->done < b.size) {
-        filch_err err = filch_send(filch_out_sched(out), crowd[p->done], filch_int(1));
+        filch_err err = filch_send(filch_out_sched(out), listeners[p->done], filch_int(1));
         if (err != FILCH_OK) return err;
         p->done++;
         if (filch_should_yield(out)) return filch_continue(out);
@@ -77,9 +77,9 @@ static void let(const filch_type *type)
 static void measure(uint64_t count)
 {
     b.size = count;
-    crowd = bench_alloc(count, sizeof *crowd);
+    listeners = bench_alloc(count, sizeof *listeners);
     /* touches the pages of the array, so that they are not counted as memory of the processes */
-    for (uint64_t i = 0; i < count; i++) crowd[i].serial = 1;
+    for (uint64_t i = 0; i < count; i++) listeners[i].serial = 1;
     bench_start(&b, NULL);
     bench_quiet(&b);
     uint64_t rss = bench_rss_bytes();
@@ -91,7 +91,7 @@ static void measure(uint64_t count)
     filch_stats stats = stats_now();
     (void)filch_sched_stop(b.sched, FILCH_SECONDS(600), NULL);
     b.sched = NULL;
-    free(crowd);
+    free(listeners);
     bench_must(stats.sent == count && stats.undelivered == 0 ? FILCH_OK : FILCH_ESTATE, "not every message arrived");
     bench_print(&b);
 }

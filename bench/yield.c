@@ -14,37 +14,37 @@ static filch_err on_nothing(void *user, const filch_command *command, uint64_t t
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-struct asker {
-    uint64_t answered;
+struct yielder {
+    uint64_t completed;
 };
 
 /* Waits for a message before the first yield. */
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *asker = self;
+    struct yielder *yielder = self;
     if (count == 0) return filch_idle(out);
     if (events[0].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
     if (events[0].error != FILCH_OK) return events[0].error;
-    if (events[0].type == FILCH_EVENT_YIELD && ++asker->answered == b.size) return filch_done(out, filch_none());
-    filch_err err = filch_yield(out, CMD_NOTHING, asker->answered, filch_none());
+    if (events[0].type == FILCH_EVENT_YIELD && ++yielder->completed == b.size) return filch_done(out, filch_none());
+    filch_err err = filch_yield(out, CMD_NOTHING, yielder->completed, filch_none());
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type asker = { .name = "asker", .size = sizeof(struct asker), .step = asker_step };
+static const filch_type yielder = { .name = "asker", .size = sizeof(struct yielder), .step = yielder_step };
 
 int main(int argc, char **argv)
 {
-    static filch_pid askers[PROCESSES];
+    static filch_pid yielders[PROCESSES];
     filch_options    options = FILCH_OPTIONS_INIT;
     bench_open(&b, "yield", 100, argc, argv);
     bench_must(filch_registry_create(&options.registry), "registry");
     bench_must(filch_registry_add(options.registry, CMD_NOTHING, on_nothing, NULL), "registry");
     bench_start(&b, &options);
     filch_registry_destroy(options.registry);
-    for (int i = 0; i < PROCESSES; i++) askers[i] = bench_spawn(&b, &asker, filch_none());
+    for (int i = 0; i < PROCESSES; i++) yielders[i] = bench_spawn(&b, &yielder, filch_none());
     bench_quiet(&b);
     bench_begin(&b);
-    for (int i = 0; i < PROCESSES; i++) bench_send(&b, askers[i], filch_none());
+    for (int i = 0; i < PROCESSES; i++) bench_send(&b, yielders[i], filch_none());
     bench_wait_ended(&b, PROCESSES);
     bench_end(&b, PROCESSES * b.size);
     filch_stats stats = FILCH_STATS_INIT;

@@ -31,7 +31,7 @@ static filch_err look_up(void *arg, filch_data *result)
     return NOT_FOUND;
 }
 
-struct asker {
+struct requester {
     int  answers, right;
     char lines[QUESTIONS][40];
 };
@@ -46,9 +46,9 @@ static filch_err ask(filch_out *out)
     return filch_wait(out);
 }
 
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err requester_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *a = self;
+    struct requester *a = self;
     if (count == 0) return ask(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
@@ -64,11 +64,11 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_int(a->right));
 }
 
-static const filch_type asker = { .name = "asker", .size = sizeof(struct asker), .step = asker_step };
+static const filch_type requester = { .name = "asker", .size = sizeof(struct requester), .step = requester_step };
 
 static sem_t over;
 
-static void on_exit_of_asker(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static void on_exit_of_requester(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)pid;
     *(int *)user = error == FILCH_OK ? (int)filch_as_int(result) : -1;
@@ -81,9 +81,9 @@ int main(void)
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     filch_sched        *sched;
     sem_init(&over, 0, 0);
-    options.on_exit = on_exit_of_asker;
+    options.on_exit = on_exit_of_requester;
     options.on_exit_user = &right;
-    if (filch_sched_create(&sched, NULL) || filch_spawn(sched, &asker, &options, NULL)) return 1;
+    if (filch_sched_create(&sched, NULL) || filch_spawn(sched, &requester, &options, NULL)) return 1;
     while (sem_wait(&over) != 0) {}
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL) != FILCH_OK || right != QUESTIONS;
 }

@@ -44,10 +44,10 @@ static void touch(const volatile void *at, bool writes)
 {
     unsigned           index = my_index();
     uint64_t           line = (uint64_t)(uintptr_t)at >> LINE_SHIFT;
-    uint64_t           mine = UINT64_C(1) << (index % HOLDERS_BITS), everybody = (UINT64_C(1) << HOLDERS_BITS) - 1;
+    uint64_t           mine = UINT64_C(1) << (index % HOLDERS_BITS), all_holders = (UINT64_C(1) << HOLDERS_BITS) - 1;
     _Atomic(uint64_t) *entry = &table[(line * UINT64_C(0x9e3779b97f4a7c15)) >> 44];
     uint64_t           before = atomic_load_explicit(entry, memory_order_relaxed);
-    uint64_t           holders = before >> HOLDERS_BITS == line ? before & everybody : mine;
+    uint64_t           holders = before >> HOLDERS_BITS == line ? before & all_holders : mine;
     bool               moves = writes ? holders != mine : (holders & mine) == 0;
     uint64_t           after = line << HOLDERS_BITS | (writes ? mine : holders | mine);
     if (after != before) atomic_store_explicit(entry, after, memory_order_relaxed);

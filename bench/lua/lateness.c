@@ -86,14 +86,14 @@ static void wait_ends(int count)
     while (atomic_load(&ended) < count) nanosleep(&brief, NULL);
 }
 
-typedef struct world {
+typedef struct instance {
     filch_sched *sched;
     filch_lua   *lua;
-} world;
+} instance;
 
-static world open_world(void)
+static instance open_instance(void)
 {
-    world             w;
+    instance          w;
     filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
     filch_options     sched = FILCH_OPTIONS_INIT;
     lua.path = LUA_TEST_FOLDER "/?.lua";
@@ -104,12 +104,12 @@ static world open_world(void)
     return w;
 }
 
-static void close_world(world *w)
+static void close_instance(instance *w)
 {
     if (filch_sched_stop(w->sched, FILCH_SECONDS(5), NULL) == FILCH_OK) (void)filch_lua_destroy(w->lua);
 }
 
-static filch_pid start(world *w, const char *chunk, const char *name, filch_exit_fn on_exit, void *user)
+static filch_pid start(instance *w, const char *chunk, const char *name, filch_exit_fn on_exit, void *user)
 {
     filch_lua_code         *code = NULL;
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
@@ -130,15 +130,15 @@ static filch_pid start(world *w, const char *chunk, const char *name, filch_exit
 /* Returns the names of all rows, one per line. */
 static char *names_of_rows(void)
 {
-    world w = open_world();
-    char *names = NULL;
+    instance w = open_instance();
+    char    *names = NULL;
     atomic_store(&ended, 0);
     (void)start(&w,
                 "local t = {} for name in pairs(require('hostile').rows) do t[#t + 1] = name end table.sort(t) return "
                 "table.concat(t, '\\n')",
                 "", keep_text, &names);
     wait_ends(1);
-    close_world(&w);
+    close_instance(&w);
     return names;
 }
 
@@ -150,7 +150,7 @@ static double ms(uint64_t ns)
 /* Measures one row. Returns true if it is within the limits. */
 static bool measure(const char *name, unsigned run_ms)
 {
-    world           w = open_world();
+    instance        w = open_instance();
     filch_pid       hostile[HOSTILE];
     pthread_t       thread;
     struct timespec span = { run_ms / 1000, (long)(run_ms % 1000) * 1000000 };
@@ -173,7 +173,7 @@ static bool measure(const char *name, unsigned run_ms)
            name, (unsigned long long)atomic_load(&ticks), ms(process), ms(alone), ms(terminated),
            fine ? "true" : "false");
     fflush(stdout);
-    close_world(&w);
+    close_instance(&w);
     return fine;
 }
 

@@ -117,11 +117,11 @@ static const char starts[] = "local n, me = ..., process.self()\n"
                              "run(n)\n"
                              "return (time.ns() - t) / n\n";
 
-static const char crowd[] = "local n, me = ..., process.self()\n"
-                            "for i = 1, n do process.spawn(function() process.send(me, 1) while true do local m, from "
-                            "= process.receive() process.send(from, m) end end)\n"
-                            "  process.receive() end\n"
-                            "return n\n";
+static const char idlers[] = "local n, me = ..., process.self()\n"
+                             "for i = 1, n do process.spawn(function() process.send(me, 1) while true do local m, from "
+                             "= process.receive() process.send(from, m) end end)\n"
+                             "  process.receive() end\n"
+                             "return n\n";
 
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
@@ -148,7 +148,7 @@ static void measure_idle(void)
     b.size = size / 10 > 0 ? size / 10 : 1;
     (void)run("return 1");
     uint64_t before = bench_rss_bytes();
-    (void)run(crowd);
+    (void)run(idlers);
     print("lua_idle", (double)(bench_rss_bytes() - before) / (double)b.size, "bytes", 12 * 1024, 8.5 * 1024);
     b.size = size;
 }
@@ -167,12 +167,12 @@ static void measure_overhead(void)
     enum { OFTEN = 50 };
     double best[2] = { 0, 0 };
     for (int i = 0; i < 10; i++) {
-        for (int watched = 0; watched < 2; watched++) {
-            open_host(watched ? FILCH_LUA_WATCH_THREAD : FILCH_LUA_WATCH_NONE, FILCH_MILLISECONDS(5) / OFTEN);
+        for (int with_watchdog = 0; with_watchdog < 2; with_watchdog++) {
+            open_host(with_watchdog ? FILCH_LUA_WATCH_THREAD : FILCH_LUA_WATCH_NONE, FILCH_MILLISECONDS(5) / OFTEN);
             double began = cpu_ms();
             (void)run(fib);
             double took = cpu_ms() - began;
-            if (best[watched] == 0 || took < best[watched]) best[watched] = took;
+            if (best[with_watchdog] == 0 || took < best[with_watchdog]) best[with_watchdog] = took;
             close_host();
         }
     }
@@ -182,9 +182,9 @@ static void measure_overhead(void)
 int main(int argc, char **argv)
 {
     bench_open(&b, "lua", 200000, argc, argv);
-    bool told = false;
-    for (int i = 1; i < argc; i++) told |= strcmp(argv[i], "--workers") == 0;
-    if (!told) b.workers = 1;
+    bool has_workers_option = false;
+    for (int i = 1; i < argc; i++) has_workers_option |= strcmp(argv[i], "--workers") == 0;
+    if (!has_workers_option) b.workers = 1;
     open_host(FILCH_LUA_WATCH_THREAD, 0);
     print("lua_pingpong", run(pingpong) / 1e3, "us", 0.6, 0.4);
     print("lua_table", run(tables) / 1e3, "us", 1.6, 1.2);

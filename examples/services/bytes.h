@@ -11,9 +11,9 @@
 typedef struct bytes {
     char  *at;
     size_t size, room;
-    size_t whole;  /* for a reply: end of the last complete reply. See bytes_mark */
-    bool   failed; /* memory ran out: bytes are missing at the end */
-    bool   lent;   /* `at` belongs to another owner: it is used until it is full, then replaced by own memory */
+    size_t whole;    /* for a reply: end of the last complete reply. See bytes_mark */
+    bool   failed;   /* memory ran out: bytes are missing at the end */
+    bool   borrowed; /* `at` belongs to another owner: it is used until it is full, then replaced by own memory */
 } bytes;
 
 /* Makes space for `size` more bytes at the end. Returns a pointer to the space, or NULL if there is no memory. Does not
@@ -23,13 +23,13 @@ static inline char *bytes_room(bytes *b, size_t size)
     if (b->room - b->size < size) {
         size_t room = b->room < 512 ? 1024 : b->room * 2;
         if (room < b->size + size) room = b->size + size;
-        char *more = realloc(b->lent ? NULL : b->at, room);
+        char *more = realloc(b->borrowed ? NULL : b->at, room);
         if (more == NULL) {
             b->failed = true;
             return NULL;
         }
-        if (b->lent) memcpy(more, b->at, b->size);
-        b->lent = false;
+        if (b->borrowed) memcpy(more, b->at, b->size);
+        b->borrowed = false;
         b->at = more;
         b->room = room;
     }
@@ -51,7 +51,7 @@ static inline void bytes_text(bytes *b, const char *text)
 
 static inline void bytes_free(bytes *b)
 {
-    if (!b->lent) free(b->at);
+    if (!b->borrowed) free(b->at);
     *b = (bytes){ .at = NULL };
 }
 

@@ -27,39 +27,39 @@
 
 /* ---- room ---- */
 
-typedef struct seat {
+typedef struct entry {
     filch_pid pid;
     char      name[NAME_MAX_BYTES + 1];
-} seat;
+} entry;
 
 struct room {
-    seat  *seats;
+    entry *entries;
     size_t count, size;
 };
 
 static void room_close(void *self)
 {
-    free(((struct room *)self)->seats);
+    free(((struct room *)self)->entries);
 }
 
 static bool name_is_taken(const struct room *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++) {
-        if (strcmp(r->seats[i].name, name) == 0) return true;
+        if (strcmp(r->entries[i].name, name) == 0) return true;
     }
     return false;
 }
 
-static seat *take_seat(struct room *r)
+static entry *new_entry(struct room *r)
 {
     if (r->count == r->size) {
         size_t size = r->size == 0 ? 16 : r->size * 2;
-        seat  *more = realloc(r->seats, size * sizeof *more);
+        entry *more = realloc(r->entries, size * sizeof *more);
         if (more == NULL) return NULL;
-        r->seats = more;
+        r->entries = more;
         r->size = size;
     }
-    return &r->seats[r->count];
+    return &r->entries[r->count];
 }
 
 /* Sends an announcement to all guests. Ignores missing memory: the list of guests must stay correct even if an
@@ -72,13 +72,13 @@ static void announce(filch_sched *sched, const char *name, const char *what)
 }
 
 /* Enters `pid` into the list under `name`. Returns FILCH_EEXISTS if another guest has that name. */
-static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const char *name)
+static filch_err add_entry(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
     if (name_is_taken(r, name)) return FILCH_EEXISTS;
     if (r->count == GUESTS_MAX) return FILCH_ELIMIT;
-    seat *s = take_seat(r);
+    entry *s = new_entry(r);
     if (s == NULL) return FILCH_ENOMEM;
     /* if the guest has ended, its EXIT event comes at once */
     filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL);
@@ -93,12 +93,12 @@ static filch_err seat_for(struct room *r, filch_out *out, filch_pid pid, const c
 static void admit(struct room *r, filch_out *out, filch_pid pid, const char *name)
 {
     filch_sched *sched = filch_out_sched(out);
-    filch_err    seated = seat_for(r, out, pid, name);
+    filch_err    entered = add_entry(r, out, pid, name);
     /* The guest gets its answer before lines of others. It joins the group after the announcement, so that it does not
      * get the line about its own arrival. */
-    filch_err err = filch_send(sched, pid, filch_int(seated));
-    if (err == FILCH_OK && seated == FILCH_OK) announce(sched, name, "has joined");
-    if (err == FILCH_OK && seated == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
+    filch_err err = filch_send(sched, pid, filch_int(entered));
+    if (err == FILCH_OK && entered == FILCH_OK) announce(sched, name, "has joined");
+    if (err == FILCH_OK && entered == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
     /* Ends a guest that could not get its answer or could not join, because it would wait for ever. FILCH_EDEAD: the
      * guest has ended, and its EXIT event will arrive. */
     if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
@@ -107,9 +107,9 @@ static void admit(struct room *r, filch_out *out, filch_pid pid, const char *nam
 static void see_off(struct room *r, filch_sched *sched, filch_pid pid)
 {
     for (size_t i = 0; i < r->count; i++) {
-        if (r->seats[i].pid.serial != pid.serial) continue;
-        announce(sched, r->seats[i].name, "has left");
-        r->seats[i] = r->seats[--r->count];
+        if (r->entries[i].pid.serial != pid.serial) continue;
+        announce(sched, r->entries[i].name, "has left");
+        r->entries[i] = r->entries[--r->count];
         return;
     }
 }

@@ -91,10 +91,10 @@ static filch_err count_pending(struct connection *c, bool answered)
 /* Returns the time limit of the next read. */
 static uint64_t read_within(const struct connection *c)
 {
-    uint64_t patience = c->what->patience_ns != 0 ? c->what->patience_ns : FILCH_FOREVER;
-    if (c->due_ns == 0) return patience;
+    uint64_t idle_limit = c->what->idle_limit_ns != 0 ? c->what->idle_limit_ns : FILCH_FOREVER;
+    if (c->due_ns == 0) return idle_limit;
     uint64_t now = now_ns(), left = c->due_ns > now ? c->due_ns - now : 0;
-    return left < patience ? left : patience;
+    return left < idle_limit ? left : idle_limit;
 }
 
 /* Answers the complete requests in `data`, or in the kept bytes followed by `data`, and keeps the incomplete rest.
@@ -103,7 +103,7 @@ static uint64_t read_within(const struct connection *c)
 static void answer(struct connection *c, const filch_data *data)
 {
     size_t used = 0;
-    reply = (bytes){ .at = desk, .room = sizeof desk, .lent = true };
+    reply = (bytes){ .at = desk, .room = sizeof desk, .borrowed = true };
     if (c->in.size == 0) {
         const char *in = filch_raw(data);
         size_t      size = filch_size(data);
@@ -130,7 +130,7 @@ static filch_err write_reply(struct connection *c, filch_out *out)
         c->written = PIECE_BYTES;
         return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(reply.at, PIECE_BYTES), service_may.write_ns);
     }
-    filch_data data = reply.lent ? filch_bytes(reply.at, reply.size) : filch_move(reply.at, reply.size, NULL);
+    filch_data data = reply.borrowed ? filch_bytes(reply.at, reply.size) : filch_move(reply.at, reply.size, NULL);
     filch_err  err = filch_yield_write(out, c->at.tag, c->stream, data, service_may.write_ns);
     if (err != FILCH_OK) bytes_free(&reply);
     return err;

@@ -280,7 +280,7 @@ static service_next answer(uint64_t *skip, const char *in, size_t size, size_t *
 int main(int argc, char **argv)
 {
     static const service http = {
-        .name = "http", .answer = answer, .patience_ns = FILCH_SECONDS(60), .request_ns = FILCH_SECONDS(10)
+        .name = "http", .answer = answer, .idle_limit_ns = FILCH_SECONDS(60), .request_ns = FILCH_SECONDS(10)
     };
     return service_run(&http, argc, argv);
 }

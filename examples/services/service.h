@@ -39,9 +39,9 @@ typedef service_next (*service_answer_fn)(uint64_t *memory, const char *in, size
 
 typedef struct service {
     const char       *name;
-    service_answer_fn answer;      /* answers requests; NULL: the process type `connection` does everything */
-    uint64_t          patience_ns; /* how long a client may send nothing; 0: no limit */
-    uint64_t          request_ns;  /* default of --request-seconds; 0: 30 s */
+    service_answer_fn answer;        /* answers requests; NULL: the process type `connection` does everything */
+    uint64_t          idle_limit_ns; /* how long a client may send nothing; 0: no limit */
+    uint64_t          request_ns;    /* default of --request-seconds; 0: 30 s */
     /* type of a connection's process, whose first message is its stream; NULL: the type that calls `answer` */
     const filch_type *connection;
     /* spawn options of connections; NULL: the defaults. on_exit is replaced by the service */

@@ -27,16 +27,16 @@ TEST(no_two_codes_share_a_sentence)
     }
 }
 
-TEST(codes_we_do_not_know_are_unknown)
+TEST(codes_that_are_not_listed_are_unknown)
 {
-    static const filch_err strangers[] = { -1, INT32_MIN, FILCH_EACCESS + 500, FILCH_EUSER - 1 };
-    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
-        assert_string_equal(filch_err_text(strangers[i]), "unknown error");
-        assert_string_equal(filch_err_name(strangers[i]), "unknown");
+    static const filch_err unlisted[] = { -1, INT32_MIN, FILCH_EACCESS + 500, FILCH_EUSER - 1 };
+    for (size_t i = 0; i < sizeof unlisted / sizeof unlisted[0]; i++) {
+        assert_string_equal(filch_err_text(unlisted[i]), "unknown error");
+        assert_string_equal(filch_err_name(unlisted[i]), "unknown");
     }
 }
 
-TEST(codes_of_the_application_are_its_own)
+TEST(application_codes_have_a_common_name_and_text)
 {
     assert_string_equal(filch_err_text(FILCH_EUSER), "application error");
     assert_string_equal(filch_err_text(INT32_MAX), "application error");
@@ -53,8 +53,10 @@ TEST(version_is_that_of_the_header)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_its_name_and_sentence), cmocka_unit_test(no_two_codes_share_a_sentence),
-        cmocka_unit_test(codes_we_do_not_know_are_unknown),     cmocka_unit_test(codes_of_the_application_are_its_own),
+        cmocka_unit_test(every_code_has_its_name_and_sentence),
+        cmocka_unit_test(no_two_codes_share_a_sentence),
+        cmocka_unit_test(codes_that_are_not_listed_are_unknown),
+        cmocka_unit_test(application_codes_have_a_common_name_and_text),
         cmocka_unit_test(version_is_that_of_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ TEST(zalloc_clears_dirty_memory)
     fli_free(&mem, zeroed, 64);
 }
 
-TEST(resize_keeps_the_contents_and_tells_the_old_size)
+TEST(resize_keeps_the_contents_and_passes_the_old_size)
 {
     ledger  l = { 0 };
     fli_mem mem;
@@ -99,7 +99,7 @@ TEST(freeing_null_does_not_reach_the_hook)
     same(l.calls, 0);
 }
 
-TEST(refusal_is_null_and_changes_nothing)
+TEST(a_refused_allocation_is_null_and_changes_nothing)
 {
     ledger  l = { 0 };
     fli_mem mem;
@@ -135,7 +135,7 @@ TEST(aligned_blocks_are_aligned_zeroed_and_return_whole)
     }
 }
 
-TEST(without_a_hook_it_is_malloc)
+TEST(without_a_hook_malloc_is_used)
 {
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
@@ -155,11 +155,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_from_the_hook_and_return_with_their_size),
         cmocka_unit_test(zalloc_clears_dirty_memory),
-        cmocka_unit_test(resize_keeps_the_contents_and_tells_the_old_size),
+        cmocka_unit_test(resize_keeps_the_contents_and_passes_the_old_size),
         cmocka_unit_test(freeing_null_does_not_reach_the_hook),
-        cmocka_unit_test(refusal_is_null_and_changes_nothing),
+        cmocka_unit_test(a_refused_allocation_is_null_and_changes_nothing),
         cmocka_unit_test(aligned_blocks_are_aligned_zeroed_and_return_whole),
-        cmocka_unit_test(without_a_hook_it_is_malloc),
+        cmocka_unit_test(without_a_hook_malloc_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ TEST(the_same_seed_repeats)
     for (int i = 0; i < 1000; i++) assert_true(fli_prng_next(&a) == fli_prng_next(&b));
 }
 
-TEST(neighbouring_seeds_part_at_once)
+TEST(adjacent_seeds_differ_from_the_first_number_on)
 {
     for (uint64_t seed = 0; seed < 1000; seed++) {
         fli_prng a, b;
@@ -44,7 +44,7 @@ TEST(no_seed_gets_stuck_at_zero)
     assert_true(fli_prng_next(&prng) != first);
 }
 
-TEST(below_stays_below_and_reaches_everything_evenly)
+TEST(below_is_evenly_distributed_over_its_range)
 {
     enum { DRAWS = 10000 };
     for (uint32_t bound = 1; bound <= 16; bound++) {
@@ -80,9 +80,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_are_those_of_the_algorithms),
         cmocka_unit_test(the_same_seed_repeats),
-        cmocka_unit_test(neighbouring_seeds_part_at_once),
+        cmocka_unit_test(adjacent_seeds_differ_from_the_first_number_on),
         cmocka_unit_test(no_seed_gets_stuck_at_zero),
-        cmocka_unit_test(below_stays_below_and_reaches_everything_evenly),
+        cmocka_unit_test(below_is_evenly_distributed_over_its_range),
         cmocka_unit_test(below_copes_with_the_largest_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,15 +6,15 @@
 #include "support/gate.h"
 #include "support/until.h"
 
-typedef struct place {
+typedef struct lent_arg {
     gate                 g;
     FLI_ATOMIC(uint32_t) asked, used_after; /* number of calls of `ask`; number of calls that found the argument gone */
     FLI_ATOMIC(bool)     gone;
-} place;
+} lent_arg;
 
 static filch_err ask(filch_sched *sched, filch_pid to, void *arg)
 {
-    place *p = arg;
+    lent_arg *p = arg;
     (void)sched;
     (void)to;
     fli_add_rlx(&p->asked, 1);
@@ -26,7 +26,7 @@ static filch_err ask(filch_sched *sched, filch_pid to, void *arg)
 typedef struct host {
     filch_sched *sched;
     filch_pid    to;
-    place       *p;
+    lent_arg    *p;
     filch_err    err;
 } host;
 
@@ -39,7 +39,7 @@ static void run(void *arg)
 
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    place *p = filch_as_ptr(self);
+    lent_arg *p = filch_as_ptr(self);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
@@ -57,21 +57,21 @@ static filch_err init(void *self, const filch_ctx *ctx, const char *method, cons
 
 static const filch_type type = { .name = "type", .size = sizeof(filch_data), .init = init, .step = step };
 
-static filch_sched *begin(filch_pid *pid, place *stays_in)
+static filch_sched *begin(filch_pid *pid, lent_arg *blocks_in)
 {
     filch_options       opt = FILCH_OPTIONS_INIT;
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_sched        *sched;
     opt.workers = 1;
-    spawn.args = filch_ptr(stays_in);
+    spawn.args = filch_ptr(blocks_in);
     ok(filch_sched_create(&sched, &opt));
     ok(filch_spawn(sched, &type, &spawn, pid));
     return sched;
 }
 
-TEST(an_ask_under_way_keeps_the_thread_that_lent_its_argument)
+TEST(a_running_ask_delays_the_return_of_the_thread_that_lent_its_argument)
 {
-    place      p = { 0 };
+    lent_arg   p = { 0 };
     host       h = { .p = &p };
     fli_thread thread;
     /* On a loaded machine the deadline may pass before `ask` is called: repeats until it is called in time. */
@@ -101,10 +101,10 @@ static uint64_t alive(filch_sched *sched)
     return stats.alive;
 }
 
-TEST(an_ask_is_not_called_for_a_thread_that_has_left)
+TEST(an_ask_is_not_called_after_its_thread_has_returned)
 {
-    place p = { 0 }, busy = { 0 };
-    host  h = { .p = &p };
+    lent_arg p = { 0 }, busy = { 0 };
+    host     h = { .p = &p };
     gate_shut(&busy.g);
     h.sched = begin(&h.to, &busy);
     until(gate_is_waiting(&busy.g)); /* blocks the only worker */
@@ -119,8 +119,8 @@ TEST(an_ask_is_not_called_for_a_thread_that_has_left)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_ask_under_way_keeps_the_thread_that_lent_its_argument),
-        cmocka_unit_test(an_ask_is_not_called_for_a_thread_that_has_left),
+        cmocka_unit_test(a_running_ask_delays_the_return_of_the_thread_that_lent_its_argument),
+        cmocka_unit_test(an_ask_is_not_called_after_its_thread_has_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

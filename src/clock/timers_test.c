@@ -97,7 +97,7 @@ static bool read_one(bench *b, fli_proc *p, filch_event *event)
     return true;
 }
 
-static int64_t expect_answer(bench *b, fli_proc *p, uint64_t tag)
+static int64_t expect_completion(bench *b, fli_proc *p, uint64_t tag)
 {
     filch_event event;
     assert_true(read_one(b, p, &event));
@@ -127,7 +127,7 @@ static void expect_nothing(bench *b, fli_proc *p)
 static int64_t arm(bench *b, fli_proc *p, uint32_t id, uint64_t span_ns, uint64_t tag)
 {
     ok(command(b, p, id, (int64_t)span_ns, tag));
-    int64_t timer = expect_answer(b, p, tag);
+    int64_t timer = expect_completion(b, p, tag);
     assert_true(timer > 0);
     return timer;
 }
@@ -135,7 +135,7 @@ static int64_t arm(bench *b, fli_proc *p, uint32_t id, uint64_t span_ns, uint64_
 static int64_t cancel(bench *b, fli_proc *p, int64_t id)
 {
     ok(command(b, p, FILCH_CMD_TIMER_CANCEL, id, 999));
-    return expect_answer(b, p, 999);
+    return expect_completion(b, p, 999);
 }
 
 TEST(a_sleep_is_never_early_and_at_most_a_tick_late)
@@ -151,13 +151,13 @@ TEST(a_sleep_is_never_early_and_at_most_a_tick_late)
     same(fli_timers_poll(&timers, before_ns + HOUR_NS - 1), 0);
     expect_nothing(&b, p);
     same(fli_timers_poll(&timers, after_ns + HOUR_NS + TICK_NS), 1);
-    (void)expect_answer(&b, p, 3);
+    (void)expect_completion(&b, p, 3);
     same(fli_timers_poll(&timers, after_ns + 2 * HOUR_NS), 0);
     finish(&b, p);
     end(&b);
 }
 
-TEST(a_timer_answers_with_its_id_and_sends_one_message)
+TEST(a_timer_yield_returns_its_id_and_the_timer_sends_one_message)
 {
     bench b;
     begin(&b);
@@ -173,7 +173,7 @@ TEST(a_timer_answers_with_its_id_and_sends_one_message)
 
 /* fli_timers_next_ns limits how long a worker parks. It must return the due time of the earliest timer, whatever the
  * order in which timers are added and removed. */
-TEST(the_earliest_timer_says_when_to_look_again)
+TEST(next_ns_is_the_due_time_of_the_earliest_timer)
 {
     static const uint64_t hours[] = { 5, 7, 3, 4, 2, 9, 2, 1 };
     enum { COUNT = sizeof hours / sizeof hours[0] };
@@ -199,21 +199,21 @@ TEST(the_earliest_timer_says_when_to_look_again)
 
 static uint64_t next_while_firing_ns;
 
-static void look_at_the_next(bench *b)
+static void read_next_ns(bench *b)
 {
     (void)b;
     next_while_firing_ns = fli_timers_next_ns(&timers);
 }
 
 /* Otherwise other workers would take the lock, find no due timer, and not park. */
-TEST(a_timer_that_is_firing_is_not_the_next_one_to_look_for)
+TEST(next_ns_ignores_a_timer_that_is_firing)
 {
     bench b;
     begin(&b);
     fli_proc *p = spawn(&b);
     (void)arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 1);
     assert_true(bench_settle(&b, p, FLI_IDLE));
-    while_firing = look_at_the_next;
+    while_firing = read_next_ns;
     next_while_firing_ns = 0;
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     same(next_while_firing_ns, FLI_NEVER);
@@ -222,7 +222,7 @@ TEST(a_timer_that_is_firing_is_not_the_next_one_to_look_for)
     end(&b);
 }
 
-TEST(a_timer_wakes_the_idle)
+TEST(a_timer_wakes_an_idle_process)
 {
     bench b;
     begin(&b);
@@ -237,7 +237,7 @@ TEST(a_timer_wakes_the_idle)
 }
 
 /* Tick n is due n periods after the ticker was armed, however late the ticker is polled. */
-TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
+TEST(a_ticker_keeps_its_phase_and_merges_missed_ticks)
 {
     bench b;
     begin(&b);
@@ -266,7 +266,7 @@ TEST(a_ticker_keeps_its_phase_and_merges_what_was_missed)
     end(&b);
 }
 
-TEST(more_ticks_than_a_count_holds_are_as_many_as_it_does)
+TEST(the_tick_count_of_a_message_saturates)
 {
     bench b;
     begin(&b);
@@ -282,7 +282,7 @@ TEST(more_ticks_than_a_count_holds_are_as_many_as_it_does)
     end(&b);
 }
 
-TEST(a_message_of_a_ticker_that_is_gone_is_one_tick)
+TEST(the_tick_count_of_an_unknown_ticker_is_one)
 {
     bench b;
     begin(&b);
@@ -300,21 +300,21 @@ TEST(a_message_of_a_ticker_that_is_gone_is_one_tick)
     end(&b);
 }
 
-static uint64_t rung;
+static uint64_t alarm_cookie;
 
 static void on_alarm(fli_runtime *rt, uint64_t cookie)
 {
     (void)rt;
-    rung = cookie;
+    alarm_cookie = cookie;
 }
 
-TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
+TEST(an_alarm_may_be_set_by_a_foreign_thread)
 {
     bench b;
     begin(&b);
     b.rt.hooks.alarm = on_alarm;
     uint64_t now_ns = fli_clock_ns();
-    rung = 0;
+    alarm_cookie = 0;
     fli_current_set(NULL);
     uint64_t id = fli_timers_alarm(&timers, now_ns + HOUR_NS, 77),
              other = fli_timers_alarm(&timers, now_ns + HOUR_NS, 78);
@@ -323,7 +323,7 @@ TEST(an_alarm_may_be_set_by_a_thread_that_is_no_worker)
     fli_timers_abandon(&timers, other);
     same(fli_timers_poll(&timers, now_ns + HOUR_NS - TICK_NS), 0);
     same(fli_timers_poll(&timers, now_ns + HOUR_NS + TICK_NS), 1);
-    same(rung, 77);
+    same(alarm_cookie, 77);
     end(&b);
 }
 
@@ -344,7 +344,7 @@ TEST(a_timer_of_a_process_that_has_just_ended_sends_nothing)
     end(&b); /* checks that the node of the timer's message has been freed */
 }
 
-TEST(what_is_cancelled_never_fires)
+TEST(a_cancelled_timer_never_fires)
 {
     const uint32_t kinds[] = { FILCH_CMD_TIMER, FILCH_CMD_TICKER };
     bench          b;
@@ -368,7 +368,7 @@ TEST(what_is_cancelled_never_fires)
     end(&b);
 }
 
-TEST(nonsense_ids_stop_nothing)
+TEST(invalid_ids_stop_no_timer)
 {
     bench b;
     begin(&b);
@@ -448,7 +448,7 @@ TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
     end(&b);
 }
 
-TEST(a_timer_abandoned_while_it_fires_does_no_harm)
+TEST(a_timer_may_be_abandoned_while_it_fires)
 {
     bench b;
     begin(&b);
@@ -469,7 +469,7 @@ static void finish_it(bench *b)
     finish(b, firing_proc);
 }
 
-TEST(a_process_that_ends_while_its_ticker_fires_takes_it_along)
+TEST(a_ticker_is_stopped_if_its_process_ends_while_it_fires)
 {
     bench b;
     begin(&b);
@@ -486,7 +486,7 @@ TEST(a_process_that_ends_while_its_ticker_fires_takes_it_along)
 
 /* ---- the end of a process, and failing allocations ---- */
 
-TEST(timers_die_with_their_process)
+TEST(timers_end_with_their_process)
 {
     bench b;
     begin(&b);
@@ -502,7 +502,7 @@ TEST(timers_die_with_their_process)
     end(&b);
 }
 
-TEST(a_process_remembers_only_timers_that_are_armed)
+TEST(a_process_lists_only_armed_timers)
 {
     bench b;
     begin(&b);
@@ -556,7 +556,7 @@ static void give_nodes_back(bench *b, fli_event_node *last)
 }
 
 /* The node for a ticker's first message is allocated when the ticker is armed; nodes for later messages are not. */
-TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
+TEST(ticks_without_memory_for_a_message_are_counted_in_the_next)
 {
     bench b;
     begin(&b);
@@ -586,7 +586,7 @@ TEST(ticks_without_memory_for_their_message_are_told_with_the_next)
     end(&b);
 }
 
-TEST(a_ticker_that_owes_a_message_can_be_stopped)
+TEST(a_ticker_with_a_delayed_message_can_be_stopped)
 {
     bench b;
     begin(&b);
@@ -605,7 +605,7 @@ TEST(a_ticker_that_owes_a_message_can_be_stopped)
     end(&b);
 }
 
-TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
+TEST(poll_some_fires_at_most_max_timers_and_the_others_stay_due)
 {
     bench b;
     begin(&b);
@@ -631,7 +631,7 @@ TEST(no_more_fire_than_are_asked_for_and_the_others_stay_due)
     end(&b);
 }
 
-TEST(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due)
+TEST(a_due_sleep_is_not_starved_by_timers_of_another_wheel)
 {
     bench b;
     begin(&b);
@@ -654,7 +654,7 @@ TEST(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due)
     end(&b);
 }
 
-TEST(many_due_at_once_all_fire)
+TEST(all_timers_due_at_once_fire)
 {
     bench b;
     begin(&b);
@@ -672,7 +672,7 @@ TEST(many_due_at_once_all_fire)
     end(&b);
 }
 
-TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
+TEST(a_timer_with_the_longest_span_can_be_armed_and_stopped)
 {
     bench b;
     begin(&b);
@@ -686,7 +686,7 @@ TEST(a_timer_for_ever_is_armed_and_can_be_stopped)
 }
 
 /* The entries of sleeps and of timers come from two slabs and have equal handles there. */
-TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
+TEST(ids_of_sleeps_and_timers_are_distinct)
 {
     bench b;
     begin(&b);
@@ -709,7 +709,7 @@ TEST(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other)
 }
 
 /* When a timer is cancelled, its message node is freed. A sleep that is armed later must not free that node again. */
-TEST(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it)
+TEST(an_abandoned_sleep_does_not_free_the_node_of_an_earlier_timer)
 {
     bench b;
     begin(&b);
@@ -753,13 +753,13 @@ static void poll_on(void *arg)
 
 /* Reads events until the completion with an int comes, and returns the int. Counts in *heard the timer messages that
  * come before it. */
-static int64_t answer_of(bench *b, fli_proc *p, uint64_t *heard)
+static int64_t completion_of(bench *b, fli_proc *p, uint64_t *timer_messages)
 {
     filch_event event;
     for (;;) {
         assert_true(read_one(b, p, &event));
         if (event.type == FILCH_EVENT_YIELD) return filch_as_int(&event.data);
-        *heard += event.tag == FILCH_CMD_TIMER;
+        *timer_messages += event.tag == FILCH_CMD_TIMER;
     }
 }
 
@@ -769,7 +769,7 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
 {
     static bench  b;
     static poller pollers[POLLERS];
-    uint64_t      rounds = scaled(50000), armed = 0, stopped = 0, heard = 0, nobody = 0;
+    uint64_t      rounds = scaled(50000), armed = 0, stopped = 0, timer_messages = 0, ignored = 0;
     filch_event   event;
     begin(&b);
     fli_store_rlx(&polled_enough, false);
@@ -787,26 +787,26 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
             fli_proc *q = spawn(&b);
             ok(command(&b, q, FILCH_CMD_TICKER, span_ns, FILCH_CMD_TICKER));
             ok(command(&b, q, FILCH_CMD_SLEEP, span_ns, FILCH_CMD_SLEEP));
-            if (i % 3 == 0) (void)answer_of(&b, q, &nobody);
+            if (i % 3 == 0) (void)completion_of(&b, q, &ignored);
             finish(&b, q);
             continue;
         }
         bool timer = i % 3 != 0;
         ok(command(&b, p, timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER, span_ns,
                    timer ? FILCH_CMD_TIMER : FILCH_CMD_TICKER));
-        int64_t id = answer_of(&b, p, &heard);
+        int64_t id = completion_of(&b, p, &timer_messages);
         armed += timer;
         if (timer && i % 4 == 1) continue;
         ok(command(&b, p, FILCH_CMD_TIMER_CANCEL, id, FILCH_CMD_TIMER_CANCEL));
-        int64_t gone = answer_of(&b, p, &heard);
+        int64_t gone = completion_of(&b, p, &timer_messages);
         if (timer) stopped += (uint64_t)gone;
         else same(gone, 1); /* stopping succeeded: a ticker always has a next tick that can be stopped */
     }
     until(fli_timers_count(&timers) == 0);
     fli_store_rel(&polled_enough, true);
     for (int i = 0; i < POLLERS; i++) fli_thread_join(&pollers[i].thread);
-    while (read_one(&b, p, &event)) heard += event.tag == FILCH_CMD_TIMER;
-    same(heard + stopped, armed);
+    while (read_one(&b, p, &event)) timer_messages += event.tag == FILCH_CMD_TIMER;
+    same(timer_messages + stopped, armed);
     finish(&b, p);
     end(&b);
 }
@@ -815,32 +815,32 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sleep_is_never_early_and_at_most_a_tick_late),
-        cmocka_unit_test(a_timer_answers_with_its_id_and_sends_one_message),
-        cmocka_unit_test(the_earliest_timer_says_when_to_look_again),
-        cmocka_unit_test(a_timer_that_is_firing_is_not_the_next_one_to_look_for),
-        cmocka_unit_test(a_timer_wakes_the_idle),
-        cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_what_was_missed),
-        cmocka_unit_test(more_ticks_than_a_count_holds_are_as_many_as_it_does),
-        cmocka_unit_test(a_message_of_a_ticker_that_is_gone_is_one_tick),
-        cmocka_unit_test(an_alarm_may_be_set_by_a_thread_that_is_no_worker),
+        cmocka_unit_test(a_timer_yield_returns_its_id_and_the_timer_sends_one_message),
+        cmocka_unit_test(next_ns_is_the_due_time_of_the_earliest_timer),
+        cmocka_unit_test(next_ns_ignores_a_timer_that_is_firing),
+        cmocka_unit_test(a_timer_wakes_an_idle_process),
+        cmocka_unit_test(a_ticker_keeps_its_phase_and_merges_missed_ticks),
+        cmocka_unit_test(the_tick_count_of_a_message_saturates),
+        cmocka_unit_test(the_tick_count_of_an_unknown_ticker_is_one),
+        cmocka_unit_test(an_alarm_may_be_set_by_a_foreign_thread),
         cmocka_unit_test(a_timer_of_a_process_that_has_just_ended_sends_nothing),
-        cmocka_unit_test(what_is_cancelled_never_fires),
-        cmocka_unit_test(nonsense_ids_stop_nothing),
+        cmocka_unit_test(a_cancelled_timer_never_fires),
+        cmocka_unit_test(invalid_ids_stop_no_timer),
         cmocka_unit_test(a_ticker_cancelled_while_it_fires_is_gone),
         cmocka_unit_test(a_ticker_cancelled_twice_while_it_fires_is_gone_once),
-        cmocka_unit_test(a_timer_abandoned_while_it_fires_does_no_harm),
-        cmocka_unit_test(a_process_that_ends_while_its_ticker_fires_takes_it_along),
-        cmocka_unit_test(timers_die_with_their_process),
-        cmocka_unit_test(a_process_remembers_only_timers_that_are_armed),
+        cmocka_unit_test(a_timer_may_be_abandoned_while_it_fires),
+        cmocka_unit_test(a_ticker_is_stopped_if_its_process_ends_while_it_fires),
+        cmocka_unit_test(timers_end_with_their_process),
+        cmocka_unit_test(a_process_lists_only_armed_timers),
         cmocka_unit_test(no_memory_for_a_timer_leaves_nothing_behind),
-        cmocka_unit_test(ticks_without_memory_for_their_message_are_told_with_the_next),
-        cmocka_unit_test(a_ticker_that_owes_a_message_can_be_stopped),
-        cmocka_unit_test(no_more_fire_than_are_asked_for_and_the_others_stay_due),
-        cmocka_unit_test(a_sleep_is_not_forgotten_while_another_worker_has_ever_more_that_are_due),
-        cmocka_unit_test(many_due_at_once_all_fire),
-        cmocka_unit_test(a_timer_for_ever_is_armed_and_can_be_stopped),
-        cmocka_unit_test(the_ids_of_sleeps_and_of_timers_do_not_reach_each_other),
-        cmocka_unit_test(a_sleep_that_is_abandoned_gives_back_no_message_of_a_timer_before_it),
+        cmocka_unit_test(ticks_without_memory_for_a_message_are_counted_in_the_next),
+        cmocka_unit_test(a_ticker_with_a_delayed_message_can_be_stopped),
+        cmocka_unit_test(poll_some_fires_at_most_max_timers_and_the_others_stay_due),
+        cmocka_unit_test(a_due_sleep_is_not_starved_by_timers_of_another_wheel),
+        cmocka_unit_test(all_timers_due_at_once_fire),
+        cmocka_unit_test(a_timer_with_the_longest_span_can_be_armed_and_stopped),
+        cmocka_unit_test(ids_of_sleeps_and_timers_are_distinct),
+        cmocka_unit_test(an_abandoned_sleep_does_not_free_the_node_of_an_earlier_timer),
         cmocka_unit_test(each_timer_fires_or_is_stopped_whichever_worker_polls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,7 @@ static void check_wheel(const fli_wheel *wheel)
         assert_int_equal(wheel->used[word] != 0, wheel->words >> word & 1);
     }
     for (unsigned level = 0; level < FLI_WHEEL_LEVELS; level++) {
-        uint64_t worker = wheel->now_tick >> levels[level].shift & (levels[level].slots - 1);
+        uint64_t now_slot = wheel->now_tick >> levels[level].shift & (levels[level].slots - 1);
         for (unsigned slot = 0; slot < levels[level].slots; slot++) {
             unsigned         place = levels[level].first + slot;
             const fli_timer *head = &wheel->slots[place];
@@ -56,7 +56,7 @@ static void check_wheel(const fli_wheel *wheel)
                 if (timer == head->ahead) open = true;
                 assert_true(head->due_ns <= timer->due_ns);
                 assert_int_equal(timer->place, place);
-                if (level > 0) assert_int_not_equal(slot, worker);
+                if (level > 0) assert_int_not_equal(slot, now_slot);
                 if (level > 0) assert_true(up(timer->due_ns) > wheel->now_tick);
                 count++;
             }
@@ -75,7 +75,7 @@ typedef struct item {
     fli_timer timer;
     bool      armed;
     /* added farther in the future than the wheel reaches: then its order within a tick is not defined */
-    bool     from_afar;
+    bool     beyond_range;
     uint64_t due_ns, tick, serial;
 } item;
 
@@ -133,7 +133,7 @@ static void model_add(model *m, item *it, uint64_t due_ns)
     it->due_ns = due_ns;
     it->tick = tick > m->tick ? tick : m->tick;
     it->serial = m->serial++;
-    it->from_afar = (it->tick >> TOP_SHIFT) - (m->tick >> TOP_SHIFT) > 63;
+    it->beyond_range = (it->tick >> TOP_SHIFT) - (m->tick >> TOP_SHIFT) > 63;
     fli_wheel_add(&m->wheel, &it->timer, due_ns);
 }
 
@@ -166,7 +166,7 @@ static bool model_expire(model *m, uint64_t now_ns)
     assert_true(timer->due_ns == it->due_ns);
     assert_non_null(want);
     assert_true(it->tick == want->tick);
-    if (!it->from_afar && !want->from_afar) assert_ptr_equal(it, want);
+    if (!it->beyond_range && !want->beyond_range) assert_ptr_equal(it, want);
     it->armed = false;
     m->tick = it->tick;
     return true;
@@ -256,14 +256,14 @@ TEST(agrees_with_a_searched_list_from_time_zero)
     run_model(100, 0, 60000);
 }
 
-TEST(agrees_with_a_searched_list_at_the_end_of_time)
+TEST(agrees_with_a_searched_list_near_uint64_max)
 {
     for (uint64_t seed = 200; seed < 204; seed++) run_model(seed, UINT64_MAX - 50 * HOUR, 20000);
 }
 
 /* ---- edges -------------------------------------------------------------------------------------------------- */
 
-TEST(an_empty_wheel_never_wants_to_be_called)
+TEST(an_empty_wheel_has_no_next_time)
 {
     fli_wheel wheel;
     fli_wheel_init(&wheel, 12345);
@@ -273,7 +273,7 @@ TEST(an_empty_wheel_never_wants_to_be_called)
     assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
 }
 
-TEST(never_early_and_at_most_one_tick_late)
+TEST(a_timer_is_never_early_and_at_most_one_tick_late)
 {
     /* Due times around the boundaries of ticks, slots and levels, from start times at and off these boundaries. */
     for (unsigned bits = FLI_WHEEL_TICK_BITS; bits < 60; bits++) {
@@ -293,7 +293,7 @@ TEST(never_early_and_at_most_one_tick_late)
     }
 }
 
-TEST(a_due_time_on_a_tick_is_handed_out_at_that_very_time)
+TEST(a_timer_due_on_a_tick_boundary_expires_at_that_time)
 {
     fli_wheel wheel;
     fli_timer timer = { 0 };
@@ -316,7 +316,7 @@ TEST(a_time_in_the_past_is_due_at_the_next_expire)
     assert_null(fli_wheel_expire(&wheel, HOUR));
 }
 
-TEST(timers_of_one_tick_come_in_the_order_they_were_added)
+TEST(timers_of_one_tick_expire_in_the_order_they_were_added)
 {
     fli_wheel wheel;
     fli_timer timers[5] = { 0 };
@@ -332,7 +332,7 @@ TEST(timers_of_one_tick_come_in_the_order_they_were_added)
     for (unsigned i = 0; i < 5; i++) assert_ptr_equal(fli_wheel_expire(&wheel, due_ns), &timers[i]);
 }
 
-TEST(a_clock_that_goes_back_hands_out_nothing_and_breaks_nothing)
+TEST(if_the_clock_goes_back_no_timer_expires_and_none_is_lost)
 {
     fli_wheel wheel;
     fli_timer soon = { 0 }, past = { 0 }, far = { 0 };
@@ -350,7 +350,7 @@ TEST(a_clock_that_goes_back_hands_out_nothing_and_breaks_nothing)
     assert_ptr_equal(fli_wheel_expire(&wheel, 3 * HOUR + TICK), &far);
 }
 
-TEST(times_at_the_end_of_time_do_not_overflow)
+TEST(times_near_uint64_max_do_not_overflow)
 {
     static const uint64_t starts_ns[] = { 0, 1, HOUR, UINT64_MAX / 2, UINT64_MAX - HOUR, UINT64_MAX - 1 };
     for (size_t s = 0; s < sizeof starts_ns / sizeof starts_ns[0]; s++) {
@@ -374,7 +374,7 @@ TEST(times_at_the_end_of_time_do_not_overflow)
     }
 }
 
-TEST(timers_beyond_the_reach_come_at_their_time)
+TEST(timers_beyond_the_range_of_the_wheel_expire_on_time)
 {
     fli_wheel wheel;
     fli_timer timers[40] = { 0 };
@@ -388,7 +388,7 @@ TEST(timers_beyond_the_reach_come_at_their_time)
     }
 }
 
-TEST(removal_works_from_every_place)
+TEST(a_timer_can_be_removed_from_every_slot)
 {
     /* A timer for every slot of every level, and three timers in some slots: the first, middle and last of a list. */
     enum { COUNT = FLI_WHEEL_PLACES * 3 };
@@ -428,7 +428,7 @@ TEST(removal_works_from_every_place)
     }
 }
 
-TEST(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out)
+TEST(a_due_timer_can_be_removed_while_others_expire)
 {
     fli_wheel wheel;
     fli_timer timers[6] = { 0 };
@@ -468,7 +468,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
     assert_int_equal(wheel.count, 1);
 }
 
-TEST(a_jump_over_five_hundred_years_ends)
+TEST(a_jump_of_500_years_does_not_advance_tick_by_tick)
 {
     /* Advancing tick by tick would take 2^47 steps. */
     fli_wheel wheel;
@@ -513,7 +513,7 @@ static int by_due(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-TEST(two_hundred_thousand_timers_at_once_each_come_once_and_in_order)
+TEST(two_hundred_thousand_timers_expire_once_and_in_order)
 {
     enum { COUNT = 200000 };
     fli_timer *timers = calloc(COUNT, sizeof *timers);
@@ -548,23 +548,23 @@ TEST(two_hundred_thousand_timers_at_once_each_come_once_and_in_order)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_wheel_never_wants_to_be_called),
-        cmocka_unit_test(never_early_and_at_most_one_tick_late),
-        cmocka_unit_test(a_due_time_on_a_tick_is_handed_out_at_that_very_time),
+        cmocka_unit_test(an_empty_wheel_has_no_next_time),
+        cmocka_unit_test(a_timer_is_never_early_and_at_most_one_tick_late),
+        cmocka_unit_test(a_timer_due_on_a_tick_boundary_expires_at_that_time),
         cmocka_unit_test(a_time_in_the_past_is_due_at_the_next_expire),
-        cmocka_unit_test(timers_of_one_tick_come_in_the_order_they_were_added),
-        cmocka_unit_test(a_clock_that_goes_back_hands_out_nothing_and_breaks_nothing),
-        cmocka_unit_test(times_at_the_end_of_time_do_not_overflow),
-        cmocka_unit_test(timers_beyond_the_reach_come_at_their_time),
-        cmocka_unit_test(removal_works_from_every_place),
-        cmocka_unit_test(a_timer_that_is_due_can_still_be_removed_while_others_are_handed_out),
+        cmocka_unit_test(timers_of_one_tick_expire_in_the_order_they_were_added),
+        cmocka_unit_test(if_the_clock_goes_back_no_timer_expires_and_none_is_lost),
+        cmocka_unit_test(times_near_uint64_max_do_not_overflow),
+        cmocka_unit_test(timers_beyond_the_range_of_the_wheel_expire_on_time),
+        cmocka_unit_test(a_timer_can_be_removed_from_every_slot),
+        cmocka_unit_test(a_due_timer_can_be_removed_while_others_expire),
         cmocka_unit_test(a_ticker_can_be_added_again_inside_the_loop),
-        cmocka_unit_test(a_jump_over_five_hundred_years_ends),
+        cmocka_unit_test(a_jump_of_500_years_does_not_advance_tick_by_tick),
         cmocka_unit_test(sleeping_until_next_ns_wakes_once_for_each_timer),
         cmocka_unit_test(agrees_with_a_searched_list_over_random_operations),
         cmocka_unit_test(agrees_with_a_searched_list_from_time_zero),
-        cmocka_unit_test(agrees_with_a_searched_list_at_the_end_of_time),
-        cmocka_unit_test(two_hundred_thousand_timers_at_once_each_come_once_and_in_order),
+        cmocka_unit_test(agrees_with_a_searched_list_near_uint64_max),
+        cmocka_unit_test(two_hundred_thousand_timers_expire_once_and_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static filch_err keep(void *user, const filch_command *command, uint64_t tag, fi
     return FILCH_OK;
 }
 
-static filch_err ask(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yield_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
     if (count > 0) return filch_done(out, filch_none());
@@ -41,7 +41,7 @@ static filch_err ask(void *self, const filch_event *events, size_t count, filch_
     return filch_wait(out);
 }
 
-static const filch_type asker = { .name = "asker", .step = ask };
+static const filch_type yielder = { .name = "asker", .step = yield_step };
 
 static filch_stats stats_of(void)
 {
@@ -60,7 +60,7 @@ static void begin(void)
     opt.workers = FILCH_NO_WORKERS;
     ok(filch_sched_create(&sched, &opt));
     filch_registry_destroy(registry);
-    ok(filch_spawn(sched, &asker, NULL, &victim));
+    ok(filch_spawn(sched, &yielder, NULL, &victim));
     ok(filch_tick(sched, 0, NULL));
 }
 

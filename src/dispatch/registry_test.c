@@ -25,7 +25,7 @@ static void *user_of(uint32_t id)
     return (void *)(uintptr_t)id;
 }
 
-TEST(ids_on_both_sides_of_the_array_are_found)
+TEST(small_and_large_ids_are_found)
 {
     const uint32_t  ids[] = { 1, 2, 254, 255, 256, 257, 4096, 1u << 31, UINT32_MAX - 1, UINT32_MAX };
     filch_registry *registry = begin();
@@ -47,7 +47,7 @@ TEST(ids_on_both_sides_of_the_array_are_found)
     filch_registry_destroy(registry);
 }
 
-TEST(the_table_grows_with_what_is_in_it)
+TEST(the_table_of_large_ids_grows)
 {
     enum { MANY = 20000 };
     filch_registry *registry = begin();
@@ -66,7 +66,7 @@ TEST(the_table_grows_with_what_is_in_it)
     filch_registry_destroy(registry);
 }
 
-TEST(nothing_can_be_added_once_it_is_in_use)
+TEST(no_handler_can_be_added_to_a_registry_in_use)
 {
     filch_registry *registry = begin();
     ok(filch_registry_add(registry, 300, handle, NULL));
@@ -109,9 +109,9 @@ TEST(a_new_registry_knows_the_built_in_commands)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_on_both_sides_of_the_array_are_found),
-        cmocka_unit_test(the_table_grows_with_what_is_in_it),
-        cmocka_unit_test(nothing_can_be_added_once_it_is_in_use),
+        cmocka_unit_test(small_and_large_ids_are_found),
+        cmocka_unit_test(the_table_of_large_ids_grows),
+        cmocka_unit_test(no_handler_can_be_added_to_a_registry_in_use),
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(a_new_registry_knows_the_built_in_commands),
     };

@@ -75,7 +75,7 @@ static void expect_one(bench *b, fli_proc *p, int64_t value)
     same(filch_as_int(&event.data), value);
 }
 
-static void expect_answer(bench *b, fli_proc *p, uint64_t tag, filch_err error)
+static void expect_completion(bench *b, fli_proc *p, uint64_t tag, filch_err error)
 {
     filch_event event;
     same(read_some(b, p, 1, &event), 1);
@@ -84,17 +84,17 @@ static void expect_answer(bench *b, fli_proc *p, uint64_t tag, filch_err error)
     same(event.error, error);
 }
 
-TEST(where_there_is_room_a_yielded_send_completes_at_once)
+TEST(a_yielded_send_completes_at_once_if_the_mailbox_has_space)
 {
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 2, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     fli_proc *free_one = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     ok(yield_send(&b, from, bench_pid(to), filch_int(1), 5));
-    expect_answer(&b, from, 5, FILCH_OK);
+    expect_completion(&b, from, 5, FILCH_OK);
     expect_one(&b, to, 1);
     ok(yield_send(&b, from, bench_pid(free_one), filch_int(2), 6));
-    expect_answer(&b, from, 6, FILCH_OK);
+    expect_completion(&b, from, 6, FILCH_OK);
     expect_one(&b, free_one, 2);
     finish(&b, to);
     finish(&b, from);
@@ -102,19 +102,19 @@ TEST(where_there_is_room_a_yielded_send_completes_at_once)
     end(&b);
 }
 
-TEST(senders_are_let_in_in_the_order_they_came)
+TEST(waiting_senders_are_admitted_in_order_of_arrival)
 {
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     for (int i = 0; i < 5; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
-    expect_answer(&b, from, 0, FILCH_OK);
+    expect_completion(&b, from, 0, FILCH_OK);
     same(read_some(&b, from, 1, NULL), 0); /* the other senders still wait */
     /* A filch_send() does not overtake the waiting senders, even while the mailbox has space. */
     same(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(99)), FILCH_EFULL);
     for (int i = 0; i < 5; i++) {
         expect_one(&b, to, i);
-        if (i < 4) expect_answer(&b, from, (uint64_t)i + 1, FILCH_OK);
+        if (i < 4) expect_completion(&b, from, (uint64_t)i + 1, FILCH_OK);
     }
     same(fli_load_rlx(&to->load) & FLI_LOAD_WAITING, 0);
     ok(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(100)));
@@ -124,7 +124,7 @@ TEST(senders_are_let_in_in_the_order_they_came)
     end(&b);
 }
 
-TEST(several_are_let_in_when_there_is_room_for_several)
+TEST(several_waiting_senders_are_admitted_if_there_is_space)
 {
     bench b;
     begin(&b);
@@ -173,10 +173,10 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     /* A sender in the same shard that waits for another receiver keeps waiting. */
-    fli_proc *rest[FLI_SEND_WAITERS_SHARDS], *other = NULL;
+    fli_proc *receivers[FLI_SEND_WAITERS_SHARDS], *other = NULL;
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
-        rest[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
-        if (rest[i]->slot % FLI_SEND_WAITERS_SHARDS == to->slot % FLI_SEND_WAITERS_SHARDS) other = rest[i];
+        receivers[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+        if (receivers[i]->slot % FLI_SEND_WAITERS_SHARDS == to->slot % FLI_SEND_WAITERS_SHARDS) other = receivers[i];
     }
     assert_non_null(other);
     for (uint64_t i = 0; i < 3; i++) {
@@ -186,14 +186,14 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     same(read_some(&b, from, 10, NULL), 2);
     finish(&b, to);
     same(b.no_room, 1);
-    expect_answer(&b, from, 1, FILCH_EDEAD);
-    expect_answer(&b, from, 2, FILCH_EDEAD);
+    expect_completion(&b, from, 1, FILCH_EDEAD);
+    expect_completion(&b, from, 2, FILCH_EDEAD);
     same(read_some(&b, from, 10, NULL), 0);
     same(fli_load_rlx(&b.worker.counters.undelivered), 2);
     same(read_some(&b, other, 1, NULL), 1);
-    expect_answer(&b, from, 11, FILCH_OK);
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) finish(&b, rest[i]);
-    expect_answer(&b, from, 12, FILCH_EDEAD);
+    expect_completion(&b, from, 11, FILCH_OK);
+    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) finish(&b, receivers[i]);
+    expect_completion(&b, from, 12, FILCH_EDEAD);
     finish(&b, from);
     end(&b);
 }
@@ -256,7 +256,7 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     end(&b);
 }
 
-TEST(a_sender_that_ended_still_has_its_message_delivered)
+TEST(the_message_of_a_waiting_sender_is_delivered_after_the_sender_ended)
 {
     bench b;
     begin(&b);
@@ -271,16 +271,16 @@ TEST(a_sender_that_ended_still_has_its_message_delivered)
     end(&b);
 }
 
-TEST(a_process_may_wait_for_room_in_its_own_mailbox)
+TEST(a_process_may_wait_for_space_in_its_own_mailbox)
 {
     bench b;
     begin(&b);
     fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
     ok(yield_send(&b, p, bench_pid(p), filch_int(1), 1));
     ok(yield_send(&b, p, bench_pid(p), filch_int(2), 2));
-    expect_answer(&b, p, 1, FILCH_OK);
+    expect_completion(&b, p, 1, FILCH_OK);
     expect_one(&b, p, 1);
-    expect_answer(&b, p, 2, FILCH_OK);
+    expect_completion(&b, p, 2, FILCH_OK);
     expect_one(&b, p, 2);
     finish(&b, p);
     end(&b);
@@ -383,7 +383,7 @@ static void send_on(void *arg)
     fli_current_set(NULL);
 }
 
-TEST(no_sender_waits_unnoticed_while_receivers_come_and_go)
+TEST(no_sender_is_left_waiting_while_receivers_start_and_end)
 {
     static crowd  c;
     static sender senders[SENDERS];
@@ -425,18 +425,18 @@ TEST(no_sender_waits_unnoticed_while_receivers_come_and_go)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_there_is_room_a_yielded_send_completes_at_once),
-        cmocka_unit_test(senders_are_let_in_in_the_order_they_came),
-        cmocka_unit_test(several_are_let_in_when_there_is_room_for_several),
+        cmocka_unit_test(a_yielded_send_completes_at_once_if_the_mailbox_has_space),
+        cmocka_unit_test(waiting_senders_are_admitted_in_order_of_arrival),
+        cmocka_unit_test(several_waiting_senders_are_admitted_if_there_is_space),
         cmocka_unit_test(a_small_message_does_not_overtake_a_large_one),
         cmocka_unit_test(waiting_senders_are_completed_when_the_receiver_ends),
         cmocka_unit_test(a_reused_slot_inherits_no_waiting_sender),
         cmocka_unit_test(no_sender_waits_for_the_next_process_of_a_slot),
-        cmocka_unit_test(a_sender_that_ended_still_has_its_message_delivered),
-        cmocka_unit_test(a_process_may_wait_for_room_in_its_own_mailbox),
+        cmocka_unit_test(the_message_of_a_waiting_sender_is_delivered_after_the_sender_ended),
+        cmocka_unit_test(a_process_may_wait_for_space_in_its_own_mailbox),
         cmocka_unit_test(other_policies_do_not_wait),
         cmocka_unit_test(no_memory_to_wait_is_an_error_and_leaks_nothing),
-        cmocka_unit_test(no_sender_waits_unnoticed_while_receivers_come_and_go),
+        cmocka_unit_test(no_sender_is_left_waiting_while_receivers_start_and_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

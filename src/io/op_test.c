@@ -4,7 +4,7 @@
 #include "io/stream.h"
 #include "support/check.h"
 
-TEST(each_error_of_the_system_has_the_code_that_the_header_gives_it)
+TEST(each_errno_value_maps_to_its_documented_error)
 {
     static const struct {
         int       number;
@@ -60,7 +60,7 @@ TEST(each_error_of_the_system_has_the_code_that_the_header_gives_it)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_error_of_the_system_has_the_code_that_the_header_gives_it),
+        cmocka_unit_test(each_errno_value_maps_to_its_documented_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

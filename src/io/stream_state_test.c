@@ -75,7 +75,7 @@ TEST(a_report_between_the_try_and_the_wait_is_not_lost)
     same(fli_stream_state_arm_op(&state, FLI_WRITING), FLI_ARM_DONE);
 }
 
-TEST(an_end_that_is_reported_once_stays_to_be_read)
+TEST(an_end_of_stream_that_is_reported_once_stays_readable)
 {
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, true, false, true), 1u << FLI_READING);
@@ -84,7 +84,7 @@ TEST(an_end_that_is_reported_once_stays_to_be_read)
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
 }
 
-TEST(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
+TEST(a_timeout_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
 {
     begin_armed(FLI_READING);
     assert_true(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
@@ -127,7 +127,7 @@ TEST(the_last_holder_closes_the_stream)
     assert_true(fli_stream_state_end_close(&state));
 }
 
-TEST(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing)
+TEST(a_closing_stream_starts_no_operation_and_an_old_generation_is_ignored)
 {
     unsigned ours;
     begin();
@@ -147,13 +147,13 @@ TEST(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing)
     same(fli_stream_state_begin_op(&state, GEN + 1, FLI_READING), FLI_BEGIN_TRY);
 }
 
-TEST(a_slot_without_generations_is_put_aside)
+TEST(a_slot_without_generations_is_retired)
 {
     fli_store_rlx(&state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT);
     assert_false(fli_stream_state_retire(&state));
 }
 
-TEST(a_swap_that_fails_spuriously_is_repeated_with_the_same_result)
+TEST(a_cas_that_fails_spuriously_is_repeated_with_the_same_result)
 {
     unsigned ours;
     begin();
@@ -183,7 +183,7 @@ TEST(a_swap_that_fails_spuriously_is_repeated_with_the_same_result)
 
 /* Both directions are BUSY when the stream is closed. The holder that releases its direction second is the last holder,
  * whichever direction it has. */
-TEST(the_second_holder_to_leave_a_closing_stream_is_the_last)
+TEST(the_second_holder_to_release_a_closing_stream_is_the_last)
 {
     for (int first = FLI_READING; first <= FLI_WRITING; first++) {
         unsigned ours;
@@ -201,17 +201,17 @@ TEST(the_second_holder_to_leave_a_closing_stream_is_the_last)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_swap_that_fails_spuriously_is_repeated_with_the_same_result),
-        cmocka_unit_test(the_second_holder_to_leave_a_closing_stream_is_the_last),
+        cmocka_unit_test(a_cas_that_fails_spuriously_is_repeated_with_the_same_result),
+        cmocka_unit_test(the_second_holder_to_release_a_closing_stream_is_the_last),
         cmocka_unit_test(a_new_stream_is_ready_in_both_directions),
         cmocka_unit_test(after_eagain_the_next_operation_waits_for_a_report),
         cmocka_unit_test(a_report_takes_only_waiting_operations),
         cmocka_unit_test(a_report_between_the_try_and_the_wait_is_not_lost),
-        cmocka_unit_test(an_end_that_is_reported_once_stays_to_be_read),
-        cmocka_unit_test(an_alarm_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one),
+        cmocka_unit_test(an_end_of_stream_that_is_reported_once_stays_readable),
+        cmocka_unit_test(a_timeout_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one),
         cmocka_unit_test(the_last_holder_closes_the_stream),
-        cmocka_unit_test(a_closing_stream_begins_nothing_and_an_old_generation_reaches_nothing),
-        cmocka_unit_test(a_slot_without_generations_is_put_aside),
+        cmocka_unit_test(a_closing_stream_starts_no_operation_and_an_old_generation_is_ignored),
+        cmocka_unit_test(a_slot_without_generations_is_retired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

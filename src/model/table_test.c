@@ -58,7 +58,7 @@ static void remove_all(const fli_mem *mem, fli_table *table, uint64_t from, uint
     }
 }
 
-TEST(what_was_added_is_found_while_the_table_grows_and_gone_when_removed)
+TEST(entries_are_found_while_the_table_grows_and_gone_when_removed)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = counted(&alloc);
@@ -77,7 +77,7 @@ TEST(what_was_added_is_found_while_the_table_grows_and_gone_when_removed)
     test_alloc_balanced(&alloc);
 }
 
-TEST(without_memory_to_grow_everything_is_still_found)
+TEST(if_the_table_cannot_grow_every_entry_is_still_found)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = counted(&alloc);
@@ -115,7 +115,7 @@ TEST(a_name_has_1_to_255_bytes)
     assert_true(fli_name_hash("a") != fli_name_hash("b"));
 }
 
-TEST(two_names_that_hash_alike_are_still_two)
+TEST(two_names_with_equal_hashes_are_two_entries)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = counted(&alloc);
@@ -138,10 +138,10 @@ TEST(two_names_that_hash_alike_are_still_two)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_added_is_found_while_the_table_grows_and_gone_when_removed),
-        cmocka_unit_test(without_memory_to_grow_everything_is_still_found),
+        cmocka_unit_test(entries_are_found_while_the_table_grows_and_gone_when_removed),
+        cmocka_unit_test(if_the_table_cannot_grow_every_entry_is_still_found),
         cmocka_unit_test(a_name_has_1_to_255_bytes),
-        cmocka_unit_test(two_names_that_hash_alike_are_still_two),
+        cmocka_unit_test(two_names_with_equal_hashes_are_two_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,12 +27,12 @@ static void write_all(fli_box_writer *w, const fli_mem *mem)
 {
     fli_box_head head = some_head();
     filch_data   args = filch_str("first"), value = filch_num(2.5);
-    filch_pid    somebody = { 3, 4 };
+    filch_pid    some_pid = { 3, 4 };
     char         large[100];
     memset(large, 'x', sizeof large);
     filch_event events[] = {
         { .type = FILCH_EVENT_MESSAGE, .from = { 7, 1 }, .data = filch_int(-42) },
-        { .type = FILCH_EVENT_YIELD, .error = FILCH_EDEAD, .tag = UINT64_MAX, .data = filch_of_pid(somebody) },
+        { .type = FILCH_EVENT_YIELD, .error = FILCH_EDEAD, .tag = UINT64_MAX, .data = filch_of_pid(some_pid) },
         { .type = FILCH_EVENT_MESSAGE, .data = filch_bytes(large, sizeof large) },
         { .type = FILCH_EVENT_MESSAGE, .data = filch_ptr(large) },
     };
@@ -67,14 +67,14 @@ static filch_err open_box(fli_box_reader *r, const void *bytes, size_t size)
 
 /* Corrects the checksum after a change of the bytes. The hash is repeated here independently, because files on disk
  * depend on it. */
-static void seal(uint8_t *bytes, size_t size)
+static void fix_checksum(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < size - CHECKSUM_SIZE; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     for (size_t i = 0; i < CHECKSUM_SIZE; i++) bytes[size - CHECKSUM_SIZE + i] = (uint8_t)(hash >> (8 * i));
 }
 
-TEST(what_was_written_is_read)
+TEST(a_recording_is_read_as_it_was_written)
 {
     fli_mem        mem;
     fli_box_writer w;
@@ -154,7 +154,7 @@ TEST(every_truncation_is_refused)
     fli_box_writer_fini(&w);
 }
 
-TEST(every_flipped_bit_is_noticed)
+TEST(every_flipped_bit_is_detected)
 {
     fli_mem        mem;
     fli_box_writer w;
@@ -186,7 +186,7 @@ TEST(a_forged_recording_is_never_read_beyond_its_end)
         for (size_t v = 0; v < sizeof values; v++) {
             memcpy(forged, w.bytes, w.size);
             forged[i] = values[v];
-            seal(forged, w.size);
+            fix_checksum(forged, w.size);
             if (open_box(&r, forged, w.size) != FILCH_OK) {
                 refused++;
                 continue;
@@ -200,7 +200,7 @@ TEST(a_forged_recording_is_never_read_beyond_its_end)
     fli_box_writer_fini(&w);
 }
 
-TEST(another_format_is_named)
+TEST(another_format_is_named_in_the_error)
 {
     fli_mem        mem;
     fli_box_writer w;
@@ -209,14 +209,14 @@ TEST(another_format_is_named)
     fli_mem_init(&mem, NULL, NULL);
     write_all(&w, &mem);
     w.bytes[8] = 77;
-    seal(w.bytes, w.size);
+    fix_checksum(w.bytes, w.size);
     same(fli_box_open(&r, w.bytes, w.size, text, sizeof text), FILCH_EINVAL);
     assert_non_null(strstr(text, "format 77"));
     fli_box_writer_fini(&w);
 }
 
 /* Items in a wrong order are refused even if the checksum is correct. */
-TEST(pieces_in_the_wrong_order_are_refused)
+TEST(items_in_a_wrong_order_are_refused)
 {
     fli_mem         mem;
     fli_box_head    head = some_head();
@@ -260,13 +260,13 @@ TEST(pieces_in_the_wrong_order_are_refused)
         memset(w.bytes + 16, 0, 8);
         w.bytes[16] = (uint8_t)w.size;
         w.bytes[17] = (uint8_t)(w.size >> 8);
-        seal(w.bytes, w.size);
+        fix_checksum(w.bytes, w.size);
         same(open_box(&r, w.bytes, w.size), cases[i].sound ? FILCH_OK : FILCH_EINVAL);
         fli_box_writer_fini(&w);
     }
 }
 
-TEST(a_recording_that_was_cut_short_is_called_so)
+TEST(a_truncated_recording_is_reported_as_truncated)
 {
     fli_mem        mem;
     fli_box_writer w;
@@ -279,7 +279,7 @@ TEST(a_recording_that_was_cut_short_is_called_so)
     fli_box_writer_fini(&w);
 }
 
-TEST(a_writer_without_memory_says_so_and_leaks_nothing)
+TEST(a_writer_without_memory_fails_and_leaks_nothing)
 {
     uint64_t asked = 1;
     for (uint64_t nth = 1; nth <= asked; nth++) {
@@ -297,7 +297,7 @@ TEST(a_writer_without_memory_says_so_and_leaks_nothing)
     assert_true(asked > 2);
 }
 
-TEST(digests_tell_payloads_apart_but_not_pointers)
+TEST(digests_differ_for_payloads_but_not_for_pointers)
 {
     int        a, b;
     filch_data one = filch_int(1), two = filch_int(2), real = filch_num(1), text = filch_str("1"),
@@ -310,7 +310,7 @@ TEST(digests_tell_payloads_apart_but_not_pointers)
 }
 
 /* A recording shorter than magic, format, version, total size and checksum is reported as too short. */
-TEST(what_is_too_short_for_a_head_is_told_from_what_is_no_recording)
+TEST(bytes_too_short_for_a_head_have_an_error_of_their_own)
 {
     enum { SHORTEST = sizeof "FILCHBOX" - 1 + 4 + 4 + 8 + CHECKSUM_SIZE };
     static const char nothing[SHORTEST + 1];
@@ -325,16 +325,16 @@ TEST(what_is_too_short_for_a_head_is_told_from_what_is_no_recording)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(a_recording_is_read_as_it_was_written),
         cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(what_is_too_short_for_a_head_is_told_from_what_is_no_recording),
-        cmocka_unit_test(every_flipped_bit_is_noticed),
+        cmocka_unit_test(bytes_too_short_for_a_head_have_an_error_of_their_own),
+        cmocka_unit_test(every_flipped_bit_is_detected),
         cmocka_unit_test(a_forged_recording_is_never_read_beyond_its_end),
-        cmocka_unit_test(another_format_is_named),
-        cmocka_unit_test(pieces_in_the_wrong_order_are_refused),
-        cmocka_unit_test(a_recording_that_was_cut_short_is_called_so),
-        cmocka_unit_test(a_writer_without_memory_says_so_and_leaks_nothing),
-        cmocka_unit_test(digests_tell_payloads_apart_but_not_pointers),
+        cmocka_unit_test(another_format_is_named_in_the_error),
+        cmocka_unit_test(items_in_a_wrong_order_are_refused),
+        cmocka_unit_test(a_truncated_recording_is_reported_as_truncated),
+        cmocka_unit_test(a_writer_without_memory_fails_and_leaks_nothing),
+        cmocka_unit_test(digests_differ_for_payloads_but_not_for_pointers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

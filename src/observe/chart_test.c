@@ -58,7 +58,7 @@ static void is_drawn(const fli_chart *chart, const char *expected)
 
 #define ADD(...) add(&chart, (fli_chart_event){ __VA_ARGS__ })
 
-TEST(each_kind_of_event_is_drawn_and_said)
+TEST(each_kind_of_event_is_drawn_and_described)
 {
     fli_chart  chart;
     filch_data number = filch_int(-7), half = filch_num(0.5), text = filch_str("hello\n"),
@@ -211,8 +211,8 @@ TEST(the_hash_depends_on_every_field_of_an_event)
             if (hashes[i] == hashes[k]) fail_msg("events %zu and %zu have one hash", i, k);
         }
     }
-    filch_data worker = filch_ptr(&one), there = filch_ptr(&two);
-    assert_true(hash_of((fli_chart_event){ .data = &worker }) == hash_of((fli_chart_event){ .data = &there }));
+    filch_data pointer_a = filch_ptr(&one), pointer_b = filch_ptr(&two);
+    assert_true(hash_of((fli_chart_event){ .data = &pointer_a }) == hash_of((fli_chart_event){ .data = &pointer_b }));
 }
 
 TEST(the_hash_depends_on_the_order_of_events)
@@ -230,7 +230,7 @@ TEST(the_hash_depends_on_the_order_of_events)
     end(&two);
 }
 
-TEST(of_more_events_than_there_is_room_the_last_are_drawn)
+TEST(if_events_do_not_fit_the_last_are_drawn)
 {
     for (uint32_t count = 1; count <= 7; count++) {
         fli_chart chart;
@@ -286,7 +286,7 @@ TEST(characters_that_cannot_be_shown_are_dots)
     end(&chart);
 }
 
-TEST(names_have_room_whatever_their_number)
+TEST(names_are_stored_for_any_process_number)
 {
     static const uint32_t numbers[] = { 1, 31, 32, 63, 64, 65, 127, 128, 129, 1000, 4096 };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -309,7 +309,7 @@ TEST(names_have_room_whatever_their_number)
     }
 }
 
-TEST(the_last_ten_to_be_spoken_of_have_a_column)
+TEST(the_ten_processes_named_last_have_a_column)
 {
     fli_chart chart;
     begin(&chart, 64);
@@ -328,7 +328,7 @@ TEST(the_last_ten_to_be_spoken_of_have_a_column)
 }
 
 /* Drawing allocates several times. If any of these allocations fails, fli_chart_draw returns NULL. */
-TEST(a_page_without_memory_is_none)
+TEST(drawing_without_memory_returns_null)
 {
     fli_chart chart;
     size_t    size;
@@ -347,16 +347,16 @@ TEST(a_page_without_memory_is_none)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_of_event_is_drawn_and_said),
+        cmocka_unit_test(each_kind_of_event_is_drawn_and_described),
         cmocka_unit_test(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended),
         cmocka_unit_test(the_hash_depends_on_every_field_of_an_event),
         cmocka_unit_test(the_hash_depends_on_the_order_of_events),
-        cmocka_unit_test(of_more_events_than_there_is_room_the_last_are_drawn),
+        cmocka_unit_test(if_events_do_not_fit_the_last_are_drawn),
         cmocka_unit_test(a_text_is_cut_when_it_is_longer_than_what_is_kept),
         cmocka_unit_test(characters_that_cannot_be_shown_are_dots),
-        cmocka_unit_test(names_have_room_whatever_their_number),
-        cmocka_unit_test(the_last_ten_to_be_spoken_of_have_a_column),
-        cmocka_unit_test(a_page_without_memory_is_none),
+        cmocka_unit_test(names_are_stored_for_any_process_number),
+        cmocka_unit_test(the_ten_processes_named_last_have_a_column),
+        cmocka_unit_test(drawing_without_memory_returns_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,21 +10,21 @@
 #include "support/check.h"
 #include "support/until.h"
 
-static test_alloc books;
+static test_alloc alloc;
 static fli_mem    mem;
 
 static int begin(void **state)
 {
     (void)state;
-    memset(&books, 0, sizeof books);
-    fli_mem_init(&mem, test_alloc_fn, &books);
+    memset(&alloc, 0, sizeof alloc);
+    fli_mem_init(&mem, test_alloc_fn, &alloc);
     return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    test_alloc_balanced(&books);
+    test_alloc_balanced(&alloc);
     return 0;
 }
 
@@ -44,11 +44,11 @@ static void on_free(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-TEST(values_travel_without_memory)
+TEST(value_payloads_need_no_memory)
 {
-    int        worker = 0;
+    int        target = 0;
     filch_pid  pid = { 3, 4 };
-    filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&worker) };
+    filch_data values[] = { filch_none(), filch_int(-7), filch_num(2.5), filch_of_pid(pid), filch_ptr(&target) };
     for (size_t i = 0; i < 5; i++) {
         assert_true(fli_data_is_value_form(&values[i]));
         filch_data out = own(values[i]);
@@ -62,8 +62,8 @@ TEST(values_travel_without_memory)
     same(filch_as_int(&values[1]), -7);
     assert_true(filch_as_num(&values[2]) == 2.5);
     same(filch_as_pid(&values[3]).serial, 4);
-    assert_ptr_equal(filch_as_ptr(&values[4]), &worker);
-    same(atomic_load(&books.asked), 0);
+    assert_ptr_equal(filch_as_ptr(&values[4]), &target);
+    same(atomic_load(&alloc.asked), 0);
 }
 
 /* 24 bytes fit into the event; a text needs one of these bytes for its NUL. */
@@ -91,7 +91,7 @@ TEST(up_to_24_bytes_are_copied_into_the_event_itself)
     }
 }
 
-TEST(nothing_at_all_is_a_payload_too)
+TEST(an_empty_text_or_byte_string_is_a_payload)
 {
     filch_data out = own(filch_str(NULL));
     assert_string_equal(filch_text(&out), "");
@@ -101,7 +101,7 @@ TEST(nothing_at_all_is_a_payload_too)
     same(filch_kind_of(&out), FILCH_KIND_BYTES);
 }
 
-TEST(what_is_malformed_is_refused)
+TEST(malformed_payloads_are_refused)
 {
     filch_data bad[] = {
         filch_bytes(NULL, 1),
@@ -160,7 +160,7 @@ TEST(moved_bytes_are_freed_once_by_their_own_function)
     fli_data_free(&out);
 }
 
-TEST(a_move_that_failed_later_is_the_callers_again)
+TEST(moved_bytes_of_a_failed_send_are_the_callers_again)
 {
     freed = 0;
     char      *bytes = malloc(5);
@@ -168,7 +168,7 @@ TEST(a_move_that_failed_later_is_the_callers_again)
     fli_data_undo(&in, &out);
     same(freed, 0);
     same(filch_kind_of(&out), FILCH_KIND_NONE);
-    test_alloc_balanced(&books);
+    test_alloc_balanced(&alloc);
     /* The caller owns the bytes again, so they can be sent again. */
     out = own(in);
     fli_data_free(&out);
@@ -199,7 +199,7 @@ TEST(no_memory_leaves_the_bytes_with_the_caller)
     filch_data in[] = { filch_bytes(bytes, 40), filch_move(moved, 5, on_free) };
     for (int i = 0; i < 2; i++) {
         filch_data out = { .kind = 99 };
-        test_alloc_fail(&books, 1, false);
+        test_alloc_fail(&alloc, 1, false);
         same(fli_data_own(&mem, 0, &in[i], &out), FILCH_ENOMEM);
         same(out.kind, 99);
     }
@@ -228,7 +228,7 @@ TEST(shared_bytes_live_as_long_as_their_last_holder)
     same(count, 1);
 }
 
-TEST(what_is_kept_outlives_what_was_lent)
+TEST(a_kept_payload_outlives_the_lent_bytes)
 {
     char       text[] = "a text that is longer than an event can hold";
     filch_data lent = filch_str(text);
@@ -241,7 +241,7 @@ TEST(what_is_kept_outlives_what_was_lent)
     same(filch_kind_of(&lent), FILCH_KIND_NONE);
 }
 
-TEST(asking_for_the_wrong_kind_is_safe)
+TEST(reading_a_payload_as_another_kind_is_safe)
 {
     filch_data all[] = { filch_none(),    filch_int(1),      filch_num(1),           filch_of_pid((filch_pid){ 1, 1 }),
                          filch_ptr(&mem), filch_str("text"), filch_bytes("bytes", 5) };
@@ -285,7 +285,7 @@ static void hold_and_drop(void *arg)
     filch_drop(&mine);
 }
 
-TEST(the_last_of_many_threads_frees)
+TEST(the_last_holder_of_many_threads_frees_the_bytes)
 {
     uint64_t   rounds = scaled(200000);
     fli_thread threads[3];
@@ -306,19 +306,19 @@ int main(void)
 {
 #define WITH_BOOKS(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        WITH_BOOKS(values_travel_without_memory),
+        WITH_BOOKS(value_payloads_need_no_memory),
         WITH_BOOKS(up_to_24_bytes_are_copied_into_the_event_itself),
-        WITH_BOOKS(nothing_at_all_is_a_payload_too),
-        WITH_BOOKS(what_is_malformed_is_refused),
+        WITH_BOOKS(an_empty_text_or_byte_string_is_a_payload),
+        WITH_BOOKS(malformed_payloads_are_refused),
         WITH_BOOKS(the_limit_counts_bytes_in_every_form),
         WITH_BOOKS(moved_bytes_are_freed_once_by_their_own_function),
-        WITH_BOOKS(a_move_that_failed_later_is_the_callers_again),
+        WITH_BOOKS(moved_bytes_of_a_failed_send_are_the_callers_again),
         WITH_BOOKS(undoing_the_other_forms_gives_back_one_reference),
         WITH_BOOKS(no_memory_leaves_the_bytes_with_the_caller),
         WITH_BOOKS(shared_bytes_live_as_long_as_their_last_holder),
-        WITH_BOOKS(what_is_kept_outlives_what_was_lent),
-        WITH_BOOKS(asking_for_the_wrong_kind_is_safe),
-        WITH_BOOKS(the_last_of_many_threads_frees),
+        WITH_BOOKS(a_kept_payload_outlives_the_lent_bytes),
+        WITH_BOOKS(reading_a_payload_as_another_kind_is_safe),
+        WITH_BOOKS(the_last_holder_of_many_threads_frees_the_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

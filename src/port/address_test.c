@@ -11,7 +11,7 @@
 #include "port/net.h"
 #include "support/check.h"
 
-TEST(addresses_come_back_as_they_were_read)
+TEST(an_address_that_was_read_is_written_as_the_same_text)
 {
     static const char *const all[] = { "127.0.0.1:80",
                                        "0.0.0.0:0",
@@ -41,7 +41,7 @@ TEST(addresses_come_back_as_they_were_read)
     assert_string_equal(text, "0.0.0.0:8080");
 }
 
-TEST(what_is_no_address_is_refused)
+TEST(texts_that_are_no_address_are_refused)
 {
     static const char *const all[] = {
         "",
@@ -88,7 +88,7 @@ TEST(what_is_no_address_is_refused)
     assert_false(fli_address_read(&address, path)); /* longer than the system accepts */
 }
 
-TEST(an_address_without_a_name_is_empty)
+TEST(an_unnamed_address_is_an_empty_text)
 {
     fli_address none = { .size = 0 };
     char        text[8] = "x";
@@ -106,7 +106,7 @@ TEST(an_address_without_a_name_is_empty)
     close(ends[1]);
 }
 
-TEST(without_any_room_an_address_still_tells_its_length)
+TEST(a_write_into_0_bytes_returns_the_length_of_the_address)
 {
     fli_address address;
     char        text[4] = "abc";
@@ -179,7 +179,7 @@ TEST(the_sender_of_a_datagram_with_the_longest_path_is_named_in_full)
     ok(unlink(path));
 }
 
-TEST(an_abstract_name_is_shown_as_long_as_it_is)
+TEST(an_abstract_name_is_written_in_full)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     fli_address        address;
@@ -200,7 +200,7 @@ TEST(an_abstract_name_is_shown_as_long_as_it_is)
     assert_string_equal(text, "unix:@a@b");
 }
 
-TEST(an_address_longer_than_any_of_ours_is_none)
+TEST(an_address_longer_than_any_supported_one_is_empty)
 {
     uint8_t     large[200];
     fli_address address;
@@ -232,14 +232,14 @@ TEST(the_scope_of_a_link_local_address_is_read_and_written)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_come_back_as_they_were_read),
-        cmocka_unit_test(what_is_no_address_is_refused),
-        cmocka_unit_test(an_address_without_a_name_is_empty),
-        cmocka_unit_test(without_any_room_an_address_still_tells_its_length),
+        cmocka_unit_test(an_address_that_was_read_is_written_as_the_same_text),
+        cmocka_unit_test(texts_that_are_no_address_are_refused),
+        cmocka_unit_test(an_unnamed_address_is_an_empty_text),
+        cmocka_unit_test(a_write_into_0_bytes_returns_the_length_of_the_address),
         cmocka_unit_test(a_peer_bound_to_the_longest_path_is_named_in_full),
         cmocka_unit_test(the_sender_of_a_datagram_with_the_longest_path_is_named_in_full),
-        cmocka_unit_test(an_abstract_name_is_shown_as_long_as_it_is),
-        cmocka_unit_test(an_address_longer_than_any_of_ours_is_none),
+        cmocka_unit_test(an_abstract_name_is_written_in_full),
+        cmocka_unit_test(an_address_longer_than_any_supported_one_is_empty),
         cmocka_unit_test(the_scope_of_a_link_local_address_is_read_and_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

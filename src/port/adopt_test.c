@@ -26,7 +26,7 @@ static int close_pipe(void **state)
     return 0;
 }
 
-TEST(what_a_pipe_is_ready_for_is_told_at_once)
+TEST(desc_poll_returns_what_a_pipe_is_ready_for)
 {
     errno = EINTR; /* left over from an earlier call */
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), 0);
@@ -44,7 +44,7 @@ TEST(what_a_pipe_is_ready_for_is_told_at_once)
     same(fli_desc_poll(1000, FILCH_POLL_IN), -EBADF);
 }
 
-TEST(an_end_without_a_reader_has_an_error)
+TEST(a_pipe_without_a_reader_is_polled_as_an_error)
 {
     (void)close(pair[0]);
     same(fli_desc_poll(pair[1], FILCH_POLL_OUT) & FILCH_POLL_ERROR, FILCH_POLL_ERROR);
@@ -68,7 +68,7 @@ TEST(a_copy_does_not_block_and_neither_does_the_original)
     same(fli_desc_copy_flagged(1000), -EBADF);
 }
 
-TEST(kinds_are_told_apart)
+TEST(the_kind_of_each_descriptor_is_recognized)
 {
     int sockets[2], listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
                     file = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -89,10 +89,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_pipe, close_pipe)
-        T(what_a_pipe_is_ready_for_is_told_at_once),
-        T(an_end_without_a_reader_has_an_error),
+        T(desc_poll_returns_what_a_pipe_is_ready_for),
+        T(a_pipe_without_a_reader_is_polled_as_an_error),
         T(a_copy_does_not_block_and_neither_does_the_original),
-        T(kinds_are_told_apart),
+        T(the_kind_of_each_descriptor_is_recognized),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static void other(void *arg)
     }
 }
 
-TEST(of_two_that_write_and_then_read_one_sees_the_other)
+TEST(of_two_threads_that_write_and_then_read_one_sees_the_others_write)
 {
     fli_thread thread;
     if (!fli_barrier_ready()) return; /* not available on this system: callers check this and use another way */
@@ -44,6 +44,7 @@ TEST(of_two_that_write_and_then_read_one_sees_the_other)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(of_two_that_write_and_then_read_one_sees_the_other) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        of_two_threads_that_write_and_then_read_one_sees_the_others_write) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ TEST(processor_time_grows_while_the_thread_runs)
     }
 }
 
-TEST(sums_stop_at_the_end_of_time)
+TEST(sums_of_times_saturate_at_never)
 {
     assert_true(fli_clock_after(10, 5) == 15);
     assert_true(fli_clock_after(0, 0) == 0);
@@ -45,7 +45,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_clock_reads_monotonic_nanoseconds),
         cmocka_unit_test(processor_time_grows_while_the_thread_runs),
-        cmocka_unit_test(sums_stop_at_the_end_of_time),
+        cmocka_unit_test(sums_of_times_saturate_at_never),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

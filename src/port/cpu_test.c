@@ -91,7 +91,7 @@ TEST(v2_tighter_ancestor_wins)
     quota_is(1);
 }
 
-TEST(a_neighbours_quota_does_not_count)
+TEST(the_quota_of_another_group_does_not_count)
 {
     put("/proc/self/cgroup", "0::/slice/app\n");
     put("/sys/fs/cgroup/slice/other/cpu.max", "100000 100000\n");
@@ -160,7 +160,7 @@ TEST(v1_may_be_mounted_as_cpu_alone)
     quota_is(3);
 }
 
-TEST(mountinfo_says_where_the_tree_is)
+TEST(the_tree_is_read_where_mountinfo_says)
 {
     put("/proc/self/cgroup", "0::/app\n");
     put("/proc/self/mountinfo", "20 1 0:5 / /proc rw - proc proc rw\n"
@@ -170,7 +170,7 @@ TEST(mountinfo_says_where_the_tree_is)
     quota_is(5);
 }
 
-TEST(a_mount_that_begins_at_our_group_is_understood)
+TEST(a_mount_whose_root_is_a_parent_group_is_used)
 {
     put("/proc/self/cgroup", "0::/docker/abc/app\n");
     put("/proc/self/mountinfo", "31 23 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
@@ -179,7 +179,7 @@ TEST(a_mount_that_begins_at_our_group_is_understood)
     quota_is(2);
 }
 
-TEST(another_groups_mount_is_not_ours)
+TEST(a_mount_of_another_group_is_ignored)
 {
     put("/proc/self/cgroup", "0::/docker/abcdef\n");
     put("/proc/self/mountinfo", "31 23 0:28 /docker/abc /theirs ro - cgroup2 cgroup rw\n"
@@ -202,7 +202,7 @@ TEST(v1_and_v2_together_take_the_smaller)
     quota_is(3);
 }
 
-TEST(a_mount_line_that_makes_no_sense_is_passed_over)
+TEST(a_malformed_mount_line_is_skipped)
 {
     put("/proc/self/cgroup", "0::/app\n");
     put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* a line without the dash */
@@ -219,7 +219,7 @@ TEST(a_mount_line_that_makes_no_sense_is_passed_over)
     quota_is(6);
 }
 
-TEST(the_usual_place_will_do_if_no_mount_is_ours)
+TEST(the_default_path_is_used_if_no_mount_matches)
 {
     put("/proc/self/cgroup", "0::/app\n");
     put("/proc/self/mountinfo", "31 23 0:28 /else /theirs rw - cgroup2 none rw\n");
@@ -229,7 +229,7 @@ TEST(the_usual_place_will_do_if_no_mount_is_ours)
 }
 
 /* The group as seen from a namespace of another group: "/../else". The visible tree has no such folder. */
-TEST(a_group_outside_of_what_we_see_falls_back_to_the_top)
+TEST(a_group_outside_the_namespace_falls_back_to_the_root_group)
 {
     put("/proc/self/cgroup", "0::/../else\n");
     put("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 none rw\n");
@@ -245,7 +245,7 @@ TEST(a_hierarchy_without_controllers_and_with_another_number_is_not_v2)
     quota_is(NO_LIMIT);
 }
 
-TEST(paths_longer_than_the_system_takes_mean_no_limit)
+TEST(paths_longer_than_path_max_are_ignored)
 {
     static char line[9000];
     memset(line, 'x', sizeof line - 1);
@@ -297,21 +297,21 @@ int main(void)
         with_root(v2_quota_is_rounded_up),
         with_root(v2_max_and_missing_files_mean_no_limit),
         with_root(v2_tighter_ancestor_wins),
-        with_root(a_neighbours_quota_does_not_count),
+        with_root(the_quota_of_another_group_does_not_count),
         with_root(the_root_group_is_read_too),
         with_root(garbage_means_no_limit),
         with_root(garbage_groups_mean_no_limit),
         with_root(v1_quota_and_its_ancestors_are_read),
         with_root(v1_may_be_mounted_as_cpu_alone),
-        with_root(mountinfo_says_where_the_tree_is),
-        with_root(a_mount_that_begins_at_our_group_is_understood),
-        with_root(another_groups_mount_is_not_ours),
+        with_root(the_tree_is_read_where_mountinfo_says),
+        with_root(a_mount_whose_root_is_a_parent_group_is_used),
+        with_root(a_mount_of_another_group_is_ignored),
         with_root(v1_and_v2_together_take_the_smaller),
-        with_root(a_mount_line_that_makes_no_sense_is_passed_over),
-        with_root(the_usual_place_will_do_if_no_mount_is_ours),
-        with_root(a_group_outside_of_what_we_see_falls_back_to_the_top),
+        with_root(a_malformed_mount_line_is_skipped),
+        with_root(the_default_path_is_used_if_no_mount_matches),
+        with_root(a_group_outside_the_namespace_falls_back_to_the_root_group),
         with_root(a_hierarchy_without_controllers_and_with_another_number_is_not_v2),
-        with_root(paths_longer_than_the_system_takes_mean_no_limit),
+        with_root(paths_longer_than_path_max_are_ignored),
         cmocka_unit_test(count_follows_the_affinity_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

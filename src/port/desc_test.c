@@ -56,7 +56,7 @@ static int broken_pipe(void)
     return ends[1];
 }
 
-TEST(interrupted_reads_and_writes_begin_again)
+TEST(interrupted_reads_and_writes_are_repeated)
 {
     int  ends[2];
     char got[8] = "";
@@ -75,7 +75,7 @@ TEST(interrupted_reads_and_writes_begin_again)
 }
 
 /* A write of 0 bytes returns 0, whatever value errno has before the call. */
-TEST(nothing_is_written_as_nothing)
+TEST(a_write_of_0_bytes_returns_0)
 {
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -84,7 +84,7 @@ TEST(nothing_is_written_as_nothing)
     close(fd);
 }
 
-TEST(a_broken_pipe_is_an_error_and_no_signal)
+TEST(a_write_to_a_broken_pipe_is_an_error_and_no_signal)
 {
     int fd = broken_pipe();
     same(fli_desc_write(fd, "x", 1), -EPIPE);
@@ -102,7 +102,7 @@ TEST(a_broken_pipe_is_an_error_and_no_signal)
     (void)fli_desc_close(fd);
 }
 
-TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
+TEST(a_sigpipe_that_was_pending_before_stays_pending)
 {
     sigset_t        pipe, before;
     struct timespec none = { .tv_sec = 0 };
@@ -119,7 +119,7 @@ TEST(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone)
     (void)fli_desc_close(fd);
 }
 
-TEST(bytes_are_written_where_signals_cannot_be_held_back)
+TEST(bytes_are_written_also_if_sigpipe_cannot_be_blocked)
 {
     int  ends[2];
     char got[4] = "";
@@ -154,7 +154,7 @@ static void file_is(const char *text)
     (void)fli_desc_close(fd);
 }
 
-TEST(each_way_to_open_a_file_does_what_it_says)
+TEST(each_flag_of_open_has_its_documented_effect)
 {
     snprintf(path, sizeof path, "/tmp/filch-desc-%d", (int)getpid());
     (void)unlink(path);
@@ -175,7 +175,7 @@ TEST(each_way_to_open_a_file_does_what_it_says)
     ok(unlink(path));
 }
 
-TEST(positions_count_from_the_beginning_here_and_the_end)
+TEST(seek_counts_from_the_start_the_position_or_the_end)
 {
     char byte;
     snprintf(path, sizeof path, "/tmp/filch-desc-%d", (int)getpid());
@@ -194,7 +194,7 @@ TEST(positions_count_from_the_beginning_here_and_the_end)
 
 /* ---- signals ---- */
 
-TEST(signals_that_are_blocked_are_read)
+TEST(blocked_signals_are_read_from_the_descriptor)
 {
     static const int numbers[] = { SIGUSR1, SIGUSR2 }, nonsense[] = { SIGUSR1, 65 };
     sigset_t         set, mask;
@@ -217,7 +217,7 @@ TEST(signals_that_are_blocked_are_read)
     same(open_descriptors(), before);
 }
 
-TEST(what_is_shorter_than_a_signal_is_none)
+TEST(a_read_shorter_than_a_signal_is_an_error)
 {
     int ends[2];
     ok(pipe2(ends, O_CLOEXEC));
@@ -230,15 +230,15 @@ TEST(what_is_shorter_than_a_signal_is_none)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interrupted_reads_and_writes_begin_again),
-        cmocka_unit_test(nothing_is_written_as_nothing),
-        cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
-        cmocka_unit_test(a_signal_of_a_broken_pipe_that_was_waiting_before_is_left_alone),
-        cmocka_unit_test(bytes_are_written_where_signals_cannot_be_held_back),
-        cmocka_unit_test(each_way_to_open_a_file_does_what_it_says),
-        cmocka_unit_test(positions_count_from_the_beginning_here_and_the_end),
-        cmocka_unit_test(signals_that_are_blocked_are_read),
-        cmocka_unit_test(what_is_shorter_than_a_signal_is_none),
+        cmocka_unit_test(interrupted_reads_and_writes_are_repeated),
+        cmocka_unit_test(a_write_of_0_bytes_returns_0),
+        cmocka_unit_test(a_write_to_a_broken_pipe_is_an_error_and_no_signal),
+        cmocka_unit_test(a_sigpipe_that_was_pending_before_stays_pending),
+        cmocka_unit_test(bytes_are_written_also_if_sigpipe_cannot_be_blocked),
+        cmocka_unit_test(each_flag_of_open_has_its_documented_effect),
+        cmocka_unit_test(seek_counts_from_the_start_the_position_or_the_end),
+        cmocka_unit_test(blocked_signals_are_read_from_the_descriptor),
+        cmocka_unit_test(a_read_shorter_than_a_signal_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void on_full(int number, siginfo_t *info, void *context)
     full_number = info->si_signo == number ? number : -1;
 }
 
-static void put_in_place(int flags, void (*plain)(int), void (*full)(int, siginfo_t *, void *))
+static void set_action(int flags, void (*plain)(int), void (*full)(int, siginfo_t *, void *))
 {
     struct sigaction action = { .sa_flags = flags };
     sigemptyset(&action.sa_mask);
@@ -46,7 +46,7 @@ static void put_in_place(int flags, void (*plain)(int), void (*full)(int, siginf
     ok(sigaction(SIGURG, &action, NULL));
 }
 
-static struct sigaction in_place(void)
+static struct sigaction current_action(void)
 {
     struct sigaction now;
     ok(sigaction(SIGURG, NULL, &now));
@@ -69,49 +69,49 @@ static void interrupt_me(void)
     until(calls > before);
 }
 
-TEST(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno)
+TEST(an_interrupt_calls_the_handler_and_keeps_errno)
 {
-    put_in_place(0, SIG_DFL, NULL);
+    set_action(0, SIG_DFL, NULL);
     begin();
     errno = ENOENT;
     interrupt_me();
     same(errno, ENOENT);
     same(calls, 1);
     fli_interrupt_remove();
-    assert_true(in_place().sa_handler == SIG_DFL);
+    assert_true(current_action().sa_handler == SIG_DFL);
 }
 
 /* The previous handler is called as well, with its own signature, and is restored at the end. */
 TEST(a_handler_installed_before_is_called_too)
 {
-    put_in_place(0, on_plain, NULL);
+    set_action(0, on_plain, NULL);
     begin();
     interrupt_me();
     same(calls, 1);
     same(plain_calls, 1);
     fli_interrupt_remove();
-    assert_true(in_place().sa_handler == on_plain);
+    assert_true(current_action().sa_handler == on_plain);
 
-    put_in_place(SA_SIGINFO, NULL, on_full);
+    set_action(SA_SIGINFO, NULL, on_full);
     begin();
     interrupt_me();
     same(calls, 1);
     same(full_calls, 1);
     same(full_number, SIGURG);
     fli_interrupt_remove();
-    assert_true(in_place().sa_sigaction == on_full);
+    assert_true(current_action().sa_sigaction == on_full);
 }
 
-TEST(one_that_ignores_the_signal_is_not_called_however_it_says_so)
+TEST(sig_ign_and_sig_dfl_are_not_called_whatever_their_flags)
 {
     static const int flags[] = { 0, SA_SIGINFO };
     for (size_t i = 0; i < 2; i++) {
-        put_in_place(flags[i], SIG_IGN, NULL);
+        set_action(flags[i], SIG_IGN, NULL);
         begin();
         interrupt_me();
         same(calls, 1);
         fli_interrupt_remove();
-        put_in_place(flags[i], SIG_DFL, NULL);
+        set_action(flags[i], SIG_DFL, NULL);
         begin();
         interrupt_me();
         same(calls, 1);
@@ -126,7 +126,7 @@ __attribute__((noinline)) static void soil_the_stack(void)
     for (size_t i = 0; i < sizeof rubbish; i++) rubbish[i] = 0xff;
 }
 
-TEST(only_the_signal_that_is_meant_is_let_through)
+TEST(only_the_installed_signal_is_unblocked)
 {
     sigset_t all, now, before;
     ok(fli_interrupt_install(SIGUSR2, NULL));
@@ -141,9 +141,9 @@ TEST(only_the_signal_that_is_meant_is_let_through)
     fli_interrupt_remove();
 }
 
-TEST(the_same_again_is_counted_and_another_is_refused)
+TEST(a_second_equal_install_is_counted_and_a_different_one_is_refused)
 {
-    put_in_place(0, on_plain, NULL);
+    set_action(0, on_plain, NULL);
     begin();
     ok(fli_interrupt_install(SIGURG, on_interrupt));
     same(fli_interrupt_install(SIGUSR1, on_interrupt), FILCH_EBUSY);
@@ -152,7 +152,7 @@ TEST(the_same_again_is_counted_and_another_is_refused)
     interrupt_me();
     same(calls, 1); /* one of two installations is removed, so the handler is still installed */
     fli_interrupt_remove();
-    assert_true(in_place().sa_handler == on_plain);
+    assert_true(current_action().sa_handler == on_plain);
     ok(fli_interrupt_install(SIGURG, on_interrupt_too)); /* now another handler can be installed */
     interrupt_me();
     same(calls, 101);
@@ -187,11 +187,11 @@ static void other(void *unused)
     while (!fli_load_acq(&is_enough)) fli_thread_yield();
 }
 
-TEST(only_the_thread_that_is_meant_is_interrupted)
+TEST(only_the_target_thread_is_interrupted)
 {
     fli_thread thread;
     calls = 0;
-    put_in_place(0, SIG_DFL, NULL);
+    set_action(0, SIG_DFL, NULL);
     ok(fli_interrupt_install(0, on_some_thread));
     ok(fli_thread_start(&thread, "other", other, NULL));
     until(fli_load_acq(&other_id) != 0);
@@ -208,13 +208,13 @@ TEST(only_the_thread_that_is_meant_is_interrupted)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_that_allows_it_is_interrupted_and_keeps_its_errno),
+        cmocka_unit_test(an_interrupt_calls_the_handler_and_keeps_errno),
         cmocka_unit_test(a_handler_installed_before_is_called_too),
-        cmocka_unit_test(one_that_ignores_the_signal_is_not_called_however_it_says_so),
-        cmocka_unit_test(only_the_signal_that_is_meant_is_let_through),
-        cmocka_unit_test(the_same_again_is_counted_and_another_is_refused),
+        cmocka_unit_test(sig_ign_and_sig_dfl_are_not_called_whatever_their_flags),
+        cmocka_unit_test(only_the_installed_signal_is_unblocked),
+        cmocka_unit_test(a_second_equal_install_is_counted_and_a_different_one_is_refused),
         cmocka_unit_test(signals_that_do_not_exist_or_cannot_be_caught_are_refused),
-        cmocka_unit_test(only_the_thread_that_is_meant_is_interrupted),
+        cmocka_unit_test(only_the_target_thread_is_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ void __wrap_freeaddrinfo(struct addrinfo *all)
 
 /* ---- names ---- */
 
-TEST(a_name_becomes_its_addresses_one_a_line)
+TEST(a_name_is_resolved_to_its_addresses_one_per_line)
 {
     char   text[256], line[64];
     size_t size = 0;
@@ -78,7 +78,7 @@ TEST(a_name_becomes_its_addresses_one_a_line)
     }
 }
 
-TEST(of_what_the_system_answers_only_addresses_are_told)
+TEST(results_of_getaddrinfo_that_are_no_ip_addresses_are_skipped)
 {
     struct sockaddr_in  one = { .sin_family = AF_INET, .sin_port = htons(7), .sin_addr = { htonl(INADDR_LOOPBACK) } };
     struct sockaddr_in6 two = { .sin6_family = AF_INET6, .sin6_port = htons(8), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
@@ -118,7 +118,7 @@ static fli_address loopback(void)
 }
 
 /* Returns the address to which the test's socket is bound. */
-static fli_address place_of(int fd)
+static fli_address local_address_of(int fd)
 {
     fli_address address;
     ok(fli_net_address(fd, false, &address));
@@ -140,7 +140,7 @@ static void connection(int ends[2], uint32_t flags)
     bool        pending = false;
     int         listener = fli_net_listen(&at, 8, flags);
     assert_true(listener >= 0);
-    at = place_of(listener);
+    at = local_address_of(listener);
     ends[0] = fli_net_connect(&at, flags, &pending);
     assert_true(ends[0] >= 0);
     until(!pending || fli_net_connected(ends[0]) == 0);
@@ -149,7 +149,7 @@ static void connection(int ends[2], uint32_t flags)
     close(listener);
 }
 
-TEST(settings_are_what_was_asked_for_on_both_ends)
+TEST(socket_options_are_set_as_requested_on_both_ends)
 {
     int ends[2], before = open_descriptors();
     connection(ends, 0);
@@ -173,12 +173,12 @@ TEST(settings_are_what_was_asked_for_on_both_ends)
     same(open_descriptors(), before);
 }
 
-TEST(a_port_is_shared_by_sockets_that_ask_for_it)
+TEST(a_port_is_shared_by_sockets_with_the_shared_port_flag)
 {
     fli_address at = loopback();
     int         first = fli_net_listen(&at, UINT32_MAX, FILCH_SOCKET_SHARED_PORT); /* also uses the longest queue
                                                                                       that the system allows */
-    at = place_of(first);
+    at = local_address_of(first);
     int second = fli_net_listen(&at, 1, FILCH_SOCKET_SHARED_PORT), third = fli_net_listen(&at, 1, 0);
     assert_true(first >= 0 && second >= 0);
     same(third, -EADDRINUSE);
@@ -190,7 +190,7 @@ TEST(a_port_is_shared_by_sockets_that_ask_for_it)
     close(datagram);
 }
 
-TEST(a_system_that_refuses_is_told_and_nothing_is_left)
+TEST(a_refused_socket_call_returns_its_errno_and_leaks_nothing)
 {
     fli_address at = loopback();
     bool        pending;
@@ -206,12 +206,12 @@ TEST(a_system_that_refuses_is_told_and_nothing_is_left)
     same(open_descriptors(), before);
 }
 
-TEST(a_connect_that_is_interrupted_goes_on_by_itself)
+TEST(an_interrupted_connect_completes_in_the_background)
 {
     fli_address at = loopback();
     bool        pending = false;
     int         listener = fli_net_listen(&at, 8, 0);
-    at = place_of(listener);
+    at = local_address_of(listener);
     refuse(connect, 1, EINTR);
     int fd = fli_net_connect(&at, 0, &pending);
     assert_true(fd >= 0 && pending);
@@ -232,7 +232,7 @@ TEST(a_connect_that_is_interrupted_goes_on_by_itself)
     close(listener);
 }
 
-TEST(a_socket_says_whether_it_is_connected)
+TEST(net_connected_tells_whether_a_socket_is_connected)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ends[2];
     same(fli_net_connected(fd), -EAGAIN); /* not connected yet */
@@ -254,7 +254,7 @@ TEST(a_socket_says_whether_it_is_connected)
 }
 
 /* Sending and receiving 0 bytes returns 0, whatever value errno has before the call. */
-TEST(nothing_is_sent_and_received_as_nothing)
+TEST(a_send_or_receive_of_0_bytes_returns_0)
 {
     int  pair[2];
     char byte;
@@ -267,7 +267,7 @@ TEST(nothing_is_sent_and_received_as_nothing)
     close(pair[1]);
 }
 
-TEST(interrupted_sends_and_receives_begin_again)
+TEST(interrupted_sends_and_receives_are_repeated)
 {
     char got[16] = "";
     int  ends[2];
@@ -288,13 +288,13 @@ TEST(interrupted_sends_and_receives_begin_again)
     close(ends[0]);
 }
 
-TEST(a_datagram_says_where_it_comes_from)
+TEST(a_received_datagram_has_the_address_of_its_sender)
 {
     static char large[70000];
     fli_address at = loopback(), from, there, six;
     char        got[16] = "", text[64], want[64];
     int         a = fli_net_datagram(&at, 0), b = fli_net_datagram(&at, 0);
-    there = place_of(b);
+    there = local_address_of(b);
     refuse(sendto, 2, EINTR);
     same(fli_net_send_to(a, "hello", 5, &there), 5);
     same(refused(sendto), 2);
@@ -304,7 +304,7 @@ TEST(a_datagram_says_where_it_comes_from)
     same(n, 5);
     same(refused(recvfrom), 2);
     assert_string_equal(got, "hello");
-    there = place_of(a);
+    there = local_address_of(a);
     (void)fli_address_write(&from, text, sizeof text);
     (void)fli_address_write(&there, want, sizeof want);
     assert_string_equal(text, want);
@@ -318,16 +318,16 @@ TEST(a_datagram_says_where_it_comes_from)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_becomes_its_addresses_one_a_line),
-        cmocka_unit_test(of_what_the_system_answers_only_addresses_are_told),
-        cmocka_unit_test(settings_are_what_was_asked_for_on_both_ends),
-        cmocka_unit_test(a_port_is_shared_by_sockets_that_ask_for_it),
-        cmocka_unit_test(a_system_that_refuses_is_told_and_nothing_is_left),
-        cmocka_unit_test(a_connect_that_is_interrupted_goes_on_by_itself),
-        cmocka_unit_test(a_socket_says_whether_it_is_connected),
-        cmocka_unit_test(nothing_is_sent_and_received_as_nothing),
-        cmocka_unit_test(interrupted_sends_and_receives_begin_again),
-        cmocka_unit_test(a_datagram_says_where_it_comes_from),
+        cmocka_unit_test(a_name_is_resolved_to_its_addresses_one_per_line),
+        cmocka_unit_test(results_of_getaddrinfo_that_are_no_ip_addresses_are_skipped),
+        cmocka_unit_test(socket_options_are_set_as_requested_on_both_ends),
+        cmocka_unit_test(a_port_is_shared_by_sockets_with_the_shared_port_flag),
+        cmocka_unit_test(a_refused_socket_call_returns_its_errno_and_leaks_nothing),
+        cmocka_unit_test(an_interrupted_connect_completes_in_the_background),
+        cmocka_unit_test(net_connected_tells_whether_a_socket_is_connected),
+        cmocka_unit_test(a_send_or_receive_of_0_bytes_returns_0),
+        cmocka_unit_test(interrupted_sends_and_receives_are_repeated),
+        cmocka_unit_test(a_received_datagram_has_the_address_of_its_sender),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,21 +101,21 @@ static void check_full_then_read(size_t width)
     assert_memory_equal(text, "after\n", 6);
 }
 
-TEST(a_full_pipe_takes_no_line_and_blocks_no_caller)
+TEST(a_full_pipe_accepts_no_line_and_blocks_no_caller)
 {
     begin_pipe();
     check_full_then_read(100);
     end();
 }
 
-TEST(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place)
+TEST(a_line_larger_than_a_pipe_is_written_whole_and_in_order)
 {
     begin_pipe();
     check_full_then_read(200000);
     end();
 }
 
-TEST(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between)
+TEST(a_line_never_overtakes_the_rest_of_the_line_before_it)
 {
     char        text[16] = "";
     static char large[70000];
@@ -135,7 +135,7 @@ TEST(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between)
     end();
 }
 
-TEST(a_full_socket_takes_no_line_and_keeps_its_flags)
+TEST(a_full_socket_accepts_no_line_and_keeps_its_flags)
 {
     ok(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     ok(fli_output_init(&out, ends[1]));
@@ -143,7 +143,7 @@ TEST(a_full_socket_takes_no_line_and_keeps_its_flags)
     end();
 }
 
-TEST(a_file_takes_everything_at_once)
+TEST(a_file_accepts_every_line_at_once)
 {
     char name[] = "/tmp/filch-output-XXXXXX";
     int  fd = mkstemp(name);
@@ -155,7 +155,7 @@ TEST(a_file_takes_everything_at_once)
     unlink(name);
 }
 
-TEST(what_the_system_refuses_is_counted_and_given_up)
+TEST(a_line_that_the_system_refuses_is_dropped_and_counted)
 {
     begin_pipe();
     int fd = ends[1];
@@ -197,7 +197,7 @@ static void check_reader_gone(void)
     same(raised, 0);
 }
 
-TEST(a_reader_that_has_gone_raises_no_signal_on_the_thread_that_writes)
+TEST(a_write_after_the_reader_has_gone_raises_no_signal)
 {
     begin_pipe();
     check_reader_gone();
@@ -225,7 +225,7 @@ TEST(finish_waits_for_a_reader_until_its_deadline)
     end();
 }
 
-TEST(a_rest_that_was_never_read_is_freed)
+TEST(an_unwritten_rest_is_freed)
 {
     int before = open_descriptors();
     begin_pipe();
@@ -237,15 +237,15 @@ TEST(a_rest_that_was_never_read_is_freed)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_pipe_takes_no_line_and_blocks_no_caller),
-        cmocka_unit_test(a_line_larger_than_a_pipe_leaves_whole_and_in_its_place),
-        cmocka_unit_test(a_line_waits_for_the_rest_before_it_though_the_reader_reads_in_between),
-        cmocka_unit_test(a_full_socket_takes_no_line_and_keeps_its_flags),
-        cmocka_unit_test(a_file_takes_everything_at_once),
-        cmocka_unit_test(what_the_system_refuses_is_counted_and_given_up),
-        cmocka_unit_test(a_reader_that_has_gone_raises_no_signal_on_the_thread_that_writes),
+        cmocka_unit_test(a_full_pipe_accepts_no_line_and_blocks_no_caller),
+        cmocka_unit_test(a_line_larger_than_a_pipe_is_written_whole_and_in_order),
+        cmocka_unit_test(a_line_never_overtakes_the_rest_of_the_line_before_it),
+        cmocka_unit_test(a_full_socket_accepts_no_line_and_keeps_its_flags),
+        cmocka_unit_test(a_file_accepts_every_line_at_once),
+        cmocka_unit_test(a_line_that_the_system_refuses_is_dropped_and_counted),
+        cmocka_unit_test(a_write_after_the_reader_has_gone_raises_no_signal),
         cmocka_unit_test(finish_waits_for_a_reader_until_its_deadline),
-        cmocka_unit_test(a_rest_that_was_never_read_is_freed),
+        cmocka_unit_test(an_unwritten_rest_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-TEST(a_synced_rename_leaves_nothing_open_however_its_paths_are_written)
+TEST(a_synced_rename_leaves_nothing_open_whatever_the_form_of_its_paths)
 {
     int before = open_descriptors();
     ok(fli_path_mkdir(in("a")));
@@ -94,7 +94,7 @@ TEST(a_synced_rename_that_cannot_open_its_directories_changes_nothing)
     same(open_descriptors(), before);
 }
 
-TEST(a_list_without_memory_or_room_says_so_and_leaves_nothing)
+TEST(a_directory_list_without_memory_or_space_fails_and_leaks_nothing)
 {
     static test_alloc alloc;
     fli_mem           mem;
@@ -128,9 +128,9 @@ TEST(a_list_without_memory_or_room_says_so_and_leaves_nothing)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_synced_rename_leaves_nothing_open_however_its_paths_are_written),
+        cmocka_unit_test(a_synced_rename_leaves_nothing_open_whatever_the_form_of_its_paths),
         cmocka_unit_test(a_synced_rename_that_cannot_open_its_directories_changes_nothing),
-        cmocka_unit_test(a_list_without_memory_or_room_says_so_and_leaves_nothing),
+        cmocka_unit_test(a_directory_list_without_memory_or_space_fails_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -60,7 +60,7 @@ TEST(each_change_is_reported_once_with_its_number)
     end();
 }
 
-TEST(a_wake_up_stays_until_a_waiting_thread_has_taken_it)
+TEST(a_wake_up_stays_until_a_call_that_waits_consumes_it)
 {
     begin();
     (void)!fli_poller_wait(&poller, 0, reports, 8);
@@ -76,7 +76,7 @@ TEST(a_wake_up_stays_until_a_waiting_thread_has_taken_it)
     end();
 }
 
-TEST(waiting_ends_when_the_time_is_up_and_not_before)
+TEST(a_wait_ends_at_its_deadline_and_not_before)
 {
     begin();
     (void)!fli_poller_wait(&poller, 0, reports, 8);
@@ -90,7 +90,7 @@ TEST(waiting_ends_when_the_time_is_up_and_not_before)
     end();
 }
 
-TEST(what_cannot_be_waited_for_is_refused)
+TEST(descriptors_that_cannot_be_polled_are_refused)
 {
     begin();
     int file = open("/proc/self/exe", O_RDONLY);
@@ -100,7 +100,7 @@ TEST(what_cannot_be_waited_for_is_refused)
     end();
 }
 
-TEST(a_poller_that_cannot_hear_its_bell_is_not_opened)
+TEST(a_poller_that_cannot_add_its_wake_descriptor_is_not_opened)
 {
     int        before = open_descriptors();
     fli_poller none = { .epoll = -1, .wakefd = -1 };
@@ -110,7 +110,7 @@ TEST(a_poller_that_cannot_hear_its_bell_is_not_opened)
     same(open_descriptors(), before);
 }
 
-TEST(a_wait_that_a_signal_interrupts_comes_back_empty)
+TEST(an_interrupted_wait_returns_no_report)
 {
     begin();
     refuse(fli_epoll_wait_ns, 1, EINTR);
@@ -130,7 +130,7 @@ static void waits_until(uint64_t until_ns)
     same(poll(&fd, 1, 0), 0);
 }
 
-TEST(waiting_for_next_month_is_waiting_whatever_happened_before)
+TEST(a_timeout_of_a_month_or_more_still_waits)
 {
     begin();
     same(fli_poller_wait(&poller, 0, reports, 8), 1);
@@ -141,7 +141,7 @@ TEST(waiting_for_next_month_is_waiting_whatever_happened_before)
     end();
 }
 
-TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
+TEST(without_nanosecond_timeouts_waits_are_rounded_up_to_milliseconds)
 {
     begin();
     same(fli_poller_wait(&poller, 0, reports, 8), 1);
@@ -161,7 +161,7 @@ TEST(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short)
     end();
 }
 
-TEST(a_system_without_nanoseconds_is_asked_for_them_once)
+TEST(a_missing_nanosecond_wait_is_tried_once_only)
 {
     static const int reasons[] = { ENOSYS, EPERM }; /* ENOSYS: an old kernel, or valgrind; EPERM: a sandbox */
     for (size_t i = 0; i < 2; i++) {
@@ -179,7 +179,7 @@ TEST(a_system_without_nanoseconds_is_asked_for_them_once)
     }
 }
 
-TEST(more_reports_than_one_look_takes_come_with_the_next)
+TEST(reports_that_do_not_fit_one_wait_come_with_the_next)
 {
     enum { MANY = 200 };
     static fli_poll_report many[MANY];
@@ -206,15 +206,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_change_is_reported_once_with_its_number),
-        cmocka_unit_test(a_wake_up_stays_until_a_waiting_thread_has_taken_it),
-        cmocka_unit_test(waiting_ends_when_the_time_is_up_and_not_before),
-        cmocka_unit_test(what_cannot_be_waited_for_is_refused),
-        cmocka_unit_test(a_poller_that_cannot_hear_its_bell_is_not_opened),
-        cmocka_unit_test(a_wait_that_a_signal_interrupts_comes_back_empty),
-        cmocka_unit_test(waiting_for_next_month_is_waiting_whatever_happened_before),
-        cmocka_unit_test(a_system_without_nanoseconds_waits_in_milliseconds_and_never_too_short),
-        cmocka_unit_test(a_system_without_nanoseconds_is_asked_for_them_once),
-        cmocka_unit_test(more_reports_than_one_look_takes_come_with_the_next),
+        cmocka_unit_test(a_wake_up_stays_until_a_call_that_waits_consumes_it),
+        cmocka_unit_test(a_wait_ends_at_its_deadline_and_not_before),
+        cmocka_unit_test(descriptors_that_cannot_be_polled_are_refused),
+        cmocka_unit_test(a_poller_that_cannot_add_its_wake_descriptor_is_not_opened),
+        cmocka_unit_test(an_interrupted_wait_returns_no_report),
+        cmocka_unit_test(a_timeout_of_a_month_or_more_still_waits),
+        cmocka_unit_test(without_nanosecond_timeouts_waits_are_rounded_up_to_milliseconds),
+        cmocka_unit_test(a_missing_nanosecond_wait_is_tried_once_only),
+        cmocka_unit_test(reports_that_do_not_fit_one_wait_come_with_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

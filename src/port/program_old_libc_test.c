@@ -52,7 +52,7 @@ TEST(a_program_inherits_nothing_from_a_host_with_an_older_c_library)
     assert_string_equal(text, "0 1 2 3 ");
 }
 
-TEST(a_host_without_a_list_of_descriptors_starts_no_program)
+TEST(no_program_is_started_if_the_open_descriptors_cannot_be_listed)
 {
     static char *const ends[] = { "true", NULL };
     fli_program        program;
@@ -76,7 +76,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_inherits_nothing_from_a_host_with_an_older_c_library),
-        cmocka_unit_test(a_host_without_a_list_of_descriptors_starts_no_program),
+        cmocka_unit_test(no_program_is_started_if_the_open_descriptors_cannot_be_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

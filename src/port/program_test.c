@@ -86,7 +86,7 @@ static int32_t status_of(const fli_program *program)
 }
 
 /* Checks that bytes written to `cat` come back. */
-static void cats(const fli_program *program)
+static void check_cat(const fli_program *program)
 {
     char    got[8] = "";
     ssize_t n = -1;
@@ -96,14 +96,14 @@ static void cats(const fli_program *program)
     assert_string_equal(got, "meow");
 }
 
-TEST(a_program_is_started_asked_and_buried)
+TEST(a_program_is_started_used_and_reaped)
 {
     fli_program program;
     int32_t     status;
     int         before = open_descriptors();
     ok(start(cat, ALL, &program));
     same(fli_program_status(program.pid, -1, &status), 0);
-    cats(&program);
+    check_cat(&program);
     close_all(&program);
     same(status_of(&program), 0);
     assert_true(fli_program_bury(program.pid, true, false));
@@ -128,7 +128,7 @@ TEST(a_program_is_started_asked_and_buried)
     same(open_descriptors(), before);
 }
 
-TEST(one_that_runs_is_killed_before_it_is_buried)
+TEST(a_running_program_is_killed_before_it_is_reaped)
 {
     fli_program program;
     ok(start(sleeps, 0, &program));
@@ -150,7 +150,7 @@ TEST(one_that_runs_is_killed_before_it_is_buried)
     close_all(&program);
 }
 
-TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
+TEST(a_program_that_the_host_has_reaped_counts_as_gone)
 {
     fli_program program;
     int32_t     status;
@@ -169,7 +169,7 @@ TEST(one_that_the_host_has_buried_is_gone_and_that_is_all)
     close_all(&program);
 }
 
-TEST(a_program_can_do_without_a_descriptor_for_its_end)
+TEST(a_program_works_without_a_pidfd)
 {
     fli_program program;
     refuse(syscall, 1, ENOSYS); /* older systems have no pidfd */
@@ -191,7 +191,7 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
             refuse_no_more(name);                                       \
             same(why, struck ? -ENFILE : 0);                            \
             if (!struck) {                                              \
-                cats(&program);                                         \
+                check_cat(&program);                                    \
                 close_all(&program);                                    \
                 assert_true(fli_program_bury(program.pid, true, true)); \
             }                                                           \
@@ -200,7 +200,7 @@ TEST(a_program_can_do_without_a_descriptor_for_its_end)
         assert_true(nth > (least));                                     \
     } while (0)
 
-TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
+TEST(a_failed_step_of_the_start_is_an_error_and_leaks_nothing)
 {
     fli_program program;
     int         before = open_descriptors();
@@ -220,7 +220,7 @@ TEST(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left)
 }
 
 /* The host has closed the descriptors 0, 1 and 2, so its pipes get those numbers. */
-TEST(pipes_work_where_the_host_has_no_standard_descriptors)
+TEST(pipes_work_if_the_host_has_no_standard_descriptors)
 {
     fli_program program;
     int         aside[3], why = 0, before = open_descriptors();
@@ -249,7 +249,7 @@ TEST(pipes_work_where_the_host_has_no_standard_descriptors)
     same(first, -EMFILE);
     same(second, -EMFILE);
     same(open_there, 0);
-    cats(&program);
+    check_cat(&program);
     close_all(&program);
     assert_true(fli_program_bury(program.pid, true, true));
     same(open_descriptors(), before);
@@ -292,10 +292,12 @@ TEST(a_program_inherits_no_descriptor_of_the_host)
 
 TEST(a_program_gets_the_environment_and_the_directory_that_it_is_given)
 {
-    static char *const tells[] = { "/bin/sh", "-c", "pwd; echo ${ONE-none} ${HOME-none}", NULL };
+    static char *const prints_environment[] = { "/bin/sh", "-c", "pwd; echo ${ONE-none} ${HOME-none}", NULL };
     char *const environment[] = { "ONE=1", NULL }, *const empty[] = { NULL };
     char             text[256];
-    fli_program_plan plan = { .argv = tells, .environment = environment, .directory = "/", .flags = FILCH_RUN_OUTPUT };
+    fli_program_plan plan = {
+        .argv = prints_environment, .environment = environment, .directory = "/", .flags = FILCH_RUN_OUTPUT
+    };
     run_and_read(&plan, text, sizeof text);
     assert_string_equal(text, "/\n1 none\n");
     plan.environment = empty;
@@ -329,7 +331,7 @@ static bool is_alive(int64_t pid)
                                             yet */
 }
 
-TEST(programs_that_a_program_has_started_end_with_it)
+TEST(the_children_of_a_program_are_killed_with_it)
 {
     fli_program program;
     int64_t     child = start_with_child(0, &program);
@@ -348,7 +350,7 @@ TEST(programs_that_a_program_has_started_end_with_it)
     close_all(&program);
 }
 
-TEST(a_program_in_the_hosts_group_leaves_its_own_programs_alone)
+TEST(reaping_a_program_in_the_hosts_group_does_not_kill_its_children)
 {
     fli_program program;
     int64_t     child = start_with_child(FILCH_RUN_SAME_GROUP, &program);
@@ -360,7 +362,7 @@ TEST(a_program_in_the_hosts_group_leaves_its_own_programs_alone)
     close_all(&program);
 }
 
-TEST(signals_go_through_the_descriptor_where_there_is_one)
+TEST(signals_are_sent_through_the_pidfd_if_there_is_one)
 {
     fli_program program;
     ok(start(sleeps, 0, &program));
@@ -375,7 +377,7 @@ TEST(signals_go_through_the_descriptor_where_there_is_one)
     same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many processes */
 }
 
-TEST(a_status_that_the_system_does_not_tell_is_an_error)
+TEST(a_status_that_cannot_be_read_is_an_error)
 {
     int32_t status = 77;
     refuse(waitid, 1, EINVAL);
@@ -383,19 +385,19 @@ TEST(a_status_that_the_system_does_not_tell_is_an_error)
     same(status, 77);
 }
 
-TEST(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it)
+TEST(with_sigchld_ignored_the_status_is_read_if_the_system_keeps_it)
 {
     fli_program program;
     int32_t     status = 99;
-    int         told = 0;
+    int         result = 0;
     ok(start(cat, FILCH_RUN_INPUT, &program));
     assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* from now on the system reaps children by itself */
     ok(close(program.input));
     program.input = -1;
-    until((told = fli_program_status(program.pid, program.fd, &status)) != 0);
+    until((result = fli_program_status(program.pid, program.fd, &status)) != 0);
     (void)signal(SIGCHLD, SIG_DFL);
-    if (told > 0) same(status, 0);
-    else same(told, -ECHILD);
+    if (result > 0) same(status, 0);
+    else same(result, -ECHILD);
     same(fli_program_status(program.pid, -1, &status), -ECHILD);
     assert_true(fli_program_bury(program.pid, program.group, true));
     close_all(&program);
@@ -404,19 +406,19 @@ TEST(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_is_started_asked_and_buried),
-        cmocka_unit_test(one_that_runs_is_killed_before_it_is_buried),
-        cmocka_unit_test(one_that_the_host_has_buried_is_gone_and_that_is_all),
-        cmocka_unit_test(a_program_can_do_without_a_descriptor_for_its_end),
-        cmocka_unit_test(a_system_that_refuses_any_step_of_the_start_is_told_and_nothing_is_left),
-        cmocka_unit_test(pipes_work_where_the_host_has_no_standard_descriptors),
+        cmocka_unit_test(a_program_is_started_used_and_reaped),
+        cmocka_unit_test(a_running_program_is_killed_before_it_is_reaped),
+        cmocka_unit_test(a_program_that_the_host_has_reaped_counts_as_gone),
+        cmocka_unit_test(a_program_works_without_a_pidfd),
+        cmocka_unit_test(a_failed_step_of_the_start_is_an_error_and_leaks_nothing),
+        cmocka_unit_test(pipes_work_if_the_host_has_no_standard_descriptors),
         cmocka_unit_test(a_program_inherits_no_descriptor_of_the_host),
         cmocka_unit_test(a_program_gets_the_environment_and_the_directory_that_it_is_given),
-        cmocka_unit_test(programs_that_a_program_has_started_end_with_it),
-        cmocka_unit_test(a_program_in_the_hosts_group_leaves_its_own_programs_alone),
-        cmocka_unit_test(signals_go_through_the_descriptor_where_there_is_one),
-        cmocka_unit_test(a_status_that_the_system_does_not_tell_is_an_error),
-        cmocka_unit_test(the_status_is_told_where_sigchld_is_ignored_if_the_system_remembers_it),
+        cmocka_unit_test(the_children_of_a_program_are_killed_with_it),
+        cmocka_unit_test(reaping_a_program_in_the_hosts_group_does_not_kill_its_children),
+        cmocka_unit_test(signals_are_sent_through_the_pidfd_if_there_is_one),
+        cmocka_unit_test(a_status_that_cannot_be_read_is_an_error),
+        cmocka_unit_test(with_sigchld_ignored_the_status_is_read_if_the_system_keeps_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

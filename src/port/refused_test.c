@@ -126,7 +126,7 @@ static int close_pipe(void **state)
 
 /* ---- descriptors ---- */
 
-TEST(what_a_descriptor_is_ready_for_is_asked_again_after_a_signal)
+TEST(an_interrupted_poll_of_a_descriptor_is_repeated)
 {
     refuse(poll, 2, EINTR);
     same(fli_desc_poll(pair[1], FILCH_POLL_OUT), FILCH_POLL_OUT);
@@ -135,7 +135,7 @@ TEST(what_a_descriptor_is_ready_for_is_asked_again_after_a_signal)
     same(fli_desc_poll(pair[1], FILCH_POLL_OUT), -ENOMEM);
 }
 
-TEST(a_close_that_a_signal_interrupted_has_closed)
+TEST(an_interrupted_close_counts_as_closed)
 {
     int copy = dup(pair[0]);
     refuse(close, 1, EINTR);
@@ -145,7 +145,7 @@ TEST(a_close_that_a_signal_interrupted_has_closed)
     same(fli_desc_close(copy), -EIO);
 }
 
-TEST(a_socket_that_does_not_tell_what_it_is)
+TEST(a_socket_without_readable_options_gets_an_error_or_the_kind_stream)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     refuse(getsockopt, 1, ENOMEM);
@@ -155,7 +155,7 @@ TEST(a_socket_that_does_not_tell_what_it_is)
     ok(__real_close(fd));
 }
 
-TEST(a_device_that_no_poller_refuses_can_be_waited_for)
+TEST(a_device_counts_as_pollable_if_the_check_fails)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     same(fli_desc_kind_of(fd), FLI_DESC_FILE);
@@ -178,7 +178,7 @@ TEST(a_copy_whose_flags_cannot_be_set_is_not_left_open)
     same(fli_desc_copy_nonblocking(1000), -EBADF);
 }
 
-TEST(what_may_be_another_thing_when_opened_again_is_copied)
+TEST(a_descriptor_that_cannot_be_reopened_safely_is_duplicated)
 {
     int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     refuse(fstat, 1, EIO);
@@ -197,7 +197,7 @@ TEST(what_may_be_another_thing_when_opened_again_is_copied)
 
 /* ---- output ---- */
 
-TEST(a_line_that_was_interrupted_is_written_the_next_time)
+TEST(an_interrupted_line_is_accepted_by_the_next_call)
 {
     fli_output out;
     char       text[6];
@@ -215,7 +215,7 @@ TEST(a_line_that_was_interrupted_is_written_the_next_time)
     fli_output_fini(&out);
 }
 
-TEST(a_socket_without_buffers_takes_the_line_the_next_time)
+TEST(a_line_refused_for_lack_of_buffers_is_accepted_by_the_next_call)
 {
     fli_output out;
     int        ends[2];
@@ -232,7 +232,7 @@ TEST(a_socket_without_buffers_takes_the_line_the_next_time)
     ok(__real_close(ends[1]));
 }
 
-TEST(a_block_device_takes_a_line_at_once)
+TEST(a_block_device_is_written_without_a_poll)
 {
     fli_output out;
     char       text[3];
@@ -246,7 +246,7 @@ TEST(a_block_device_takes_a_line_at_once)
     fli_output_fini(&out);
 }
 
-TEST(output_that_cannot_be_looked_at_is_written_as_a_pipe)
+TEST(output_of_unknown_kind_is_written_as_a_pipe)
 {
     fli_output out;
     char       text[3];
@@ -257,7 +257,7 @@ TEST(output_that_cannot_be_looked_at_is_written_as_a_pipe)
     fli_output_fini(&out);
 }
 
-TEST(a_rest_without_memory_is_cut_and_counted)
+TEST(a_rest_that_cannot_be_stored_is_dropped_and_counted)
 {
     fli_output out;
     char      *line = malloc(300000);
@@ -279,7 +279,7 @@ static bool sigpipe_is_pending(void)
     return sigismember(&pending, SIGPIPE) == 1;
 }
 
-TEST(a_broken_pipe_takes_its_own_signal_away_and_no_other)
+TEST(output_to_a_broken_pipe_consumes_only_its_own_sigpipe)
 {
     fli_output      out;
     sigset_t        one, before;
@@ -337,7 +337,7 @@ static void put(const char *path, const char *text)
     ok(fclose(file));
 }
 
-TEST(a_sync_or_truncate_that_a_signal_interrupts_is_done_again)
+TEST(an_interrupted_sync_or_truncate_is_repeated)
 {
     struct stat what;
     int         fd = open(in("file"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -358,7 +358,7 @@ TEST(a_sync_or_truncate_that_a_signal_interrupts_is_done_again)
     ok(unlink(in("file")));
 }
 
-TEST(a_synced_rename_between_folders_of_names_of_one_length_syncs_both)
+TEST(a_synced_rename_between_directories_with_equally_long_names_syncs_both)
 {
     ok(mkdir(in("a"), 0700));
     ok(mkdir(in("b"), 0700));
@@ -371,7 +371,7 @@ TEST(a_synced_rename_between_folders_of_names_of_one_length_syncs_both)
     ok(rmdir(in("b")));
 }
 
-TEST(a_path_longer_than_the_system_takes_is_refused_before_the_rename)
+TEST(a_path_longer_than_path_max_is_refused_before_the_rename)
 {
     char path[5000];
     memset(path, 'x', sizeof path);
@@ -403,7 +403,7 @@ static int lists(const char *want, size_t want_size)
     return why;
 }
 
-TEST(a_file_system_that_does_not_tell_kinds_is_asked_for_each)
+TEST(entries_of_unknown_kind_are_looked_up_one_by_one)
 {
     static const char want[] = "\x02"
                                "dir\0\x01"
@@ -442,7 +442,7 @@ static fli_regular reads(const char *path, const char *roots, const char *text)
     return result;
 }
 
-TEST(a_read_that_a_signal_interrupts_goes_on_and_one_that_fails_is_told)
+TEST(an_interrupted_file_read_is_repeated_and_a_failed_one_is_reported)
 {
     put(in("code"), "return 1");
     refuse(read, 2, EINTR);
@@ -457,12 +457,12 @@ TEST(a_read_that_a_signal_interrupts_goes_on_and_one_that_fails_is_told)
     ok(unlink(in("code")));
 }
 
-TEST(a_file_that_is_larger_than_the_system_says_is_not_taken)
+TEST(a_file_larger_than_its_reported_size_is_refused)
 {
     same(reads("/proc/self/status", NULL, ""), FLI_REGULAR_BROKEN); /* its size is reported as 0 bytes */
 }
 
-TEST(roots_that_are_empty_or_too_long_hold_nothing)
+TEST(roots_that_are_empty_or_too_long_contain_no_file)
 {
     char *roots = malloc(PATH_MAX + 200);
     put(in("code"), "return 1");
@@ -517,7 +517,7 @@ TEST(a_thread_starts_without_attributes)
     end_thread(&thread);
 }
 
-TEST(a_thread_that_the_system_tells_nothing_about_is_unknown)
+TEST(a_thread_whose_state_cannot_be_read_is_unknown)
 {
     fli_thread thread;
     uint64_t   used_ns = 77;
@@ -535,7 +535,7 @@ TEST(a_thread_that_the_system_tells_nothing_about_is_unknown)
     end_thread(&thread);
 }
 
-TEST(an_alarm_that_the_poller_has_no_place_for_leaves_nothing_open)
+TEST(an_alarm_that_cannot_be_added_to_the_poller_leaves_nothing_open)
 {
     fli_alarmfd alarm;
     refuse_after(epoll_ctl, 1, 1, ENOSPC);
@@ -549,28 +549,28 @@ TEST(an_alarm_that_the_poller_has_no_place_for_leaves_nothing_open)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_PIPE(what_a_descriptor_is_ready_for_is_asked_again_after_a_signal),
-        WITH_PIPE(a_close_that_a_signal_interrupted_has_closed),
-        WITH_PIPE(a_socket_that_does_not_tell_what_it_is),
-        WITH_PIPE(a_device_that_no_poller_refuses_can_be_waited_for),
+        WITH_PIPE(an_interrupted_poll_of_a_descriptor_is_repeated),
+        WITH_PIPE(an_interrupted_close_counts_as_closed),
+        WITH_PIPE(a_socket_without_readable_options_gets_an_error_or_the_kind_stream),
+        WITH_PIPE(a_device_counts_as_pollable_if_the_check_fails),
         WITH_PIPE(a_copy_whose_flags_cannot_be_set_is_not_left_open),
-        WITH_PIPE(what_may_be_another_thing_when_opened_again_is_copied),
-        WITH_PIPE(a_line_that_was_interrupted_is_written_the_next_time),
-        WITH_PIPE(a_socket_without_buffers_takes_the_line_the_next_time),
-        WITH_PIPE(a_block_device_takes_a_line_at_once),
-        WITH_PIPE(output_that_cannot_be_looked_at_is_written_as_a_pipe),
-        WITH_PIPE(a_rest_without_memory_is_cut_and_counted),
-        WITH_PIPE(a_broken_pipe_takes_its_own_signal_away_and_no_other),
-        WITH_FOLDER(a_sync_or_truncate_that_a_signal_interrupts_is_done_again),
-        WITH_FOLDER(a_synced_rename_between_folders_of_names_of_one_length_syncs_both),
-        WITH_FOLDER(a_path_longer_than_the_system_takes_is_refused_before_the_rename),
-        WITH_FOLDER(a_file_system_that_does_not_tell_kinds_is_asked_for_each),
-        WITH_FOLDER(a_read_that_a_signal_interrupts_goes_on_and_one_that_fails_is_told),
-        WITH_PIPE(a_file_that_is_larger_than_the_system_says_is_not_taken),
-        WITH_FOLDER(roots_that_are_empty_or_too_long_hold_nothing),
+        WITH_PIPE(a_descriptor_that_cannot_be_reopened_safely_is_duplicated),
+        WITH_PIPE(an_interrupted_line_is_accepted_by_the_next_call),
+        WITH_PIPE(a_line_refused_for_lack_of_buffers_is_accepted_by_the_next_call),
+        WITH_PIPE(a_block_device_is_written_without_a_poll),
+        WITH_PIPE(output_of_unknown_kind_is_written_as_a_pipe),
+        WITH_PIPE(a_rest_that_cannot_be_stored_is_dropped_and_counted),
+        WITH_PIPE(output_to_a_broken_pipe_consumes_only_its_own_sigpipe),
+        WITH_FOLDER(an_interrupted_sync_or_truncate_is_repeated),
+        WITH_FOLDER(a_synced_rename_between_directories_with_equally_long_names_syncs_both),
+        WITH_FOLDER(a_path_longer_than_path_max_is_refused_before_the_rename),
+        WITH_FOLDER(entries_of_unknown_kind_are_looked_up_one_by_one),
+        WITH_FOLDER(an_interrupted_file_read_is_repeated_and_a_failed_one_is_reported),
+        WITH_PIPE(a_file_larger_than_its_reported_size_is_refused),
+        WITH_FOLDER(roots_that_are_empty_or_too_long_contain_no_file),
         WITH_PIPE(a_thread_starts_without_attributes),
-        WITH_PIPE(a_thread_that_the_system_tells_nothing_about_is_unknown),
-        WITH_PIPE(an_alarm_that_the_poller_has_no_place_for_leaves_nothing_open),
+        WITH_PIPE(a_thread_whose_state_cannot_be_read_is_unknown),
+        WITH_PIPE(an_alarm_that_cannot_be_added_to_the_poller_leaves_nothing_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

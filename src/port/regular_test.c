@@ -72,7 +72,7 @@ static fli_regular read_it(const char *path, size_t max, const char *text)
     return result;
 }
 
-TEST(files_inside_are_read_also_by_links_that_stay_inside)
+TEST(files_inside_the_roots_are_read_also_through_links)
 {
     same(read_it(at(inside, "code.lua"), 8, "return 1"), FLI_REGULAR_OK);
     same(read_it(at(inside, "again.lua"), 100, "return 1"), FLI_REGULAR_OK);
@@ -81,7 +81,7 @@ TEST(files_inside_are_read_also_by_links_that_stay_inside)
     assert_true(fli_regular_exists(at(inside, "code.lua"), roots));
 }
 
-TEST(whatever_else_is_there_is_refused_at_once)
+TEST(missing_outside_irregular_and_too_large_files_are_refused)
 {
     same(read_it(at(inside, "none.lua"), 100, ""), FLI_REGULAR_MISSING);
     same(read_it(at(inside, "out.lua"), 100, ""), FLI_REGULAR_OUTSIDE);
@@ -95,7 +95,7 @@ TEST(whatever_else_is_there_is_refused_at_once)
     assert_false(fli_regular_exists(at(inside, "out.lua"), roots));
 }
 
-TEST(a_folder_with_a_longer_name_is_another)
+TEST(a_root_that_is_a_prefix_of_the_directory_name_does_not_match)
 {
     char  *bytes = NULL, part[96];
     size_t size;
@@ -115,9 +115,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, clean_up)
-        T(files_inside_are_read_also_by_links_that_stay_inside),
-        T(whatever_else_is_there_is_refused_at_once),
-        T(a_folder_with_a_longer_name_is_another),
+        T(files_inside_the_roots_are_read_also_through_links),
+        T(missing_outside_irregular_and_too_large_files_are_refused),
+        T(a_root_that_is_a_prefix_of_the_directory_name_does_not_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

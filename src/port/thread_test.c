@@ -91,7 +91,7 @@ static void add_many(void *arg)
     }
 }
 
-TEST(a_mutex_lets_one_in_at_a_time)
+TEST(a_mutex_admits_one_thread_at_a_time)
 {
     shared     s;
     fli_thread threads[3];
@@ -127,7 +127,7 @@ TEST(try_lock_fails_only_while_the_lock_is_held)
 
 /* ---- conditions ---------------------------------------------------------------------------------------------- */
 
-static void answer_turns(void *arg)
+static void reply_to_turns(void *arg)
 {
     shared *s = arg;
     for (int i = 0; i < 100; i++) {
@@ -136,12 +136,12 @@ static void answer_turns(void *arg)
     }
 }
 
-TEST(a_condition_passes_the_turn_to_and_fro)
+TEST(a_condition_variable_wakes_two_threads_in_turn)
 {
     shared     s;
     fli_thread thread;
     shared_init(&s);
-    ok(fli_thread_start(&thread, "answerer", answer_turns, &s));
+    ok(fli_thread_start(&thread, "answerer", reply_to_turns, &s));
     for (int i = 0; i < 100; i++) {
         set_turn(&s, 2 * i + 1);
         await_turn(&s, 2 * i + 2);
@@ -163,7 +163,7 @@ TEST(a_timed_wait_ends_at_its_time_and_not_before)
     shared_fini(&s);
 }
 
-TEST(a_time_in_the_past_does_not_wait)
+TEST(a_timed_wait_until_a_past_time_returns_at_once)
 {
     shared s;
     shared_init(&s);
@@ -204,7 +204,7 @@ TEST(a_signal_ends_a_timed_wait)
     wait_for_signal(fli_clock_after(fli_clock_ns(), FILCH_SECONDS(1000)));
 }
 
-TEST(waiting_for_ever_is_a_time_too)
+TEST(a_wait_until_the_largest_times_ends_by_a_signal)
 {
     wait_for_signal(UINT64_MAX);
     wait_for_signal((uint64_t)INT64_MAX);
@@ -222,7 +222,7 @@ static void look_around(void *arg)
     pthread_getname_np(pthread_self(), s->name, sizeof s->name);
 }
 
-TEST(a_thread_takes_no_signals_and_its_starter_still_does)
+TEST(a_new_thread_blocks_all_signals_and_its_starter_does_not)
 {
     shared     s;
     fli_thread thread;
@@ -241,7 +241,7 @@ TEST(a_thread_takes_no_signals_and_its_starter_still_does)
     shared_fini(&s);
 }
 
-TEST(a_thread_has_its_name_as_far_as_it_fits)
+TEST(a_thread_has_the_first_15_bytes_of_its_name)
 {
     shared     s;
     fli_thread thread;
@@ -255,7 +255,7 @@ TEST(a_thread_has_its_name_as_far_as_it_fits)
     shared_fini(&s);
 }
 
-TEST(every_thread_is_somewhere_of_its_own)
+TEST(the_current_pointer_is_separate_for_each_thread)
 {
     shared     s;
     fli_thread thread;
@@ -286,7 +286,7 @@ static void measure_stack(void *arg)
     *(size_t *)arg = stack_of_this_thread();
 }
 
-TEST(a_thread_has_a_stack_of_1_mib_where_the_default_is_less)
+TEST(a_thread_has_a_stack_of_1_mib_if_the_default_is_less)
 {
     pthread_attr_t before, little;
     fli_thread     thread;
@@ -328,7 +328,7 @@ TEST(a_thread_that_cannot_start_is_an_error)
 }
 #endif
 
-TEST(a_ring_is_heard_by_the_next_wait_and_several_are_one)
+TEST(an_unpark_ends_the_next_park_and_several_count_once)
 {
     fli_parker parker;
     ok(fli_parker_init(&parker));
@@ -364,7 +364,7 @@ typedef struct pair {
     uint64_t   turns; /* not atomic: written by the thread whose turn it is */
 } pair;
 
-static void answer_parkers(void *arg)
+static void reply_to_unparks(void *arg)
 {
     pair *p = arg;
     for (int i = 0; i < TURNS; i++) {
@@ -374,13 +374,13 @@ static void answer_parkers(void *arg)
     }
 }
 
-TEST(two_threads_ring_each_other_and_no_ring_is_lost)
+TEST(two_threads_unpark_each_other_and_no_unpark_is_lost)
 {
     pair       p = { .turns = 0 };
     fli_thread thread;
     ok(fli_parker_init(&p.parkers[0]));
     ok(fli_parker_init(&p.parkers[1]));
-    ok(fli_thread_start(&thread, "answers", answer_parkers, &p));
+    ok(fli_thread_start(&thread, "answers", reply_to_unparks, &p));
     for (uint64_t i = 0; i < TURNS; i++) {
         p.turns++;
         fli_unpark(&p.parkers[1]);
@@ -407,7 +407,7 @@ typedef struct prompted {
     turns before, after, child;
 } prompted;
 
-static void look_at_turns(void *arg)
+static void read_attributes(void *arg)
 {
     turns *t = arg;
     (void)__real_syscall(SYS_sched_getattr, 0, t, sizeof *t, 0, 0, 0);
@@ -418,13 +418,13 @@ static void be_prompt(void *arg)
     prompted  *p = arg;
     fli_thread child;
     if (p->rank != 0) (void)setpriority(PRIO_PROCESS, (id_t)__real_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0), p->rank);
-    look_at_turns(&p->before);
+    read_attributes(&p->before);
     if (p->refusals != 0) refuse_after(syscall, p->refusals - 1, 1, EPERM);
     fli_thread_prompt();
     fli_thread_prompt();
     refuse_no_more(syscall);
-    look_at_turns(&p->after);
-    if (fli_thread_start(&child, "child", look_at_turns, &p->child) == FILCH_OK) fli_thread_join(&child);
+    read_attributes(&p->after);
+    if (fli_thread_start(&child, "child", read_attributes, &p->child) == FILCH_OK) fli_thread_join(&child);
 }
 
 static prompted prompt(int rank, int refusals)
@@ -438,13 +438,13 @@ static prompted prompt(int rank, int refusals)
 
 /* Returns true if the system has a slice length per thread. Linux has it since 6.12; false also if a seccomp filter
  * is active. */
-static bool knows_turns(const prompted *p)
+static bool has_time_slices(const prompted *p)
 {
     return p->before.policy == SCHED_OTHER && p->before.runtime_ns > 100000 &&
            prctl(PR_GET_SECCOMP, 0UL, 0UL, 0UL, 0UL) == 0;
 }
 
-TEST(a_prompt_thread_has_short_turns_and_what_it_starts_has_not)
+TEST(a_prompt_thread_has_a_short_time_slice_and_its_children_do_not)
 {
     static const int ranks[] = { 0, 5 };
     for (int i = 0; i < 2; i++) {
@@ -454,26 +454,26 @@ TEST(a_prompt_thread_has_short_turns_and_what_it_starts_has_not)
         same(p.child.policy, p.before.policy);
         same(p.child.nice, p.before.nice);
         same(p.child.runtime_ns, p.before.runtime_ns);
-        if (knows_turns(&p)) same(p.after.runtime_ns, 100000);
+        if (has_time_slices(&p)) same(p.after.runtime_ns, 100000);
     }
 }
 
-TEST(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts)
+TEST(a_prompt_thread_passes_its_nice_value_to_its_children)
 {
     prompted p = prompt(-5, 0); /* a negative nice value needs privileges; without them it stays 0 */
     same(p.after.nice, p.before.nice);
     same(p.child.nice, p.before.nice);
-    if (knows_turns(&p)) same(p.after.runtime_ns, 100000);
+    if (has_time_slices(&p)) same(p.after.runtime_ns, 100000);
 }
 
-TEST(where_the_system_refuses_turns_stay_as_they_are)
+TEST(a_refused_short_time_slice_is_set_by_the_next_call)
 {
     prompted asked = prompt(0, 1);
-    if (knows_turns(&asked))
+    if (has_time_slices(&asked))
         same(asked.after.runtime_ns, 100000); /* the second call of fli_thread_prompt() has
                                                  succeeded */
-    prompted told = prompt(0, 2);
-    if (knows_turns(&told)) same(told.after.runtime_ns, 100000);
+    prompted set_refused = prompt(0, 2);
+    if (has_time_slices(&set_refused)) same(set_refused.after.runtime_ns, 100000);
 }
 
 /* Calls fli_thread_prompt() behind a filter that ends the program at the system calls it makes. Returns 0 if none of
@@ -494,7 +494,7 @@ static int prompt_behind_a_filter(void)
     return 0;
 }
 
-TEST(behind_a_filter_of_system_calls_nothing_unusual_is_asked)
+TEST(behind_a_seccomp_filter_no_scheduling_call_is_made)
 {
     int   status = 0;
     pid_t child = fork();
@@ -513,27 +513,27 @@ TEST(behind_a_filter_of_system_calls_nothing_unusual_is_asked)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_is_heard_by_the_next_wait_and_several_are_one),
-        cmocka_unit_test(two_threads_ring_each_other_and_no_ring_is_lost),
-        cmocka_unit_test(a_mutex_lets_one_in_at_a_time),
+        cmocka_unit_test(an_unpark_ends_the_next_park_and_several_count_once),
+        cmocka_unit_test(two_threads_unpark_each_other_and_no_unpark_is_lost),
+        cmocka_unit_test(a_mutex_admits_one_thread_at_a_time),
         cmocka_unit_test(try_lock_fails_only_while_the_lock_is_held),
-        cmocka_unit_test(a_condition_passes_the_turn_to_and_fro),
+        cmocka_unit_test(a_condition_variable_wakes_two_threads_in_turn),
         cmocka_unit_test(a_timed_wait_ends_at_its_time_and_not_before),
-        cmocka_unit_test(a_time_in_the_past_does_not_wait),
+        cmocka_unit_test(a_timed_wait_until_a_past_time_returns_at_once),
         cmocka_unit_test(a_signal_ends_a_timed_wait),
-        cmocka_unit_test(waiting_for_ever_is_a_time_too),
-        cmocka_unit_test(a_thread_takes_no_signals_and_its_starter_still_does),
-        cmocka_unit_test(a_thread_has_its_name_as_far_as_it_fits),
-        cmocka_unit_test(every_thread_is_somewhere_of_its_own),
-        cmocka_unit_test(a_thread_has_a_stack_of_1_mib_where_the_default_is_less),
+        cmocka_unit_test(a_wait_until_the_largest_times_ends_by_a_signal),
+        cmocka_unit_test(a_new_thread_blocks_all_signals_and_its_starter_does_not),
+        cmocka_unit_test(a_thread_has_the_first_15_bytes_of_its_name),
+        cmocka_unit_test(the_current_pointer_is_separate_for_each_thread),
+        cmocka_unit_test(a_thread_has_a_stack_of_1_mib_if_the_default_is_less),
 #ifdef __GLIBC__
         cmocka_unit_test(a_thread_that_cannot_start_is_an_error),
 #endif
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
-        cmocka_unit_test(a_prompt_thread_has_short_turns_and_what_it_starts_has_not),
-        cmocka_unit_test(a_prompt_thread_keeps_its_place_before_others_for_what_it_starts),
-        cmocka_unit_test(where_the_system_refuses_turns_stay_as_they_are),
-        cmocka_unit_test(behind_a_filter_of_system_calls_nothing_unusual_is_asked),
+        cmocka_unit_test(a_prompt_thread_has_a_short_time_slice_and_its_children_do_not),
+        cmocka_unit_test(a_prompt_thread_passes_its_nice_value_to_its_children),
+        cmocka_unit_test(a_refused_short_time_slice_is_set_by_the_next_call),
+        cmocka_unit_test(behind_a_seccomp_filter_no_scheduling_call_is_made),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

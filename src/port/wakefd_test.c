@@ -16,7 +16,7 @@ static bool readable(int fd)
     return n == 1 && (p.revents & POLLIN) != 0;
 }
 
-TEST(many_rings_are_one_until_cleared)
+TEST(many_rings_count_as_one_until_cleared)
 {
     int fd = -1;
     ok(fli_wakefd_open(&fd));
@@ -32,7 +32,7 @@ TEST(many_rings_are_one_until_cleared)
     fli_wakefd_close(fd);
 }
 
-TEST(ringing_at_the_end_of_the_counter_does_not_block)
+TEST(a_ring_with_a_full_counter_does_not_block)
 {
     int      fd = -1;
     uint64_t most = UINT64_MAX - 1;
@@ -45,7 +45,7 @@ TEST(ringing_at_the_end_of_the_counter_does_not_block)
     fli_wakefd_close(fd);
 }
 
-TEST(child_programs_do_not_inherit_it)
+TEST(child_programs_do_not_inherit_the_wake_descriptor)
 {
     int fd = -1;
     ok(fli_wakefd_open(&fd));
@@ -55,7 +55,7 @@ TEST(child_programs_do_not_inherit_it)
     same(fcntl(fd, F_GETFD), -1);
 }
 
-TEST(no_descriptor_left_is_an_error_and_writes_nothing)
+TEST(wakefd_open_without_free_descriptors_is_an_error)
 {
     struct rlimit before, none;
     ok(getrlimit(RLIMIT_NOFILE, &before));
@@ -88,7 +88,7 @@ TEST(an_alarm_that_is_descriptor_0_is_closed_like_any_other)
     fli_wakefd_close(fd);
 }
 
-TEST(an_alarm_makes_it_readable_until_it_is_set_again)
+TEST(an_alarm_that_fired_stays_readable_until_it_is_set_again)
 {
     int         fd = -1;
     fli_alarmfd alarm;
@@ -114,7 +114,7 @@ TEST(an_alarm_makes_it_readable_until_it_is_set_again)
     fli_wakefd_close(fd);
 }
 
-TEST(without_descriptors_there_is_no_alarm_and_none_is_lost)
+TEST(an_alarm_that_cannot_be_opened_leaks_no_descriptor)
 {
     fli_alarmfd alarm = { .poll = -1 };
     same(fli_alarmfd_open(&alarm, -1), FILCH_ESYS); /* -1 cannot be added to an epoll */
@@ -130,13 +130,13 @@ TEST(without_descriptors_there_is_no_alarm_and_none_is_lost)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_rings_are_one_until_cleared),
-        cmocka_unit_test(ringing_at_the_end_of_the_counter_does_not_block),
-        cmocka_unit_test(child_programs_do_not_inherit_it),
-        cmocka_unit_test(no_descriptor_left_is_an_error_and_writes_nothing),
+        cmocka_unit_test(many_rings_count_as_one_until_cleared),
+        cmocka_unit_test(a_ring_with_a_full_counter_does_not_block),
+        cmocka_unit_test(child_programs_do_not_inherit_the_wake_descriptor),
+        cmocka_unit_test(wakefd_open_without_free_descriptors_is_an_error),
         cmocka_unit_test(an_alarm_that_is_descriptor_0_is_closed_like_any_other),
-        cmocka_unit_test(an_alarm_makes_it_readable_until_it_is_set_again),
-        cmocka_unit_test(without_descriptors_there_is_no_alarm_and_none_is_lost),
+        cmocka_unit_test(an_alarm_that_fired_stays_readable_until_it_is_set_again),
+        cmocka_unit_test(an_alarm_that_cannot_be_opened_leaks_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

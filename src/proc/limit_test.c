@@ -53,7 +53,7 @@ TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
     expect_load(p, 3, 10);
 }
 
-TEST(a_stale_sender_is_told_so_and_changes_nothing)
+TEST(a_sender_with_a_stale_generation_changes_nothing)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_WAIT);
     uint64_t before = fli_load_rlx(&p->load);
@@ -91,7 +91,7 @@ TEST(waiting_senders_are_not_overtaken)
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
 }
 
-TEST(drop_oldest_lets_in_up_to_twice_the_limit)
+TEST(drop_oldest_admits_up_to_twice_the_limit)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_DROP_OLDEST);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT);
@@ -105,7 +105,7 @@ TEST(drop_oldest_lets_in_up_to_twice_the_limit)
     same(fli_limit_excess(p), 0);
 }
 
-TEST(too_many_bytes_are_in_excess_until_they_fit)
+TEST(bytes_over_the_limit_are_excess_until_released)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 10, FILCH_OVERFLOW_DROP_OLDEST);
     same(fli_limit_reserve(p, GEN, 8, false), FLI_ADMIT);
@@ -116,7 +116,7 @@ TEST(too_many_bytes_are_in_excess_until_they_fit)
 }
 
 /* A limit in bytes and millions of messages without payload: the count must not overflow into the neighbouring bits. */
-TEST(the_largest_mailbox_stays_inside_its_word)
+TEST(the_largest_load_does_not_overflow_its_bit_fields)
 {
     const uint32_t limits[] = { FLI_MAILBOX_MAX, 0 };
     for (int i = 0; i < 2; i++) {
@@ -134,7 +134,7 @@ TEST(the_largest_mailbox_stays_inside_its_word)
         same(load >> FLI_LOAD_GEN_SHIFT, GEN & 0xfffu);
         same(fli_limit_excess(p), FLI_MAILBOX_MAX);
     }
-    /* As in the_largest_mailbox_stays_inside_its_word, but for the units of payload. */
+    /* As in the_largest_load_does_not_overflow_its_bit_fields, but for the units of payload. */
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 0, FILCH_OVERFLOW_DROP_OLDEST);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
@@ -159,7 +159,7 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);
 }
 
-TEST(the_generation_may_wrap)
+TEST(the_12_bit_generation_of_a_load_may_wrap)
 {
     fli_proc proc, *p = open_proc(&proc, 0xfff, 1, 0, FILCH_OVERFLOW_FAIL);
     (void)fli_limit_close(p, 0xfff);
@@ -168,7 +168,7 @@ TEST(the_generation_may_wrap)
     same(fli_limit_reserve(p, 0x1000, 0, false), FLI_ADMIT);
 }
 
-TEST(drops_are_taken_once_and_never_run_over)
+TEST(drops_are_taken_once_and_their_count_saturates)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
     fli_limit_dropped(p, GEN, 2);
@@ -195,7 +195,7 @@ typedef struct crowd {
     uint64_t             rounds;
 } crowd;
 
-static void come_and_go(void *arg)
+static void reserve_and_release(void *arg)
 {
     crowd *c = arg;
     for (uint64_t i = 0; i < c->rounds; i++) {
@@ -221,7 +221,7 @@ TEST(concurrent_senders_never_exceed_the_limit)
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);
-    for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "guest", come_and_go, &c));
+    for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "guest", reserve_and_release, &c));
     for (int i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);
     assert_false(fli_load_rlx(&c.broken));
     expect_load(&c.proc, 2, 0);
@@ -233,14 +233,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mailbox_takes_as_many_messages_as_its_limit),
         cmocka_unit_test(a_mailbox_takes_as_many_bytes_as_its_limit),
-        cmocka_unit_test(a_stale_sender_is_told_so_and_changes_nothing),
+        cmocka_unit_test(a_sender_with_a_stale_generation_changes_nothing),
         cmocka_unit_test(waiting_senders_are_not_overtaken),
-        cmocka_unit_test(drop_oldest_lets_in_up_to_twice_the_limit),
-        cmocka_unit_test(too_many_bytes_are_in_excess_until_they_fit),
-        cmocka_unit_test(the_largest_mailbox_stays_inside_its_word),
+        cmocka_unit_test(drop_oldest_admits_up_to_twice_the_limit),
+        cmocka_unit_test(bytes_over_the_limit_are_excess_until_released),
+        cmocka_unit_test(the_largest_load_does_not_overflow_its_bit_fields),
         cmocka_unit_test(closing_returns_the_last_load_and_refuses_later_senders),
-        cmocka_unit_test(the_generation_may_wrap),
-        cmocka_unit_test(drops_are_taken_once_and_never_run_over),
+        cmocka_unit_test(the_12_bit_generation_of_a_load_may_wrap),
+        cmocka_unit_test(drops_are_taken_once_and_their_count_saturates),
         cmocka_unit_test(concurrent_senders_never_exceed_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

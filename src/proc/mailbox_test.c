@@ -9,16 +9,16 @@
 #include "support/bench_runtime.h"
 #include "support/until.h"
 
-static const filch_pid nobody = { 0, 0 };
+static const filch_pid no_sender = { 0, 0 };
 
 static void send_int(bench *b, fli_proc *p, int64_t value)
 {
     filch_data data = filch_int(value);
-    ok(fli_send(&b->rt, &b->worker, bench_pid(p), nobody, &data));
+    ok(fli_send(&b->rt, &b->worker, bench_pid(p), no_sender, &data));
 }
 
 /* Opens a yield and completes it at once. */
-static void answer(bench *b, fli_proc *p, uint64_t tag)
+static void complete_one_yield(bench *b, fli_proc *p, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, 300, tag);
     assert_non_null(node);
@@ -71,7 +71,7 @@ TEST(messages_come_in_the_order_sent)
     bench_end(&b);
 }
 
-TEST(a_batch_takes_no_more_than_there_is_room_for_and_the_rest_stays_in_order)
+TEST(a_batch_takes_at_most_max_events_and_the_rest_stays_in_order)
 {
     bench b;
     batch got;
@@ -92,16 +92,16 @@ TEST(a_batch_takes_no_more_than_there_is_room_for_and_the_rest_stays_in_order)
     bench_end(&b);
 }
 
-TEST(cancel_comes_before_answers_and_answers_before_messages)
+TEST(cancel_comes_before_completions_and_completions_before_messages)
 {
     bench b;
     batch got;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     send_int(&b, p, 1);
-    answer(&b, p, 21);
+    complete_one_yield(&b, p, 21);
     send_int(&b, p, 2);
-    answer(&b, p, 22);
+    complete_one_yield(&b, p, 22);
     bench_drain(&b, p);
     collect(&b, p, true, BENCH_EVENTS, &got);
     same(got.count, 5);
@@ -120,7 +120,7 @@ TEST(cancel_comes_before_answers_and_answers_before_messages)
     bench_end(&b);
 }
 
-TEST(a_waiting_process_gets_answers_only_and_its_messages_later)
+TEST(a_waiting_process_gets_completions_only_and_its_messages_later)
 {
     bench b;
     batch got;
@@ -128,7 +128,7 @@ TEST(a_waiting_process_gets_answers_only_and_its_messages_later)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     p->flags |= FLI_PROC_WAITING;
     send_int(&b, p, 1);
-    answer(&b, p, 5);
+    complete_one_yield(&b, p, 5);
     bench_drain(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 1);
@@ -141,7 +141,7 @@ TEST(a_waiting_process_gets_answers_only_and_its_messages_later)
     bench_end(&b);
 }
 
-TEST(senders_are_named_and_strangers_keep_their_node)
+TEST(an_event_names_its_sender_also_one_of_another_node)
 {
     bench b;
     batch got;
@@ -149,13 +149,13 @@ TEST(senders_are_named_and_strangers_keep_their_node)
     fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_data data = filch_none();
     filch_pid  near = { BENCH_NODE, 11 }, far = { 123, 12 };
-    ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data));
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data));
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), near, &data));
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), far, &data));
     bench_drain(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 3);
-    assert_memory_equal(&got.events[0].from, &nobody, sizeof nobody);
+    assert_memory_equal(&got.events[0].from, &no_sender, sizeof no_sender);
     assert_memory_equal(&got.events[1].from, &near, sizeof near);
     assert_memory_equal(&got.events[2].from, &far, sizeof far);
     for (int i = 0; i < 3; i++) same(got.events[i].tag, 0);
@@ -164,7 +164,7 @@ TEST(senders_are_named_and_strangers_keep_their_node)
     bench_end(&b);
 }
 
-TEST(messages_of_other_workers_are_counted_and_no_others)
+TEST(only_messages_of_other_workers_are_remote_events)
 {
     bench b;
     bench_begin(&b);
@@ -175,7 +175,7 @@ TEST(messages_of_other_workers_are_counted_and_no_others)
         send_int(&b, p, (int64_t)i);
     }
     b.worker.number = 3;
-    answer(&b, p, 1);
+    complete_one_yield(&b, p, 1);
     b.worker.remote_events = 0;
     bench_drain(&b, p);
     same(b.worker.remote_events, 3);
@@ -189,7 +189,7 @@ TEST(messages_of_other_workers_are_counted_and_no_others)
 
 /* If the node were given back, it could be reused for the next message: the head would not change, and the worker
  * would miss that message. */
-TEST(the_node_the_head_names_is_never_given_back)
+TEST(the_head_node_is_not_freed_while_the_head_names_it)
 {
     bench b;
     bench_begin(&b);
@@ -219,7 +219,7 @@ TEST(the_node_the_head_names_is_never_given_back)
 }
 
 /* The head may also name a message that waits in the private list, or a completion that has been read. */
-TEST(a_head_that_is_still_to_be_read_is_given_back_once)
+TEST(a_head_node_with_an_unread_event_is_freed_once)
 {
     bench b;
     batch got;
@@ -252,7 +252,7 @@ TEST(a_head_that_is_still_to_be_read_is_given_back_once)
     bench_end(&b);
 }
 
-TEST(what_came_while_it_settled_is_drained_and_kept)
+TEST(a_message_that_arrives_before_the_settle_is_drained_and_kept)
 {
     bench b;
     bench_begin(&b);
@@ -270,7 +270,7 @@ TEST(what_came_while_it_settled_is_drained_and_kept)
 
 /* ---- mailboxes with a limit ---- */
 
-TEST(reading_makes_room)
+TEST(reading_messages_frees_mailbox_space)
 {
     bench b;
     bench_begin(&b);
@@ -278,7 +278,7 @@ TEST(reading_makes_room)
     filch_data data = filch_int(0);
     send_int(&b, p, 1);
     send_int(&b, p, 2);
-    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EFULL);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EFULL);
     same(fli_load_rlx(&b.worker.counters.refused), 1);
     expect_messages(&b, p, 1, 2);
     same(fli_load_count(fli_load_rlx(&p->load)), 0);
@@ -288,7 +288,7 @@ TEST(reading_makes_room)
     bench_end(&b);
 }
 
-TEST(bytes_count_and_come_back_as_they_went_in)
+TEST(payload_bytes_count_against_the_limit_until_released)
 {
     bench b;
     batch got;
@@ -299,9 +299,9 @@ TEST(bytes_count_and_come_back_as_they_went_in)
     filch_data large = filch_bytes(text, 100), huge = filch_bytes(text, 113);
     char       more[113] = { 0 };
     huge = filch_bytes(more, sizeof more);
-    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &huge), FILCH_ETOOBIG);
-    ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &large));
-    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &large), FILCH_EFULL);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &huge), FILCH_ETOOBIG);
+    ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &large));
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &large), FILCH_EFULL);
     same(fli_load_units(fli_load_rlx(&p->load)), 7);
     bench_drain(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
@@ -317,12 +317,12 @@ TEST(bytes_count_and_come_back_as_they_went_in)
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
     filch_data      data = filch_int(value);
-    fli_event_node *node = fli_message_make(&b->rt, &b->worker, nobody, &data);
+    fli_event_node *node = fli_message_make(&b->rt, &b->worker, no_sender, &data);
     assert_non_null(node);
     ok(fli_mail_post(&b->rt, &b->worker, p, bench_gen(p), node));
 }
 
-TEST(drop_oldest_keeps_the_newest_and_spares_what_does_not_count)
+TEST(drop_oldest_keeps_the_newest_and_all_uncounted_messages)
 {
     bench b;
     batch got;
@@ -360,7 +360,7 @@ TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
     fli_proc  *p = bench_spawn(&b, 4, 0, FILCH_OVERFLOW_DROP_OLDEST);
     filch_data data = filch_int(0);
     for (int i = 0; i < 8; i++) send_int(&b, p, i);
-    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
     bench_drain(&b, p);
     same(fli_limit_take_dropped(p), 5);
     expect_messages(&b, p, 4, 7);
@@ -368,7 +368,7 @@ TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
     bench_end(&b);
 }
 
-TEST(a_blocked_drop_oldest_mailbox_is_roused_to_trim)
+TEST(a_blocked_drop_oldest_process_is_woken_to_trim)
 {
     bench b;
     bench_begin(&b);
@@ -385,7 +385,7 @@ TEST(a_blocked_drop_oldest_mailbox_is_roused_to_trim)
     bench_end(&b);
 }
 
-TEST(a_trimmed_head_is_held_too)
+TEST(a_head_node_that_was_trimmed_is_held_too)
 {
     bench b;
     bench_begin(&b);
@@ -411,7 +411,7 @@ TEST(a_trimmed_head_is_held_too)
 }
 
 /* Otherwise a process that takes one event per step would receive nothing but reports of drops under overload. */
-TEST(news_of_drops_leaves_room_for_an_event)
+TEST(a_message_goes_before_a_dropped_notice_if_only_one_event_fits)
 {
     bench b;
     batch got;
@@ -421,7 +421,7 @@ TEST(news_of_drops_leaves_room_for_an_event)
     send_int(&b, p, 1);
     send_int(&b, p, 2);
     for (int i = 1; i <= 2; i++) {
-        same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+        same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
         bench_drain(&b, p);
         collect(&b, p, false, 1, &got);
         same(got.count, 1);
@@ -435,7 +435,7 @@ TEST(news_of_drops_leaves_room_for_an_event)
     bench_end(&b);
 }
 
-TEST(drops_are_told_once_nothing_else_is_there)
+TEST(drops_are_reported_if_no_other_event_is_pending)
 {
     bench b;
     batch got;
@@ -443,7 +443,7 @@ TEST(drops_are_told_once_nothing_else_is_there)
     fli_proc  *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_NEWEST);
     filch_data data = filch_int(0);
     send_int(&b, p, 1);
-    same(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &data), FILCH_EDROPPED);
+    same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
     bench_drain(&b, p);
     collect(&b, p, false, 1, &got);
     same(got.events[0].type, FILCH_EVENT_MESSAGE);
@@ -479,7 +479,7 @@ static void count_free(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-TEST(the_end_frees_what_was_never_read)
+TEST(the_end_of_a_process_frees_unread_events)
 {
     bench b;
     int   freed = 0;
@@ -487,9 +487,9 @@ TEST(the_end_frees_what_was_never_read)
     fli_proc  *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     filch_data shared;
     ok(filch_share(malloc(8), 8, count_free, &freed, &shared));
-    for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
+    for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &shared));
     bench_drain(&b, p);
-    for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), nobody, &shared));
+    for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &shared));
     fli_event_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 1);
     ok(filch_complete(fli_yield_receiver(&b.rt, yield), 1, shared, FILCH_OK));
     filch_drop(&shared);
@@ -499,7 +499,7 @@ TEST(the_end_frees_what_was_never_read)
     bench_end(&b);
 }
 
-TEST(a_message_to_the_dead_is_the_senders_again)
+TEST(the_payload_of_a_message_to_an_ended_process_stays_with_the_sender)
 {
     bench b;
     bench_begin(&b);
@@ -508,13 +508,13 @@ TEST(a_message_to_the_dead_is_the_senders_again)
     same(bench_finish(&b, p), 0);
     char      *bytes = malloc(40);
     filch_data data = filch_move(bytes, 40, NULL);
-    same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
+    same(fli_send(&b.rt, &b.worker, pid, no_sender, &data), FILCH_EDEAD);
     free(bytes);
     same(fli_load_rlx(&b.worker.counters.undelivered), 1);
     /* The next process of the slot starts without the drops of the previous one. */
     fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     assert_ptr_equal(next, p);
-    same(fli_send(&b.rt, &b.worker, pid, nobody, &data), FILCH_EDEAD);
+    same(fli_send(&b.rt, &b.worker, pid, no_sender, &data), FILCH_EDEAD);
     same(bench_finish(&b, next), 0);
     bench_end(&b);
 }
@@ -562,7 +562,7 @@ static void send_many(void *arg)
             memcpy(bytes, &value, sizeof value);
             data = filch_bytes(bytes, sizeof bytes);
         }
-        filch_err err = fli_send(&s->b->rt, &s->worker, bench_pid(s->p), nobody, &data);
+        filch_err err = fli_send(&s->b->rt, &s->worker, bench_pid(s->p), no_sender, &data);
         if (err == FILCH_EFULL || err == FILCH_EDROPPED) {
             s->refused += err == FILCH_EFULL;
             s->dropped += err == FILCH_EDROPPED;
@@ -624,11 +624,11 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
                     continue;
                 }
                 int64_t value = value_of(&got.events[i].data), number = value & ((INT64_C(1) << 40) - 1);
-                int     who = (int)(value >> 40);
-                assert_in_range(who, 0, SENDERS - 1);
-                if (whole) same(number, last[who] + 1);
-                assert_true(number > last[who]);
-                last[who] = number;
+                int     sender_index = (int)(value >> 40);
+                assert_in_range(sender_index, 0, SENDERS - 1);
+                if (whole) same(number, last[sender_index] + 1);
+                assert_true(number > last[sender_index]);
+                last[sender_index] = number;
                 read++;
             }
             release(&b, p, &got);
@@ -668,25 +668,25 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_come_in_the_order_sent),
-        cmocka_unit_test(a_batch_takes_no_more_than_there_is_room_for_and_the_rest_stays_in_order),
-        cmocka_unit_test(cancel_comes_before_answers_and_answers_before_messages),
-        cmocka_unit_test(a_waiting_process_gets_answers_only_and_its_messages_later),
-        cmocka_unit_test(senders_are_named_and_strangers_keep_their_node),
-        cmocka_unit_test(messages_of_other_workers_are_counted_and_no_others),
-        cmocka_unit_test(the_node_the_head_names_is_never_given_back),
-        cmocka_unit_test(a_head_that_is_still_to_be_read_is_given_back_once),
-        cmocka_unit_test(what_came_while_it_settled_is_drained_and_kept),
-        cmocka_unit_test(reading_makes_room),
-        cmocka_unit_test(bytes_count_and_come_back_as_they_went_in),
-        cmocka_unit_test(drop_oldest_keeps_the_newest_and_spares_what_does_not_count),
+        cmocka_unit_test(a_batch_takes_at_most_max_events_and_the_rest_stays_in_order),
+        cmocka_unit_test(cancel_comes_before_completions_and_completions_before_messages),
+        cmocka_unit_test(a_waiting_process_gets_completions_only_and_its_messages_later),
+        cmocka_unit_test(an_event_names_its_sender_also_one_of_another_node),
+        cmocka_unit_test(only_messages_of_other_workers_are_remote_events),
+        cmocka_unit_test(the_head_node_is_not_freed_while_the_head_names_it),
+        cmocka_unit_test(a_head_node_with_an_unread_event_is_freed_once),
+        cmocka_unit_test(a_message_that_arrives_before_the_settle_is_drained_and_kept),
+        cmocka_unit_test(reading_messages_frees_mailbox_space),
+        cmocka_unit_test(payload_bytes_count_against_the_limit_until_released),
+        cmocka_unit_test(drop_oldest_keeps_the_newest_and_all_uncounted_messages),
         cmocka_unit_test(drop_oldest_refuses_at_twice_the_limit_without_a_trim),
-        cmocka_unit_test(a_blocked_drop_oldest_mailbox_is_roused_to_trim),
-        cmocka_unit_test(a_trimmed_head_is_held_too),
-        cmocka_unit_test(news_of_drops_leaves_room_for_an_event),
-        cmocka_unit_test(drops_are_told_once_nothing_else_is_there),
+        cmocka_unit_test(a_blocked_drop_oldest_process_is_woken_to_trim),
+        cmocka_unit_test(a_head_node_that_was_trimmed_is_held_too),
+        cmocka_unit_test(a_message_goes_before_a_dropped_notice_if_only_one_event_fits),
+        cmocka_unit_test(drops_are_reported_if_no_other_event_is_pending),
         cmocka_unit_test(waiting_senders_are_retried_when_there_is_room),
-        cmocka_unit_test(the_end_frees_what_was_never_read),
-        cmocka_unit_test(a_message_to_the_dead_is_the_senders_again),
+        cmocka_unit_test(the_end_of_a_process_frees_unread_events),
+        cmocka_unit_test(the_payload_of_a_message_to_an_ended_process_stays_with_the_sender),
         cmocka_unit_test(no_message_is_lost_between_senders_and_a_settling_owner),
         cmocka_unit_test(a_full_mailbox_refuses_and_loses_nothing),
         cmocka_unit_test(every_drop_is_counted_once),

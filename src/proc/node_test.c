@@ -12,7 +12,7 @@
 
 extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
-TEST(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind)
+TEST(with_unknown_byte_order_a_value_node_keeps_its_kind)
 {
     for (uint8_t kind = FILCH_KIND_NONE; kind <= FILCH_KIND_PTR; kind++) {
         fli_event_node node;
@@ -47,7 +47,7 @@ static void arrives(bench *b, fli_proc *p, filch_data sent)
     fli_mail_release(&b->rt, &b->worker, p, &event, &node, 1);
 }
 
-TEST(where_the_order_of_bytes_is_unknown_all_kinds_are_sent_as_what_they_are)
+TEST(with_unknown_byte_order_all_kinds_are_delivered_unchanged)
 {
     bench b;
     bench_begin(&b);
@@ -67,8 +67,8 @@ TEST(where_the_order_of_bytes_is_unknown_all_kinds_are_sent_as_what_they_are)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_the_order_of_bytes_is_unknown_a_plain_node_keeps_the_kind),
-        cmocka_unit_test(where_the_order_of_bytes_is_unknown_all_kinds_are_sent_as_what_they_are),
+        cmocka_unit_test(with_unknown_byte_order_a_value_node_keeps_its_kind),
+        cmocka_unit_test(with_unknown_byte_order_all_kinds_are_delivered_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

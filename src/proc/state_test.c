@@ -21,7 +21,7 @@ static uint64_t at(unsigned state, uint64_t flags, uint32_t head)
         same(fli_word_gen(word_), GEN);                                                                 \
     } while (0)
 
-static const unsigned lively[] = { FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED };
+static const unsigned live_states[] = { FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED };
 
 TEST(a_new_process_is_active_with_an_empty_mailbox)
 {
@@ -33,7 +33,7 @@ TEST(a_new_process_is_active_with_an_empty_mailbox)
     expect_word(state, FLI_ACTIVE, FLI_LIMITED, 0);
 }
 
-TEST(a_message_wakes_the_idle_and_only_queues_for_others)
+TEST(a_message_wakes_an_idle_process_and_only_queues_for_others)
 {
     uint32_t  next = 99;
     fli_state state = at(FLI_ACTIVE, FLI_LIMITED, 3);
@@ -51,13 +51,13 @@ TEST(a_message_wakes_the_idle_and_only_queues_for_others)
     expect_word(state, FLI_ACTIVE, FLI_LIMITED, 8);
 }
 
-TEST(an_answer_wakes_the_idle_and_the_blocked)
+TEST(a_completion_wakes_idle_and_blocked_processes)
 {
     uint32_t next;
     for (int i = 0; i < 3; i++) {
-        fli_state state = at(lively[i], 0, 0);
+        fli_state state = at(live_states[i], 0, 0);
         same(fli_state_push(&state, GEN, 8, &next, true),
-             lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
+             live_states[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
         expect_word(state, FLI_ACTIVE, 0, 8);
     }
 }
@@ -67,9 +67,9 @@ TEST(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once)
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
     for (int f = 0; f < 2; f++) {
         for (int i = 0; i < 3; i++) {
-            fli_state state = at(lively[i], 0, 4);
+            fli_state state = at(live_states[i], 0, 4);
             same(fli_state_set_flag(&state, GEN, flags[f]),
-                 lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
+                 live_states[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
             same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
             expect_word(state, FLI_ACTIVE, flags[f], 4);
@@ -83,11 +83,11 @@ TEST(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once)
     expect_word(state, FLI_ACTIVE, FLI_KILL, 0);
 }
 
-TEST(rousing_wakes_without_an_event)
+TEST(a_process_can_be_woken_without_an_event)
 {
     for (int i = 0; i < 3; i++) {
-        fli_state state = at(lively[i], FLI_LIMITED, 6);
-        same(fli_state_wake(&state, GEN), lively[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
+        fli_state state = at(live_states[i], FLI_LIMITED, 6);
+        same(fli_state_wake(&state, GEN), live_states[i] == FLI_ACTIVE ? FLI_DELIVERY_NOTED : FLI_DELIVERY_WOKE);
         expect_word(state, FLI_ACTIVE, FLI_LIMITED, 6);
     }
 }
@@ -112,7 +112,7 @@ TEST(a_stale_pid_reaches_no_process)
 }
 
 /* A pid's generation has more bits than the state word: the upper bits of the pid's generation must not be ignored. */
-TEST(a_generation_that_does_not_fit_reaches_no_process)
+TEST(a_generation_too_large_for_the_word_reaches_no_process)
 {
     fli_state state = at(FLI_IDLE, 0, 0);
     for (unsigned bit = 26; bit < 32; bit++) same(fli_state_wake(&state, GEN | 1u << bit), FLI_DELIVERY_DEAD);
@@ -136,7 +136,7 @@ static uint64_t active_one(uint64_t flags)
     return fli_state_peek(&state);
 }
 
-TEST(whatever_comes_to_one_that_was_called_makes_it_active)
+TEST(any_further_event_turns_active_one_into_active)
 {
     uint32_t  next;
     fli_state state = active_one(0);
@@ -160,7 +160,7 @@ TEST(whatever_comes_to_one_that_was_called_makes_it_active)
     }
 }
 
-TEST(one_that_was_called_stays_it_when_it_is_watched_or_roused)
+TEST(active_one_survives_a_relation_and_a_wake_without_event)
 {
     fli_state state = active_one(0);
     assert_true(fli_state_set_related(&state, GEN));
@@ -169,7 +169,7 @@ TEST(one_that_was_called_stays_it_when_it_is_watched_or_roused)
     expect_word(state, FLI_ACTIVE, FLI_HAS_RELATIONS, 8);
 }
 
-TEST(one_that_was_called_settles_either_way_unless_something_came)
+TEST(active_one_settles_as_idle_or_blocked_unless_an_event_arrived)
 {
     uint32_t  next;
     fli_state state = active_one(FLI_HAS_RELATIONS);
@@ -196,7 +196,7 @@ TEST(one_that_was_called_settles_either_way_unless_something_came)
 }
 
 /* Lists words to which the fast path may push without a wake-up, and words to which it must not. */
-TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
+TEST(the_difference_to_an_idle_word_tells_which_words_are_awake)
 {
     for (unsigned s = FLI_FREE; s <= FLI_ACTIVE_ONE; s++) {
         bool awake = s == FLI_ACTIVE || s == FLI_BLOCKED || s == FLI_ACTIVE_ONE;
@@ -210,7 +210,7 @@ TEST(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle)
     }
 }
 
-TEST(settling_lets_go_and_forgets_the_head)
+TEST(settling_clears_the_head)
 {
     fli_state state = at(FLI_ACTIVE, FLI_LIMITED, 9);
     same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLED);
@@ -220,7 +220,7 @@ TEST(settling_lets_go_and_forgets_the_head)
     expect_word(state, FLI_BLOCKED, 0, 0);
 }
 
-TEST(settling_is_refused_when_something_came)
+TEST(settling_is_refused_if_an_event_or_flag_arrived)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, 0, 9);
@@ -241,7 +241,7 @@ TEST(settling_is_refused_when_something_came)
     same(fli_state_settle(&state, 9, FLI_IDLE), FLI_SETTLED);
 }
 
-TEST(finishing_hands_over_the_last_nodes_and_closes_the_door)
+TEST(finishing_returns_the_last_nodes_and_refuses_pushes)
 {
     uint32_t  next;
     fli_state state = at(FLI_ACTIVE, FLI_CANCEL | FLI_LIMITED, 12);
@@ -344,13 +344,13 @@ static void push_many(void *arg)
         while (!fli_load_acq(&a->back[node])) fli_thread_yield();
         fli_store_rlx(&a->back[node], false);
         a->seen[node] = i;
-        fli_delivery knock = i % 16 == 3 ? fli_state_wake(&a->state, GEN) : FLI_DELIVERY_NOTED;
+        fli_delivery delivery = i % 16 == 3 ? fli_state_wake(&a->state, GEN) : FLI_DELIVERY_NOTED;
         for (int k = 0; k < 2; k++) {
-            if (knock == FLI_DELIVERY_WOKE) {
+            if (delivery == FLI_DELIVERY_WOKE) {
                 fli_add_rlx(&a->wakes, 1);
                 if (fli_swap_acqrel(&a->queued, true)) fli_add_rlx(&a->doubles, 1);
             }
-            if (k == 0) knock = fli_state_push(&a->state, GEN, node, &a->next[node], true);
+            if (k == 0) delivery = fli_state_push(&a->state, GEN, node, &a->next[node], true);
         }
     }
     (void)fli_sub_acqrel(&a->pushing, 1);
@@ -369,9 +369,9 @@ static void empty(arena *a, uint32_t head, uint32_t *seen)
     }
     if (stop != 0) fli_store_rel(&a->back[stop], true);
     while (turned != 0) {
-        uint32_t node = turned, who = (node - 1) / NODES;
+        uint32_t node = turned, pusher_index = (node - 1) / NODES;
         turned = a->next[node];
-        if (a->seen[node] != a->expected[who]++) a->disorder = true;
+        if (a->seen[node] != a->expected[pusher_index]++) a->disorder = true;
         a->taken++;
         if (node != head) fli_store_rel(&a->back[node], true);
     }
@@ -387,10 +387,10 @@ static void own(arena *a)
         }
         fli_store_rel(&a->queued, false);
         uint32_t seen = 0;
-        unsigned rest = a->taken % 2 == 0 ? FLI_IDLE : FLI_BLOCKED;
+        unsigned settle_to = a->taken % 2 == 0 ? FLI_IDLE : FLI_BLOCKED;
         for (;;) {
             empty(a, fli_word_head(fli_state_look(&a->state)), &seen);
-            if (fli_state_settle(&a->state, seen, rest) == FLI_SETTLED) break;
+            if (fli_state_settle(&a->state, seen, settle_to) == FLI_SETTLED) break;
         }
         fli_add_rlx(&a->sleeps, 1);
         if (seen != 0) fli_store_rel(&a->back[seen], true);
@@ -422,19 +422,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_process_is_active_with_an_empty_mailbox),
-        cmocka_unit_test(a_message_wakes_the_idle_and_only_queues_for_others),
-        cmocka_unit_test(an_answer_wakes_the_idle_and_the_blocked),
+        cmocka_unit_test(a_message_wakes_an_idle_process_and_only_queues_for_others),
+        cmocka_unit_test(a_completion_wakes_idle_and_blocked_processes),
         cmocka_unit_test(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once),
-        cmocka_unit_test(rousing_wakes_without_an_event),
+        cmocka_unit_test(a_process_can_be_woken_without_an_event),
         cmocka_unit_test(a_stale_pid_reaches_no_process),
-        cmocka_unit_test(a_generation_that_does_not_fit_reaches_no_process),
-        cmocka_unit_test(whatever_comes_to_one_that_was_called_makes_it_active),
-        cmocka_unit_test(one_that_was_called_stays_it_when_it_is_watched_or_roused),
-        cmocka_unit_test(one_that_was_called_settles_either_way_unless_something_came),
-        cmocka_unit_test(the_awake_are_told_from_all_others_by_how_they_differ_from_the_idle),
-        cmocka_unit_test(settling_lets_go_and_forgets_the_head),
-        cmocka_unit_test(settling_is_refused_when_something_came),
-        cmocka_unit_test(finishing_hands_over_the_last_nodes_and_closes_the_door),
+        cmocka_unit_test(a_generation_too_large_for_the_word_reaches_no_process),
+        cmocka_unit_test(any_further_event_turns_active_one_into_active),
+        cmocka_unit_test(active_one_survives_a_relation_and_a_wake_without_event),
+        cmocka_unit_test(active_one_settles_as_idle_or_blocked_unless_an_event_arrived),
+        cmocka_unit_test(the_difference_to_an_idle_word_tells_which_words_are_awake),
+        cmocka_unit_test(settling_clears_the_head),
+        cmocka_unit_test(settling_is_refused_if_an_event_or_flag_arrived),
+        cmocka_unit_test(finishing_returns_the_last_nodes_and_refuses_pushes),
         cmocka_unit_test(the_last_generation_of_a_slot_is_never_used_again),
         cmocka_unit_test(the_fast_exit_frees_the_slot_with_the_next_generation),
         cmocka_unit_test(the_fast_exit_needs_an_empty_mailbox),

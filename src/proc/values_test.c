@@ -34,7 +34,7 @@ TEST(the_newest_value_of_a_name_is_found)
     filch_values_drop(one);
 }
 
-TEST(a_chain_holds_what_it_is_built_on)
+TEST(a_chain_keeps_the_chain_it_extends_alive)
 {
     freed = 0;
     filch_values *one, *left, *right;
@@ -68,7 +68,7 @@ TEST(keys_and_texts_are_copied)
     filch_values_drop(values);
 }
 
-TEST(what_cannot_be_kept_is_refused_and_changes_nothing)
+TEST(invalid_keys_and_values_are_refused_and_change_nothing)
 {
     filch_values *one, *out = NULL;
     ok(filch_values_create(NULL, "a", filch_int(1), &one));
@@ -97,9 +97,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_value_of_a_name_is_found),
-        cmocka_unit_test(a_chain_holds_what_it_is_built_on),
+        cmocka_unit_test(a_chain_keeps_the_chain_it_extends_alive),
         cmocka_unit_test(keys_and_texts_are_copied),
-        cmocka_unit_test(what_cannot_be_kept_is_refused_and_changes_nothing),
+        cmocka_unit_test(invalid_keys_and_values_are_refused_and_change_nothing),
         cmocka_unit_test(a_very_long_chain_can_be_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static fli_event_node *open_yield(bench *b, fli_proc *p, uint64_t tag)
 }
 
 /* Reads all completions, as a step would. Returns the number of completions. */
-static uint32_t read_answers(bench *b, fli_proc *p)
+static uint32_t read_completions(bench *b, fli_proc *p)
 {
     filch_event     events[BENCH_EVENTS];
     fli_event_node *nodes[BENCH_EVENTS];
@@ -25,7 +25,7 @@ static uint32_t read_answers(bench *b, fli_proc *p)
     return count;
 }
 
-TEST(the_first_answer_counts_and_the_second_is_told_so)
+TEST(the_first_completion_counts_and_later_ones_are_stale)
 {
     bench b;
     bench_begin(&b);
@@ -35,7 +35,7 @@ TEST(the_first_answer_counts_and_the_second_is_told_so)
     ok(filch_complete(receiver, 7, filch_int(1), FILCH_OK));
     assert_false(fli_yield_is_pending(&b.rt, receiver.key));
     same(filch_complete(receiver, 7, filch_int(2), FILCH_OK), FILCH_ESTALE);
-    same(read_answers(&b, p), 1);
+    same(read_completions(&b, p), 1);
     same(filch_complete(receiver, 7, filch_int(3), FILCH_OK), FILCH_ESTALE);
     same(fli_load_rlx(&b.worker.counters.completions), 1);
     same(fli_load_rlx(&b.worker.counters.late_completions), 2);
@@ -67,7 +67,7 @@ TEST(a_wrong_receiver_is_refused)
 
 /* A node is reused: an old receiver must not complete the later yield, or change the later message, that uses the
  * node. */
-TEST(an_old_receiver_never_answers_a_later_yield)
+TEST(an_old_receiver_never_completes_a_later_yield)
 {
     bench b;
     bench_begin(&b);
@@ -85,7 +85,7 @@ TEST(an_old_receiver_never_answers_a_later_yield)
             continue;
         }
         ok(filch_complete(old[i], 7, filch_none(), FILCH_OK));
-        same(read_answers(&b, p), 1);
+        same(read_completions(&b, p), 1);
         assert_true(bench_settle(&b, p, FLI_IDLE));
         same(fli_state_wake(&p->state, bench_gen(p)), FLI_DELIVERY_WOKE);
     }
@@ -93,7 +93,7 @@ TEST(an_old_receiver_never_answers_a_later_yield)
     bench_end(&b);
 }
 
-TEST(any_number_may_be_out_and_end_in_any_order)
+TEST(any_number_of_yields_may_be_completed_in_any_order)
 {
     enum { MANY = 100 };
     bench b;
@@ -105,9 +105,9 @@ TEST(any_number_may_be_out_and_end_in_any_order)
     for (uint64_t i = 0; i < MANY; i++) {
         uint64_t at = i * 37 % MANY;
         ok(filch_complete(receivers[at], at, filch_none(), FILCH_OK));
-        if (i % 10 == 0) assert_in_range(read_answers(&b, p), 1, 10);
+        if (i % 10 == 0) assert_in_range(read_completions(&b, p), 1, 10);
     }
-    same(read_answers(&b, p), 9);
+    same(read_completions(&b, p), 9);
     same(p->yield_count, 0);
     /* Opens the yields again, in the list that is already allocated. */
     for (uint64_t i = 0; i < MANY; i++) (void)open_yield(&b, p, i);
@@ -115,7 +115,7 @@ TEST(any_number_may_be_out_and_end_in_any_order)
     bench_end(&b);
 }
 
-TEST(one_or_two_cost_no_allocation)
+TEST(one_or_two_outstanding_yields_need_no_allocation)
 {
     bench b;
     bench_begin(&b);
@@ -145,7 +145,7 @@ TEST(no_memory_for_a_yield_changes_nothing)
     bench_end(&b);
 }
 
-TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
+TEST(the_end_voids_outstanding_yields_and_calls_the_abandon_hook)
 {
     bench b;
     bench_begin(&b);
@@ -167,7 +167,7 @@ TEST(the_end_voids_what_is_out_and_tells_the_handler_that_asked)
     bench_end(&b);
 }
 
-TEST(a_yield_that_is_being_answered_is_not_named_in_the_report)
+TEST(a_completed_yield_is_not_named_in_the_report)
 {
     bench b;
     bench_begin(&b);
@@ -206,7 +206,7 @@ TEST(a_completion_after_the_end_is_freed_by_its_sender)
 
 /* Inside a handler the worker owns the process: a completion is appended to the process's list in order, without a
  * push and a wake-up. */
-TEST(an_answer_from_inside_the_handler_needs_no_knock)
+TEST(a_completion_inside_the_handler_needs_no_push)
 {
     bench b;
     bench_begin(&b);
@@ -218,14 +218,14 @@ TEST(an_answer_from_inside_the_handler_needs_no_knock)
     ok(filch_complete(receiver, 1, filch_none(), FILCH_OK));
     b.worker.dispatching = false;
     same(fli_word_head(fli_state_peek(&p->state)), 0);
-    same(read_answers(&b, p), 1);
+    same(read_completions(&b, p), 1);
     same(fli_mail_held_head(p), 0);
     same(bench_nodes_out(&b), 0);
     same(bench_finish(&b, p), 0);
     bench_end(&b);
 }
 
-TEST(an_answer_that_cannot_be_copied_leaves_the_yield_out)
+TEST(a_completion_that_cannot_be_copied_leaves_the_yield_pending)
 {
     bench b;
     bench_begin(&b);
@@ -240,7 +240,7 @@ TEST(an_answer_that_cannot_be_copied_leaves_the_yield_out)
     same(filch_complete(receiver, 1, filch_bytes(NULL, 5), FILCH_OK), FILCH_EINVAL);
     b.rt.payload_max = 0;
     ok(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK));
-    same(read_answers(&b, p), 1);
+    same(read_completions(&b, p), 1);
     fli_store_rel(&b.rt.phase, FLI_CLOSED);
     same(filch_complete(receiver, 1, filch_none(), FILCH_OK), FILCH_ECLOSED);
     same(bench_finish(&b, p), 0);
@@ -249,7 +249,7 @@ TEST(an_answer_that_cannot_be_copied_leaves_the_yield_out)
 
 /* ---- threads ---- */
 
-enum { OUT = 8, ANSWERERS = 2 };
+enum { OUT = 8, COMPLETERS = 2 };
 
 /* The owner opens yields and ends the process at some moment; meanwhile two threads complete all yields repeatedly. */
 typedef struct race {
@@ -260,11 +260,11 @@ typedef struct race {
     FLI_ATOMIC(bool)     wrong;
 } race;
 
-typedef struct answerer {
+typedef struct completer {
     race      *r;
     fli_local  worker;
     fli_thread thread;
-} answerer;
+} completer;
 
 static FLI_ATOMIC(int64_t) blocks; /* number of payloads that are not freed */
 
@@ -276,10 +276,10 @@ static void on_free(void *user, void *bytes, size_t size)
     (void)fli_sub_acqrel(&blocks, 1);
 }
 
-static void answer_all(void *arg)
+static void complete_all(void *arg)
 {
-    answerer *a = arg;
-    race     *r = a->r;
+    completer *a = arg;
+    race      *r = a->r;
     a->worker.rt = &r->b.rt;
     fli_current_set(&a->worker);
     for (uint64_t i = 0; !fli_load_acq(&r->over); i++) {
@@ -304,18 +304,18 @@ static void answer_all(void *arg)
     fli_current_set(NULL);
 }
 
-TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
+TEST(completions_racing_with_the_end_are_delivered_or_refused_and_leak_nothing)
 {
-    static race     r;
-    static answerer answerers[ANSWERERS];
-    uint64_t        rounds = scaled(12000), read = 0, discarded = 0;
+    static race      r;
+    static completer completers[COMPLETERS];
+    uint64_t         rounds = scaled(12000), read = 0, discarded = 0;
     memset(&r, 0, sizeof r);
     bench_begin(&r.b);
     fli_store_rlx(&blocks, 0);
-    for (int i = 0; i < ANSWERERS; i++) {
-        memset(&answerers[i], 0, sizeof answerers[i]);
-        answerers[i].r = &r;
-        ok(fli_thread_start(&answerers[i].thread, "answerer", answer_all, &answerers[i]));
+    for (int i = 0; i < COMPLETERS; i++) {
+        memset(&completers[i], 0, sizeof completers[i]);
+        completers[i].r = &r;
+        ok(fli_thread_start(&completers[i].thread, "answerer", complete_all, &completers[i]));
     }
     /* On a loaded machine the completing threads may miss all of the first rounds: the test goes on until at least
      * one completion was refused. */
@@ -330,7 +330,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
             uint32_t command;
             uint64_t tag;
             (void)fli_yield_first(&r.b.rt, p, &command, &tag);
-            read += read_answers(&r.b, p);
+            read += read_completions(&r.b, p);
             assert_true(p->yield_count <= OUT);
         }
         /* As bench_finish(), but also counts the completions that were posted and not read. */
@@ -351,7 +351,7 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
         fli_slab_give(&r.b.rt.procs, &r.b.worker.procs, p);
     }
     fli_store_rel(&r.over, true);
-    for (int i = 0; i < ANSWERERS; i++) fli_thread_join(&answerers[i].thread);
+    for (int i = 0; i < COMPLETERS; i++) fli_thread_join(&completers[i].thread);
     assert_false(fli_load_rlx(&r.wrong));
     same(fli_load_rlx(&r.accepted), read + discarded);
     same(fli_load_rlx(&blocks), 0);
@@ -362,18 +362,18 @@ TEST(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_answer_counts_and_the_second_is_told_so),
+        cmocka_unit_test(the_first_completion_counts_and_later_ones_are_stale),
         cmocka_unit_test(a_wrong_receiver_is_refused),
-        cmocka_unit_test(an_old_receiver_never_answers_a_later_yield),
-        cmocka_unit_test(any_number_may_be_out_and_end_in_any_order),
-        cmocka_unit_test(one_or_two_cost_no_allocation),
+        cmocka_unit_test(an_old_receiver_never_completes_a_later_yield),
+        cmocka_unit_test(any_number_of_yields_may_be_completed_in_any_order),
+        cmocka_unit_test(one_or_two_outstanding_yields_need_no_allocation),
         cmocka_unit_test(no_memory_for_a_yield_changes_nothing),
-        cmocka_unit_test(the_end_voids_what_is_out_and_tells_the_handler_that_asked),
-        cmocka_unit_test(a_yield_that_is_being_answered_is_not_named_in_the_report),
+        cmocka_unit_test(the_end_voids_outstanding_yields_and_calls_the_abandon_hook),
+        cmocka_unit_test(a_completed_yield_is_not_named_in_the_report),
         cmocka_unit_test(a_completion_after_the_end_is_freed_by_its_sender),
-        cmocka_unit_test(an_answer_from_inside_the_handler_needs_no_knock),
-        cmocka_unit_test(an_answer_that_cannot_be_copied_leaves_the_yield_out),
-        cmocka_unit_test(answers_that_race_with_the_end_are_delivered_or_refused_and_leak_nothing),
+        cmocka_unit_test(a_completion_inside_the_handler_needs_no_push),
+        cmocka_unit_test(a_completion_that_cannot_be_copied_leaves_the_yield_pending),
+        cmocka_unit_test(completions_racing_with_the_end_are_delivered_or_refused_and_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

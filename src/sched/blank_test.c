@@ -10,14 +10,14 @@
 static test_alloc   alloc;
 static filch_sched *sched;
 
-static filch_err fussy_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err refusing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)ctx, (void)method;
     return (filch_err)filch_as_int(args);
 }
 
 /* Yields once for each message, and ends when a message is a number below 0. */
-static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
@@ -30,8 +30,8 @@ static filch_err asking_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-static const filch_type fussy = { .name = "fussy", .init = fussy_init, .step = asking_step };
-static const filch_type asking = { .name = "asking", .step = asking_step };
+static const filch_type refusing = { .name = "fussy", .init = refusing_init, .step = yielder_step };
+static const filch_type yielder = { .name = "asking", .step = yielder_step };
 
 static void on_exit_fn(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -92,19 +92,19 @@ static void spawn_laden(const filch_type *type, filch_data args, filch_values *v
     same(filch_spawn(sched, type, &opt, pid), expected);
 }
 
-TEST(a_slot_is_blank_after_a_process_that_had_everything)
+TEST(a_slot_is_blank_after_a_process_with_values_yields_and_drops)
 {
-    for (int told = 0; told < 2; told++) {
+    for (int ends_itself = 0; ends_itself < 2; ends_itself++) {
         filch_values *values;
         filch_pid     pid;
         begin();
         ok(filch_values_create(NULL, "key", filch_int(1), &values));
-        spawn_laden(&asking, filch_none(), values, FILCH_OK, &pid);
+        spawn_laden(&yielder, filch_none(), values, FILCH_OK, &pid);
         tick();
         for (int i = 0; i < 4; i++) ok(filch_send(sched, pid, filch_int(i)));
         tick(); /* four yields are outstanding: their list is on the heap */
         for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
-        if (told == 0)
+        if (ends_itself == 0)
             ok(filch_terminate(sched, pid)); /* it has unread messages, and six drops that were not reported
                                                 to it */
         tick();
@@ -120,7 +120,7 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     filch_pid     pid;
     begin();
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
-    spawn_laden(&fussy, filch_int(FILCH_EUSER), values, FILCH_EUSER, &pid);
+    spawn_laden(&refusing, filch_int(FILCH_EUSER), values, FILCH_EUSER, &pid);
     expect_blank();
     /* A spawn that fails late, when one of its first messages is already in the mailbox. */
     static const char   large[PAYLOAD_MAX + 1];
@@ -132,57 +132,57 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     opt.mailbox_max = 4;
     opt.on_exit = on_exit_fn;
     first[1] = filch_bytes(large, sizeof large);
-    same(filch_spawn(sched, &asking, &opt, &pid), FILCH_ETOOBIG);
+    same(filch_spawn(sched, &yielder, &opt, &pid), FILCH_ETOOBIG);
     filch_values_drop(values);
     expect_blank();
     end();
 }
 
 /* Spawns a child for each message, from the free slots of its worker. */
-static filch_err bearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *child = *(filch_pid **)self;
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     if (count > 0) {
-        filch_err err = filch_spawn(sched, &asking, NULL, child);
+        filch_err err = filch_spawn(sched, &yielder, NULL, child);
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);
 }
 
-static filch_err bearing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err spawner_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
     *(void **)self = filch_as_ptr(args);
     return FILCH_OK;
 }
 
-static const filch_type bearing = {
-    .name = "bearing", .size = sizeof(void *), .init = bearing_init, .step = bearing_step
+static const filch_type spawner = {
+    .name = "bearing", .size = sizeof(void *), .init = spawner_init, .step = spawner_step
 };
 
-TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may_rest)
+TEST(a_process_in_a_reused_slot_has_no_drops_of_its_predecessor)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    filch_pid           pid, child, mother;
+    filch_pid           pid, child, parent;
     filch_info          info = { .size = sizeof info };
     begin();
     opt.args = filch_ptr(&child);
-    ok(filch_spawn(sched, &bearing, &opt, &mother));
+    ok(filch_spawn(sched, &spawner, &opt, &parent));
     tick();
     /* The first spawn inside a step fills the magazine of caller_worker with free slots. */
-    ok(filch_send(sched, mother, filch_int(1)));
+    ok(filch_send(sched, parent, filch_int(1)));
     tick();
     fli_magazine *own = &sched->caller_worker->local.procs;
     assert_true(own->count > 0);
     /* When this process has ended, its slot is the next one that a spawn inside a step takes. */
-    spawn_laden(&asking, filch_none(), NULL, FILCH_OK, &pid);
+    spawn_laden(&yielder, filch_none(), NULL, FILCH_OK, &pid);
     for (int i = 0; i < 9; i++) same(filch_send(sched, pid, filch_int(-1)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
     tick();
     same(filch_inspect(sched, pid, &info), FILCH_EDEAD);
     fli_proc *next = own->objects[own->count - 1];
     same(next->slot, fli_serial_slot(pid.serial));
-    ok(filch_send(sched, mother, filch_int(1)));
+    ok(filch_send(sched, parent, filch_int(1)));
     tick();
     same(fli_serial_slot(child.serial), next->slot);
     ok(filch_inspect(sched, child, &info));
@@ -196,9 +196,9 @@ TEST(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slot_is_blank_after_a_process_that_had_everything),
+        cmocka_unit_test(a_slot_is_blank_after_a_process_with_values_yields_and_drops),
         cmocka_unit_test(a_slot_is_blank_after_a_spawn_that_failed),
-        cmocka_unit_test(a_process_in_the_slot_of_one_that_dropped_messages_has_dropped_none_and_may_rest),
+        cmocka_unit_test(a_process_in_a_reused_slot_has_no_drops_of_its_predecessor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ TEST(the_counter_itself_is_within_the_limit)
     }
 }
 
-TEST(a_block_that_grows_and_shrinks_is_counted_as_it_is)
+TEST(a_block_that_grows_or_shrinks_is_counted_with_its_current_size)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = capped(&alloc);
@@ -94,7 +94,7 @@ TEST(a_block_that_grows_and_shrinks_is_counted_as_it_is)
     test_alloc_balanced(&alloc);
 }
 
-TEST(what_the_allocator_behind_it_refuses_is_not_counted)
+TEST(a_block_that_the_programs_allocator_refuses_is_not_counted)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = capped(&alloc);
@@ -114,7 +114,7 @@ TEST(what_the_allocator_behind_it_refuses_is_not_counted)
     test_alloc_balanced(&alloc);
 }
 
-TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
+TEST(without_memory_for_the_counter_no_limit_is_installed)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem;
@@ -129,7 +129,7 @@ TEST(without_memory_for_it_there_is_no_limit_and_nothing_changes)
     test_alloc_balanced(&alloc);
 }
 
-TEST(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it)
+TEST(blocks_freed_after_the_scheduler_still_find_the_counter)
 {
     test_alloc alloc = { 0 };
     fli_mem    mem = capped(&alloc);
@@ -142,7 +142,7 @@ TEST(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it)
 }
 
 /* This thread acts in turn as two workers of one runtime and as a worker of another runtime. */
-TEST(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact)
+TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
 {
     static fli_runtime rt, stranger;
     static fli_local   first, second, foreign;
@@ -210,7 +210,7 @@ static void *late_alloc(void *user, void *old, size_t old_size, size_t size)
     return test_alloc_fn(user, old, old_size, size);
 }
 
-TEST(a_scheduler_at_the_same_address_is_another_one)
+TEST(a_later_scheduler_at_the_same_address_is_not_the_first)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     memset(&late, 0, sizeof late);
@@ -231,12 +231,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(the_counter_itself_is_within_the_limit),
-        cmocka_unit_test(a_block_that_grows_and_shrinks_is_counted_as_it_is),
-        cmocka_unit_test(what_the_allocator_behind_it_refuses_is_not_counted),
-        cmocka_unit_test(without_memory_for_it_there_is_no_limit_and_nothing_changes),
-        cmocka_unit_test(blocks_that_come_back_after_the_scheduler_is_gone_still_find_it),
-        cmocka_unit_test(without_a_limit_every_worker_counts_for_itself_and_the_sum_is_exact),
-        cmocka_unit_test(a_scheduler_at_the_same_address_is_another_one),
+        cmocka_unit_test(a_block_that_grows_or_shrinks_is_counted_with_its_current_size),
+        cmocka_unit_test(a_block_that_the_programs_allocator_refuses_is_not_counted),
+        cmocka_unit_test(without_memory_for_the_counter_no_limit_is_installed),
+        cmocka_unit_test(blocks_freed_after_the_scheduler_still_find_the_counter),
+        cmocka_unit_test(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact),
+        cmocka_unit_test(a_later_scheduler_at_the_same_address_is_not_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "support/check.h"
 
 static filch_pid seen_by_init;
-static filch_err answer_of_init;
+static filch_err init_result;
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -14,7 +14,7 @@ static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, c
     (void)method;
     (void)args;
     seen_by_init = filch_ctx_self(ctx);
-    return answer_of_init;
+    return init_result;
 }
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -29,7 +29,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
 static const filch_type type = { .name = "fussy", .size = 100, .init = on_init, .step = on_step };
 
 /* An init may pass its pid on before it fails. The process that is spawned next must not get that pid. */
-TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
+TEST(the_pid_of_a_failed_spawn_is_never_used_again)
 {
     test_alloc    alloc = { 0 };
     filch_options options = FILCH_OPTIONS_INIT;
@@ -39,11 +39,11 @@ TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
     options.alloc = test_alloc_fn;
     options.alloc_user = &alloc;
     ok(filch_sched_create(&sched, &options));
-    answer_of_init = FILCH_EUSER + 1;
+    init_result = FILCH_EUSER + 1;
     same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER + 1);
     filch_pid failed = seen_by_init;
     same(filch_send(sched, failed, filch_int(1)), FILCH_EDEAD);
-    answer_of_init = FILCH_OK;
+    init_result = FILCH_OK;
     ok(filch_spawn(sched, &type, NULL, &pid));
     assert_memory_equal(&pid, &seen_by_init, sizeof pid);
     assert_int_not_equal(pid.serial, failed.serial);
@@ -55,14 +55,14 @@ TEST(the_pid_of_a_failed_spawn_is_never_given_to_another)
 }
 
 /* A slot is retired when failed spawns have used up its generations, as it is when processes have used them up. */
-TEST(a_slot_without_generations_is_put_aside)
+TEST(a_slot_without_generations_is_retired)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     filch_sched  *sched;
     filch_pid     pid;
     options.workers = FILCH_NO_WORKERS;
     ok(filch_sched_create(&sched, &options));
-    answer_of_init = FILCH_EUSER;
+    init_result = FILCH_EUSER;
     same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER);
     uint32_t  slot = fli_serial_slot(seen_by_init.serial);
     fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
@@ -70,7 +70,7 @@ TEST(a_slot_without_generations_is_put_aside)
     same(filch_spawn(sched, &type, NULL, &pid), FILCH_EUSER);
     same(fli_serial_slot(seen_by_init.serial), slot);
     same(fli_serial_gen(seen_by_init.serial), FLI_GEN_LAST);
-    answer_of_init = FILCH_OK;
+    init_result = FILCH_OK;
     ok(filch_spawn(sched, &type, NULL, &pid));
     assert_int_not_equal(fli_serial_slot(pid.serial), slot);
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
@@ -83,7 +83,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
 }
 
 /* The last process of the slot is killed; or it ends by itself, without an exit notice. */
-TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
+TEST(a_slot_is_retired_when_its_last_process_ends)
 {
     static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };
     for (int i = 0; i < 2; i++) {
@@ -93,9 +93,9 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
         filch_pid         last, next;
         options.workers = FILCH_NO_WORKERS;
         ok(filch_sched_create(&sched, &options));
-        answer_of_init = FILCH_EUSER;
+        init_result = FILCH_EUSER;
         same(filch_spawn(sched, kind, NULL, &next), FILCH_EUSER);
-        answer_of_init = FILCH_OK;
+        init_result = FILCH_OK;
         uint32_t  slot = fli_serial_slot(seen_by_init.serial);
         fli_proc *p = fli_slab_at(&sched->rt.procs, slot);
         fli_store_rlx(&p->state, fli_word_make(FLI_GEN_LAST, FLI_FREE, 0));
@@ -112,18 +112,18 @@ TEST(a_slot_whose_last_process_has_ended_is_put_aside_too)
     }
 }
 
-static filch_err said;
+static filch_err spawn_result;
 
 /* Spawns a child for each message, from the magazine of its worker. */
 static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-    if (count > 0) said = filch_spawn(filch_out_sched(out), &type, NULL, NULL);
+    if (count > 0) spawn_result = filch_spawn(filch_out_sched(out), &type, NULL, NULL);
     (void)self;
     return filch_idle(out);
 }
 
-TEST(a_slot_without_generations_is_put_aside_by_a_step_too)
+TEST(a_spawn_in_a_step_retires_a_slot_without_generations_too)
 {
     static const filch_type parent = { .name = "parent", .step = parent_step };
     filch_options           options = FILCH_OPTIONS_INIT;
@@ -134,10 +134,10 @@ TEST(a_slot_without_generations_is_put_aside_by_a_step_too)
     ok(filch_spawn(sched, &parent, NULL, &pid));
     uint32_t slot = 0;
     for (int i = 0; i < 4; i++) {
-        answer_of_init = i < 3 ? FILCH_EUSER : FILCH_OK;
+        init_result = i < 3 ? FILCH_EUSER : FILCH_OK;
         ok(filch_send(sched, pid, filch_none()));
         ok(filch_tick(sched, 0, NULL));
-        same(said, answer_of_init);
+        same(spawn_result, init_result);
         if (i == 1) {
             slot = fli_serial_slot(seen_by_init.serial);
             fli_store_rlx(&((fli_proc *)fli_slab_at(&sched->rt.procs, slot))->state,
@@ -152,10 +152,10 @@ TEST(a_slot_without_generations_is_put_aside_by_a_step_too)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pid_of_a_failed_spawn_is_never_given_to_another),
-        cmocka_unit_test(a_slot_without_generations_is_put_aside),
-        cmocka_unit_test(a_slot_without_generations_is_put_aside_by_a_step_too),
-        cmocka_unit_test(a_slot_whose_last_process_has_ended_is_put_aside_too),
+        cmocka_unit_test(the_pid_of_a_failed_spawn_is_never_used_again),
+        cmocka_unit_test(a_slot_without_generations_is_retired),
+        cmocka_unit_test(a_spawn_in_a_step_retires_a_slot_without_generations_too),
+        cmocka_unit_test(a_slot_is_retired_when_its_last_process_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

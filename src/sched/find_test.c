@@ -15,12 +15,12 @@ static size_t  stepped;
 typedef struct one {
     int64_t number;
     int     goes_on; /* 0: the process goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever;
-                        's': sends to all `friends` in its first step and goes idle; 't': like 's', but continues
+                        's': sends to all `receivers` in its first step and goes idle; 't': like 's', but continues
                         once */
 } one;
 
-static filch_pid friends[4];
-static int       friend_count;
+static filch_pid receivers[4];
+static int       receiver_count;
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -41,7 +41,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
     const filch_ctx *ctx = filch_out_ctx(out);
     if (me->goes_on == 'm') ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
     bool sends = me->goes_on == 's' || me->goes_on == 't', again = me->goes_on == 'c' || me->goes_on == 't';
-    for (int i = 0; sends && i < friend_count; i++) ok(filch_send(filch_ctx_sched(ctx), friends[i], filch_none()));
+    for (int i = 0; sends && i < receiver_count; i++) ok(filch_send(filch_ctx_sched(ctx), receivers[i], filch_none()));
     if (sends) me->goes_on = 0;
     return again ? filch_continue(out) : filch_idle(out);
 }
@@ -88,7 +88,7 @@ static void run(filch_sched *sched, uint32_t steps)
     same(ran, steps);
 }
 
-TEST(the_global_queue_gives_one_and_sixteen_more)
+TEST(the_global_queue_gives_one_process_and_a_batch_of_sixteen)
 {
     filch_sched *sched = begin(1000000, 0);
     for (int i = 0; i < 40; i++) (void)spawn(sched, i, false);
@@ -107,7 +107,7 @@ TEST(the_global_queue_gives_one_and_sixteen_more)
     end(sched);
 }
 
-TEST(the_own_deque_gives_the_newest_first)
+TEST(the_local_deque_gives_the_newest_first)
 {
     filch_sched *sched = begin(1000000, 0);
     filch_pid    pids[4];
@@ -126,11 +126,11 @@ TEST(the_own_deque_gives_the_newest_first)
 }
 
 /* Spawns processes 0 to n - 1, the friends, and runs them until they are idle. */
-static void make_friends(filch_sched *sched, int n)
+static void make_receivers(filch_sched *sched, int n)
 {
-    for (int i = 0; i < n; i++) friends[i] = spawn(sched, i, false);
+    for (int i = 0; i < n; i++) receivers[i] = spawn(sched, i, false);
     run(sched, (uint32_t)n);
-    friend_count = n;
+    receiver_count = n;
     stepped = 0;
     sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample, because that reads the
                                                                                       clock */
@@ -142,10 +142,10 @@ static void stepped_were(const int64_t *want, size_t count)
     for (size_t i = 0; i < count; i++) same(order[i], want[i]);
 }
 
-TEST(the_first_one_that_a_step_sends_to_is_the_next)
+TEST(the_first_process_that_a_step_wakes_runs_next)
 {
     filch_sched *sched = begin(1000000, 0);
-    make_friends(sched, 4);
+    make_receivers(sched, 4);
     (void)spawn_as(sched, 9, "sends");
     run(sched, 1);
     same(fli_worker_queued(sched->caller_worker), 4);
@@ -156,10 +156,10 @@ TEST(the_first_one_that_a_step_sends_to_is_the_next)
 }
 
 /* Processes 9 and 7 are ready. 9 sends to 0 and continues: 9 runs again after 0 and before 7. */
-TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
+TEST(a_process_that_sends_and_continues_runs_after_its_receiver)
 {
     filch_sched *sched = begin(1000000, 0);
-    make_friends(sched, 1);
+    make_receivers(sched, 1);
     (void)spawn_as(sched, 9, "then continues");
     (void)spawn(sched, 7, false);
     run(sched, 4);
@@ -168,10 +168,10 @@ TEST(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first)
 }
 
 /* Each turn is a fairness pick. Process 0 is in the LIFO slot, and must not stay there for ever. */
-TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
+TEST(the_process_in_the_lifo_slot_runs_beside_endless_loops)
 {
     filch_sched *sched = begin(1, 0);
-    make_friends(sched, 1);
+    make_receivers(sched, 1);
     (void)spawn_as(sched, 9, "sends");
     for (int i = 1; i <= 3; i++) (void)spawn_as(sched, i, "continues");
     run(sched, 41);
@@ -183,7 +183,7 @@ TEST(whoever_is_the_next_has_his_turn_beside_endless_loops)
 }
 
 /* The deque is full and cannot grow at a fairness pick: the process in the LIFO slot goes to the global queue. */
-TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
+TEST(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow)
 {
     enum { CROWD = 1000 };
     filch_options options = FILCH_OPTIONS_INIT;
@@ -219,7 +219,7 @@ TEST(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line)
 
 /* Process 0 is always ready. Every fourth turn is a fairness pick, alternately from the global queue and from the
  * deque. */
-TEST(every_so_many_turns_the_oldest_goes_first)
+TEST(every_nth_turn_runs_an_oldest_process)
 {
     filch_sched *sched = begin(4, 0);
     (void)spawn(sched, 0, true);
@@ -234,7 +234,7 @@ TEST(every_so_many_turns_the_oldest_goes_first)
 
 /* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
  * oldest of the global queue and the oldest of the deque. */
-TEST(whoever_continues_lets_the_oldest_go_first)
+TEST(a_process_that_continues_runs_after_the_oldest)
 {
     filch_sched        *sched = begin(1000000, 0);
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
@@ -248,7 +248,7 @@ TEST(whoever_continues_lets_the_oldest_go_first)
     end(sched);
 }
 
-TEST(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives)
+TEST(a_fairness_pick_takes_from_the_other_queue_if_one_is_empty)
 {
     filch_sched *sched = begin(4, 0);
     (void)spawn(sched, 0, true);
@@ -262,7 +262,7 @@ TEST(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives)
     end(sched);
 }
 
-TEST(nobody_waits_longer_than_the_bound)
+TEST(no_ready_process_waits_longer_than_the_bound)
 {
     const uint32_t shapes[][2] = { { 1, 1 }, { 2, 4 }, { 8, 16 }, { 16, 3 } };
     for (size_t s = 0; s < 4; s++) {
@@ -288,16 +288,16 @@ TEST(nobody_waits_longer_than_the_bound)
 /* ---- thieves ---- */
 
 /* A second worker without a thread, which steals from caller_worker. */
-typedef struct den {
+typedef struct theft {
     filch_sched        *sched;
     fli_worker         *thief;
     fli_worker         *both[2], **before;
     fli_victim_progress victim_progress[2];
-} den;
+} theft;
 
-static void den_begin(den *d)
+static void theft_begin(theft *d)
 {
-    *d = (den){ .sched = begin(1000000, 0) };
+    *d = (theft){ .sched = begin(1000000, 0) };
     filch_sched *sched = d->sched;
     d->thief = fli_zalloc_aligned(&sched->rt.mem, sizeof *d->thief, FLI_LINE);
     assert_non_null(d->thief);
@@ -316,7 +316,7 @@ static void den_begin(den *d)
 }
 
 /* Moves the processes of the thief to the global queue, frees the thief, and stops the scheduler. */
-static void den_end(den *d)
+static void theft_end(theft *d)
 {
     filch_sched *sched = d->sched;
     for (fli_proc *p; (p = fli_deque_pop(&d->thief->deque)) != NULL;) fli_ready(&sched->rt, NULL, p);
@@ -333,7 +333,7 @@ static int64_t number_of(fli_proc *p)
 }
 
 /* Puts processes 0 to n - 1 into the deque of caller_worker; 0 is the oldest. */
-static void fill(den *d, int n)
+static void fill(theft *d, int n)
 {
     filch_sched *sched = d->sched;
     for (int i = 0; i < n; i++) (void)spawn(sched, i, false);
@@ -345,9 +345,9 @@ static void fill(den *d, int n)
 TEST(a_thief_takes_the_older_half_and_runs_the_oldest_first)
 {
     for (int n = 2; n < 20; n++) {
-        den  d;
-        bool retry = false;
-        den_begin(&d);
+        theft d;
+        bool  retry = false;
+        theft_begin(&d);
         fill(&d, n);
         int       half = n - n / 2;
         fli_proc *p = fli_find_far(d.thief, false, &retry);
@@ -364,31 +364,31 @@ TEST(a_thief_takes_the_older_half_and_runs_the_oldest_first)
             same(number_of(p), i);
             fli_ready(&d.sched->rt, NULL, p);
         }
-        den_end(&d);
+        theft_end(&d);
     }
 }
 
-TEST(a_thief_finds_nothing_where_there_is_nothing)
+TEST(a_thief_finds_nothing_if_all_queues_are_empty)
 {
-    den  d;
-    bool retry = false;
-    den_begin(&d);
+    theft d;
+    bool  retry = false;
+    theft_begin(&d);
     assert_null(fli_find_far(d.thief, true, &retry));
     assert_false(retry);
     assert_false(fli_find_visible(d.sched, 1));
     fill(&d, 1);
     assert_true(fli_find_visible(d.sched, 1));
     assert_false(fli_find_visible(d.sched, 2));
-    den_end(&d);
+    theft_end(&d);
 }
 
 /* The worker that has the process queued is about to run it with warm caches. */
-TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
+TEST(a_single_process_is_not_stolen_from_a_worker_with_progress)
 {
-    den       d;
+    theft     d;
     bool      retry = false;
     fli_proc *p;
-    den_begin(&d);
+    theft_begin(&d);
     fill(&d, 1);
     for (int i = 0; i < 10; i++) {
         d.thief->clock_ns += 1000000;
@@ -401,16 +401,16 @@ TEST(a_single_process_is_left_to_its_worker_while_that_one_gets_on)
     d.thief->clock_ns += 1;
     assert_non_null(p = fli_find_far(d.thief, false, &retry));
     fli_ready(&d.sched->rt, NULL, p);
-    den_end(&d);
+    theft_end(&d);
 }
 
 /* A process in the LIFO slot of a worker without progress is stolen after 20 us too. */
-TEST(the_next_of_a_worker_that_stands_still_is_taken)
+TEST(the_lifo_slot_of_a_worker_without_progress_is_stolen)
 {
-    den       d;
+    theft     d;
     bool      retry = false;
     fli_proc *p;
-    den_begin(&d);
+    theft_begin(&d);
     fill(&d, 1);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, fli_deque_pop(&d.sched->caller_worker->deque)));
     assert_true(fli_find_visible(d.sched, 1));
@@ -426,14 +426,14 @@ TEST(the_next_of_a_worker_that_stands_still_is_taken)
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, p));
     assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* `any`, as in a stop: the process is taken at once */
     fli_ready(&d.sched->rt, NULL, p);
-    den_end(&d);
+    theft_end(&d);
 }
 
-TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
+TEST(a_thief_takes_from_the_deque_before_the_lifo_slot)
 {
-    den  d;
-    bool retry = false;
-    den_begin(&d);
+    theft d;
+    bool  retry = false;
+    theft_begin(&d);
     fill(&d, 2);
     fli_proc *next = fli_deque_pop(&d.sched->caller_worker->deque);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, next));
@@ -443,40 +443,40 @@ TEST(a_thief_takes_from_the_deque_before_it_takes_the_next)
     same(number_of(p), 0);
     assert_true(fli_lifo_slot_is_full(&d.sched->caller_worker->lifo_slot));
     fli_ready(&d.sched->rt, NULL, p);
-    den_end(&d);
+    theft_end(&d);
 }
 
-TEST(a_single_process_is_taken_at_once_by_a_stop)
+TEST(a_single_process_is_stolen_at_once_during_a_stop)
 {
-    den  d;
-    bool retry = false;
-    den_begin(&d);
+    theft d;
+    bool  retry = false;
+    theft_begin(&d);
     fill(&d, 1);
     fli_proc *p = fli_find_far(d.thief, true, &retry);
     assert_non_null(p);
     fli_ready(&d.sched->rt, NULL, p);
-    den_end(&d);
+    theft_end(&d);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_global_queue_gives_one_and_sixteen_more),
-        cmocka_unit_test(the_own_deque_gives_the_newest_first),
-        cmocka_unit_test(the_first_one_that_a_step_sends_to_is_the_next),
-        cmocka_unit_test(whoever_sends_and_continues_lets_the_one_he_sent_to_go_first),
-        cmocka_unit_test(whoever_is_the_next_has_his_turn_beside_endless_loops),
-        cmocka_unit_test(whoever_is_the_next_is_not_lost_when_there_is_no_memory_for_the_line),
-        cmocka_unit_test(every_so_many_turns_the_oldest_goes_first),
-        cmocka_unit_test(whoever_continues_lets_the_oldest_go_first),
-        cmocka_unit_test(where_the_queue_whose_turn_it_is_has_nothing_the_other_gives),
-        cmocka_unit_test(nobody_waits_longer_than_the_bound),
+        cmocka_unit_test(the_global_queue_gives_one_process_and_a_batch_of_sixteen),
+        cmocka_unit_test(the_local_deque_gives_the_newest_first),
+        cmocka_unit_test(the_first_process_that_a_step_wakes_runs_next),
+        cmocka_unit_test(a_process_that_sends_and_continues_runs_after_its_receiver),
+        cmocka_unit_test(the_process_in_the_lifo_slot_runs_beside_endless_loops),
+        cmocka_unit_test(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow),
+        cmocka_unit_test(every_nth_turn_runs_an_oldest_process),
+        cmocka_unit_test(a_process_that_continues_runs_after_the_oldest),
+        cmocka_unit_test(a_fairness_pick_takes_from_the_other_queue_if_one_is_empty),
+        cmocka_unit_test(no_ready_process_waits_longer_than_the_bound),
         cmocka_unit_test(a_thief_takes_the_older_half_and_runs_the_oldest_first),
-        cmocka_unit_test(a_thief_finds_nothing_where_there_is_nothing),
-        cmocka_unit_test(a_single_process_is_left_to_its_worker_while_that_one_gets_on),
-        cmocka_unit_test(the_next_of_a_worker_that_stands_still_is_taken),
-        cmocka_unit_test(a_thief_takes_from_the_deque_before_it_takes_the_next),
-        cmocka_unit_test(a_single_process_is_taken_at_once_by_a_stop),
+        cmocka_unit_test(a_thief_finds_nothing_if_all_queues_are_empty),
+        cmocka_unit_test(a_single_process_is_not_stolen_from_a_worker_with_progress),
+        cmocka_unit_test(the_lifo_slot_of_a_worker_without_progress_is_stolen),
+        cmocka_unit_test(a_thief_takes_from_the_deque_before_the_lifo_slot),
+        cmocka_unit_test(a_single_process_is_stolen_at_once_during_a_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

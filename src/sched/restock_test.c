@@ -13,23 +13,23 @@ static filch_sched *sched;
 
 static struct {
     filch_pid reader;
-    uint32_t  sent, empty, plain; /* messages sent; sends with an empty magazine; value nodes in the mailbox of the
-                                     reader */
+    uint32_t sent, empty, value_nodes; /* messages sent; sends with an empty magazine; value nodes in the mailbox of the
+                                    reader */
     filch_err err;
     int64_t   read;
     bool      in_order;
 } seen;
 
 /* Returns the number of value nodes in a mailbox that no step has read. */
-static uint32_t count_plain(filch_pid pid)
+static uint32_t count_value_nodes(filch_pid pid)
 {
     fli_runtime *rt = &sched->rt;
     fli_proc    *p = fli_proc_find(rt, pid.serial);
-    uint32_t     plain = 0;
+    uint32_t     value_nodes = 0;
     for (uint32_t at = fli_word_head(fli_load_rlx(&p->state)); at != 0; at = fli_node_at(rt, at)->next) {
-        plain += fli_node_at(rt, at)->what == 0;
+        value_nodes += fli_node_at(rt, at)->what == 0;
     }
-    return plain;
+    return value_nodes;
 }
 
 static filch_err writer_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -43,7 +43,7 @@ static filch_err writer_step(void *self, const filch_event *events, size_t count
         if (seen.err != FILCH_OK) break;
         seen.sent++;
     }
-    seen.plain = count_plain(seen.reader);
+    seen.value_nodes = count_value_nodes(seen.reader);
     return seen.sent < MANY ? filch_continue(out) : filch_idle(out);
 }
 
@@ -92,23 +92,23 @@ static void end(void)
     test_alloc_balanced(&alloc);
 }
 
-TEST(messages_sent_on_an_empty_magazine_are_plain_like_all_others)
+TEST(messages_sent_with_an_empty_magazine_have_value_nodes_too)
 {
     begin();
     tick(0);
     ok(seen.err);
     assert_in_range(seen.empty, 3, MANY);
-    same(seen.plain, MANY);
+    same(seen.value_nodes, MANY);
     end();
 }
 
-TEST(a_step_that_finds_no_memory_for_a_node_is_told_so_and_may_go_on_later)
+TEST(a_send_without_memory_for_a_node_fails_and_succeeds_later)
 {
     begin();
     test_alloc_fail(&alloc, 1, true);
     tick(1);
     same(seen.err, FILCH_ENOMEM);
-    same(seen.plain, seen.sent);
+    same(seen.value_nodes, seen.sent);
     assert_in_range(alloc.refused, 1, 10);
     test_alloc_fail(&alloc, 0, false);
     tick(0);
@@ -119,8 +119,8 @@ TEST(a_step_that_finds_no_memory_for_a_node_is_told_so_and_may_go_on_later)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_sent_on_an_empty_magazine_are_plain_like_all_others),
-        cmocka_unit_test(a_step_that_finds_no_memory_for_a_node_is_told_so_and_may_go_on_later),
+        cmocka_unit_test(messages_sent_with_an_empty_magazine_have_value_nodes_too),
+        cmocka_unit_test(a_send_without_memory_for_a_node_fails_and_succeeds_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,12 +18,12 @@ typedef struct scene {
     uint32_t     max, spawns; /* option max_processes; number of spawns: three times the number of slots */
 } scene;
 
-static filch_err answer_of_init;
+static filch_err init_result;
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)ctx, (void)method, (void)args;
-    return answer_of_init;
+    return init_result;
 }
 
 static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -45,7 +45,7 @@ static void begin(scene *s, uint32_t max)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     *s = (scene){ .max = max, .spawns = 3 * (max + FLI_MAGAZINE) };
-    answer_of_init = FILCH_OK;
+    init_result = FILCH_OK;
     options.workers = FILCH_NO_WORKERS;
     options.max_processes = max;
     options.alloc = test_alloc_fn;
@@ -75,12 +75,12 @@ static void age(filch_sched *sched)
 static void limit_is_kept(scene *s, uint32_t alive)
 {
     filch_pid pid;
-    answer_of_init = FILCH_OK;
+    init_result = FILCH_OK;
     for (uint32_t i = alive; i < s->max; i++) ok(filch_spawn(s->sched, &idle, NULL, &pid));
     same(filch_spawn(s->sched, &idle, NULL, &pid), FILCH_ELIMIT);
 }
 
-TEST(a_small_limit_outlives_the_generations_of_all_its_slots)
+TEST(spawning_goes_on_when_all_slots_have_used_up_their_generations)
 {
     scene     s;
     filch_pid pid;
@@ -96,7 +96,7 @@ TEST(a_small_limit_outlives_the_generations_of_all_its_slots)
     end(&s);
 }
 
-TEST(killed_processes_leave_room_too)
+TEST(slots_of_killed_processes_are_replaced_too)
 {
     scene     s;
     filch_pid pid;
@@ -111,12 +111,12 @@ TEST(killed_processes_leave_room_too)
     end(&s);
 }
 
-TEST(spawns_that_fail_leave_room_too)
+TEST(slots_of_failed_spawns_are_replaced_too)
 {
     scene     s;
     filch_pid pid;
     begin(&s, FEW);
-    answer_of_init = FILCH_EUSER;
+    init_result = FILCH_EUSER;
     for (uint32_t i = 0; i < s.spawns; i++) {
         age(s.sched);
         same(filch_spawn(s.sched, &idle, NULL, &pid), FILCH_EUSER);
@@ -125,7 +125,7 @@ TEST(spawns_that_fail_leave_room_too)
     end(&s);
 }
 
-static filch_err said;
+static filch_err spawn_result;
 static uint32_t  spawned, spawns;
 
 /* Spawns one child in each step. */
@@ -134,8 +134,8 @@ static filch_err parent_step(void *self, const filch_event *events, size_t count
     (void)self;
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     age(filch_out_sched(out));
-    said = filch_spawn(filch_out_sched(out), &brief, NULL, NULL);
-    return said == answer_of_init && ++spawned < spawns ? filch_continue(out) : filch_idle(out);
+    spawn_result = filch_spawn(filch_out_sched(out), &brief, NULL, NULL);
+    return spawn_result == init_result && ++spawned < spawns ? filch_continue(out) : filch_idle(out);
 }
 
 static void spawn_in_steps(filch_err init, uint32_t max)
@@ -146,24 +146,24 @@ static void spawn_in_steps(filch_err init, uint32_t max)
     uint32_t                ran = 0;
     begin(&s, max);
     ok(filch_spawn(s.sched, &parent, NULL, &pid));
-    answer_of_init = init;
+    init_result = init;
     spawned = 0;
     spawns = s.spawns;
     do ok(filch_tick(s.sched, 0, &ran));
     while (ran > 0);
-    same(said, init);
+    same(spawn_result, init);
     same(spawned, spawns);
     limit_is_kept(&s, 1);
     end(&s);
 }
 
-TEST(steps_never_stop_spawning)
+TEST(spawns_inside_steps_go_on_after_slots_are_retired)
 {
     spawn_in_steps(FILCH_OK, FEW);
     spawn_in_steps(FILCH_OK, MANY);
 }
 
-TEST(steps_whose_spawns_fail_never_stop_trying)
+TEST(failed_spawns_inside_steps_go_on_after_slots_are_retired)
 {
     spawn_in_steps(FILCH_EUSER, FEW);
     spawn_in_steps(FILCH_EUSER, MANY);
@@ -172,11 +172,11 @@ TEST(steps_whose_spawns_fail_never_stop_trying)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_limit_outlives_the_generations_of_all_its_slots),
-        cmocka_unit_test(killed_processes_leave_room_too),
-        cmocka_unit_test(spawns_that_fail_leave_room_too),
-        cmocka_unit_test(steps_never_stop_spawning),
-        cmocka_unit_test(steps_whose_spawns_fail_never_stop_trying),
+        cmocka_unit_test(spawning_goes_on_when_all_slots_have_used_up_their_generations),
+        cmocka_unit_test(slots_of_killed_processes_are_replaced_too),
+        cmocka_unit_test(slots_of_failed_spawns_are_replaced_too),
+        cmocka_unit_test(spawns_inside_steps_go_on_after_slots_are_retired),
+        cmocka_unit_test(failed_spawns_inside_steps_go_on_after_slots_are_retired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static filch_pid spawn(filch_sched *sched, log *l, uint32_t mailbox_max, filch_o
 
 /* The events of a step count against the mailbox limit until the step ends, so messages sent during the step are
  * dropped. The drops must be reported even if no later message arrives. */
-TEST(a_process_hears_of_drops_before_it_goes_idle)
+TEST(a_process_gets_a_dropped_notice_before_it_goes_idle)
 {
     const uint32_t batches[] = { 1, 64 };
     for (int i = 0; i < 2; i++) {
@@ -81,7 +81,7 @@ TEST(a_process_hears_of_drops_before_it_goes_idle)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_hears_of_drops_before_it_goes_idle),
+        cmocka_unit_test(a_process_gets_a_dropped_notice_before_it_goes_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static void tick(filch_sched *sched)
     ok(filch_tick(sched, 0, NULL));
 }
 
-TEST(lives_steps_and_messages_are_counted)
+TEST(processes_steps_and_messages_are_counted)
 {
     filch_sched *sched = begin();
     filch_pid    pids[4];
@@ -110,7 +110,7 @@ TEST(refused_and_dropped_messages_are_counted)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-TEST(an_observer_sees_the_state)
+TEST(inspect_returns_the_state_of_a_process)
 {
     filch_sched *sched = begin();
     filch_pid    pid;
@@ -137,7 +137,7 @@ TEST(an_observer_sees_the_state)
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-TEST(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes)
+TEST(the_shorter_struct_of_an_older_caller_is_filled_up_to_its_size)
 {
     filch_sched *sched = begin();
     filch_pid    pid;
@@ -200,7 +200,7 @@ static filch_err on_branch(void *self, const filch_event *events, size_t count, 
     return filch_done(out, filch_none());
 }
 
-TEST(whoever_counts_the_living_never_sees_too_few)
+TEST(the_count_of_living_processes_is_never_too_low)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     filch_sched  *sched;
@@ -237,7 +237,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type sleeper = { .name = "sleeper", .step = sleeper_step };
 
-TEST(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them)
+TEST(yields_of_an_ended_process_are_counted_as_abandoned)
 {
     filch_sched *sched = begin();
     filch_pid    pid;
@@ -266,7 +266,7 @@ static filch_err failing_step(void *self, const filch_event *events, size_t coun
     return FILCH_EUSER;
 }
 
-TEST(yields_of_a_step_that_fails_never_were)
+TEST(yields_of_a_failed_step_are_not_counted)
 {
     static const filch_type failing = { .name = "failing", .size = sizeof(uint64_t), .step = failing_step };
     filch_sched            *sched = begin();
@@ -281,13 +281,13 @@ TEST(yields_of_a_step_that_fails_never_were)
 }
 
 /* Sends one message to the pid in its args, and ends. */
-static filch_err        on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
-static filch_err        on_teller(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type teller = {
-    .name = "teller", .size = sizeof(filch_pid), .init = on_teller_init, .step = on_teller
+static filch_err        on_sender_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+static filch_err        on_sender(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type sender = {
+    .name = "teller", .size = sizeof(filch_pid), .init = on_sender_init, .step = on_sender
 };
 
-static filch_err on_teller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err on_sender_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
     (void)method;
@@ -295,7 +295,7 @@ static filch_err on_teller_init(void *self, const filch_ctx *ctx, const char *me
     return FILCH_OK;
 }
 
-static filch_err on_teller(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err on_sender(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;
     (void)count;
@@ -323,29 +323,29 @@ static filch_sched *begin_with_listener(filch_pid *pid, filch_spawn_options *opt
     return sched;
 }
 
-TEST(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample)
+TEST(each_sample_measures_the_queue_wait_of_one_process_that_a_step_wakes)
 {
     filch_spawn_options options;
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
     w->sample_in = 1000;                             /* so that clock readings request no sample */
-    ok(filch_spawn(sched, &teller, &options, NULL)); /* the first wait is always measured */
+    ok(filch_spawn(sched, &sender, &options, NULL)); /* the first wait is always measured */
     tick(sched);
     uint64_t waits = waits_from(sched, 0);
     same(waits, 1);
-    for (int asked = 0; asked < 2; asked++) {
-        if (asked) fli_ready_sample(w);
+    for (int sample_requested = 0; sample_requested < 2; sample_requested++) {
+        if (sample_requested) fli_ready_sample(w);
         for (int i = 0; i < 3; i++) {
-            ok(filch_spawn(sched, &teller, &options, NULL));
+            ok(filch_spawn(sched, &sender, &options, NULL));
             tick(sched);
         }
-        same(waits_from(sched, 0), waits + (asked ? 1 : 0));
+        same(waits_from(sched, 0), waits + (sample_requested ? 1 : 0));
     }
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back)
+TEST(a_queue_wait_that_ended_on_another_worker_is_not_counted_later)
 {
     filch_spawn_options options;
     filch_pid           pid;
@@ -357,7 +357,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
         w->sample_serial = pid.serial;
         w->sample_ns = fli_now(&sched->rt) - FILCH_SECONDS(10);
         p->last_worker = 7;
-        if (by_neighbour) ok(filch_spawn(sched, &teller, &options, NULL));
+        if (by_neighbour) ok(filch_spawn(sched, &sender, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
         w->slow_push_from = UINT32_MAX; /* so that no other sample is taken meanwhile */
         w->local.ready = fli_ready_next;
@@ -374,7 +374,7 @@ TEST(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-TEST(one_whose_wait_is_measured_is_at_home_nowhere)
+TEST(a_process_with_a_sampled_wait_has_the_idle_word_of_no_worker)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = FLI_MARK_SAMPLED };
     for (uint32_t index = 0; index < 1025; index++) { /* all possible workers, and caller_worker */
@@ -390,16 +390,16 @@ TEST(one_whose_wait_is_measured_is_at_home_nowhere)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lives_steps_and_messages_are_counted),
+        cmocka_unit_test(processes_steps_and_messages_are_counted),
         cmocka_unit_test(refused_and_dropped_messages_are_counted),
-        cmocka_unit_test(an_observer_sees_the_state),
-        cmocka_unit_test(an_older_callers_shorter_struct_is_filled_as_far_as_it_goes),
-        cmocka_unit_test(whoever_counts_the_living_never_sees_too_few),
-        cmocka_unit_test(yields_of_the_dead_are_counted_so_that_nobody_waits_for_them),
-        cmocka_unit_test(yields_of_a_step_that_fails_never_were),
-        cmocka_unit_test(of_those_whom_steps_wake_one_has_its_wait_measured_and_then_none_until_the_next_sample),
-        cmocka_unit_test(one_whose_wait_is_measured_is_at_home_nowhere),
-        cmocka_unit_test(a_wait_that_ended_at_another_worker_is_not_measured_when_the_process_comes_back),
+        cmocka_unit_test(inspect_returns_the_state_of_a_process),
+        cmocka_unit_test(the_shorter_struct_of_an_older_caller_is_filled_up_to_its_size),
+        cmocka_unit_test(the_count_of_living_processes_is_never_too_low),
+        cmocka_unit_test(yields_of_an_ended_process_are_counted_as_abandoned),
+        cmocka_unit_test(yields_of_a_failed_step_are_not_counted),
+        cmocka_unit_test(each_sample_measures_the_queue_wait_of_one_process_that_a_step_wakes),
+        cmocka_unit_test(a_process_with_a_sampled_wait_has_the_idle_word_of_no_worker),
+        cmocka_unit_test(a_queue_wait_that_ended_on_another_worker_is_not_counted_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,12 +36,12 @@
  *
  * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path
  * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
- * test/api/short_ways_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
+ * test/api/fast_paths_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
  * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
- * tools/mutants.txt: several_* (step_several), rests_first_whatever_came and completion_node_freed_while_it_is_the_head
- * (step_lone), last_message_leaks (fli_finish_fast), short_way_* (choosing a path).
- * A C++ exception may leave the step function on any path: torn.c.
- * Design: docs/design/mailbox-fast-paths.md.
+ * tools/mutants.txt: several_* (step_several), first_step_goes_idle_over_new_events and
+ * completion_node_freed_while_it_is_the_head (step_lone), fast_exit_leaks_the_message_node (fli_finish_fast),
+ * short_way_* (choosing a path). A C++ exception may leave the step function on any path: torn.c. Design:
+ * docs/design/mailbox-fast-paths.md.
  */
 #include "payload/data.h"
 #include "proc/log.h"

@@ -13,7 +13,7 @@ static fli_stuck seen_at(uint64_t now_ns, uint64_t cpu_ns)
     return (fli_stuck){ .serial = 1, .cpu_ns = cpu_ns, .since_ns = now_ns, .asleep_ns = now_ns };
 }
 
-TEST(a_thread_that_the_system_does_not_run_is_waited_for_and_then_called_starved)
+TEST(a_step_on_a_thread_without_cpu_time_is_starved_after_ten_seconds)
 {
     fli_stuck seen = seen_at(MS(1000), MS(5));
     for (uint64_t ms = 0; ms < 10000; ms += 5) {
@@ -22,7 +22,7 @@ TEST(a_thread_that_the_system_does_not_run_is_waited_for_and_then_called_starved
     same(fli_stuck_judge(&seen, MS(11000), FLI_THREAD_RUNS, MS(55)), FLI_VERDICT_STARVED);
 }
 
-TEST(a_step_that_uses_a_tenth_of_a_second_of_processor_is_stuck)
+TEST(a_step_that_uses_100_ms_of_cpu_time_is_stuck)
 {
     fli_stuck seen = seen_at(0, MS(700));
     same(fli_stuck_judge(&seen, MS(99), FLI_THREAD_RUNS, MS(799)), FLI_VERDICT_WAIT);
@@ -30,7 +30,7 @@ TEST(a_step_that_uses_a_tenth_of_a_second_of_processor_is_stuck)
     same(fli_stuck_judge(&seen, MS(5001), FLI_THREAD_RUNS, MS(800)), FLI_VERDICT_STUCK);
 }
 
-TEST(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck)
+TEST(a_step_that_sleeps_for_100_ms_is_stuck)
 {
     fli_stuck seen = seen_at(0, 0);
     same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
@@ -39,7 +39,7 @@ TEST(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck)
     same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
 }
 
-TEST(where_the_system_tells_nothing_two_seconds_pass)
+TEST(a_step_on_a_thread_of_unknown_state_is_stuck_after_two_seconds)
 {
     fli_stuck seen = seen_at(MS(10), 0);
     same(fli_stuck_judge(&seen, MS(2009), FLI_THREAD_UNKNOWN, 0), FLI_VERDICT_WAIT);
@@ -72,7 +72,7 @@ static void want(int what)
     fli_mutex_unlock(&lock);
 }
 
-TEST(a_thread_is_seen_to_run_and_to_sleep)
+TEST(a_thread_is_reported_as_running_or_sleeping)
 {
     fli_thread thread;
     uint64_t   before, after;
@@ -95,11 +95,11 @@ TEST(a_thread_is_seen_to_run_and_to_sleep)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_that_the_system_does_not_run_is_waited_for_and_then_called_starved),
-        cmocka_unit_test(a_step_that_uses_a_tenth_of_a_second_of_processor_is_stuck),
-        cmocka_unit_test(a_step_that_sleeps_for_a_tenth_of_a_second_is_stuck),
-        cmocka_unit_test(where_the_system_tells_nothing_two_seconds_pass),
-        cmocka_unit_test(a_thread_is_seen_to_run_and_to_sleep),
+        cmocka_unit_test(a_step_on_a_thread_without_cpu_time_is_starved_after_ten_seconds),
+        cmocka_unit_test(a_step_that_uses_100_ms_of_cpu_time_is_stuck),
+        cmocka_unit_test(a_step_that_sleeps_for_100_ms_is_stuck),
+        cmocka_unit_test(a_step_on_a_thread_of_unknown_state_is_stuck_after_two_seconds),
+        cmocka_unit_test(a_thread_is_reported_as_running_or_sleeping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

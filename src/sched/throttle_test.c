@@ -67,17 +67,17 @@ static uint32_t paused(filch_sched *sched)
     return fli_load_rlx(&sched->throttle.paused);
 }
 
-/* Reads the clock `readings` times, 10 us apart, each time after `heard` remote events of caller_worker. Returns
+/* Reads the clock `readings` times, 10 us apart, each time after `remote_count` remote events of caller_worker. Returns
  * the last result of fli_throttle_is_due(). */
-static bool read_often(fli_worker *w, uint32_t readings, uint32_t heard)
+static bool read_clock_often(fli_worker *w, uint32_t readings, uint32_t remote_count)
 {
-    bool too_much = false;
+    bool is_due = false;
     for (uint32_t i = 0; i < readings; i++) {
         w->clock_ns += 10000;
-        w->local.remote_events = heard;
-        too_much = fli_throttle_is_due(w);
+        w->local.remote_events = remote_count;
+        is_due = fli_throttle_is_due(w);
     }
-    return too_much;
+    return is_due;
 }
 
 /* Returns caller_worker, which has not paused for 1.5 ms and has no remote cost. */
@@ -85,41 +85,41 @@ static fli_worker *caller_worker_of(filch_sched *sched)
 {
     fli_worker *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
-    assert_false(read_often(w, 150, 0));
+    assert_false(read_clock_often(w, 150, 0));
     return w;
 }
 
-TEST(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not)
+TEST(a_worker_with_many_remote_events_for_long_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(read_often(w, 100, 20));
+    assert_false(read_clock_often(w, 100, 20));
 #ifndef FLI_SMALL
-    assert_false(read_often(w, 30, 40)); /* each 10 us reading adds 16 us of cost: 6 us too much */
+    assert_false(read_clock_often(w, 30, 40)); /* each 10 us reading adds 16 us of cost: 6 us too much */
 #endif
-    assert_true(read_often(w, 10, 40));
-    assert_false(read_often(w, 200, 0));
+    assert_true(read_clock_often(w, 10, 40));
+    assert_false(read_clock_often(w, 200, 0));
     same(w->local.remote_events, 0);
     end(sched);
 }
 
-TEST(what_has_piled_up_counts_though_it_comes_all_at_once)
+TEST(many_remote_events_in_one_reading_make_a_pause_due)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_true(read_often(w, 1, 10000));
-    assert_true(read_often(w, 20, 0));
-    assert_false(read_often(w, 100, 0)); /* the cost decays */
+    assert_true(read_clock_often(w, 1, 10000));
+    assert_true(read_clock_often(w, 20, 0));
+    assert_false(read_clock_often(w, 100, 0)); /* the cost decays */
     end(sched);
 }
 
-TEST(who_had_time_to_rest_has_not_heard_too_much)
+TEST(a_worker_that_parks_between_remote_events_is_not_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
         w->clock_ns += 90000; /* the worker had no work and parked */
-        assert_false(read_often(w, 1, 100));
+        assert_false(read_clock_often(w, 1, 100));
     }
     end(sched);
 }
@@ -127,79 +127,79 @@ TEST(who_had_time_to_rest_has_not_heard_too_much)
 /* Reads the clock `readings` times, 10 us apart. Before each reading caller_worker ran one step that sent `sent`
  * messages to a process that was ready, and `others` other steps; all workers received `received` messages. Returns
  * the last result of fli_throttle_is_due(). */
-static bool pile_often(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
+static bool add_backlog(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
 {
-    bool too_much = false;
+    bool is_due = false;
     for (uint32_t i = 0; i < readings; i++) {
         w->clock_ns += 10000;
         fli_throttle_note_backlog(&w->throttle, sent);
         fli_count(&w->local.counters.steps, 1 + others);
         fli_count(&w->sched->workers[0]->local.counters.sent, sent);
         fli_count(&w->sched->workers[0]->throttle.batched, received);
-        too_much = fli_throttle_is_due(w);
+        is_due = fli_throttle_is_due(w);
     }
-    return too_much;
+    return is_due;
 }
 
-TEST(who_only_sends_what_nobody_receives_is_to_nap)
+TEST(a_worker_that_only_adds_to_a_backlog_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(pile_often(w, 100, 64, 0, 64)); /* the messages are received */
-    assert_false(pile_often(w, 100, 64, 1, 0));  /* the worker runs other steps too */
+    assert_false(add_backlog(w, 100, 64, 0, 64)); /* the messages are received */
+    assert_false(add_backlog(w, 100, 64, 1, 0));  /* the worker runs other steps too */
 #ifndef FLI_SMALL
-    assert_false(pile_often(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
+    assert_false(add_backlog(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
 #endif
-    assert_true(pile_often(w, 10, 64, 0, 0));
-    assert_true(pile_often(w, 100, 64, 0, 8)); /* few of the messages are received */
-    assert_false(pile_often(w, 1, 64, 1, 0));
+    assert_true(add_backlog(w, 10, 64, 0, 0));
+    assert_true(add_backlog(w, 100, 64, 0, 8)); /* few of the messages are received */
+    assert_false(add_backlog(w, 1, 64, 1, 0));
     end(sched);
 }
 
-TEST(who_is_patient_piles_up)
+TEST(a_backlog_makes_no_pause_due_during_the_back_off)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.backoff_until_ns, w->clock_ns + FILCH_SECONDS(1));
-    assert_false(pile_often(w, 100, 64, 0, 0));
+    assert_false(add_backlog(w, 100, 64, 0, 0));
     end(sched);
 }
 
-TEST(what_was_done_is_counted_from_when_the_last_nap_was_over)
+TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     uint64_t     ended_ns = w->clock_ns + 5000;
     fli_store_rlx(&sched->throttle.ended_done, 12345);
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
-    bool too_much = read_often(w, 1, 10000);
+    bool is_due = read_clock_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    assert_false(too_much); /* there is no rate to compare a pause with yet */
+    assert_false(is_due); /* there is no rate to compare a pause with yet */
 #else
-    (void)too_much;
+    (void)is_due;
 #endif
     same(w->throttle.before.ns, ended_ns);
     same(w->throttle.before.done, 12345);
-    assert_true(read_often(w, 50, 0));
+    assert_true(read_clock_often(w, 50, 0));
     end(sched);
 }
 
 #ifndef FLI_SMALL /* with small constants a pause needs no measured rate */
-TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
+TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
-    assert_false(read_often(w, 20, 40)); /* 200 us after the last pause */
-    assert_false(read_often(w, 1, 10000));
+    assert_false(read_clock_often(w, 20, 40)); /* 200 us after the last pause */
+    assert_false(read_clock_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
-    assert_true(read_often(w, 1, 0));
+    assert_true(read_clock_often(w, 1, 0));
     fli_count(&sched->workers[0]->throttle.batched, 160); /* in 230 us: above 2/3 of the proven rate */
-    assert_false(read_often(w, 1, 0));
+    assert_false(read_clock_often(w, 1, 0));
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     fli_store_rlx(&sched->throttle.ended_done, 160);
-    assert_false(read_often(w, 9, 0)); /* too soon after the last pause */
-    assert_true(read_often(w, 2, 0));
+    assert_false(read_clock_often(w, 9, 0)); /* too soon after the last pause */
+    assert_true(read_clock_often(w, 2, 0));
     end(sched);
 }
 #endif
@@ -208,16 +208,16 @@ TEST(after_a_nap_that_left_no_doubt_the_next_is_due_sooner)
  * fli_throttle_steals_are_weak(). */
 static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t ran)
 {
-    bool poor = false;
+    bool weak = false;
     for (uint32_t i = 0; i < times; i++) {
         fli_throttle_note_steal(w, count);
         fli_count(&w->local.counters.steps, ran);
-        poor = fli_throttle_steals_are_weak(w);
+        weak = fli_throttle_steals_are_weak(w);
     }
-    return poor;
+    return weak;
 }
 
-TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
+TEST(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
@@ -229,7 +229,7 @@ TEST(a_thief_that_gets_little_out_of_it_is_to_nap)
     end(sched);
 }
 
-TEST(a_thief_does_not_nap_while_none_is_to_be_tried)
+TEST(a_thief_is_not_due_to_pause_during_the_back_off)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
@@ -262,7 +262,7 @@ static void begin_again(fli_worker *w)
     w->throttle.before.ns -= FILCH_MILLISECONDS(1);
 }
 
-TEST(after_a_good_nap_fewer_steals_tell)
+TEST(after_a_pause_that_helped_fewer_weak_steals_make_one_due)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
@@ -277,7 +277,7 @@ TEST(after_a_good_nap_fewer_steals_tell)
     end(sched);
 }
 
-TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
+TEST(dead_steals_make_a_pause_due_after_fewer_steals)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
@@ -291,7 +291,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals)
     end(sched);
 }
 
-TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
+TEST(dead_steals_make_a_pause_due_sooner_but_not_at_once)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
@@ -305,7 +305,7 @@ TEST(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once)
 }
 #endif
 
-TEST(a_napping_workers_queue_goes_to_the_others)
+TEST(a_pausing_worker_moves_its_deque_to_the_global_queue)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
@@ -323,7 +323,7 @@ TEST(a_napping_workers_queue_goes_to_the_others)
     end(sched);
 }
 
-TEST(one_always_stays_up)
+TEST(one_worker_always_stays_unpaused)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
@@ -340,7 +340,7 @@ TEST(one_always_stays_up)
     end(sched);
 }
 
-TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
+TEST(the_newest_of_a_pausing_worker_goes_to_the_front_of_the_global_queue)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
@@ -361,7 +361,7 @@ TEST(whom_the_napper_would_have_run_next_goes_before_those_in_line)
 }
 
 /* The worker has sent to a process, and pauses before that process has run. */
-TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
+TEST(the_lifo_slot_of_a_pausing_worker_goes_to_the_front_of_the_global_queue)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
@@ -383,7 +383,7 @@ TEST(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued)
     end(sched);
 }
 
-TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
+TEST(a_pause_that_costs_at_most_a_quarter_of_a_worker_helped)
 {
     assert_true(fli_throttle_helped(2, 800, 700));
     assert_false(fli_throttle_helped(2, 800, 699));
@@ -393,7 +393,7 @@ TEST(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good)
 }
 
 /* Pauses `w`. Pretends that all work counted so far was done in the last millisecond; none is done during the pause. */
-static void nap_after_a_millisecond(fli_worker *w)
+static void pause_after_a_millisecond(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
     w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns - FILCH_MILLISECONDS(1) };
@@ -401,76 +401,76 @@ static void nap_after_a_millisecond(fli_worker *w)
 }
 
 /* A pause that does not help: much work before it, none during it. */
-static void nap_in_vain(fli_worker *w)
+static void pause_without_help(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->throttle.batched, 1000000000);
-    nap_after_a_millisecond(w);
+    pause_after_a_millisecond(w);
 }
 
 /* A pause that does not help: much work before it, in inline completion loops (inline_yield.c), none during it. */
-static void nap_after_a_rally(fli_worker *w)
+static void pause_after_inline_steps(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->local.counters.inline_steps, 1000000000);
-    nap_after_a_millisecond(w);
+    pause_after_a_millisecond(w);
 }
 
 /* A pause with no work before and during it. It counts as a pause that helped. */
-static void nap_well(fli_worker *w)
+static void pause_with_help(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
     w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns };
     fli_throttle_pause(w);
 }
 
-static uint64_t patience_of(fli_worker *w)
+static uint64_t backoff_of(fli_worker *w)
 {
     uint64_t until_ns = fli_load_rlx(&w->sched->throttle.backoff_until_ns);
     return until_ns > w->clock_ns ? until_ns - w->clock_ns : 0;
 }
 
-TEST(a_nap_after_which_nothing_went_better_is_not_repeated_soon)
+TEST(a_pause_that_did_not_help_starts_the_back_off)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    nap_in_vain(w);
-    assert_true(patience_of(w) > 0);
-    assert_false(read_often(w, 100, 40));
+    pause_without_help(w);
+    assert_true(backoff_of(w) > 0);
+    assert_false(read_clock_often(w, 100, 40));
     end(sched);
 }
 
-TEST(yields_that_were_answered_at_once_before_a_nap_speak_against_it)
+TEST(inline_steps_before_a_pause_count_as_work)
 {
     filch_sched *sched = begin(2);
-    nap_after_a_rally(sched->caller_worker);
-    assert_true(patience_of(sched->caller_worker) > 0);
+    pause_after_inline_steps(sched->caller_worker);
+    assert_true(backoff_of(sched->caller_worker) > 0);
     end(sched);
 }
 
-TEST(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next)
+TEST(each_pause_that_did_not_help_doubles_the_back_off_up_to_a_limit)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    nap_in_vain(w);
-    uint64_t first = patience_of(w);
-    nap_in_vain(w);
-    same(patience_of(w), 2 * first);
-    for (int i = 0; i < 10; i++) nap_in_vain(w);
-    same(patience_of(w), 16 * first);
-    nap_well(w);
-    nap_in_vain(w);
-    same(patience_of(w), first);
+    pause_without_help(w);
+    uint64_t first = backoff_of(w);
+    pause_without_help(w);
+    same(backoff_of(w), 2 * first);
+    for (int i = 0; i < 10; i++) pause_without_help(w);
+    same(backoff_of(w), 16 * first);
+    pause_with_help(w);
+    pause_without_help(w);
+    same(backoff_of(w), first);
     end(sched);
 }
 
-TEST(a_nap_during_which_as_much_was_done_makes_the_next_one_longer)
+TEST(a_pause_that_helped_makes_the_next_one_longer)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
     uint64_t     pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
-    nap_well(w);
+    pause_with_help(w);
     assert_true(fli_load_rlx(&sched->throttle.pause_ns) > pause_ns);
-    same(patience_of(w), 0);
-    nap_in_vain(w);
+    same(backoff_of(w), 0);
+    pause_without_help(w);
     same(fli_load_rlx(&sched->throttle.pause_ns), pause_ns);
     end(sched);
 }
@@ -491,11 +491,11 @@ static void add_on(void *arg)
 }
 
 /* Pauses for 1 ms after a second with almost no work. Returns true if the pause set proven_rate. */
-static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
+static bool pause_with_proven_rate(fli_worker *w, uint64_t last_rate)
 {
     fli_throttle *throttle = &w->sched->throttle;
     fli_store_rlx(&throttle->pause_ns, FILCH_MILLISECONDS(1));
-    fli_store_rlx(&throttle->proven_rate, rate_of_the_last);
+    fli_store_rlx(&throttle->proven_rate, last_rate);
     w->clock_ns = fli_clock_ns();
     w->throttle.before = (fli_throttle_mark){ .ns = w->clock_ns - FILCH_SECONDS(1),
                                               .done = fli_load_rlx(&w->sched->workers[0]->throttle.batched) };
@@ -503,24 +503,24 @@ static bool nap_clearly(fli_worker *w, uint64_t rate_of_the_last)
     return fli_load_rlx(&throttle->proven_rate) > 0;
 }
 
-TEST(two_naps_that_leave_no_doubt_make_the_next_one_much_longer)
+TEST(two_pauses_with_a_proven_rate_make_the_next_much_longer)
 {
     filch_sched *sched = begin(2);
     adder        a = { .sched = sched };
     fli_atomic_init(&a.enough, false);
     ok(fli_thread_start(&a.thread, "adder", add_on, &a));
-    until(nap_clearly(sched->caller_worker, 0));
+    until(pause_with_proven_rate(sched->caller_worker, 0));
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(4));
-    until(nap_clearly(sched->caller_worker, 1));
+    until(pause_with_proven_rate(sched->caller_worker, 1));
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(16));
     fli_store_rlx(&a.enough, true);
     fli_thread_join(&a.thread);
-    nap_in_vain(sched->caller_worker);
+    pause_without_help(sched->caller_worker);
     same(fli_load_rlx(&sched->throttle.proven_rate), 0);
     end(sched);
 }
 
-static filch_pid whom;
+static filch_pid target;
 
 /* Sends ten messages to the test's receiver. */
 static filch_err send_ten(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -529,7 +529,7 @@ static filch_err send_ten(void *self, const filch_event *events, size_t count, f
     (void)events;
     (void)count;
     for (int i = 0; i < 10; i++) {
-        filch_err err = filch_send(filch_out_sched(out), whom, filch_int(i));
+        filch_err err = filch_send(filch_out_sched(out), target, filch_int(i));
         if (err != FILCH_OK) return err;
     }
     return filch_done(out, filch_none());
@@ -537,25 +537,25 @@ static filch_err send_ten(void *self, const filch_event *events, size_t count, f
 
 static const filch_type sender = { .name = "sender", .step = send_ten };
 
-TEST(no_nap_is_longer_than_the_longest)
+TEST(no_pause_is_longer_than_the_maximum)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
     uint64_t     longest = FILCH_MILLISECONDS(64);
     fli_store_rlx(&sched->throttle.pause_ns, longest);
-    nap_well(w);
+    pause_with_help(w);
     same(fli_load_rlx(&sched->throttle.pause_ns), longest);
     end(sched);
 }
 
-TEST(what_is_received_counts_message_by_message)
+TEST(each_received_message_counts_as_work)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     fli_worker  *w = sched->caller_worker;
     uint32_t     ran = 0;
     fli_store_rlx(&released, false);
-    ok(filch_spawn(sched, &listener, NULL, &whom));
-    for (int i = 0; i < 10; i++) ok(filch_send(sched, whom, filch_int(i)));
+    ok(filch_spawn(sched, &listener, NULL, &target));
+    for (int i = 0; i < 10; i++) ok(filch_send(sched, target, filch_int(i)));
     ok(filch_tick(sched, 0, &ran));
     same(fli_load_rlx(&w->throttle.batched), 9); /* one of the ten events is counted by the step itself */
     ok(filch_spawn(sched, &sender, NULL, NULL));
@@ -566,48 +566,48 @@ TEST(what_is_received_counts_message_by_message)
     end(sched);
 }
 
-TEST(what_was_only_sent_before_a_nap_does_not_speak_against_it)
+TEST(messages_only_sent_before_a_pause_do_not_count_as_work)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
     fli_count(&sched->workers[0]->local.counters.sent, 1000000000);
-    nap_after_a_millisecond(w);
-    same(patience_of(w), 0);
+    pause_after_a_millisecond(w);
+    same(backoff_of(w), 0);
     end(sched);
 }
 
-TEST(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be)
+TEST(an_interrupted_pause_changes_nothing_but_starts_the_back_off)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    nap_well(w); /* ends early, because the other workers are inside steps */
+    pause_with_help(w); /* ends early, because the other workers are inside steps */
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
-    assert_true(patience_of(w) > 0);
+    assert_true(backoff_of(w) > 0);
     fli_store_rlx(&released, true);
     end(sched);
 }
 
-typedef struct napper {
+typedef struct pauser {
     filch_sched *sched;
     fli_thread   thread;
-} napper;
+} pauser;
 
-static void nap_long(void *arg)
+static void pause_long(void *arg)
 {
-    napper *n = arg;
+    pauser *n = arg;
     n->sched->caller_worker->clock_ns = fli_clock_ns();
     fli_throttle_pause(n->sched->caller_worker);
 }
 
-TEST(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck)
+TEST(an_interrupted_pause_for_a_backlog_starts_no_back_off)
 {
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     fli_throttle_note_backlog(&w->throttle, 1000000);
-    nap_well(w); /* ends early, because the other workers are inside steps */
-    same(patience_of(w), 0);
+    pause_with_help(w); /* ends early, because the other workers are inside steps */
+    same(backoff_of(w), 0);
     same(w->throttle.backlog_sends, 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -622,7 +622,7 @@ static filch_err send_itself_ten(void *self, const filch_event *events, size_t c
     }
     fli_add_rlx(&steps, 1);
     for (int i = 0; i < 10; i++) {
-        filch_err err = filch_send(filch_out_sched(out), whom, filch_int(i));
+        filch_err err = filch_send(filch_out_sched(out), target, filch_int(i));
         if (err != FILCH_OK) return err;
     }
     return filch_continue(out);
@@ -630,23 +630,23 @@ static filch_err send_itself_ten(void *self, const filch_event *events, size_t c
 
 static const filch_type to_itself = { .name = "to itself", .step = send_itself_ten };
 
-TEST(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on)
+TEST(sends_to_a_ready_process_count_as_backlog_when_the_sender_continues)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     uint32_t     ran = 0;
-    ok(filch_spawn(sched, &to_itself, NULL, &whom));
+    ok(filch_spawn(sched, &to_itself, NULL, &target));
     ok(filch_tick(sched, 0, &ran));
     same(sched->caller_worker->throttle.backlog_sends, 10);
     same(sched->caller_worker->throttle.backlog_steps, 1);
     end(sched);
 }
 
-TEST(stop_ends_naps)
+TEST(stop_ends_pauses)
 {
     filch_sched *sched = begin(2);
-    napper       n = { .sched = sched };
+    pauser       n = { .sched = sched };
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    ok(fli_thread_start(&n.thread, "napper", nap_long, &n));
+    ok(fli_thread_start(&n.thread, "napper", pause_long, &n));
     until(paused(sched) == 1);
     fli_stop_begin(sched);
     fli_thread_join(&n.thread);
@@ -657,39 +657,39 @@ TEST(stop_ends_naps)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_hears_much_from_others_for_long_is_to_nap_and_who_hears_little_is_not),
-        cmocka_unit_test(what_has_piled_up_counts_though_it_comes_all_at_once),
-        cmocka_unit_test(who_had_time_to_rest_has_not_heard_too_much),
-        cmocka_unit_test(who_only_sends_what_nobody_receives_is_to_nap),
-        cmocka_unit_test(who_is_patient_piles_up),
-        cmocka_unit_test(what_was_done_is_counted_from_when_the_last_nap_was_over),
+        cmocka_unit_test(a_worker_with_many_remote_events_for_long_is_due_to_pause),
+        cmocka_unit_test(many_remote_events_in_one_reading_make_a_pause_due),
+        cmocka_unit_test(a_worker_that_parks_between_remote_events_is_not_due_to_pause),
+        cmocka_unit_test(a_worker_that_only_adds_to_a_backlog_is_due_to_pause),
+        cmocka_unit_test(a_backlog_makes_no_pause_due_during_the_back_off),
+        cmocka_unit_test(the_rate_is_measured_from_the_end_of_the_last_pause),
 #ifndef FLI_SMALL
-        cmocka_unit_test(after_a_nap_that_left_no_doubt_the_next_is_due_sooner),
+        cmocka_unit_test(after_a_pause_with_a_proven_rate_the_next_is_due_sooner),
 #endif
-        cmocka_unit_test(a_thief_that_gets_little_out_of_it_is_to_nap),
-        cmocka_unit_test(a_thief_does_not_nap_while_none_is_to_be_tried),
+        cmocka_unit_test(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause),
+        cmocka_unit_test(a_thief_is_not_due_to_pause_during_the_back_off),
 #ifndef FLI_SMALL
-        cmocka_unit_test(after_a_good_nap_fewer_steals_tell),
-        cmocka_unit_test(a_thief_whose_loot_leads_to_nothing_naps_after_fewer_steals),
-        cmocka_unit_test(a_thief_whose_loot_leads_to_nothing_naps_sooner_but_not_at_once),
+        cmocka_unit_test(after_a_pause_that_helped_fewer_weak_steals_make_one_due),
+        cmocka_unit_test(dead_steals_make_a_pause_due_after_fewer_steals),
+        cmocka_unit_test(dead_steals_make_a_pause_due_sooner_but_not_at_once),
 #endif
-        cmocka_unit_test(a_napping_workers_queue_goes_to_the_others),
-        cmocka_unit_test(one_always_stays_up),
-        cmocka_unit_test(whom_the_napper_would_have_run_next_goes_before_those_in_line),
-        cmocka_unit_test(the_next_of_a_napper_goes_to_the_others_before_all_that_are_queued),
-        cmocka_unit_test(a_nap_that_costs_less_than_a_quarter_of_a_worker_was_good),
-        cmocka_unit_test(a_nap_after_which_nothing_went_better_is_not_repeated_soon),
-        cmocka_unit_test(yields_that_were_answered_at_once_before_a_nap_speak_against_it),
-        cmocka_unit_test(the_more_naps_in_a_row_were_in_vain_the_later_is_the_next),
-        cmocka_unit_test(a_nap_during_which_as_much_was_done_makes_the_next_one_longer),
-        cmocka_unit_test(two_naps_that_leave_no_doubt_make_the_next_one_much_longer),
-        cmocka_unit_test(no_nap_is_longer_than_the_longest),
-        cmocka_unit_test(what_is_received_counts_message_by_message),
-        cmocka_unit_test(what_was_only_sent_before_a_nap_does_not_speak_against_it),
-        cmocka_unit_test(a_nap_that_was_broken_off_changes_nothing_but_when_the_next_may_be),
-        cmocka_unit_test(a_nap_of_one_who_only_piles_up_may_be_repeated_while_somebody_is_stuck),
-        cmocka_unit_test(what_is_sent_to_those_who_are_ready_is_counted_when_the_sender_goes_on),
-        cmocka_unit_test(stop_ends_naps),
+        cmocka_unit_test(a_pausing_worker_moves_its_deque_to_the_global_queue),
+        cmocka_unit_test(one_worker_always_stays_unpaused),
+        cmocka_unit_test(the_newest_of_a_pausing_worker_goes_to_the_front_of_the_global_queue),
+        cmocka_unit_test(the_lifo_slot_of_a_pausing_worker_goes_to_the_front_of_the_global_queue),
+        cmocka_unit_test(a_pause_that_costs_at_most_a_quarter_of_a_worker_helped),
+        cmocka_unit_test(a_pause_that_did_not_help_starts_the_back_off),
+        cmocka_unit_test(inline_steps_before_a_pause_count_as_work),
+        cmocka_unit_test(each_pause_that_did_not_help_doubles_the_back_off_up_to_a_limit),
+        cmocka_unit_test(a_pause_that_helped_makes_the_next_one_longer),
+        cmocka_unit_test(two_pauses_with_a_proven_rate_make_the_next_much_longer),
+        cmocka_unit_test(no_pause_is_longer_than_the_maximum),
+        cmocka_unit_test(each_received_message_counts_as_work),
+        cmocka_unit_test(messages_only_sent_before_a_pause_do_not_count_as_work),
+        cmocka_unit_test(an_interrupted_pause_changes_nothing_but_starts_the_back_off),
+        cmocka_unit_test(an_interrupted_pause_for_a_backlog_starts_no_back_off),
+        cmocka_unit_test(sends_to_a_ready_process_count_as_backlog_when_the_sender_continues),
+        cmocka_unit_test(stop_ends_pauses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

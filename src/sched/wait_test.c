@@ -105,7 +105,7 @@ static void end_and_look(void *user, filch_pid pid, filch_err error, const filch
 }
 
 /* Otherwise a long close would be reported as a step that does not return. */
-TEST(while_a_process_is_closed_none_is_shown_as_being_stepped)
+TEST(during_a_close_the_worker_status_names_no_process)
 {
     static const filch_type looker = { .name = "looker", .step = step_and_look, .close = close_and_look };
     filch_options           opt = FILCH_OPTIONS_INIT;
@@ -127,7 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_is_counted_in_the_bucket_of_its_size),
-        cmocka_unit_test(while_a_process_is_closed_none_is_shown_as_being_stepped),
+        cmocka_unit_test(during_a_close_the_worker_status_names_no_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,10 +30,10 @@ uint64_t __wrap_fli_clock_ns(void)
 }
 
 typedef struct scene {
-    int64_t phase; /* number of short steps before the loop processes start; shifts the count of fairness
-                      picks */
-    bool     talk; /* the talker goes on with short steps beside the loop processes */
-    bool     asks; /* instead of the talker: a process that yields again and again */
+    int64_t phase;         /* number of short steps before the loop processes start; shifts the count of fairness
+                              picks */
+    bool     keep_sending; /* the talker goes on with short steps beside the loop processes */
+    bool     yields;       /* instead of the talker: a process that yields again and again */
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
     uint64_t sleep_ns; /* the sleepers wake at multiples of this time */
@@ -109,30 +109,30 @@ static void spawn_as(filch_sched *sched, const filch_type *type, int64_t number)
     ok(filch_spawn(sched, type, &options, NULL));
 }
 
-static void begin_the_others(filch_sched *sched)
+static void start_other_processes(filch_sched *sched)
 {
     for (uint32_t i = 0; i < play.loops; i++) spawn_as(sched, &loop, i);
     for (uint32_t i = 0; i < play.sleepers; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
 }
 
 /* Sends to itself, so that the worker measures short steps. Starts all other processes in step `phase`. */
-static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err self_sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
     int64_t         *steps = self;
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
     now_ns += SHORT_NS;
-    if (*steps == play.phase) begin_the_others(sched);
-    if (++*steps > play.phase && !play.talk) return filch_done(out, filch_none());
+    if (*steps == play.phase) start_other_processes(sched);
+    if (++*steps > play.phase && !play.keep_sending) return filch_done(out, filch_none());
     ok(filch_send(sched, filch_ctx_self(ctx), filch_none()));
     return filch_idle(out);
 }
 
-static const filch_type talker = { .name = "talker", .size = sizeof(int64_t), .step = talker_step };
+static const filch_type self_sender = { .name = "talker", .size = sizeof(int64_t), .step = self_sender_step };
 
 /* Yields for ever, with synchronous completions. Of 1000 steps 980 take SHORT_NS, the others TURN_NS. */
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
     int64_t n = ++*(int64_t *)self;
@@ -142,9 +142,9 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type asker = { .name = "asker", .size = sizeof(int64_t), .step = asker_step };
+static const filch_type yielder = { .name = "asker", .size = sizeof(int64_t), .step = yielder_step };
 
-static filch_err answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+static filch_err complete_now(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
@@ -152,7 +152,7 @@ static filch_err answer(void *user, const filch_command *command, uint64_t tag, 
 
 #if FLI_IO
 
-enum { READERS = 5, LETTERS = 50 };
+enum { READERS = 5, DATAGRAMS = 50 };
 
 /* A process that receives datagrams. `sent_ns`: when the datagram was sent that is not read yet; 0: none is
  * outstanding. */
@@ -164,9 +164,9 @@ typedef struct reader {
 } reader;
 
 static reader   readers[READERS];
-static uint64_t letter_late_ns; /* largest delay of a datagram */
-static uint32_t letters;        /* number of datagrams sent at once */
-static int      post = -1;
+static uint64_t datagram_late_ns; /* largest delay of a datagram */
+static uint32_t datagrams;        /* number of datagrams sent at once */
+static int      send_socket = -1;
 
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -184,7 +184,7 @@ static filch_err reader_step(void *self, const filch_event *events, size_t count
             me->port = atoi(strrchr(at, ':') + 1);
         } else {
             uint64_t late_ns = now_ns - me->sent_ns;
-            if (me->read++ > 10 && late_ns > letter_late_ns) letter_late_ns = late_ns;
+            if (me->read++ > 10 && late_ns > datagram_late_ns) datagram_late_ns = late_ns;
             me->sent_ns = 0;
         }
         err |= filch_yield_receive_from(out, READ, me->stream, 0, FILCH_FOREVER);
@@ -196,27 +196,27 @@ static const filch_type reader_type = {
     .name = "reader", .size = sizeof(int64_t), .init = loop_init, .step = reader_step
 };
 
-/* A loop process that also sends a datagram to each of the first `letters` readers, when all earlier datagrams have
+/* A loop process that also sends a datagram to each of the first `datagrams` readers, when all earlier datagrams have
  * been read. */
-static filch_err postman_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err datagram_sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = loop_step(self, events, count, out);
     if (is_cancelled(events, count)) return err;
     for (int i = 0; i < READERS; i++) {
         if (readers[i].sent_ns != 0) return err;
     }
-    for (uint32_t i = 0; i < letters; i++) {
+    for (uint32_t i = 0; i < datagrams; i++) {
         struct sockaddr_in to = { .sin_family = AF_INET,
                                   .sin_addr = { htonl(INADDR_LOOPBACK) },
                                   .sin_port = htons((uint16_t)readers[i].port) };
-        if (sendto(post, "x", 1, 0, (struct sockaddr *)&to, sizeof to) != 1) return FILCH_ESYS;
+        if (sendto(send_socket, "x", 1, 0, (struct sockaddr *)&to, sizeof to) != 1) return FILCH_ESYS;
         readers[i].sent_ns = now_ns;
     }
     return err;
 }
 
-static const filch_type postman = {
-    .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = postman_step
+static const filch_type datagram_sender = {
+    .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = datagram_sender_step
 };
 
 #endif
@@ -232,11 +232,11 @@ static filch_sched *begin(scene given)
     options.workers = FILCH_NO_WORKERS;
     options.fair_every = play.fair_every;
     ok(filch_registry_create(&options.registry));
-    ok(filch_registry_add(options.registry, FILCH_CMD_USER, answer, NULL));
+    ok(filch_registry_add(options.registry, FILCH_CMD_USER, complete_now, NULL));
     ok(filch_sched_create(&sched, &options));
     filch_registry_destroy(options.registry);
-    ok(filch_spawn(sched, play.asks ? &asker : &talker, NULL, NULL));
-    if (play.asks) begin_the_others(sched);
+    ok(filch_spawn(sched, play.yields ? &yielder : &self_sender, NULL, NULL));
+    if (play.yields) start_other_processes(sched);
     return sched;
 }
 
@@ -265,7 +265,7 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 16; i++) {
             run((scene){ .phase = phase,
-                         .talk = i >= 8,
+                         .keep_sending = i >= 8,
                          .loops = LOOPS,
                          .sleepers = 1,
                          .sleep_ns = FILCH_MILLISECONDS(3),
@@ -283,7 +283,7 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 8; i++) {
             run((scene){ .phase = phase,
-                         .talk = true,
+                         .keep_sending = true,
                          .loops = LOOPS,
                          .sleepers = 1,
                          .sleep_ns = SHORT_NS,
@@ -297,7 +297,7 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 
 /* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The sleepers start one by one between
  * the loop processes, so the first sleep of each is not checked.) */
-TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
+TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
 {
     for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
         for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
@@ -317,10 +317,10 @@ TEST(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them)
 }
 
 /* The process in the inline completion loop reads the clock, and the loop ends when a timer is due. */
-TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
+TEST(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step)
 {
     for (size_t i = 0; i < 8; i++) {
-        run((scene){ .asks = true,
+        run((scene){ .yields = true,
                      .sleepers = 1,
                      .sleep_ns = FILCH_MILLISECONDS(3),
                      .fair_every = fair[i % 4],
@@ -331,7 +331,7 @@ TEST(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs)
 
 /* More timers become due than steps can run. A loop process runs when all processes that were ready before it have run;
  * at least every n-th step is a fairness pick. */
-TEST(timers_do_not_keep_loops_from_their_turns)
+TEST(due_timers_do_not_starve_loops)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
         for (size_t i = 0; i < 8; i++) {
@@ -349,16 +349,19 @@ TEST(timers_do_not_keep_loops_from_their_turns)
 
 /* The host pauses between two ticks, after many short steps: the worker would read its clock again only many steps
  * later. */
-TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it)
+TEST(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most)
 {
     for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
         for (size_t i = 0; i < 4; i++) {
-            filch_sched *sched = begin((scene){
-                .talk = true, .quiet = true, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i] });
+            filch_sched *sched = begin((scene){ .keep_sending = true,
+                                                .quiet = true,
+                                                .sleepers = 1,
+                                                .sleep_ns = FILCH_MILLISECONDS(3),
+                                                .fair_every = fair[i] });
             ok(filch_tick(sched, 1000 + phase, NULL));
             play.loops = LOOPS;
             play.sleepers = 0;
-            begin_the_others(sched);
+            start_other_processes(sched);
             now_ns += FILCH_MILLISECONDS(3);
             ok(filch_tick(sched, 1000, NULL));
             assert_true(play.slept > 0);
@@ -369,7 +372,7 @@ TEST(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_beh
 }
 
 /* fair_every is 1: processes woken by timers run after all processes that were ready before them. */
-TEST(where_every_turn_is_the_oldests_sleeps_end_too)
+TEST(sleeps_end_if_every_turn_is_a_fairness_pick)
 {
     for (size_t i = 0; i < 2; i++) {
         run((scene){ .phase = 3,
@@ -383,7 +386,7 @@ TEST(where_every_turn_is_the_oldests_sleeps_end_too)
 }
 
 /* No process is ready when the timer fires. The test goes through all values of fair_countdown. */
-TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
+TEST(if_no_process_is_ready_a_timer_fires_with_the_first_tick)
 {
     for (size_t i = 0; i < 4; i++) {
         filch_sched *sched = begin((scene){ .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = fair[i] });
@@ -400,54 +403,54 @@ TEST(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick)
 #if FLI_IO
 
 /* Starts readers and loop processes; the first loop process is the postman. */
-static filch_sched *begin_with_letters(scene given, uint32_t at_once)
+static filch_sched *begin_with_readers(scene given, uint32_t at_once)
 {
     filch_sched *sched = begin(given);
     memset(readers, 0, sizeof readers);
-    letter_late_ns = 0;
-    letters = at_once;
-    post = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    assert_true(post >= 0);
+    datagram_late_ns = 0;
+    datagrams = at_once;
+    send_socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(send_socket >= 0);
     for (int64_t n = 0; n < READERS; n++) spawn_as(sched, &reader_type, n);
     ok(filch_tick(sched, 100, NULL));
-    for (int64_t n = 0; n < LOOPS; n++) spawn_as(sched, n == 0 ? &postman : &loop, n);
+    for (int64_t n = 0; n < LOOPS; n++) spawn_as(sched, n == 0 ? &datagram_sender : &loop, n);
     return sched;
 }
 
-static void end_with_letters(filch_sched *sched)
+static void end_with_readers(filch_sched *sched)
 {
     end(sched);
-    close(post);
+    close(send_socket);
 }
 
 /* The bound is the one for sleepers that wake at once. (The first datagrams are not checked, because a poll interval
  * that began before the loop processes started lasts longer.) */
-TEST(those_who_are_heard_beside_endless_loops_share_the_turns_between_them)
+TEST(readers_with_datagrams_run_between_two_fairness_picks)
 {
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
-        filch_sched *sched = begin_with_letters((scene){ .fair_every = fair[i % 4] }, i < 8 ? 1 : READERS);
-        for (int n = 0; readers[0].read < LETTERS; n++) {
+        filch_sched *sched = begin_with_readers((scene){ .fair_every = fair[i % 4] }, i < 8 ? 1 : READERS);
+        for (int n = 0; readers[0].read < DATAGRAMS; n++) {
             if (n > 100000) fail_msg("only %u letters were read", readers[0].read);
             ok(filch_tick(sched, ticks[i / 4 % 2], NULL));
         }
-        assert_in_range(letter_late_ns, 0, (letters + every - 2) / (every - 1) * TURN_NS);
-        end_with_letters(sched);
+        assert_in_range(datagram_late_ns, 0, (datagrams + every - 2) / (every - 1) * TURN_NS);
+        end_with_readers(sched);
     }
 }
 
 /* More timers become due than steps can run. The timers go first, but the datagrams are read in the end. */
-TEST(timers_do_not_keep_letters_from_being_read)
+TEST(due_timers_do_not_starve_readers_of_datagrams)
 {
     for (uint32_t i = 0; i < 8; i++) {
         scene        given = { .sleepers = 20, .sleep_ns = FILCH_MILLISECONDS(1), .fair_every = fair[i % 4] };
-        filch_sched *sched = begin_with_letters(given, 1);
+        filch_sched *sched = begin_with_readers(given, 1);
         for (int n = 0; play.slept < play.sleepers * SLEEPS / 2; n++) {
             if (n > 100000) fail_msg("only %u of %u sleeps have ended", play.slept, play.sleepers * SLEEPS / 2);
             ok(filch_tick(sched, ticks[i / 4], NULL));
         }
         assert_true(readers[0].read >= 3);
-        end_with_letters(sched);
+        end_with_readers(sched);
     }
 }
 
@@ -458,15 +461,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them),
         cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
-        cmocka_unit_test(many_that_wake_at_once_beside_endless_loops_share_the_turns_between_them),
-        cmocka_unit_test(a_sleep_beside_one_who_is_answered_at_once_waits_for_the_step_that_runs),
-        cmocka_unit_test(timers_do_not_keep_loops_from_their_turns),
-        cmocka_unit_test(a_timer_that_gives_way_to_a_loop_at_the_beginning_of_a_tick_comes_right_behind_it),
-        cmocka_unit_test(where_every_turn_is_the_oldests_sleeps_end_too),
-        cmocka_unit_test(where_nothing_else_is_ready_a_timer_fires_with_the_first_tick),
+        cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
+        cmocka_unit_test(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step),
+        cmocka_unit_test(due_timers_do_not_starve_loops),
+        cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
+        cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
+        cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
 #if FLI_IO
-        cmocka_unit_test(those_who_are_heard_beside_endless_loops_share_the_turns_between_them),
-        cmocka_unit_test(timers_do_not_keep_letters_from_being_read),
+        cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),
+        cmocka_unit_test(due_timers_do_not_starve_readers_of_datagrams),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static void check_finds(const fli_children *children, char names[NAMES][8], cons
     assert_null(fli_children_with(children, (filch_pid){ 1, 0 }));
 }
 
-TEST(lists_and_indexes_say_what_the_children_say)
+TEST(lists_and_indexes_agree_with_a_search_of_all_children)
 {
     char         names[NAMES][8];
     bool         there[NAMES] = { false };
@@ -123,7 +123,7 @@ TEST(lists_and_indexes_say_what_the_children_say)
 }
 
 /* If the hash tables cannot grow, they still find every child. */
-TEST(without_memory_to_grow_everybody_is_still_found)
+TEST(if_the_tables_cannot_grow_every_child_is_still_found)
 {
     static char  names[64][8];
     fli_children children;
@@ -149,8 +149,8 @@ TEST(without_memory_to_grow_everybody_is_still_found)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_and_indexes_say_what_the_children_say),
-        cmocka_unit_test(without_memory_to_grow_everybody_is_still_found),
+        cmocka_unit_test(lists_and_indexes_agree_with_a_search_of_all_children),
+        cmocka_unit_test(if_the_tables_cannot_grow_every_child_is_still_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,7 +142,7 @@ TEST(owner_can_take_the_oldest)
     end(&d, &h);
 }
 
-TEST(what_is_pushed_under_comes_after_those_pushed_since_the_mark)
+TEST(an_item_pushed_under_the_mark_comes_after_items_pushed_since)
 {
     fli_deque d;
     heap      h;
@@ -163,7 +163,7 @@ TEST(what_is_pushed_under_comes_after_those_pushed_since_the_mark)
     end(&d, &h);
 }
 
-TEST(what_thieves_took_from_above_the_mark_is_not_given_back)
+TEST(push_under_does_not_give_stolen_items_back)
 {
     fli_deque d;
     heap      h;
@@ -393,7 +393,7 @@ TEST(steal_half_takes_only_what_fits_when_the_thief_cannot_grow)
     }
 }
 
-TEST(indices_wrap_around_unnoticed)
+TEST(all_operations_work_while_indices_wrap_around)
 {
     for (uint32_t before = 0; before <= 2 * FLI_DEQUE_SLOTS; before++) {
         fli_deque d, into;
@@ -524,7 +524,7 @@ TEST(a_growth_between_look_and_claim_does_not_disturb_the_thief)
     end(&into, &hi);
 }
 
-TEST(a_pop_that_is_about_to_put_bottom_back_looks_empty)
+TEST(a_pop_that_has_lost_its_item_looks_empty_to_a_thief)
 {
     fli_deque d;
     heap      h;
@@ -540,7 +540,7 @@ TEST(a_pop_that_is_about_to_put_bottom_back_looks_empty)
     end(&d, &h);
 }
 
-TEST(a_look_torn_by_a_long_stop_is_a_retry_and_not_empty)
+TEST(a_steal_with_inconsistent_loads_is_a_retry_and_not_empty)
 {
     fli_deque d;
     heap      h;
@@ -562,8 +562,8 @@ int main(void)
         cmocka_unit_test(owner_gets_the_newest_first),
         cmocka_unit_test(thieves_get_the_oldest_first),
         cmocka_unit_test(owner_can_take_the_oldest),
-        cmocka_unit_test(what_is_pushed_under_comes_after_those_pushed_since_the_mark),
-        cmocka_unit_test(what_thieves_took_from_above_the_mark_is_not_given_back),
+        cmocka_unit_test(an_item_pushed_under_the_mark_comes_after_items_pushed_since),
+        cmocka_unit_test(push_under_does_not_give_stolen_items_back),
         cmocka_unit_test(push_under_grows_a_full_ring_and_without_memory_changes_nothing),
         cmocka_unit_test(count_follows_every_operation),
         cmocka_unit_test(growth_keeps_every_item_and_the_order),
@@ -575,12 +575,12 @@ int main(void)
         cmocka_unit_test(steal_half_from_an_empty_deque_is_empty_and_writes_nothing),
         cmocka_unit_test(stolen_items_go_above_what_the_thief_had),
         cmocka_unit_test(steal_half_takes_only_what_fits_when_the_thief_cannot_grow),
-        cmocka_unit_test(indices_wrap_around_unnoticed),
+        cmocka_unit_test(all_operations_work_while_indices_wrap_around),
         cmocka_unit_test(the_tag_wraps_without_touching_the_top),
         cmocka_unit_test(a_pop_or_steal_between_look_and_claim_makes_the_thief_try_again),
         cmocka_unit_test(a_growth_between_look_and_claim_does_not_disturb_the_thief),
-        cmocka_unit_test(a_pop_that_is_about_to_put_bottom_back_looks_empty),
-        cmocka_unit_test(a_look_torn_by_a_long_stop_is_a_retry_and_not_empty),
+        cmocka_unit_test(a_pop_that_has_lost_its_item_looks_empty_to_a_thief),
+        cmocka_unit_test(a_steal_with_inconsistent_loads_is_a_retry_and_not_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

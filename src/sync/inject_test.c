@@ -65,7 +65,7 @@ TEST(first_in_is_first_out)
     end(&queue);
 }
 
-TEST(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for)
+TEST(a_batch_is_the_oldest_items_in_order_and_at_most_max)
 {
     fli_inject queue;
     thing      things[12];
@@ -104,7 +104,7 @@ static void put_first_and_take(fli_inject *queue)
     expect(queue, 8, 0, 2);
 }
 
-TEST(what_is_put_first_is_taken_first)
+TEST(an_item_put_first_is_taken_first)
 {
     fli_inject queue;
     begin(&queue);
@@ -187,14 +187,14 @@ static void play(model *m, uint64_t nth, uint64_t seed)
 
 static model the_model; /* too large for the stack */
 
-TEST(order_and_count_are_those_of_a_list_with_memory_and_without)
+TEST(order_and_count_agree_with_a_model_with_memory_and_without)
 {
     for (uint64_t seed = 1; seed <= 10; seed++) {
         for (uint64_t nth = 0; nth <= 4; nth++) play(&the_model, nth, seed);
     }
 }
 
-TEST(without_any_memory_everything_is_queued_in_order)
+TEST(without_memory_every_item_is_still_queued_in_order)
 {
     fli_inject queue;
     begin(&queue);
@@ -205,7 +205,7 @@ TEST(without_any_memory_everything_is_queued_in_order)
 
 /* A ring that cannot grow is full, with every possible position of its first item: put_first moves the newest item
  * of the ring to the chain and no other. */
-TEST(a_put_first_into_a_full_ring_without_memory_moves_no_other)
+TEST(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest)
 {
     fli_inject   queue;
     static thing things[2000];
@@ -257,7 +257,7 @@ typedef struct crowd {
 
 typedef struct member {
     crowd *crowd;
-    int    who;
+    int    putter_index;
     int    wrong; /* not atomic: used by the thread alone until it is joined */
 } member;
 
@@ -265,8 +265,8 @@ static void putter(void *arg)
 {
     member *m = arg;
     for (int i = 0; i < EACH; i++) {
-        thing *t = &m->crowd->things[m->who][i];
-        t->number = m->who * EACH + i;
+        thing *t = &m->crowd->things[m->putter_index][i];
+        t->number = m->putter_index * EACH + i;
         fli_inject_put(&m->crowd->queue, t);
     }
 }
@@ -282,22 +282,22 @@ static void taker(void *arg)
         if (n == 0) fli_thread_yield();
         for (size_t i = 0; i < n; i++) {
             thing *t = got[i];
-            int    who = t->number / EACH;
-            if (t->number <= last[who] || t->taken++ != 0) m->wrong++;
-            last[who] = t->number;
+            int    putter_index = t->number / EACH;
+            if (t->number <= last[putter_index] || t->taken++ != 0) m->wrong++;
+            last[putter_index] = t->number;
         }
         (void)fli_add_acqrel(&m->crowd->taken, n);
     }
 }
 
-TEST(many_threads_lose_nothing_and_keep_each_putters_order)
+TEST(many_threads_lose_no_item_and_keep_the_order_of_each_putter)
 {
     static crowd c; /* static: zeroed, and too large for the stack */
     member       members[PUTTERS + TAKERS];
     fli_thread   threads[PUTTERS + TAKERS];
     begin(&c.queue);
     for (int i = 0; i < PUTTERS + TAKERS; i++) {
-        members[i] = (member){ .crowd = &c, .who = i };
+        members[i] = (member){ .crowd = &c, .putter_index = i };
         ok(fli_thread_start(&threads[i], "inject", i < PUTTERS ? putter : taker, &members[i]));
     }
     for (int i = 0; i < PUTTERS + TAKERS; i++) {
@@ -315,14 +315,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_in_is_first_out),
-        cmocka_unit_test(a_batch_is_the_oldest_in_order_and_no_more_than_asked_for),
-        cmocka_unit_test(what_is_put_first_is_taken_first),
+        cmocka_unit_test(a_batch_is_the_oldest_items_in_order_and_at_most_max),
+        cmocka_unit_test(an_item_put_first_is_taken_first),
         cmocka_unit_test(count_is_exact_without_concurrent_calls),
-        cmocka_unit_test(order_and_count_are_those_of_a_list_with_memory_and_without),
-        cmocka_unit_test(without_any_memory_everything_is_queued_in_order),
-        cmocka_unit_test(a_put_first_into_a_full_ring_without_memory_moves_no_other),
+        cmocka_unit_test(order_and_count_agree_with_a_model_with_memory_and_without),
+        cmocka_unit_test(without_memory_every_item_is_still_queued_in_order),
+        cmocka_unit_test(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest),
         cmocka_unit_test(a_long_queue_gives_its_memory_back_when_it_is_empty),
-        cmocka_unit_test(many_threads_lose_nothing_and_keep_each_putters_order),
+        cmocka_unit_test(many_threads_lose_no_item_and_keep_the_order_of_each_putter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "port/thread.h"
 #include "support/check.h"
 
-TEST(what_is_put_comes_out_once)
+TEST(an_item_that_was_put_is_taken_once)
 {
     fli_lifo_slot slot;
     int           item;
@@ -75,7 +75,7 @@ TEST(an_owner_and_two_thieves_take_each_item_once)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_put_comes_out_once),
+        cmocka_unit_test(an_item_that_was_put_is_taken_once),
         cmocka_unit_test(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first),
         cmocka_unit_test(an_owner_and_two_thieves_take_each_item_once),
     };

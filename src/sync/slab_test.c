@@ -75,7 +75,7 @@ TEST(a_handle_names_its_own_object_which_was_made_once)
     end(&slab, &alloc);
 }
 
-TEST(no_handle_is_out_twice)
+TEST(no_handle_is_taken_twice)
 {
     enum { MANY = 3000 };
     static uint8_t out[MANY * 2];
@@ -105,7 +105,7 @@ TEST(no_handle_is_out_twice)
     end(&slab, &alloc);
 }
 
-TEST(an_object_comes_back_as_it_was_given)
+TEST(an_object_keeps_its_content_between_give_and_take)
 {
     test_alloc alloc = { 0 };
     fli_slab   slab;
@@ -119,7 +119,7 @@ TEST(an_object_comes_back_as_it_was_given)
     end(&slab, &alloc);
 }
 
-TEST(a_full_magazine_trades_its_oldest_for_room)
+TEST(a_full_magazine_gives_its_oldest_objects_to_the_depot)
 {
     test_alloc   alloc = { 0 };
     fli_slab     slab;
@@ -157,7 +157,7 @@ TEST(an_emptied_magazine_leaves_its_handles_to_others)
     end(&slab, &alloc);
 }
 
-TEST(there_are_never_more_than_max)
+TEST(there_are_never_more_objects_than_max)
 {
     for (uint32_t max = 1; max < 70; max++) {
         test_alloc alloc = { 0 };
@@ -171,7 +171,7 @@ TEST(there_are_never_more_than_max)
     }
 }
 
-TEST(a_retired_object_makes_room_for_another)
+TEST(a_retired_object_is_replaced_by_a_new_one)
 {
     fli_slab   slab;
     test_alloc alloc = { 0 };
@@ -187,7 +187,7 @@ TEST(a_retired_object_makes_room_for_another)
     end(&slab, &alloc);
 }
 
-TEST(nonsense_handles_name_nothing)
+TEST(invalid_handles_find_no_object)
 {
     test_alloc alloc = { 0 };
     fli_slab   slab;
@@ -229,7 +229,7 @@ TEST(growth_that_fails_changes_nothing)
     }
 }
 
-TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
+TEST(if_growth_fails_for_good_existing_objects_stay_usable)
 {
     /* Makes all allocations fail from the first, second or third one of a growth on. */
     for (uint64_t nth = 1; nth <= 3; nth++) {
@@ -253,7 +253,7 @@ TEST(growth_that_fails_for_good_leaves_what_there_is_in_use)
 
 /* ---- threads ---- */
 
-enum { HANDS = 3, SHELF = 64 };
+enum { TRADERS = 3, SHELF = 64 };
 
 /* Threads take handles, put them on a common shelf, and give back handles they find there, so that a handle is given
  * back by another thread than took it. */
@@ -264,70 +264,70 @@ typedef struct exchange {
     uint64_t             rounds;
 } exchange;
 
-typedef struct hand {
-    exchange    *shop;
+typedef struct trader {
+    exchange    *market;
     fli_thread   thread;
     fli_magazine magazine;
     uint32_t     number;
-    bool         plain; /* the thread has no magazine */
-} hand;
+    bool         no_magazine; /* the thread has no magazine */
+} trader;
 
 static void trade(void *arg)
 {
-    hand         *h = arg;
-    exchange     *shop = h->shop;
-    fli_magazine *magazine = h->plain ? NULL : &h->magazine;
-    for (uint64_t i = 0; i < shop->rounds; i++) {
-        thing   *t = fli_slab_take(&shop->slab, magazine);
+    trader       *h = arg;
+    exchange     *market = h->market;
+    fli_magazine *magazine = h->no_magazine ? NULL : &h->magazine;
+    for (uint64_t i = 0; i < market->rounds; i++) {
+        thing   *t = fli_slab_take(&market->slab, magazine);
         uint32_t handle = t->self;
         /* The fields are not atomic: with two owners at once TSan reports a race, and `mark` is wrong. */
-        if (fli_slab_at(&shop->slab, handle) != t || t->mark != 0) fli_store_rlx(&shop->clash, true);
+        if (fli_slab_at(&market->slab, handle) != t || t->mark != 0) fli_store_rlx(&market->clash, true);
         t->mark = h->number;
-        uint32_t other = fli_swap_acqrel(&shop->shelf[(i * 7 + h->number) % SHELF], handle);
-        if (fli_slab_find(&shop->slab, (uint32_t)(i * 2654435761u)) == (void *)1) fli_store_rlx(&shop->clash, true);
+        uint32_t other = fli_swap_acqrel(&market->shelf[(i * 7 + h->number) % SHELF], handle);
+        if (fli_slab_find(&market->slab, (uint32_t)(i * 2654435761u)) == (void *)1) fli_store_rlx(&market->clash, true);
         if (other == 0) continue;
-        ((thing *)fli_slab_at(&shop->slab, other))->mark = 0;
-        give(&shop->slab, magazine, other);
+        ((thing *)fli_slab_at(&market->slab, other))->mark = 0;
+        give(&market->slab, magazine, other);
     }
-    if (magazine != NULL) fli_slab_empty(&shop->slab, magazine);
+    if (magazine != NULL) fli_slab_empty(&market->slab, magazine);
 }
 
-TEST(handles_given_back_by_other_threads_are_never_out_twice)
+TEST(handles_given_back_by_other_threads_are_never_taken_twice)
 {
     test_alloc alloc = { 0 };
-    exchange   shop = { .rounds = scaled(300000) };
-    hand       hands[HANDS] = { 0 };
-    begin(&shop.slab, &alloc, UINT32_MAX - 1);
-    for (uint32_t i = 0; i < HANDS; i++) {
-        hands[i].shop = &shop;
-        hands[i].number = i + 1;
-        hands[i].plain = i == HANDS - 1;
-        ok(fli_thread_start(&hands[i].thread, "hand", trade, &hands[i]));
+    exchange   market = { .rounds = scaled(300000) };
+    trader     traders[TRADERS] = { 0 };
+    begin(&market.slab, &alloc, UINT32_MAX - 1);
+    for (uint32_t i = 0; i < TRADERS; i++) {
+        traders[i].market = &market;
+        traders[i].number = i + 1;
+        traders[i].no_magazine = i == TRADERS - 1;
+        ok(fli_thread_start(&traders[i].thread, "hand", trade, &traders[i]));
     }
-    for (int i = 0; i < HANDS; i++) fli_thread_join(&hands[i].thread);
-    assert_false(fli_load_rlx(&shop.clash));
+    for (int i = 0; i < TRADERS; i++) fli_thread_join(&traders[i].thread);
+    assert_false(fli_load_rlx(&market.clash));
     /* No object is lost: the objects on the shelf and in the depot are all that were ever made. */
-    uint32_t fresh = fli_load_rlx(&shop.slab.fresh), out = 0;
-    for (int i = 0; i < SHELF; i++) out += fli_load_rlx(&shop.shelf[i]) != 0;
-    same(out + shop.slab.spare_count, fresh - 1);
-    assert_true(fresh <= SHELF + HANDS * (FLI_MAGAZINE + 1));
-    end(&shop.slab, &alloc);
+    uint32_t fresh = fli_load_rlx(&market.slab.fresh), out = 0;
+    for (int i = 0; i < SHELF; i++) out += fli_load_rlx(&market.shelf[i]) != 0;
+    same(out + market.slab.spare_count, fresh - 1);
+    assert_true(fresh <= SHELF + TRADERS * (FLI_MAGAZINE + 1));
+    end(&market.slab, &alloc);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_handle_names_its_own_object_which_was_made_once),
-        cmocka_unit_test(no_handle_is_out_twice),
-        cmocka_unit_test(an_object_comes_back_as_it_was_given),
-        cmocka_unit_test(a_full_magazine_trades_its_oldest_for_room),
+        cmocka_unit_test(no_handle_is_taken_twice),
+        cmocka_unit_test(an_object_keeps_its_content_between_give_and_take),
+        cmocka_unit_test(a_full_magazine_gives_its_oldest_objects_to_the_depot),
         cmocka_unit_test(an_emptied_magazine_leaves_its_handles_to_others),
-        cmocka_unit_test(there_are_never_more_than_max),
-        cmocka_unit_test(a_retired_object_makes_room_for_another),
-        cmocka_unit_test(nonsense_handles_name_nothing),
+        cmocka_unit_test(there_are_never_more_objects_than_max),
+        cmocka_unit_test(a_retired_object_is_replaced_by_a_new_one),
+        cmocka_unit_test(invalid_handles_find_no_object),
         cmocka_unit_test(growth_that_fails_changes_nothing),
-        cmocka_unit_test(growth_that_fails_for_good_leaves_what_there_is_in_use),
-        cmocka_unit_test(handles_given_back_by_other_threads_are_never_out_twice),
+        cmocka_unit_test(if_growth_fails_for_good_existing_objects_stay_usable),
+        cmocka_unit_test(handles_given_back_by_other_threads_are_never_taken_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

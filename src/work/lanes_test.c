@@ -141,7 +141,7 @@ TEST(stuck_jobs_of_one_lane_hold_up_no_other_lane)
     gate_fini(&free_gate);
 }
 
-TEST(a_job_behind_stuck_ones_of_its_lane_begins_by_itself)
+TEST(a_job_behind_stuck_jobs_of_its_lane_starts_by_itself)
 {
     fli_workpool pool;
     gate         stuck, free_gate;
@@ -178,7 +178,7 @@ TEST(stuck_jobs_take_threads_up_to_a_limit_and_the_others_wait)
     gate_fini(&g);
 }
 
-TEST(threads_for_stuck_jobs_leave_when_these_have_returned)
+TEST(extra_threads_for_stuck_jobs_end_when_the_jobs_return)
 {
     fli_workpool pool;
     gate         g;
@@ -198,7 +198,7 @@ TEST(threads_for_stuck_jobs_leave_when_these_have_returned)
     pool_end(&pool);
 }
 
-TEST(a_lane_of_the_runtime_queues_what_the_programs_lane_refuses)
+TEST(only_the_work_lane_has_a_queue_limit)
 {
     enum { JOBS = 2000 };
     static task  tasks[JOBS];
@@ -217,7 +217,7 @@ TEST(a_lane_of_the_runtime_queues_what_the_programs_lane_refuses)
     gate_fini(&g);
 }
 
-TEST(one_thread_serves_all_lanes_in_the_order_the_jobs_came)
+TEST(one_thread_serves_all_lanes_in_the_order_of_submission)
 {
     enum { JOBS = 40 };
     fli_workpool pool;
@@ -238,7 +238,7 @@ TEST(one_thread_serves_all_lanes_in_the_order_the_jobs_came)
     gate_fini(&g);
 }
 
-TEST(close_cancels_what_waits_in_every_lane)
+TEST(close_cancels_the_waiting_jobs_of_every_lane)
 {
     enum { JOBS = 40 };
     fli_workpool pool;
@@ -263,12 +263,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stuck_jobs_of_one_lane_hold_up_no_other_lane),
-        cmocka_unit_test(a_job_behind_stuck_ones_of_its_lane_begins_by_itself),
+        cmocka_unit_test(a_job_behind_stuck_jobs_of_its_lane_starts_by_itself),
         cmocka_unit_test(stuck_jobs_take_threads_up_to_a_limit_and_the_others_wait),
-        cmocka_unit_test(threads_for_stuck_jobs_leave_when_these_have_returned),
-        cmocka_unit_test(a_lane_of_the_runtime_queues_what_the_programs_lane_refuses),
-        cmocka_unit_test(one_thread_serves_all_lanes_in_the_order_the_jobs_came),
-        cmocka_unit_test(close_cancels_what_waits_in_every_lane),
+        cmocka_unit_test(extra_threads_for_stuck_jobs_end_when_the_jobs_return),
+        cmocka_unit_test(only_the_work_lane_has_a_queue_limit),
+        cmocka_unit_test(one_thread_serves_all_lanes_in_the_order_of_submission),
+        cmocka_unit_test(close_cancels_the_waiting_jobs_of_every_lane),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

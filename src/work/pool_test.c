@@ -155,7 +155,7 @@ static void wait_not_busy(fli_workpool *pool)
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
 
-TEST(starts_no_thread_before_the_first_job_and_one_for_it)
+TEST(no_thread_is_started_before_the_first_job_and_one_for_it)
 {
     fli_workpool pool;
     gate         g;
@@ -225,7 +225,7 @@ static void run_rounds(unsigned limit)
     pool_end(&pool);
 }
 
-TEST(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more)
+TEST(exactly_thread_max_jobs_run_at_once)
 {
     run_rounds(3);
     run_rounds(FLI_LANE_WIDE + 2);
@@ -276,7 +276,7 @@ TEST(one_job_wakes_one_thread)
     gate_fini(&g);
 }
 
-TEST(without_any_thread_the_job_stays_the_callers)
+TEST(a_submit_without_any_thread_fails_and_takes_no_job)
 {
     fli_workpool pool;
     gate         g;
@@ -294,7 +294,7 @@ TEST(without_any_thread_the_job_stays_the_callers)
     gate_fini(&g);
 }
 
-TEST(a_thread_that_cannot_be_started_is_fine_while_another_runs)
+TEST(a_submit_succeeds_without_a_new_thread_while_another_runs)
 {
     fli_workpool pool;
     gate         g;
@@ -451,7 +451,7 @@ TEST(a_job_may_free_itself_in_run_and_in_cancel)
 
 /* ---- the end ------------------------------------------------------------------------------------------------ */
 
-TEST(close_cancels_what_has_not_begun_in_order_and_outside_the_lock)
+TEST(close_cancels_waiting_jobs_in_order_and_outside_the_lock)
 {
     enum { JOBS = 20 };
     fli_workpool pool;
@@ -622,7 +622,7 @@ static void rush_once(uint32_t thread_max, uint32_t queue_max, unsigned submitte
     free(jobs);
 }
 
-TEST(every_job_runs_or_is_cancelled_exactly_once_while_closing_in_the_middle)
+TEST(every_job_runs_or_is_cancelled_once_if_the_pool_closes_meanwhile)
 {
     rush_once(4, 64, RUSH_THREADS * RUSH_JOBS / 2, 0);
     rush_once(2, 100000, RUSH_THREADS * RUSH_JOBS / 2, 0);
@@ -630,7 +630,7 @@ TEST(every_job_runs_or_is_cancelled_exactly_once_while_closing_in_the_middle)
     rush_once(1, 1, 5000, 0);
 }
 
-TEST(every_job_runs_when_nobody_closes)
+TEST(every_job_runs_if_the_pool_is_not_closed)
 {
     rush_once(4, 1000, RUSH_THREADS * RUSH_JOBS, RUSH_THREADS * RUSH_JOBS);
 }
@@ -684,25 +684,25 @@ TEST(init_leaves_nothing_behind_when_any_allocation_fails)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(starts_no_thread_before_the_first_job_and_one_for_it),
+        cmocka_unit_test(no_thread_is_started_before_the_first_job_and_one_for_it),
         cmocka_unit_test(a_pool_without_jobs_closes_at_once),
         cmocka_unit_test(a_pool_needs_a_thread),
-        cmocka_unit_test(as_many_jobs_run_at_once_as_it_may_have_threads_and_never_more),
+        cmocka_unit_test(exactly_thread_max_jobs_run_at_once),
         cmocka_unit_test(two_jobs_that_need_each_other_both_get_a_thread),
         cmocka_unit_test(one_job_wakes_one_thread),
-        cmocka_unit_test(without_any_thread_the_job_stays_the_callers),
-        cmocka_unit_test(a_thread_that_cannot_be_started_is_fine_while_another_runs),
+        cmocka_unit_test(a_submit_without_any_thread_fails_and_takes_no_job),
+        cmocka_unit_test(a_submit_succeeds_without_a_new_thread_while_another_runs),
         cmocka_unit_test(running_jobs_are_named_with_process_tag_and_command),
         cmocka_unit_test(jobs_run_in_the_order_they_were_submitted),
         cmocka_unit_test(a_full_queue_refuses_and_changes_nothing),
         cmocka_unit_test(a_job_may_submit_another_from_inside),
         cmocka_unit_test(a_job_may_free_itself_in_run_and_in_cancel),
-        cmocka_unit_test(close_cancels_what_has_not_begun_in_order_and_outside_the_lock),
+        cmocka_unit_test(close_cancels_waiting_jobs_in_order_and_outside_the_lock),
         cmocka_unit_test(a_closed_pool_refuses_jobs),
         cmocka_unit_test(join_gives_up_on_a_job_that_does_not_return_and_succeeds_when_it_has),
         cmocka_unit_test(two_threads_may_join_at_once),
-        cmocka_unit_test(every_job_runs_or_is_cancelled_exactly_once_while_closing_in_the_middle),
-        cmocka_unit_test(every_job_runs_when_nobody_closes),
+        cmocka_unit_test(every_job_runs_or_is_cancelled_once_if_the_pool_closes_meanwhile),
+        cmocka_unit_test(every_job_runs_if_the_pool_is_not_closed),
         cmocka_unit_test(init_leaves_nothing_behind_when_any_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

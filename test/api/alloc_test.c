@@ -3,7 +3,7 @@
 #include <stdalign.h>
 #include <stddef.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 static int64_t live;
 static size_t  shift_from; /* blocks of at least this size are misaligned by 8 */
@@ -57,7 +57,7 @@ TEST(a_misaligned_allocator_is_refused_when_a_node_is_created)
     same(live, 0);
 }
 
-TEST(an_aligned_allocator_is_taken)
+TEST(an_aligned_allocator_is_accepted)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_sched  *sched = NULL;
@@ -74,7 +74,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_misaligned_allocator_is_refused_when_a_scheduler_is_created),
         cmocka_unit_test(a_misaligned_allocator_is_refused_when_a_node_is_created),
-        cmocka_unit_test(an_aligned_allocator_is_taken),
+        cmocka_unit_test(an_aligned_allocator_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 static int words; /* descriptor to which the child writes its report */
 
-static void tell(const char *file, int line, const char *text)
+static void write_report(const char *file, int line, const char *text)
 {
     char    line_text[200];
     int     size = snprintf(line_text, sizeof line_text, "%s:%d: %s\n", file, line, text);
@@ -23,9 +23,9 @@ static void tell(const char *file, int line, const char *text)
     (void)wrote;
 }
 
-static void tell_and_fail_again(const char *file, int line, const char *text)
+static void report_and_fail_again(const char *file, int line, const char *text)
 {
-    tell(file, line, text);
+    write_report(file, line, text);
     FLI_ASSERT(line < 0);
 }
 
@@ -72,27 +72,27 @@ static void die(filch_assert_fn handler, char *text, size_t room, int *status)
     die_of(break_invariant, handler, text, room, status);
 }
 
-TEST(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program)
+TEST(a_failed_assertion_gives_the_handler_place_and_text_and_aborts)
 {
     char text[400];
     int  status;
-    die(tell, text, sizeof text, &status);
+    die(write_report, text, sizeof text, &status);
     assert_true(WIFSIGNALED(status));
     assert_non_null(strstr(text, "assert_test.c:"));
     assert_non_null(strstr(text, "told != 0 && \"told\""));
     assert_null(strchr(text, '/')); /* the report contains no path of the build machine */
 }
 
-TEST(filch_assert_failed_passes_on_what_it_is_given_and_does_not_return)
+TEST(filch_assert_failed_passes_its_arguments_on_and_does_not_return)
 {
     char text[400];
     int  status;
-    die_of(fail_by_name, tell, text, sizeof text, &status);
+    die_of(fail_by_name, write_report, text, sizeof text, &status);
     assert_true(WIFSIGNALED(status));
     assert_string_equal(text, "part.c:12: a < b\n");
 }
 
-TEST(without_a_handler_it_stops_the_program_silently)
+TEST(without_a_handler_a_failed_assertion_aborts_silently)
 {
     char text[400];
     int  status;
@@ -108,25 +108,25 @@ TEST(a_handler_that_fails_itself_is_called_once)
 {
     char text[400];
     int  status;
-    die(tell_and_fail_again, text, sizeof text, &status);
+    die(report_and_fail_again, text, sizeof text, &status);
     assert_true(WIFSIGNALED(status));
     assert_true(strchr(text, '\n') == strrchr(text, '\n'));
 }
 
-TEST(the_handler_before_is_given_back)
+TEST(filch_assert_handler_returns_the_previous_handler)
 {
-    assert_true(filch_assert_handler(tell) == NULL);
-    assert_true(filch_assert_handler(NULL) == tell);
+    assert_true(filch_assert_handler(write_report) == NULL);
+    assert_true(filch_assert_handler(NULL) == write_report);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failed_assertion_tells_the_handler_where_and_what_and_stops_the_program),
-        cmocka_unit_test(filch_assert_failed_passes_on_what_it_is_given_and_does_not_return),
-        cmocka_unit_test(without_a_handler_it_stops_the_program_silently),
+        cmocka_unit_test(a_failed_assertion_gives_the_handler_place_and_text_and_aborts),
+        cmocka_unit_test(filch_assert_failed_passes_its_arguments_on_and_does_not_return),
+        cmocka_unit_test(without_a_handler_a_failed_assertion_aborts_silently),
         cmocka_unit_test(a_handler_that_fails_itself_is_called_once),
-        cmocka_unit_test(the_handler_before_is_given_back),
+        cmocka_unit_test(filch_assert_handler_returns_the_previous_handler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

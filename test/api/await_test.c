@@ -12,7 +12,7 @@ static void *test_realloc(void *old, size_t size)
 #include <filch_await.h>
 #undef realloc
 
-#include "world.h"
+#include "fixture.h"
 
 enum { CMD_DOUBLE = FILCH_CMD_USER, CMD_LATER };
 
@@ -52,26 +52,26 @@ static filch_err on_later(void *user, const filch_command *command, uint64_t tag
     return FILCH_OK;
 }
 
-static void answer(script *s, int which)
+static void complete_kept(script *s, int which)
 {
     ok(filch_complete(s->later[which], s->later[which].tag, filch_int(which), FILCH_OK));
 }
 
 /* Creates a scheduler on the test's own thread, with the two commands. */
-static void begin(world *w, script *s)
+static void begin(fixture *w, script *s)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&options.registry));
     ok(filch_registry_add(options.registry, CMD_DOUBLE, on_double, NULL));
     ok(filch_registry_add(options.registry, CMD_LATER, on_later, s));
-    world_begin_with(w, FILCH_NO_WORKERS, options);
+    fixture_begin_with(w, FILCH_NO_WORKERS, options);
     filch_registry_destroy(options.registry);
 }
 
-static void end(world *w, script *s)
+static void end(fixture *w, script *s)
 {
     filch_await_drop(&s->at); /* in a program, the `close` of a type would call this */
-    world_end(w);
+    fixture_end(w);
 }
 
 static void saw(const script *s, int count, const int64_t *wanted)
@@ -93,11 +93,11 @@ static filch_err play_doubles(actor *me, const filch_event *events, size_t count
     FILCH_END(at);
 }
 
-TEST(an_await_goes_on_with_the_answer_of_its_yield)
+TEST(an_await_continues_with_the_result_of_its_yield)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_doubles);
     actor_ends(&w, &a, FILCH_OK);
@@ -121,11 +121,11 @@ static filch_err play_errors(actor *me, const filch_event *events, size_t count,
     FILCH_END(at);
 }
 
-TEST(an_await_ends_with_the_error_of_its_yield_also_if_it_could_not_be_made)
+TEST(an_await_fails_with_the_error_of_its_yield_even_if_it_was_refused)
 {
-    world  w;
-    script s = { .errors = { -1, -1, -1 } };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .errors = { -1, -1, -1 } };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_errors);
     actor_ends(&w, &a, FILCH_OK);
@@ -152,20 +152,20 @@ static filch_err play_two_at_once(actor *me, const filch_event *events, size_t c
     FILCH_END(at);
 }
 
-TEST(answers_to_several_yields_are_found_in_any_order)
+TEST(completions_of_several_yields_are_found_in_any_order)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
         for (int together = 0; together < 2; together++) { /* the completions come all in one batch, or one at a time */
-            world  w;
-            script s = { .count = 0 };
-            actor  a = { .user = &s };
+            fixture w;
+            script  s = { .count = 0 };
+            actor   a = { .user = &s };
             begin(&w, &s);
             actor_start(&w, &a, play_two_at_once);
-            (void)world_tick(&w);
+            (void)fixture_tick(&w);
             for (int k = 0; k < 3; k++) {
-                answer(&s, orders[i][k]);
-                if (!together) (void)world_tick(&w);
+                complete_kept(&s, orders[i][k]);
+                if (!together) (void)fixture_tick(&w);
             }
             actor_ends(&w, &a, FILCH_OK);
             int others[2], n = 0;
@@ -185,11 +185,11 @@ static filch_err play_no_yield(actor *me, const filch_event *events, size_t coun
     FILCH_END(at);
 }
 
-TEST(awaiting_a_yield_that_nobody_made_is_an_error_and_not_a_silence)
+TEST(awaiting_a_yield_that_was_not_made_is_an_error)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_no_yield);
     actor_ends(&w, &a, FILCH_ENOYIELD);
@@ -212,12 +212,12 @@ static filch_err play_one_at_a_time(actor *me, const filch_event *events, size_t
 
 TEST(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_one_at_a_time);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 1; i <= 6; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     actor_ends(&w, &a, FILCH_OK);
     same(a.count_max, 6); /* the messages arrived in one batch */
@@ -246,12 +246,12 @@ static filch_err play_listen(actor *me, const filch_event *events, size_t count,
     FILCH_END(at);
 }
 
-TEST(what_was_held_is_whole_and_lent_until_the_next_await)
+TEST(a_held_payload_is_complete_and_valid_until_the_next_await)
 {
-    world  w;
-    script s = { .count = 0 }, t = { .count = 0 };
-    actor  a = { .user = &s }, b = { .user = &t };
-    char   large[100];
+    fixture w;
+    script  s = { .count = 0 }, t = { .count = 0 };
+    actor   a = { .user = &s }, b = { .user = &t };
+    char    large[100];
     begin(&w, &s);
     actor_start(&w, &b, play_listen);
     s.to = b.pid;
@@ -260,9 +260,9 @@ TEST(what_was_held_is_whole_and_lent_until_the_next_await)
     memset(large, 'x', sizeof large);
     ok(filch_send(w.sched, a.pid, filch_bytes(large, 50)));
     ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     memset(large, 'y', sizeof large);
-    answer(&s, 0);
+    complete_kept(&s, 0);
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_OK);
     same(s.errors[0], FILCH_OK);
@@ -274,25 +274,25 @@ TEST(what_was_held_is_whole_and_lent_until_the_next_await)
 
 TEST(a_process_that_ends_with_events_held_leaves_no_memory_behind)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
-    char   large[100] = "";
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
+    char    large[100] = "";
     begin(&w, &s);
     actor_start(&w, &a, play_pass_on);
     for (int i = 0; i < 20; i++) ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     assert_true(s.at.held_count > 0);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_ECANCELLED);
     end(&w, &s); /* checks that all memory was freed */
 }
 
-TEST(without_memory_to_hold_an_event_the_process_ends_and_says_so)
+TEST(without_memory_to_hold_an_event_the_process_ends_with_enomem)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_pass_on);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
@@ -322,18 +322,18 @@ static filch_err play_end(actor *me, const filch_event *events, size_t count, fi
 
 TEST(the_next_event_of_any_kind_can_be_awaited)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s }, b = { .stage = 0 };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s }, b = { .stage = 0 };
     begin(&w, &s);
     actor_start(&w, &a, play_any);
     actor_start(&w, &b, play_end);
     ok(filch_monitor(w.sched, a.pid, b.pid, 1, NULL));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_none()));
-    (void)world_tick(&w);
-    answer(&s, 0);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
+    complete_kept(&s, 0);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, b.pid, filch_none()));
     actor_ends(&w, &b, FILCH_OK);
     actor_ends(&w, &a, FILCH_OK);
@@ -353,15 +353,15 @@ static filch_err play_for_ever(actor *me, const filch_event *events, size_t coun
     FILCH_END(at);
 }
 
-TEST(a_cancel_ends_it_with_its_reason_wherever_it_stands)
+TEST(a_cancel_ends_an_await_body_with_its_reason_at_any_point)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_for_ever);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 5, FILCH_FOREVER));
     actor_ends(&w, &a, FILCH_EUSER + 5);
     SAW(&s, 1);
@@ -380,37 +380,37 @@ static filch_err play_tidy(actor *me, const filch_event *events, size_t count, f
     FILCH_END(at);
 }
 
-TEST(finally_runs_when_asked_to_end_and_may_await_while_further_cancels_are_ignored)
+TEST(finally_runs_on_cancel_and_may_await_while_more_cancels_are_ignored)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_tidy);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel(w.sched, a.pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel(w.sched, a.pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     SAW(&s, 51);
-    answer(&s, 0);
+    complete_kept(&s, 0);
     actor_ends(&w, &a, FILCH_ECANCELLED);
     SAW(&s, 51, 52);
     end(&w, &s);
 }
 
-TEST(finally_runs_once_when_the_body_arrives_there_by_itself)
+TEST(finally_runs_once_when_the_body_reaches_it)
 {
-    world  w;
-    script s = { .count = 0 };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_tidy);
     ok(filch_send(w.sched, a.pid, filch_int(9)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel(w.sched, a.pid)); /* too late: this cancel changes nothing */
-    (void)world_tick(&w);
-    answer(&s, 0);
+    (void)fixture_tick(&w);
+    complete_kept(&s, 0);
     actor_ends(&w, &a, FILCH_OK);
     SAW(&s, 9, 50, 52);
     end(&w, &s);
@@ -420,9 +420,9 @@ TEST(finally_runs_once_when_the_body_arrives_there_by_itself)
 
 TEST(a_state_that_was_not_zeroed_is_refused)
 {
-    world  w;
-    script s = { .at = { .line = 3 } };
-    actor  a = { .user = &s };
+    fixture w;
+    script  s = { .at = { .line = 3 } };
+    actor   a = { .user = &s };
     begin(&w, &s);
     actor_start(&w, &a, play_doubles);
     actor_ends(&w, &a, FILCH_ESTATE);
@@ -432,18 +432,18 @@ TEST(a_state_that_was_not_zeroed_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_await_goes_on_with_the_answer_of_its_yield),
-        cmocka_unit_test(an_await_ends_with_the_error_of_its_yield_also_if_it_could_not_be_made),
-        cmocka_unit_test(answers_to_several_yields_are_found_in_any_order),
-        cmocka_unit_test(awaiting_a_yield_that_nobody_made_is_an_error_and_not_a_silence),
+        cmocka_unit_test(an_await_continues_with_the_result_of_its_yield),
+        cmocka_unit_test(an_await_fails_with_the_error_of_its_yield_even_if_it_was_refused),
+        cmocka_unit_test(completions_of_several_yields_are_found_in_any_order),
+        cmocka_unit_test(awaiting_a_yield_that_was_not_made_is_an_error),
         cmocka_unit_test(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited),
-        cmocka_unit_test(what_was_held_is_whole_and_lent_until_the_next_await),
+        cmocka_unit_test(a_held_payload_is_complete_and_valid_until_the_next_await),
         cmocka_unit_test(a_process_that_ends_with_events_held_leaves_no_memory_behind),
-        cmocka_unit_test(without_memory_to_hold_an_event_the_process_ends_and_says_so),
+        cmocka_unit_test(without_memory_to_hold_an_event_the_process_ends_with_enomem),
         cmocka_unit_test(the_next_event_of_any_kind_can_be_awaited),
-        cmocka_unit_test(a_cancel_ends_it_with_its_reason_wherever_it_stands),
-        cmocka_unit_test(finally_runs_when_asked_to_end_and_may_await_while_further_cancels_are_ignored),
-        cmocka_unit_test(finally_runs_once_when_the_body_arrives_there_by_itself),
+        cmocka_unit_test(a_cancel_ends_an_await_body_with_its_reason_at_any_point),
+        cmocka_unit_test(finally_runs_on_cancel_and_may_await_while_more_cancels_are_ignored),
+        cmocka_unit_test(finally_runs_once_when_the_body_reaches_it),
         cmocka_unit_test(a_state_that_was_not_zeroed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

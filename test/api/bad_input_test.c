@@ -2,22 +2,22 @@
  * changes nothing and leaks nothing. */
 #include <stdio.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world       w;
+static fixture     w;
 static filch_stats before;
 
-static void begin_calm(void)
+static void begin_and_count(void)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
-    (void)world_tick(&w);
-    before = world_stats(&w);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    (void)fixture_tick(&w);
+    before = fixture_stats(&w);
 }
 
 /* Checks that the counters are unchanged. */
 static void nothing_changed(void)
 {
-    filch_stats now = world_stats(&w);
+    filch_stats now = fixture_stats(&w);
     assert_memory_equal(&now, &before, sizeof now);
 }
 
@@ -41,11 +41,11 @@ static filch_err step_never(void *self, const filch_event *events, size_t count,
 
 TEST(null_is_refused_by_every_function_that_needs_an_object)
 {
-    begin_calm();
-    filch_pid      nobody = { 0, 0 }, pid = { 7, 7 };
+    begin_and_count();
+    filch_pid      null_pid = { 0, 0 }, pid = { 7, 7 };
     filch_data     data = filch_int(1), out = filch_int(2);
     filch_type     no_step = { .name = "no step" };
-    filch_package  package = { .to = nobody };
+    filch_package  package = { .to = null_pid };
     filch_info     info = { .size = sizeof info };
     filch_stats    stats = FILCH_STATS_INIT;
     filch_values  *values = NULL;
@@ -56,11 +56,11 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_spawn(w.sched, NULL, NULL, &pid), FILCH_EINVAL);
     REFUSED(filch_spawn(w.sched, &no_step, NULL, &pid), FILCH_EINVAL);
     assert_true(pid.node == 7 && pid.serial == 7);
-    REFUSED(filch_send(NULL, nobody, data), FILCH_EINVAL);
-    REFUSED(filch_cancel(NULL, nobody), FILCH_EINVAL);
-    REFUSED(filch_terminate(NULL, nobody), FILCH_EINVAL);
-    REFUSED(filch_inspect(NULL, nobody, &info), FILCH_EINVAL);
-    REFUSED(filch_inspect(w.sched, nobody, NULL), FILCH_EINVAL);
+    REFUSED(filch_send(NULL, null_pid, data), FILCH_EINVAL);
+    REFUSED(filch_cancel(NULL, null_pid), FILCH_EINVAL);
+    REFUSED(filch_terminate(NULL, null_pid), FILCH_EINVAL);
+    REFUSED(filch_inspect(NULL, null_pid, &info), FILCH_EINVAL);
+    REFUSED(filch_inspect(w.sched, null_pid, NULL), FILCH_EINVAL);
     REFUSED(filch_sched_stats(NULL, &stats), FILCH_EINVAL);
     REFUSED(filch_sched_stats(w.sched, NULL), FILCH_EINVAL);
     REFUSED(filch_deliver(NULL, &package), FILCH_EINVAL);
@@ -82,11 +82,11 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_yield_ticker(NULL, 1, 1), FILCH_EINVAL);
     REFUSED(filch_yield_timer_cancel(NULL, 1, 1), FILCH_EINVAL);
     REFUSED(filch_yield_work(NULL, 1, NULL, NULL), FILCH_EINVAL);
-    REFUSED(filch_yield_send(NULL, 1, nobody, data), FILCH_EINVAL);
+    REFUSED(filch_yield_send(NULL, 1, null_pid, data), FILCH_EINVAL);
     assert_null(filch_out_ctx(NULL));
     assert_null(filch_out_sched(NULL));
     same(filch_should_yield(NULL), 0);
-    assert_true(is_nobody(filch_ctx_self(NULL)));
+    assert_true(is_null_pid(filch_ctx_self(NULL)));
     assert_null(filch_ctx_sched(NULL));
     same(filch_kind_of(filch_ctx_value(NULL, "key")), FILCH_KIND_NONE);
 
@@ -113,7 +113,7 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     filch_registry_destroy(NULL);
     filch_report_free(NULL);
     nothing_changed();
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(reading_null_reads_an_empty_payload)
@@ -121,7 +121,7 @@ TEST(reading_null_reads_an_empty_payload)
     same(filch_kind_of(NULL), FILCH_KIND_NONE);
     same(filch_as_int(NULL), 0);
     assert_true(filch_as_num(NULL) == 0.0);
-    assert_true(is_nobody(filch_as_pid(NULL)));
+    assert_true(is_null_pid(filch_as_pid(NULL)));
     assert_null(filch_as_ptr(NULL));
     assert_string_equal(filch_text(NULL), "");
     assert_null(filch_raw(NULL));
@@ -130,16 +130,16 @@ TEST(reading_null_reads_an_empty_payload)
 
 /* ---- pids ---- */
 
-TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
+TEST(invalid_ended_and_foreign_pids_are_told_apart)
 {
-    actor a = { .stage = 0 }, b = { .stage = 0 };
-    world other;
-    world_begin(&other, FILCH_NO_WORKERS);
+    actor   a = { .stage = 0 }, b = { .stage = 0 };
+    fixture other;
+    fixture_begin(&other, FILCH_NO_WORKERS);
     actor_start(&other, &b, play_idle);
-    (void)world_tick(&other);
-    begin_calm();
+    (void)fixture_tick(&other);
+    begin_and_count();
     actor_start(&w, &a, play_idle);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     filch_info info = { .size = sizeof info };
 
     const filch_pid dead[] = { { 0, 0 },
@@ -149,7 +149,7 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
                                { a.pid.node, UINT64_MAX },
                                { a.pid.node, UINT32_MAX } };
     for (size_t i = 0; i < COUNT_OF(dead); i++) {
-        before = world_stats(&w);
+        before = fixture_stats(&w);
         REFUSED(filch_cancel(w.sched, dead[i]), FILCH_EDEAD);
         REFUSED(filch_terminate(w.sched, dead[i]), FILCH_EDEAD);
         REFUSED(filch_inspect(w.sched, dead[i], &info), FILCH_EDEAD);
@@ -157,7 +157,7 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
         before.undelivered++; /* only `undelivered` changes */
         nothing_changed();
     }
-    before = world_stats(&w);
+    before = fixture_stats(&w);
     REFUSED(filch_send(w.sched, b.pid, filch_int(1)), FILCH_EFOREIGN);
     REFUSED(filch_cancel(w.sched, b.pid), FILCH_EFOREIGN);
     REFUSED(filch_terminate(w.sched, b.pid), FILCH_EFOREIGN);
@@ -168,14 +168,14 @@ TEST(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart)
     /* Uses the pid again after the end of its process. */
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
-    before = world_stats(&w);
+    before = fixture_stats(&w);
     REFUSED(filch_cancel(w.sched, a.pid), FILCH_EDEAD);
     REFUSED(filch_terminate(w.sched, a.pid), FILCH_EDEAD);
     REFUSED(filch_inspect(w.sched, a.pid, &info), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
     ok(filch_cancel(other.sched, b.pid));
     actor_ends(&other, &b, FILCH_OK);
-    world_end(&other);
+    fixture_end(&other);
 }
 
 /* ---- structs of other versions ---- */
@@ -229,12 +229,12 @@ TEST(impossible_options_are_refused)
     wild[7].spare = 1;
     wild[8].spare_too = 1;
     for (size_t i = 0; i < COUNT_OF(wild); i++) {
-        world calm = { .sched = NULL };
-        wild[i].alloc = world_alloc;
-        wild[i].alloc_user = &calm;
-        same(filch_sched_create(&calm.sched, &wild[i]), FILCH_EINVAL);
-        assert_null(calm.sched);
-        same(fli_load_rlx(&calm.blocks), 0);
+        fixture refused = { .sched = NULL };
+        wild[i].alloc = fixture_alloc;
+        wild[i].alloc_user = &refused;
+        same(filch_sched_create(&refused.sched, &wild[i]), FILCH_EINVAL);
+        assert_null(refused.sched);
+        same(fli_load_rlx(&refused.blocks), 0);
     }
 }
 
@@ -251,12 +251,12 @@ TEST(every_option_may_be_extreme)
     opt.payload_max = SIZE_MAX;
     opt.work_threads = 1;
     actor a = { .stage = 0 };
-    world_begin_with(&w, 2, opt);
+    fixture_begin_with(&w, 2, opt);
     actor_start(&w, &a, play_idle);
     same(a.pid.node, UINT64_MAX);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 typedef struct newer_spawn_options {
@@ -267,15 +267,15 @@ typedef struct newer_spawn_options {
 TEST(spawn_options_of_an_older_or_newer_header_are_understood)
 {
     actor a = { .stage = 0 }, b = { .stage = 0 };
-    begin_calm();
+    begin_and_count();
     newer_spawn_options newer = { .known = FILCH_SPAWN_OPTIONS_INIT };
     newer.known.size = sizeof newer;
     actor_start_with(&w, &a, play_idle, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
     newer.known.args = filch_ptr(&b);
     b.play = play_idle;
     ok(filch_spawn(w.sched, &actor_type, &newer.known, NULL));
-    (void)world_tick(&w);
-    before = world_stats(&w);
+    (void)fixture_tick(&w);
+    before = fixture_stats(&w);
 
     newer.later[7] = 1;
     REFUSED(filch_spawn(w.sched, &actor_type, &newer.known, NULL), FILCH_EINVAL);
@@ -287,8 +287,8 @@ TEST(spawn_options_of_an_older_or_newer_header_are_understood)
     older.method = NULL;
     older.args = filch_ptr(&b);
     ok(filch_spawn(w.sched, &actor_type, &older, NULL));
-    (void)world_tick(&w);
-    before = world_stats(&w);
+    (void)fixture_tick(&w);
+    before = fixture_stats(&w);
     same(before.alive, 3);
 
     older.size = 0;
@@ -306,15 +306,15 @@ TEST(spawn_options_of_an_older_or_newer_header_are_understood)
     opt.mailbox_max = 0;
     opt.mailbox_bytes = SIZE_MAX;
     REFUSED(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go)
 {
     actor a = { .stage = 0 };
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_idle);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
 
     struct {
         filch_stats   known;
@@ -350,16 +350,16 @@ TEST(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go)
     same(info.known.dropped, UINT64_C(0xeeeeeeeeeeeeeeee));
     info.known.size = 0;
     same(filch_inspect(w.sched, a.pid, &info.known), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_report_that_is_too_small_stops_nothing)
 {
     actor a = { .stage = 0 };
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_idle);
-    (void)world_tick(&w);
-    before = world_stats(&w);
+    (void)fixture_tick(&w);
+    before = fixture_stats(&w);
     filch_report report = FILCH_REPORT_INIT;
     report.size = 0;
     REFUSED(filch_sched_stop(w.sched, 0, &report), FILCH_EINVAL);
@@ -378,12 +378,12 @@ TEST(a_report_that_is_too_small_stops_nothing)
     for (size_t i = 0; i < sizeof newer.later; i++) same(newer.later[i], 0xee);
     filch_report_free(&newer.known);
     filch_report_free(&newer.known);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- the registry ---- */
 
-TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
+TEST(a_registry_takes_each_id_once_and_none_while_in_use)
 {
     filch_registry *registry = NULL;
     ok(filch_registry_create(&registry));
@@ -406,14 +406,14 @@ TEST(a_registry_takes_each_id_once_and_nothing_once_in_use)
     /* Two schedulers share the registry. It cannot change while either exists; the last scheduler to stop frees it. */
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
-    world other;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
-    world_begin_with(&other, FILCH_NO_WORKERS, opt);
+    fixture other;
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&other, FILCH_NO_WORKERS, opt);
     same(filch_registry_add(registry, 5000, never_called, NULL), FILCH_EFROZEN);
-    world_end(&other);
+    fixture_end(&other);
     same(filch_registry_add(registry, 5000, never_called, NULL), FILCH_EFROZEN);
     filch_registry_destroy(registry);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- malformed payloads ---- */
@@ -467,11 +467,11 @@ TEST(malformed_payloads_are_refused_everywhere)
 {
     static const filch_type takes_anything = { .name = "any", .init = init_takes_anything, .step = step_never };
     actor                   a = { .stage = 0 };
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_bad_payloads);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.note, 0);
-    before = world_stats(&w);
+    before = fixture_stats(&w);
     same(before.yields, 0);
     for (size_t i = 0; i < COUNT_OF(malformed) + 2; i++) {
         filch_data bad = i < COUNT_OF(malformed)    ? bad_data(i)
@@ -488,7 +488,7 @@ TEST(malformed_payloads_are_refused_everywhere)
         REFUSED(filch_spawn(w.sched, &takes_anything, &opt, NULL), FILCH_EINVAL);
     }
     same(a.steps, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- payloads that are too large ---- */
@@ -524,13 +524,13 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     opt.payload_max = PAYLOAD_MAX;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(registry);
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_too_big);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.note, 0);
-    before = world_stats(&w);
+    before = fixture_stats(&w);
     same(before.yields, 1);
 
     REFUSED(filch_send(w.sched, a.pid, filch_bytes(big, sizeof big)), FILCH_ETOOBIG);
@@ -550,11 +550,11 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
 
     ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK)); /* the yield was still outstanding */
     ok(filch_send(w.sched, a.pid, filch_bytes(big, PAYLOAD_MAX)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 2);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_ETOOBIG); /* the step returned the error of filch_done() */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- calls from a wrong thread, or at a wrong time ---- */
@@ -574,37 +574,37 @@ TEST(a_step_can_neither_tick_nor_stop_its_own_scheduler)
 {
     for (int32_t workers = FILCH_NO_WORKERS; workers <= 1; workers += 2) {
         actor a = { .stage = 0 };
-        world_begin(&w, workers);
+        fixture_begin(&w, workers);
         actor_start(&w, &a, play_wrong_moment);
         ok(filch_cancel(w.sched, a.pid));
         actor_ends(&w, &a, FILCH_OK);
         same(a.note, 0);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 TEST(the_output_of_a_step_is_refused_outside_of_it)
 {
     actor a = { .stage = 0 };
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_wrong_moment);
-    (void)world_tick(&w);
-    before = world_stats(&w);
+    (void)fixture_tick(&w);
+    before = fixture_stats(&w);
     REFUSED(filch_yield(kept_out, FILCH_CMD_USER, 1, filch_none()), FILCH_ESTATE);
     REFUSED(filch_yield_sleep(kept_out, 1, 1), FILCH_ESTATE);
     REFUSED(filch_upgrade(kept_out, &actor_type, NULL, filch_ptr(&a)), FILCH_ESTATE);
     same(filch_should_yield(kept_out), 0);
     same(a.inits, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_scheduler_with_workers_is_not_ticked)
 {
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     same(filch_tick(w.sched, 0, NULL), FILCH_ESTATE);
     same(filch_wake_fd(w.sched), -1);
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* A step that lets another thread call a function, and waits for it. */
@@ -624,13 +624,13 @@ static void tick_once(void *arg)
     *(filch_err *)arg = filch_tick(w.sched, 1, NULL);
 }
 
-TEST(a_second_thread_that_ticks_or_stops_is_told_busy)
+TEST(a_second_thread_that_ticks_or_stops_gets_ebusy)
 {
     actor      a = { .stage = 0 };
     fli_thread thread;
     filch_err  ticked = FILCH_EUSER;
     fli_store_rel(&turn, 0);
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_long);
     ok(fli_thread_start(&thread, "ticker", tick_once, &ticked));
     while (fli_load_acq(&turn) != 1) fli_thread_yield();
@@ -644,10 +644,10 @@ TEST(a_second_thread_that_ticks_or_stops_is_told_busy)
     fli_store_rel(&turn, 2);
     fli_thread_join(&thread);
     same(ticked, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_closed_scheduler_answers_closed)
+TEST(calls_on_a_closed_scheduler_return_eclosed)
 {
     filch_registry *registry;
     ok(filch_registry_create(&registry));
@@ -655,15 +655,15 @@ TEST(a_closed_scheduler_answers_closed)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     opt.payload_max = PAYLOAD_MAX;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(registry);
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_too_big); /* leaves a yield outstanding */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
-    before = world_stats(&w);
+    before = fixture_stats(&w);
 
     filch_package       package = { .to = a.pid };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
@@ -677,7 +677,7 @@ TEST(a_closed_scheduler_answers_closed)
     REFUSED(filch_terminate(w.sched, a.pid), FILCH_EDEAD);
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
     ok(filch_sched_close(w.sched, 0, NULL)); /* a second close is allowed */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- out of memory ---- */
@@ -687,44 +687,44 @@ static filch_err play_no_memory(actor *me, const filch_event *events, size_t cou
     static char big[PAYLOAD_MAX];
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->stage++ > 0) return filch_idle(out);
-    world *worker = me->user;
-    fli_store_rlx(&worker->deny, true);
+    fixture *fx = me->user;
+    fli_store_rlx(&fx->deny, true);
     if (filch_yield(out, FILCH_CMD_USER, 1, filch_bytes(big, sizeof big)) != FILCH_ENOMEM) me->note = 1;
     if (filch_yield_send(out, 1, me->pid, filch_move(big, sizeof big, NULL)) != FILCH_ENOMEM) me->note = 2;
     if (filch_done(out, filch_bytes(big, sizeof big)) != FILCH_ENOMEM) me->note = 3;
-    fli_store_rlx(&worker->deny, false);
+    fli_store_rlx(&fx->deny, false);
     return filch_idle(out);
 }
 
-TEST(without_memory_every_call_says_so_and_nothing_is_lost)
+TEST(without_memory_calls_return_enomem_and_nothing_is_lost)
 {
     static const filch_type large = { .size = 1 << 20, .step = step_never };
     static char             big[PAYLOAD_MAX];
     actor                   a = { .user = &w };
-    begin_calm();
+    begin_and_count();
     actor_start(&w, &a, play_no_memory);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.note, 0);
-    before = world_stats(&w);
+    before = fixture_stats(&w);
     same(before.yields, 0);
     fli_store_rlx(&w.deny, true);
     REFUSED(filch_send(w.sched, a.pid, filch_bytes(big, sizeof big)), FILCH_ENOMEM);
     REFUSED(filch_send(w.sched, a.pid, filch_move(big, sizeof big, NULL)), FILCH_ENOMEM);
     REFUSED(filch_spawn(w.sched, &large, NULL, NULL), FILCH_ENOMEM);
     filch_options opt = FILCH_OPTIONS_INIT;
-    opt.alloc = world_alloc;
+    opt.alloc = fixture_alloc;
     opt.alloc_user = &w;
     filch_sched *none = NULL;
     REFUSED(filch_sched_create(&none, &opt), FILCH_ENOMEM);
     ok(filch_cancel(w.sched, a.pid)); /* filch_cancel() needs no memory */
     fli_store_rlx(&w.deny, false);
     actor_ends(&w, &a, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- texts ---- */
 
-TEST(every_code_has_a_name_and_a_sentence)
+TEST(every_error_code_has_a_name_and_a_text)
 {
 #define ROW(name, value, text)                        \
     same(name, value);                                \
@@ -744,7 +744,7 @@ TEST(every_code_has_a_name_and_a_sentence)
     }
 }
 
-TEST(the_version_is_the_headers)
+TEST(the_library_version_is_the_version_of_the_header)
 {
     char text[32];
     (void)snprintf(text, sizeof text, "%d.%d.%d", FILCH_VERSION_MAJOR, FILCH_VERSION_MINOR, FILCH_VERSION_PATCH);
@@ -756,24 +756,24 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(null_is_refused_by_every_function_that_needs_an_object),
         cmocka_unit_test(reading_null_reads_an_empty_payload),
-        cmocka_unit_test(pids_of_nobody_of_the_dead_and_of_strangers_are_told_apart),
+        cmocka_unit_test(invalid_ended_and_foreign_pids_are_told_apart),
         cmocka_unit_test(options_of_an_older_or_newer_header_are_understood),
         cmocka_unit_test(impossible_options_are_refused),
         cmocka_unit_test(every_option_may_be_extreme),
         cmocka_unit_test(spawn_options_of_an_older_or_newer_header_are_understood),
         cmocka_unit_test(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go),
         cmocka_unit_test(a_report_that_is_too_small_stops_nothing),
-        cmocka_unit_test(a_registry_takes_each_id_once_and_nothing_once_in_use),
+        cmocka_unit_test(a_registry_takes_each_id_once_and_none_while_in_use),
         cmocka_unit_test(malformed_payloads_are_refused_everywhere),
         cmocka_unit_test(a_payload_over_payload_max_is_refused_everywhere),
         cmocka_unit_test(a_step_can_neither_tick_nor_stop_its_own_scheduler),
         cmocka_unit_test(the_output_of_a_step_is_refused_outside_of_it),
         cmocka_unit_test(a_scheduler_with_workers_is_not_ticked),
-        cmocka_unit_test(a_second_thread_that_ticks_or_stops_is_told_busy),
-        cmocka_unit_test(a_closed_scheduler_answers_closed),
-        cmocka_unit_test(without_memory_every_call_says_so_and_nothing_is_lost),
-        cmocka_unit_test(every_code_has_a_name_and_a_sentence),
-        cmocka_unit_test(the_version_is_the_headers),
+        cmocka_unit_test(a_second_thread_that_ticks_or_stops_gets_ebusy),
+        cmocka_unit_test(calls_on_a_closed_scheduler_return_eclosed),
+        cmocka_unit_test(without_memory_calls_return_enomem_and_nothing_is_lost),
+        cmocka_unit_test(every_error_code_has_a_name_and_a_text),
+        cmocka_unit_test(the_library_version_is_the_version_of_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 /* balance_test.c - counters add up, and references are returned exactly once. After a random run of many processes
  * every figure of filch_stats is compared with the test's own count. Another test checks the references that spawns by
  * yield hold. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-enum { CMD_AT_ONCE = FILCH_CMD_USER, CMD_LATER, CMD_NEVER, CMD_TWICE, CMD_FAILS, CMD_UNKNOWN, CROWD = 200 };
+enum { CMD_AT_ONCE = FILCH_CMD_USER, CMD_LATER, CMD_NEVER, CMD_TWICE, CMD_FAILS, CMD_UNKNOWN, PROCESSES = 200 };
 
-static world w;
+static fixture w;
 
 /* ---- a random run and its counts ---- */
 
@@ -58,7 +58,7 @@ static filch_err fails(void *user, const filch_command *command, uint64_t tag, f
 }
 
 /* Yields up to three commands of any kind, then continues, waits, idles, ends or fails. */
-static filch_err live_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err random_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     mine.steps++;
@@ -78,7 +78,7 @@ static filch_err live_step(void *self, const filch_event *events, size_t count, 
     return how == 3 ? filch_continue(out) : filch_idle(out);
 }
 
-static const filch_type life = { .name = "life", .step = live_step };
+static const filch_type random_type = { .name = "life", .step = random_step };
 
 static void on_end(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -101,7 +101,7 @@ static void begin(int32_t workers)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     memset(&mine, 0, sizeof mine);
-    world_begin_with(&w, workers, opt);
+    fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
 }
 
@@ -109,7 +109,7 @@ static void begin(int32_t workers)
  * outstanding. */
 static void adds_up(void)
 {
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.spawned, mine.spawned);
     same(stats.ended, mine.ended);
     same(stats.failed, mine.failed);
@@ -121,15 +121,15 @@ static void adds_up(void)
     if (stats.alive == 0) same(stats.completions + stats.abandoned, stats.yields);
 }
 
-static void live_on(filch_pid *pids)
+static void act_on_one(filch_pid *pids)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = on_end;
-    uint32_t   i = draw(CROWD);
+    uint32_t   i = draw(PROCESSES);
     filch_info info = { .size = sizeof info };
     bool       alive = pids[i].serial != 0 && filch_inspect(w.sched, pids[i], &info) == FILCH_OK;
     if (!alive) {
-        ok(filch_spawn(w.sched, &life, &opt, &pids[i]));
+        ok(filch_spawn(w.sched, &random_type, &opt, &pids[i]));
         mine.spawned++;
     } else if (draw(4) == 0) {
         ok(filch_terminate(w.sched, pids[i]));
@@ -144,42 +144,42 @@ static void live_on(filch_pid *pids)
     }
 }
 
-TEST(every_yield_is_answered_or_abandoned_and_all_figures_are_what_the_test_counted)
+TEST(every_yield_is_completed_or_abandoned_and_all_statistics_are_exact)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        static filch_pid pids[CROWD];
+        static filch_pid pids[PROCESSES];
         memset(pids, 0, sizeof pids);
         begin(FILCH_NO_WORKERS);
         mine.draws = seed;
         for (int i = 0; i < 500; i++) {
-            live_on(pids);
-            world_tick(&w);
+            act_on_one(pids);
+            fixture_tick(&w);
             adds_up();
         }
-        for (int i = 0; i < CROWD; i++) (void)!filch_terminate(w.sched, pids[i]);
-        world_tick(&w);
-        same(world_stats(&w).alive, 0);
+        for (int i = 0; i < PROCESSES; i++) (void)!filch_terminate(w.sched, pids[i]);
+        fixture_tick(&w);
+        same(fixture_stats(&w).alive, 0);
         adds_up();
-        assert_true(world_stats(&w).abandoned > 0 && world_stats(&w).late_completions >= mine.late);
-        world_end(&w);
+        assert_true(fixture_stats(&w).abandoned > 0 && fixture_stats(&w).late_completions >= mine.late);
+        fixture_end(&w);
     }
 }
 
-TEST(late_completions_are_counted_each)
+TEST(each_message_to_an_ended_process_is_counted_as_undelivered)
 {
     begin(FILCH_NO_WORKERS);
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_idle);
-    world_tick(&w);
-    filch_stats before = world_stats(&w);
+    fixture_tick(&w);
+    filch_stats before = fixture_stats(&w);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
-    same(world_stats(&w).late_completions, before.late_completions);
+    same(fixture_stats(&w).late_completions, before.late_completions);
     for (uint64_t i = 1; i <= 3; i++) {
         same(filch_send(w.sched, a.pid, filch_none()), FILCH_EDEAD);
-        same(world_stats(&w).undelivered, before.undelivered + i);
+        same(fixture_stats(&w).undelivered, before.undelivered + i);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- references ---- */
@@ -193,15 +193,15 @@ static void count_free(void *user, void *bytes, size_t size)
     freed++;
 }
 
-typedef struct errand {
+typedef struct spawn_job {
     filch_values *values;
     bool          exec, twice, fails;
     int           answers;
     int64_t       seen; /* value that the child has counted */
     actor         child;
-} errand;
+} spawn_job;
 
-static errand job;
+static spawn_job job;
 
 static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -239,50 +239,50 @@ static filch_err parent_step(void *self, const filch_event *events, size_t count
 
 static const filch_type parent = { .name = "parent", .step = parent_step };
 
-TEST(a_spawn_by_yield_gives_its_values_back_once)
+TEST(a_yielded_spawn_drops_its_reference_to_the_values_once)
 {
     for (int how = 0; how < 8; how++) {
         char *treasure = malloc(100);
         memset(treasure, 1, 100);
-        job = (errand){ .exec = (how & 1) != 0, .twice = (how & 2) != 0, .fails = (how & 4) != 0 };
+        job = (spawn_job){ .exec = (how & 1) != 0, .twice = (how & 2) != 0, .fails = (how & 4) != 0 };
         freed = 0;
         begin(FILCH_NO_WORKERS);
         ok(filch_values_create(NULL, "treasure", filch_move(treasure, 100, count_free), &job.values));
         ok(filch_spawn(w.sched, &parent, NULL, NULL));
-        UNTIL(&w, world_stats(&w).alive == 0);
+        UNTIL(&w, fixture_stats(&w).alive == 0);
         same(job.answers, job.twice ? 2 : 1);
         same(job.seen, job.fails ? 0 : job.answers);
         same(freed, 0); /* the caller still owns the payload */
         filch_values_drop(job.values);
         same(freed, 1);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(a_spawn_by_yield_that_never_happens_gives_its_values_back_too)
+TEST(values_are_freed_if_the_process_that_would_spawn_is_killed_first)
 {
     char *treasure = malloc(100);
     memset(treasure, 1, 100);
-    job = (errand){ .exec = false };
+    job = (spawn_job){ .exec = false };
     freed = 0;
     begin(FILCH_NO_WORKERS);
     ok(filch_values_create(NULL, "treasure", filch_move(treasure, 100, count_free), &job.values));
     filch_pid pid;
     ok(filch_spawn(w.sched, &parent, NULL, &pid));
     ok(filch_terminate(w.sched, pid)); /* before the first step of the child */
-    UNTIL(&w, world_stats(&w).alive == 0);
+    UNTIL(&w, fixture_stats(&w).alive == 0);
     filch_values_drop(job.values);
     same(freed, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_yield_is_answered_or_abandoned_and_all_figures_are_what_the_test_counted),
-        cmocka_unit_test(late_completions_are_counted_each),
-        cmocka_unit_test(a_spawn_by_yield_gives_its_values_back_once),
-        cmocka_unit_test(a_spawn_by_yield_that_never_happens_gives_its_values_back_too),
+        cmocka_unit_test(every_yield_is_completed_or_abandoned_and_all_statistics_are_exact),
+        cmocka_unit_test(each_message_to_an_ended_process_is_counted_as_undelivered),
+        cmocka_unit_test(a_yielded_spawn_drops_its_reference_to_the_values_once),
+        cmocka_unit_test(values_are_freed_if_the_process_that_would_spawn_is_killed_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

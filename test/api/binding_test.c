@@ -72,7 +72,7 @@ TEST(a_loaded_library_reads_payloads_as_the_header_does)
 }
 
 /* A payload made by the loaded library passes the checks of the inline functions. */
-TEST(a_value_made_by_a_loaded_library_is_what_it_says)
+TEST(a_value_made_by_a_loaded_library_passes_the_inline_checks)
 {
     LOAD(filch_int);
     filch_data number = loaded(INT64_MIN);
@@ -84,24 +84,24 @@ TEST(a_value_made_by_a_loaded_library_is_what_it_says)
     filch_drop(&kept);
 }
 
-struct heard {
+struct received {
     int64_t number;
     char    text[8];
 };
 
-static struct heard heard;
+static struct received received;
 
-static filch_err hear(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err receive_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) {
             LOAD(filch_done);
-            return loaded(out, filch_int(heard.number));
+            return loaded(out, filch_int(received.number));
         }
         LOAD(filch_text);
-        heard.number += filch_as_int(&events[i].data);
-        if (filch_kind_of(&events[i].data) == FILCH_KIND_TEXT) strcpy(heard.text, loaded(&events[i].data));
+        received.number += filch_as_int(&events[i].data);
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_TEXT) strcpy(received.text, loaded(&events[i].data));
     }
     LOAD(filch_idle);
     return loaded(out);
@@ -110,7 +110,7 @@ static filch_err hear(void *self, const filch_event *events, size_t count, filch
 /* Functions that send a payload are inlined too; each of them calls one of two exported functions. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
-    static const filch_type hearer = { .name = "hearer", .step = hear };
+    static const filch_type hearer = { .name = "hearer", .step = receive_step };
     filch_sched *(*of_out)(const filch_out *);
     filch_sched *(*of_ctx)(const filch_ctx *);
     __typeof__(&filch_sched_create) create;
@@ -137,15 +137,15 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     uint32_t ran;
     do ok(tick(sched, 10, &ran));
     while (ran > 0);
-    same(heard.number, 7);
-    assert_string_equal(heard.text, "seven");
+    same(received.number, 7);
+    assert_string_equal(received.text, "seven");
     assert_null(of_out(NULL));
     assert_null(of_ctx(NULL));
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
 /* The two functions that inlined sends call refuse NULL as the scheduler or as `out`. */
-TEST(the_calls_behind_what_is_inline_refuse_what_is_not_there)
+TEST(the_functions_behind_inline_calls_refuse_null)
 {
     __typeof__(&filch_send_any)       send_any;
     __typeof__(&filch_send_value)     send_value;
@@ -155,14 +155,14 @@ TEST(the_calls_behind_what_is_inline_refuse_what_is_not_there)
     __typeof__(&filch_yield_value)    yield_value;
     __typeof__(&filch_complete_any)   complete_any;
     __typeof__(&filch_complete_value) complete_value;
-    filch_pid                         nobody = { 0, 0 };
+    filch_pid                         null_pid = { 0, 0 };
     filch_receiver                    none = { NULL, 0, 0 };
     find("filch_send_any", &send_any);
     find("filch_send_value", &send_value);
     find("filch_done_any", &done_any);
     find("filch_done_value", &done_value);
-    same(send_any(NULL, nobody, filch_str("seven")), FILCH_EINVAL);
-    same(send_value(NULL, nobody, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
+    same(send_any(NULL, null_pid, filch_str("seven")), FILCH_EINVAL);
+    same(send_value(NULL, null_pid, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
     same(done_any(NULL, filch_str("seven")), FILCH_EINVAL);
     same(done_value(NULL, FILCH_KIND_INT, 7, 0), FILCH_EINVAL);
     find("filch_yield_any", &yield_any);
@@ -194,9 +194,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loaded_library_makes_the_values_that_the_header_makes),
         cmocka_unit_test(a_loaded_library_reads_payloads_as_the_header_does),
-        cmocka_unit_test(a_value_made_by_a_loaded_library_is_what_it_says),
+        cmocka_unit_test(a_value_made_by_a_loaded_library_passes_the_inline_checks),
         cmocka_unit_test(a_loaded_library_sends_values_and_texts_and_ends_with_them),
-        cmocka_unit_test(the_calls_behind_what_is_inline_refuse_what_is_not_there),
+        cmocka_unit_test(the_functions_behind_inline_calls_refuse_null),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

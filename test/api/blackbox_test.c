@@ -1,5 +1,5 @@
 /* blackbox_test.c - a process that failed is recorded, and fails again when the recording is replayed alone. */
-#include "world.h"
+#include "fixture.h"
 
 #include <stdio.h>
 
@@ -154,7 +154,7 @@ static const filch_type retired_type = {
 /* ---- helpers ---- */
 
 /* Sends the orders to the clerk one by one, so that each order is read in a step of its own. */
-static void tell(world *w, filch_pid pid, const char *const *what)
+static void send_each(fixture *w, filch_pid pid, const char *const *what)
 {
     for (; *what != NULL; what++) {
         ok(filch_send(w->sched, pid, filch_str(*what)));
@@ -162,7 +162,7 @@ static void tell(world *w, filch_pid pid, const char *const *what)
     }
 }
 
-#define TELL(w, pid, ...) tell(w, pid, (const char *const[]){ __VA_ARGS__, NULL })
+#define SEND_EACH(w, pid, ...) send_each(w, pid, (const char *const[]){ __VA_ARGS__, NULL })
 
 static filch_blackbox_report replay(const shelf *s, const filch_type *type, filch_err expected)
 {
@@ -187,18 +187,18 @@ static filch_blackbox_report fails_again(const shelf *s, const filch_type *type,
 
 /* A scheduler with a clerk, and a friend to which the clerk sends. */
 typedef struct office {
-    world     w;
+    fixture   w;
     shelf     shelf;
     filch_pid clerk, friend;
 } office;
 
 static void office_open_with(office *o, filch_options opt, filch_spawn_options how)
 {
-    world_begin_with(&o->w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&o->w, FILCH_NO_WORKERS, opt);
     ok(filch_spawn(o->w.sched, &child_type, NULL, &o->friend));
     if (how.args.kind == FILCH_KIND_NONE) how.args = filch_of_pid(o->friend);
     ok(filch_spawn(o->w.sched, &clerk_type, &how, &o->clerk));
-    (void)world_tick(&o->w); /* runs the first step of the clerk, which has no events */
+    (void)fixture_tick(&o->w); /* runs the first step of the clerk, which has no events */
 }
 
 static void office_open(office *o)
@@ -209,18 +209,18 @@ static void office_open(office *o)
 
 static void office_close(office *o)
 {
-    world_end(&o->w);
+    fixture_end(&o->w);
     free(o->shelf.bytes);
 }
 
 /* ---- tests ---- */
 
-TEST(a_process_that_failed_fails_again_when_played_alone)
+TEST(a_process_that_failed_fails_again_in_a_replay)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "hello", "send", "doze", "spawn", "tell", "deliver", "cancel", "tell");
-    TELL(&o.w, o.clerk, "move", "budget", "break");
+    SEND_EACH(&o.w, o.clerk, "hello", "send", "doze", "spawn", "tell", "deliver", "cancel", "tell");
+    SEND_EACH(&o.w, o.clerk, "move", "budget", "break");
     same(fli_load_acq(&o.shelf.count), 1);
     same(o.shelf.error, BROKEN);
     assert_true(same_pid(o.shelf.pid, o.clerk));
@@ -232,28 +232,28 @@ TEST(a_process_that_failed_fails_again_when_played_alone)
     office_close(&o);
 }
 
-TEST(a_replay_answers_as_the_world_did)
+TEST(a_replay_returns_the_recorded_results_of_calls)
 {
     office o;
     office_open(&o);
     ok(filch_terminate(o.w.sched, o.friend));
-    (void)world_tick(&o.w);
+    (void)fixture_tick(&o.w);
     /* The friend has ended and the child will end. Each result becomes part of the sum, and so of what the clerk
      * sends. */
-    TELL(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
 }
 
-TEST(who_was_found_by_name_is_found_in_the_replay)
+TEST(a_replay_returns_the_recorded_results_of_whereis)
 {
     office    o;
     filch_pid archive;
     office_open(&o);
-    TELL(&o.w, o.clerk, "find", "send"); /* the name does not exist yet: the clerk keeps its friend */
+    SEND_EACH(&o.w, o.clerk, "find", "send"); /* the name does not exist yet: the clerk keeps its friend */
     ok(filch_spawn(o.w.sched, &child_type, NULL, &archive));
     ok(filch_register(o.w.sched, "archive", archive));
-    TELL(&o.w, o.clerk, "find", "send", "break");
+    SEND_EACH(&o.w, o.clerk, "find", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
 }
@@ -276,12 +276,12 @@ static filch_err looking_init(void *self, const filch_ctx *ctx, const char *meth
     return clerk_init(self, ctx, method, args);
 }
 
-TEST(who_looks_for_another_name_than_then_differs)
+TEST(whereis_of_another_name_than_recorded_is_a_difference)
 {
     office     o;
     filch_type other = clerk_type;
     office_open(&o);
-    TELL(&o.w, o.clerk, "find", "break");
+    SEND_EACH(&o.w, o.clerk, "find", "break");
     other.step = elsewhere_step;
     filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
     same(report.differs, 2);
@@ -293,11 +293,11 @@ TEST(who_looks_for_another_name_than_then_differs)
     office_close(&o);
 }
 
-TEST(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to)
+TEST(a_step_without_a_status_is_recorded_with_its_error)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "send", "forget");
+    SEND_EACH(&o.w, o.clerk, "send", "forget");
     (void)fails_again(&o.shelf, &clerk_type, FILCH_ENOSTATUS);
     office_close(&o);
 }
@@ -312,16 +312,16 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
     return filch_wait(out);
 }
 
-TEST(a_wait_for_a_yield_is_not_taken_for_one_without)
+TEST(a_replay_tells_a_wait_with_a_yield_from_one_without)
 {
     const filch_type type = { .name = "impatient", .step = impatient_step };
     shelf            s = { .size = 0 };
-    world            w;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    fixture          w;
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &type, NULL, NULL));
     UNTIL(&w, fli_load_acq(&s.count) == 1);
     same(fails_again(&s, &type, FILCH_ENOYIELD).steps, 2);
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
@@ -334,21 +334,21 @@ static filch_err patient_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-TEST(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too)
+TEST(a_wait_for_the_yield_of_an_earlier_step_is_replayed)
 {
     const filch_type type = { .name = "patient", .step = patient_step };
     shelf            s = { .size = 0 };
-    world            w;
+    fixture          w;
     filch_pid        pid;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &type, NULL, &pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, pid, filch_none()));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel(w.sched, pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fails_again(&s, &type, BROKEN).steps, 3);
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
@@ -371,21 +371,21 @@ static filch_err play_bears(actor *me, const filch_event *events, size_t count, 
     return filch_continue(out);
 }
 
-TEST(children_of_one_who_is_not_recorded_are_recorded)
+TEST(children_of_an_unrecorded_process_are_recorded)
 {
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     shelf               s = { .size = 0 };
-    world               w;
+    fixture             w;
     actor               a = { 0 };
     how.blackbox = FILCH_BLACKBOX_OFF;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     actor_start_with(&w, &a, play_bears, how);
     actor_ends(&w, &a, FILCH_OK);
     ok(a.note);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fli_load_acq(&s.count), CHILDREN);
     same(fails_again(&s, &brittle, BROKEN).steps, 1);
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
@@ -398,27 +398,27 @@ static filch_err play_chat(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-TEST(what_others_do_on_the_same_worker_is_not_in_the_recording)
+TEST(calls_of_other_processes_on_the_worker_are_not_recorded)
 {
     office              o;
-    actor               chatter = { .user = &o.clerk };
+    actor               talking = { .user = &o.clerk };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     office_open(&o);
     how.blackbox = FILCH_BLACKBOX_OFF;
-    actor_start_with(&o.w, &chatter, play_chat, how);
+    actor_start_with(&o.w, &talking, play_chat, how);
     for (int i = 0; i < 3; i++) {
-        TELL(&o.w, o.clerk, "hello"); /* the clerk runs, and no other recorded process runs after the clerk */
-        ok(filch_send(o.w.sched, chatter.pid, filch_none()));
-        (void)world_tick(&o.w);
-        same(chatter.note, FILCH_OK);
+        SEND_EACH(&o.w, o.clerk, "hello"); /* the clerk runs, and no other recorded process runs after the clerk */
+        ok(filch_send(o.w.sched, talking.pid, filch_none()));
+        (void)fixture_tick(&o.w);
+        same(talking.note, FILCH_OK);
     }
-    TELL(&o.w, o.clerk, "break");
+    SEND_EACH(&o.w, o.clerk, "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
-    filch_drop(&chatter.result);
+    filch_drop(&talking.result);
 }
 
-TEST(method_args_and_inherited_values_come_back)
+TEST(method_args_and_inherited_values_are_replayed)
 {
     office        o = { .clerk = { 0, 0 } };
     filch_values *first = NULL, *values = NULL;
@@ -430,7 +430,7 @@ TEST(method_args_and_inherited_values_come_back)
     office_open_with(&o, options_for(&o.shelf), how);
     filch_values_drop(values);
     filch_values_drop(first);
-    TELL(&o.w, o.clerk, "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
 }
@@ -439,18 +439,18 @@ TEST(a_replay_follows_an_upgrade)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "send", "retire", "nap", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "retire", "nap", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     office_close(&o);
 }
 
-TEST(a_recording_that_begins_after_an_upgrade_is_one_of_the_new_type)
+TEST(a_recording_that_begins_after_an_upgrade_has_the_new_type)
 {
     office              o = { .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = 2;
     office_open_with(&o, options_for(&o.shelf), how);
-    TELL(&o.w, o.clerk, "retire", "nap", "nap", "nap", "break");
+    SEND_EACH(&o.w, o.clerk, "retire", "nap", "nap", "nap", "break");
     same(replay(&o.shelf, &clerk_type, FILCH_EINVAL).fed, 0);
     filch_blackbox_report report = fails_again(&o.shelf, &retired_type, BROKEN);
     same(report.partial, 1);
@@ -484,12 +484,12 @@ static filch_err chatty_step(void *self, const filch_event *events, size_t count
     return clerk_step(self, events, count, out);
 }
 
-TEST(the_first_difference_is_named)
+TEST(the_first_difference_is_reported)
 {
     office     o;
     filch_type other = clerk_type;
     office_open(&o);
-    TELL(&o.w, o.clerk, "hello", "send", "break");
+    SEND_EACH(&o.w, o.clerk, "hello", "send", "break");
 
     other.step = clumsy_step;
     filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
@@ -517,13 +517,13 @@ TEST(the_first_difference_is_named)
     office_close(&o);
 }
 
-TEST(a_ring_that_was_too_short_says_so)
+TEST(a_replay_of_a_recording_that_lost_steps_reports_it)
 {
     office              o = { .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = 3;
     office_open_with(&o, options_for(&o.shelf), how);
-    TELL(&o.w, o.clerk, "one", "two", "three", "send", "break");
+    SEND_EACH(&o.w, o.clerk, "one", "two", "three", "send", "break");
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.partial, 1);
     same(report.lost, 0);
@@ -539,35 +539,35 @@ TEST(only_failures_are_recorded)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "spawn");
+    SEND_EACH(&o.w, o.clerk, "spawn");
     ok(filch_cancel(o.w.sched, o.clerk)); /* the clerk ends without an error */
     ok(filch_terminate(o.w.sched, o.friend));
-    (void)world_tick(&o.w);
+    (void)fixture_tick(&o.w);
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
     /* A process that stop kills is not recorded. */
-    shelf s = { .size = 0 };
-    world w;
-    actor deaf = { .play = NULL };
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    shelf   s = { .size = 0 };
+    fixture w;
+    actor   deaf = { .play = NULL };
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     actor_start(&w, &deaf, play_idle);
-    (void)world_tick(&w);
-    world_end(&w);
+    (void)fixture_tick(&w);
+    fixture_end(&w);
     same(fli_load_acq(&s.count), 0);
 }
 
-TEST(one_that_overflowed_is_recorded_too)
+TEST(an_overflowed_process_is_recorded_too)
 {
     office              o = { .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.mailbox_max = 1;
     how.overflow = FILCH_OVERFLOW_STOP;
     office_open_with(&o, options_for(&o.shelf), how);
-    TELL(&o.w, o.clerk, "send");
+    SEND_EACH(&o.w, o.clerk, "send");
     ok(filch_send(o.w.sched, o.clerk, filch_none()));
     same(filch_send(o.w.sched, o.clerk, filch_none()), FILCH_EFULL);
-    (void)world_tick(&o.w);
+    (void)fixture_tick(&o.w);
     same(o.shelf.error, FILCH_EOVERFLOW);
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.differs, 0);
@@ -577,14 +577,14 @@ TEST(one_that_overflowed_is_recorded_too)
     office_close(&o);
 }
 
-TEST(nothing_is_recorded_unless_asked_for)
+TEST(nothing_is_recorded_unless_enabled)
 {
     /* Case: recording is on, but there is no on_blackbox. */
     office        o = { .clerk = { 0, 0 } };
     filch_options opt = options_for(&o.shelf);
     opt.on_blackbox = NULL;
     office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
-    TELL(&o.w, o.clerk, "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "break");
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
@@ -593,7 +593,7 @@ TEST(nothing_is_recorded_unless_asked_for)
     opt = options_for(&o.shelf);
     opt.blackbox = 0;
     office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
-    TELL(&o.w, o.clerk, "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "break");
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
@@ -602,18 +602,18 @@ TEST(nothing_is_recorded_unless_asked_for)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = FILCH_BLACKBOX_OFF;
     office_open_with(&o, options_for(&o.shelf), how);
-    TELL(&o.w, o.clerk, "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "break");
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 }
 
-TEST(long_payloads_are_cut_and_it_is_said)
+TEST(long_payloads_are_cut_and_the_report_counts_them)
 {
     office o;
     char  *large = calloc(1, LARGE);
     office_open(&o);
     ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-    TELL(&o.w, o.clerk, "break");
+    SEND_EACH(&o.w, o.clerk, "break");
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.cut, 1);
     same(report.again, 1);
@@ -621,7 +621,7 @@ TEST(long_payloads_are_cut_and_it_is_said)
     office_close(&o);
 }
 
-TEST(a_payload_is_kept_up_to_its_last_byte_and_one_byte_more_is_a_cut)
+TEST(a_payload_of_the_maximum_is_kept_whole_and_a_longer_one_is_cut)
 {
     enum { KEPT = 4096 };
     static char bytes[KEPT + 2];
@@ -629,31 +629,32 @@ TEST(a_payload_is_kept_up_to_its_last_byte_and_one_byte_more_is_a_cut)
         office o;
         office_open(&o);
         ok(filch_send(o.w.sched, o.clerk, filch_bytes(bytes, size)));
-        TELL(&o.w, o.clerk, "break");
+        SEND_EACH(&o.w, o.clerk, "break");
         filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
         same(report.cut, size > KEPT);
         office_close(&o);
     }
 }
 
-TEST(what_is_kept_has_a_bound)
+TEST(the_size_of_a_recording_has_a_bound)
 {
     office              o = { .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     char               *large = calloc(1, LARGE);
     how.blackbox = FILCH_BLACKBOX_MAX;
     office_open_with(&o, options_for(&o.shelf), how);
-    (void)world_tick(&o.w);
+    (void)fixture_tick(&o.w);
     int64_t before = fli_load_rlx(&o.w.bytes), most = 0;
     for (uint32_t i = 0; i < 2000; i++) {
         ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-        if (i % 100 != 0) (void)world_tick(&o.w); /* messages usually arrive one by one, sometimes a hundred at once */
+        if (i % 100 != 0)
+            (void)fixture_tick(&o.w); /* messages usually arrive one by one, sometimes a hundred at once */
         int64_t now = fli_load_rlx(&o.w.bytes);
         if (now > most) most = now;
     }
     assert_true(most - before < (3 << 20));
-    TELL(&o.w, o.clerk, "many");
-    TELL(&o.w, o.clerk, "break");
+    SEND_EACH(&o.w, o.clerk, "many");
+    SEND_EACH(&o.w, o.clerk, "break");
     assert_true(o.shelf.size < (2 << 20));
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.partial, 1);
@@ -663,11 +664,11 @@ TEST(what_is_kept_has_a_bound)
     office_close(&o);
 }
 
-TEST(a_step_that_does_very_much_is_replayed_all_the_same)
+TEST(a_step_with_very_many_calls_is_replayed)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "many", "break");
+    SEND_EACH(&o.w, o.clerk, "many", "break");
     assert_true(o.shelf.size < 4500 * 56); /* at most 4500 actions of 56 bytes are recorded */
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     many -= 500;
@@ -699,17 +700,17 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 {
     const filch_type type = { .name = "reader", .step = reader_step };
     shelf            s = { .size = 0 };
-    world            w;
+    fixture          w;
     filch_pid        pid;
     int              fine = 1, bad = 13;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &type, NULL, &pid));
     ok(filch_send(w.sched, pid, filch_int(5)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, pid, filch_ptr(&fine)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, pid, filch_ptr(&bad)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fli_load_acq(&s.count), 1);
     filch_blackbox_report report = replay(&s, &type, FILCH_OK);
     same(report.fed, 1);
@@ -724,7 +725,7 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
@@ -744,10 +745,10 @@ static void *give_actor(void *user, uint64_t step, void *was)
 
 TEST(args_that_are_a_pointer_can_be_replaced)
 {
-    shelf s = { .size = 0 };
-    world w;
-    actor ill = { .note = BROKEN }, again = { .play = play_fail, .note = BROKEN };
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    shelf   s = { .size = 0 };
+    fixture w;
+    actor   ill = { .note = BROKEN }, again = { .play = play_fail, .note = BROKEN };
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     actor_start(&w, &ill, play_fail);
     ok(filch_send(w.sched, ill.pid, filch_none()));
     actor_ends(&w, &ill, BROKEN);
@@ -761,17 +762,17 @@ TEST(args_that_are_a_pointer_can_be_replaced)
     same(again.inits, 1);
     same(again.closes, 1);
     assert_true(same_pid(again.pid, ill.pid));
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
-TEST(bad_input_is_refused_with_words)
+TEST(bad_recordings_are_refused_with_a_text)
 {
     office                o;
     filch_type            other = clerk_type;
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
     office_open(&o);
-    TELL(&o.w, o.clerk, "send", "spawn", "doze", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "spawn", "doze", "break");
     for (size_t size = 0; size < o.shelf.size; size++) {
         same(filch_blackbox_replay(o.shelf.bytes, size, &clerk_type, &report), FILCH_EINVAL);
         assert_true(report.text[0] != '\0');
@@ -823,7 +824,7 @@ TEST(init_is_part_of_a_replay)
     office     o;
     filch_type other = clerk_type;
     office_open(&o);
-    TELL(&o.w, o.clerk, "send", "break");
+    SEND_EACH(&o.w, o.clerk, "send", "break");
     other.init = fussy_init;
     filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
     same(report.fed, 0);
@@ -842,12 +843,12 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
 {
     office o;
     office_open(&o);
-    TELL(&o.w, o.clerk, "one", "two");
+    SEND_EACH(&o.w, o.clerk, "one", "two");
     fli_store_rlx(&o.w.deny, true);
-    TELL(&o.w, o.clerk, "send");
-    same(world_inspect(&o.w, o.clerk).state, FILCH_STATE_IDLE);
+    SEND_EACH(&o.w, o.clerk, "send");
+    same(fixture_inspect(&o.w, o.clerk).state, FILCH_STATE_IDLE);
     fli_store_rlx(&o.w.deny, false);
-    TELL(&o.w, o.clerk, "three", "break");
+    SEND_EACH(&o.w, o.clerk, "three", "break");
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.lost, 1);
     same(report.partial, 1);
@@ -858,9 +859,9 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
 
     /* Case: there is no memory even for the last recording. The failure is reported without bytes. */
     office_open(&o);
-    TELL(&o.w, o.clerk, "one");
+    SEND_EACH(&o.w, o.clerk, "one");
     fli_store_rlx(&o.w.deny, true);
-    TELL(&o.w, o.clerk, "break");
+    SEND_EACH(&o.w, o.clerk, "break");
     fli_store_rlx(&o.w.deny, false);
     same(fli_load_acq(&o.shelf.count), 1);
     same(o.shelf.error, BROKEN);
@@ -916,23 +917,23 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
 
 /* ---- each kind of difference ---- */
 
-static int odd; /* difference that the step makes in the replay; 0 while the process is recorded */
+static int difference; /* difference that the step makes in the replay; 0 while the process is recorded */
 
 enum {
-    ODD_TAG = 1,
-    ODD_COMMAND,
-    ODD_AWAY_SLEEP,
-    ODD_KIND,
-    ODD_SIZE,
-    ODD_TO,
-    ODD_NODE,
-    ODD_SPAWN_TYPE,
-    ODD_SPAWN_ARGS,
-    ODD_SPAWN_SEND,
-    ODD_STATUS,
-    ODD_UPGRADE,
-    ODD_NO_UPGRADE,
-    ODD_ERROR
+    DIFF_TAG = 1,
+    DIFF_COMMAND,
+    DIFF_NO_SLEEP,
+    DIFF_KIND,
+    DIFF_SIZE,
+    DIFF_TO,
+    DIFF_NODE,
+    DIFF_SPAWN_TYPE,
+    DIFF_SPAWN_ARGS,
+    DIFF_SPAWN_SEND,
+    DIFF_STATUS,
+    DIFF_UPGRADE,
+    DIFF_NO_UPGRADE,
+    DIFF_ERROR
 };
 
 static filch_err any_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -941,13 +942,13 @@ static filch_err any_init(void *self, const filch_ctx *ctx, const char *method, 
     return FILCH_OK;
 }
 
-static filch_err odd_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static filch_err differing_step(void *self, const filch_event *events, size_t count, filch_out *out);
 
 static const filch_type nephew_type = { .name = "nephew", .init = any_init, .step = child_step };
 static const filch_type niece_type = { .name = "niece", .init = any_init, .step = child_step };
-static const filch_type odd_type = { .name = "odd", .step = odd_step };
-static const filch_type older_type = { .name = "older", .step = odd_step };
-static const filch_type wiser_type = { .name = "wiser", .step = odd_step };
+static const filch_type differing_type = { .name = "odd", .step = differing_step };
+static const filch_type older_type = { .name = "older", .step = differing_step };
+static const filch_type wiser_type = { .name = "wiser", .step = differing_step };
 
 static filch_err no_work(void *arg, filch_data *result)
 {
@@ -955,93 +956,94 @@ static filch_err no_work(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-static filch_err odd_sends(filch_sched *sched, filch_pid self)
+static filch_err differing_sends(filch_sched *sched, filch_pid self)
 {
     filch_pid to = self;
-    if (odd == ODD_TO) to.serial++;
-    if (odd == ODD_NODE) to.node++;
-    if (odd == ODD_KIND) return filch_send(sched, to, filch_num(8));
-    if (odd == ODD_SIZE) return filch_send(sched, to, filch_str("longer than a number"));
+    if (difference == DIFF_TO) to.serial++;
+    if (difference == DIFF_NODE) to.node++;
+    if (difference == DIFF_KIND) return filch_send(sched, to, filch_num(8));
+    if (difference == DIFF_SIZE) return filch_send(sched, to, filch_str("longer than a number"));
     return filch_send(sched, to, filch_int(8));
 }
 
-static filch_err odd_spawns(filch_sched *sched, filch_pid self)
+static filch_err differing_spawns(filch_sched *sched, filch_pid self)
 {
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
-    how.args = filch_int(odd == ODD_SPAWN_ARGS ? 2 : 1);
-    if (odd == ODD_SPAWN_SEND) return filch_send(sched, self, filch_none());
-    return filch_spawn(sched, odd == ODD_SPAWN_TYPE ? &niece_type : &nephew_type, &how, NULL);
+    how.args = filch_int(difference == DIFF_SPAWN_ARGS ? 2 : 1);
+    if (difference == DIFF_SPAWN_SEND) return filch_send(sched, self, filch_none());
+    return filch_spawn(sched, difference == DIFF_SPAWN_TYPE ? &niece_type : &nephew_type, &how, NULL);
 }
 
-static filch_err odd_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err differing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     const char      *what = count > 0 ? filch_text(&events[0].data) : "";
     (void)self;
     if (strcmp(what, "yield") == 0) {
-        uint64_t tag = odd == ODD_TAG ? 2 : 1;
-        if (odd == ODD_COMMAND) return filch_yield_timer(out, tag, 1) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
-        if (odd != ODD_AWAY_SLEEP && filch_yield_sleep(out, tag, 1) != FILCH_OK) return FILCH_EUSER;
-        return odd == ODD_AWAY_SLEEP ? filch_idle(out) : filch_wait(out);
+        uint64_t tag = difference == DIFF_TAG ? 2 : 1;
+        if (difference == DIFF_COMMAND)
+            return filch_yield_timer(out, tag, 1) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
+        if (difference != DIFF_NO_SLEEP && filch_yield_sleep(out, tag, 1) != FILCH_OK) return FILCH_EUSER;
+        return difference == DIFF_NO_SLEEP ? filch_idle(out) : filch_wait(out);
     }
     if (strcmp(what, "work") == 0)
         return filch_yield_work(out, 3, no_work, NULL) == FILCH_OK ? filch_wait(out) : FILCH_EUSER;
     /* The malformed payload is refused both while recording and in the replay, so the replay sees no difference. */
     if (strcmp(what, "unsound") == 0)
         (void)!filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_bytes(NULL, 3));
-    if (strcmp(what, "send") == 0) (void)!odd_sends(filch_ctx_sched(ctx), filch_ctx_self(ctx));
-    if (strcmp(what, "spawn") == 0) (void)!odd_spawns(filch_ctx_sched(ctx), filch_ctx_self(ctx));
-    if (strcmp(what, "grow") == 0 && odd != ODD_NO_UPGRADE)
-        return filch_upgrade(out, odd == ODD_UPGRADE ? &wiser_type : &older_type, NULL, filch_none());
-    if (strcmp(what, "break") == 0) return odd == ODD_ERROR ? BROKEN + 1 : BROKEN;
-    if (strcmp(what, "rest") == 0 && odd == ODD_STATUS) return filch_continue(out);
+    if (strcmp(what, "send") == 0) (void)!differing_sends(filch_ctx_sched(ctx), filch_ctx_self(ctx));
+    if (strcmp(what, "spawn") == 0) (void)!differing_spawns(filch_ctx_sched(ctx), filch_ctx_self(ctx));
+    if (strcmp(what, "grow") == 0 && difference != DIFF_NO_UPGRADE)
+        return filch_upgrade(out, difference == DIFF_UPGRADE ? &wiser_type : &older_type, NULL, filch_none());
+    if (strcmp(what, "break") == 0) return difference == DIFF_ERROR ? BROKEN + 1 : BROKEN;
+    if (strcmp(what, "rest") == 0 && difference == DIFF_STATUS) return filch_continue(out);
     return filch_idle(out);
 }
 
-TEST(each_kind_of_difference_is_told_in_words)
+TEST(each_kind_of_difference_is_described)
 {
     static const struct {
-        int         odd;
+        int         difference;
         uint64_t    step;
         const char *then, *now;
     } all[] = {
-        { ODD_TAG, 2, "recorded yield 10 tag 1 with an int", "now yield 10 tag 2 with an int" },
-        { ODD_COMMAND, 2, "recorded yield 10 tag 1", "now yield 11 tag 1" },
-        { ODD_AWAY_SLEEP, 2, "recorded yield 10 tag 1", "now idle" },
-        { ODD_KIND, 7, "of an int", "of a num" },
-        { ODD_SIZE, 7, "of an int", "of a text (20 bytes" },
-        { ODD_TO, 7, "recorded send to", "now send to" },
-        { ODD_NODE, 7, "recorded send to", "now send to" },
-        { ODD_SPAWN_TYPE, 9, "recorded spawn nephew with an int", "now spawn niece with an int" },
-        { ODD_SPAWN_ARGS, 9, "recorded spawn nephew with an int", "now spawn nephew with an int" },
-        { ODD_SPAWN_SEND, 9, "recorded spawn nephew", "now send to" },
-        { ODD_STATUS, 10, "recorded idle", "now continue" },
-        { ODD_UPGRADE, 11, "recorded upgrade to older", "now upgrade to wiser" },
-        { ODD_NO_UPGRADE, 11, "recorded upgrade to older", "now idle" },
-        { ODD_ERROR, 13, "recorded error 1007", "now error 1008" },
+        { DIFF_TAG, 2, "recorded yield 10 tag 1 with an int", "now yield 10 tag 2 with an int" },
+        { DIFF_COMMAND, 2, "recorded yield 10 tag 1", "now yield 11 tag 1" },
+        { DIFF_NO_SLEEP, 2, "recorded yield 10 tag 1", "now idle" },
+        { DIFF_KIND, 7, "of an int", "of a num" },
+        { DIFF_SIZE, 7, "of an int", "of a text (20 bytes" },
+        { DIFF_TO, 7, "recorded send to", "now send to" },
+        { DIFF_NODE, 7, "recorded send to", "now send to" },
+        { DIFF_SPAWN_TYPE, 9, "recorded spawn nephew with an int", "now spawn niece with an int" },
+        { DIFF_SPAWN_ARGS, 9, "recorded spawn nephew with an int", "now spawn nephew with an int" },
+        { DIFF_SPAWN_SEND, 9, "recorded spawn nephew", "now send to" },
+        { DIFF_STATUS, 10, "recorded idle", "now continue" },
+        { DIFF_UPGRADE, 11, "recorded upgrade to older", "now upgrade to wiser" },
+        { DIFF_NO_UPGRADE, 11, "recorded upgrade to older", "now idle" },
+        { DIFF_ERROR, 13, "recorded error 1007", "now error 1008" },
     };
     shelf     s = { .size = 0 };
-    world     w;
+    fixture   w;
     filch_pid pid;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
-    ok(filch_spawn(w.sched, &odd_type, NULL, &pid));
-    (void)world_tick(&w);
-    TELL(&w, pid, "yield"); /* "yield" and "work" take two steps each */
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    ok(filch_spawn(w.sched, &differing_type, NULL, &pid));
+    (void)fixture_tick(&w);
+    SEND_EACH(&w, pid, "yield"); /* "yield" and "work" take two steps each */
     ok(filch_send(w.sched, pid, filch_str("work")));
-    UNTIL(&w, world_inspect(&w, pid).state == FILCH_STATE_IDLE);
-    TELL(&w, pid, "unsound", "send", "spawn", "rest", "grow", "break");
-    assert_string_equal(fails_again(&s, &odd_type, BROKEN).text, "");
+    UNTIL(&w, fixture_inspect(&w, pid).state == FILCH_STATE_IDLE);
+    SEND_EACH(&w, pid, "unsound", "send", "spawn", "rest", "grow", "break");
+    assert_string_equal(fails_again(&s, &differing_type, BROKEN).text, "");
     for (size_t i = 0; i < COUNT_OF(all); i++) {
-        odd = all[i].odd;
-        filch_blackbox_report report = replay(&s, &odd_type, FILCH_OK);
-        odd = 0;
+        difference = all[i].difference;
+        filch_blackbox_report report = replay(&s, &differing_type, FILCH_OK);
+        difference = 0;
         if (report.differs != all[i].step || strstr(report.text, all[i].then) == NULL ||
             strstr(report.text, all[i].now) == NULL) {
             fail_msg("%zu: %s", i, report.text);
         }
-        same(report.again, all[i].odd != ODD_ERROR);
+        same(report.again, all[i].difference != DIFF_ERROR);
     }
-    world_end(&w);
+    fixture_end(&w);
     free(s.bytes);
 }
 
@@ -1051,27 +1053,27 @@ static filch_err gives_in_step(void *self, const filch_event *events, size_t cou
     return has_cancel(events, count) ? FILCH_ECANCELLED : filch_idle(out);
 }
 
-TEST(one_that_answers_a_cancel_with_cancelled_has_not_failed)
+TEST(a_process_that_ends_with_ecancelled_on_cancel_has_not_failed)
 {
     const filch_type type = { .name = "gives in", .step = gives_in_step };
     shelf            s = { .size = 0 };
-    world            w;
+    fixture          w;
     filch_pid        pid;
-    world_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &type, NULL, &pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_cancel(w.sched, pid));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(filch_cancel(w.sched, pid), FILCH_EDEAD);
     same(fli_load_acq(&s.count), 0);
     /* Malformed args are refused with and without a recording. */
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_bytes(NULL, 3);
     same(filch_spawn(w.sched, &nephew_type, &how, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
+TEST(of_many_long_payloads_in_one_step_only_a_part_is_recorded)
 {
     office        o = { .clerk = { 0, 0 } };
     filch_options opt = options_for(&o.shelf);
@@ -1079,8 +1081,8 @@ TEST(of_very_many_long_payloads_in_one_step_little_is_kept)
     opt.batch_max = 500;
     office_open_with(&o, opt, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
     for (uint32_t i = 0; i < opt.batch_max; i++) ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-    (void)world_tick(&o.w);
-    TELL(&o.w, o.clerk, "break");
+    (void)fixture_tick(&o.w);
+    SEND_EACH(&o.w, o.clerk, "break");
     assert_true(o.shelf.size < 512 << 10); /* the recording is far smaller than 500 messages of 4096 bytes */
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.cut, opt.batch_max);
@@ -1156,17 +1158,17 @@ static void replay_at_once(void *user, filch_pid pid, filch_err error, const voi
 
 static const char *const words[] = { "hello", "send", "doze", "spawn", "tell", "deliver", "cancel", "move", "kill" };
 
-TEST(what_failed_among_many_on_many_workers_fails_again_alone)
+TEST(processes_that_failed_on_many_workers_fail_again_in_replays)
 {
     archive a = { .good = 0 };
-    world   w;
+    fixture w;
     filch_pid friend, pids[100];
     filch_options opt = FILCH_OPTIONS_INIT;
-    uint32_t      rounds = world_scale(40, 2);
+    uint32_t      rounds = fixture_scale(40, 2);
     opt.on_blackbox = replay_at_once;
     opt.on_blackbox_user = &a;
     opt.blackbox = 4096;
-    world_begin_with(&w, 4, opt);
+    fixture_begin_with(&w, 4, opt);
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = FILCH_BLACKBOX_OFF;
     ok(filch_spawn(w.sched, &child_type, &how, &friend));
@@ -1183,7 +1185,7 @@ TEST(what_failed_among_many_on_many_workers_fails_again_alone)
         UNTIL(&w, fli_load_rlx(&a.good) + fli_load_rlx(&a.bad) == round * COUNT_OF(pids));
     }
     same(fli_load_rlx(&a.bad), 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err scenario(filch_sched *sched, void *user)
@@ -1203,13 +1205,13 @@ static filch_err scenario(filch_sched *sched, void *user)
     return err;
 }
 
-TEST(what_failed_in_a_simulation_fails_again_alone)
+TEST(a_process_that_failed_in_a_simulation_fails_again_in_a_replay)
 {
     archive           a = { .good = 0 };
     filch_options     sched = FILCH_OPTIONS_INIT;
     filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
-    uint32_t          runs = world_scale(300, 5);
+    uint32_t          runs = fixture_scale(300, 5);
     sched.on_blackbox = replay_at_once;
     sched.on_blackbox_user = &a;
     sched.blackbox = FILCH_BLACKBOX_STEPS;
@@ -1225,39 +1227,39 @@ TEST(what_failed_in_a_simulation_fails_again_alone)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_that_failed_fails_again_when_played_alone),
-        cmocka_unit_test(a_replay_answers_as_the_world_did),
-        cmocka_unit_test(who_was_found_by_name_is_found_in_the_replay),
-        cmocka_unit_test(who_looks_for_another_name_than_then_differs),
-        cmocka_unit_test(a_step_that_forgets_its_status_is_recorded_as_what_it_came_to),
-        cmocka_unit_test(a_wait_for_a_yield_is_not_taken_for_one_without),
-        cmocka_unit_test(a_wait_for_the_yield_of_an_earlier_step_is_one_in_the_replay_too),
-        cmocka_unit_test(children_of_one_who_is_not_recorded_are_recorded),
-        cmocka_unit_test(what_others_do_on_the_same_worker_is_not_in_the_recording),
-        cmocka_unit_test(method_args_and_inherited_values_come_back),
+        cmocka_unit_test(a_process_that_failed_fails_again_in_a_replay),
+        cmocka_unit_test(a_replay_returns_the_recorded_results_of_calls),
+        cmocka_unit_test(a_replay_returns_the_recorded_results_of_whereis),
+        cmocka_unit_test(whereis_of_another_name_than_recorded_is_a_difference),
+        cmocka_unit_test(a_step_without_a_status_is_recorded_with_its_error),
+        cmocka_unit_test(a_replay_tells_a_wait_with_a_yield_from_one_without),
+        cmocka_unit_test(a_wait_for_the_yield_of_an_earlier_step_is_replayed),
+        cmocka_unit_test(children_of_an_unrecorded_process_are_recorded),
+        cmocka_unit_test(calls_of_other_processes_on_the_worker_are_not_recorded),
+        cmocka_unit_test(method_args_and_inherited_values_are_replayed),
         cmocka_unit_test(a_replay_follows_an_upgrade),
-        cmocka_unit_test(a_recording_that_begins_after_an_upgrade_is_one_of_the_new_type),
-        cmocka_unit_test(the_first_difference_is_named),
-        cmocka_unit_test(a_ring_that_was_too_short_says_so),
+        cmocka_unit_test(a_recording_that_begins_after_an_upgrade_has_the_new_type),
+        cmocka_unit_test(the_first_difference_is_reported),
+        cmocka_unit_test(a_replay_of_a_recording_that_lost_steps_reports_it),
         cmocka_unit_test(only_failures_are_recorded),
-        cmocka_unit_test(one_that_overflowed_is_recorded_too),
-        cmocka_unit_test(nothing_is_recorded_unless_asked_for),
-        cmocka_unit_test(long_payloads_are_cut_and_it_is_said),
-        cmocka_unit_test(a_payload_is_kept_up_to_its_last_byte_and_one_byte_more_is_a_cut),
-        cmocka_unit_test(what_is_kept_has_a_bound),
-        cmocka_unit_test(a_step_that_does_very_much_is_replayed_all_the_same),
+        cmocka_unit_test(an_overflowed_process_is_recorded_too),
+        cmocka_unit_test(nothing_is_recorded_unless_enabled),
+        cmocka_unit_test(long_payloads_are_cut_and_the_report_counts_them),
+        cmocka_unit_test(a_payload_of_the_maximum_is_kept_whole_and_a_longer_one_is_cut),
+        cmocka_unit_test(the_size_of_a_recording_has_a_bound),
+        cmocka_unit_test(a_step_with_very_many_calls_is_replayed),
         cmocka_unit_test(a_replay_ends_where_a_pointer_is_needed),
         cmocka_unit_test(args_that_are_a_pointer_can_be_replaced),
-        cmocka_unit_test(bad_input_is_refused_with_words),
+        cmocka_unit_test(bad_recordings_are_refused_with_a_text),
         cmocka_unit_test(init_is_part_of_a_replay),
         cmocka_unit_test(a_step_does_not_fail_because_its_recording_has_no_memory),
         cmocka_unit_test(any_refused_allocation_costs_at_most_the_recording),
-        cmocka_unit_test(each_kind_of_difference_is_told_in_words),
-        cmocka_unit_test(one_that_answers_a_cancel_with_cancelled_has_not_failed),
-        cmocka_unit_test(of_very_many_long_payloads_in_one_step_little_is_kept),
+        cmocka_unit_test(each_kind_of_difference_is_described),
+        cmocka_unit_test(a_process_that_ends_with_ecancelled_on_cancel_has_not_failed),
+        cmocka_unit_test(of_many_long_payloads_in_one_step_only_a_part_is_recorded),
         cmocka_unit_test(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type),
-        cmocka_unit_test(what_failed_among_many_on_many_workers_fails_again_alone),
-        cmocka_unit_test(what_failed_in_a_simulation_fails_again_alone),
+        cmocka_unit_test(processes_that_failed_on_many_workers_fail_again_in_replays),
+        cmocka_unit_test(a_process_that_failed_in_a_simulation_fails_again_in_a_replay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

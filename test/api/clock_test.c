@@ -1,8 +1,8 @@
 /* clock_test.c - sleeps, timers and tickers: they never fire early, are never lost, and are removed when their process
  * ends. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 static void actor_stop(actor *a)
 {
@@ -12,13 +12,13 @@ static void actor_stop(actor *a)
 
 /* ---- sleep ---- */
 
-typedef struct nap {
+typedef struct sleep_record {
     uint64_t delay_ns, began_ns, woke_ns;
-} nap;
+} sleep_record;
 
-static filch_err play_nap(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_sleep(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    nap *n = me->user;
+    sleep_record *n = me->user;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type != FILCH_EVENT_YIELD) continue;
@@ -34,23 +34,23 @@ TEST(a_sleep_is_never_early)
 {
     static const uint64_t delays[] = { 0, 1, 1000, 65535, 65536, 65537, 999999, 1000000, 3333333, 20000000 };
     static actor          a[COUNT_OF(delays)];
-    static nap            naps[COUNT_OF(delays)];
+    static sleep_record   sleep_records[COUNT_OF(delays)];
     for (int32_t workers = FILCH_NO_WORKERS; workers <= 2; workers += 3) {
         memset(a, 0, sizeof a);
-        world_begin(&w, workers);
+        fixture_begin(&w, workers);
         for (size_t i = 0; i < COUNT_OF(delays); i++) {
-            naps[i] = (nap){ .delay_ns = delays[i] };
-            a[i].user = &naps[i];
-            actor_start(&w, &a[i], play_nap);
+            sleep_records[i] = (sleep_record){ .delay_ns = delays[i] };
+            a[i].user = &sleep_records[i];
+            actor_start(&w, &a[i], play_sleep);
         }
         for (size_t i = 0; i < COUNT_OF(delays); i++) {
             actor_ends(&w, &a[i], FILCH_OK);
-            assert_true(naps[i].woke_ns - naps[i].began_ns >= delays[i]);
+            assert_true(sleep_records[i].woke_ns - sleep_records[i].began_ns >= delays[i]);
             same(a[i].seen[0].tag, 4);
             same(a[i].seen[0].error, FILCH_OK);
         }
-        same(world_stats(&w).timers, 0);
-        world_end(&w);
+        same(fixture_stats(&w).timers, 0);
+        fixture_end(&w);
     }
 }
 
@@ -59,46 +59,46 @@ TEST(sleeps_for_ever_end_with_their_process)
     static const uint64_t delays[] = { UINT64_MAX, FILCH_FOREVER - 1, (uint64_t)INT64_MAX + 1,
                                        INT64_MAX,  UINT64_C(1) << 62, FILCH_SECONDS(86400) * 365 };
     static actor          a[COUNT_OF(delays)];
-    static nap            naps[COUNT_OF(delays)];
+    static sleep_record   sleep_records[COUNT_OF(delays)];
     memset(a, 0, sizeof a);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(delays); i++) {
-        naps[i] = (nap){ .delay_ns = delays[i] };
-        a[i].user = &naps[i];
-        actor_start(&w, &a[i], play_nap);
+        sleep_records[i] = (sleep_record){ .delay_ns = delays[i] };
+        a[i].user = &sleep_records[i];
+        actor_start(&w, &a[i], play_sleep);
     }
-    (void)world_tick(&w);
-    same(world_stats(&w).timers, COUNT_OF(delays));
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).timers, COUNT_OF(delays));
     assert_true(filch_next_timeout(w.sched) > FILCH_SECONDS(1));
     for (size_t i = 0; i < COUNT_OF(delays); i++) {
         assert_false(is_over(&a[i]));
-        same(world_inspect(&w, a[i].pid).state, FILCH_STATE_BLOCKED);
+        same(fixture_inspect(&w, a[i].pid).state, FILCH_STATE_BLOCKED);
         actor_stop(&a[i]);
-        same(world_stats(&w).timers, COUNT_OF(delays) - 1 - i);
+        same(fixture_stats(&w).timers, COUNT_OF(delays) - 1 - i);
     }
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_multitude_of_sleepers_all_wake)
+TEST(thousands_of_sleeping_processes_all_wake)
 {
-    uint32_t n = world_scale(100000, 1000);
-    actor   *a = calloc(n, sizeof *a);
-    nap     *naps = calloc(n, sizeof *naps);
-    world_begin(&w, 2);
+    uint32_t      n = fixture_scale(100000, 1000);
+    actor        *a = calloc(n, sizeof *a);
+    sleep_record *sleep_records = calloc(n, sizeof *sleep_records);
+    fixture_begin(&w, 2);
     for (uint32_t i = 0; i < n; i++) {
-        naps[i].delay_ns = UINT64_C(7919) * i % FILCH_MILLISECONDS(50);
-        a[i].user = &naps[i];
-        actor_start(&w, &a[i], play_nap);
+        sleep_records[i].delay_ns = UINT64_C(7919) * i % FILCH_MILLISECONDS(50);
+        a[i].user = &sleep_records[i];
+        actor_start(&w, &a[i], play_sleep);
     }
     for (uint32_t i = 0; i < n; i++) {
         actor_ends(&w, &a[i], FILCH_OK);
-        assert_true(naps[i].woke_ns - naps[i].began_ns >= naps[i].delay_ns);
+        assert_true(sleep_records[i].woke_ns - sleep_records[i].began_ns >= sleep_records[i].delay_ns);
     }
-    same(world_stats(&w).timers, 0);
-    same(world_stats(&w).completions, n);
-    world_end(&w);
-    free(naps);
+    same(fixture_stats(&w).timers, 0);
+    same(fixture_stats(&w).completions, n);
+    fixture_end(&w);
+    free(sleep_records);
     free(a);
 }
 
@@ -109,25 +109,25 @@ enum { TAG_TIMER = 11, TAG_TICKER, TAG_CANCEL };
 /* Orders to the process: start or cancel a timer. */
 enum { DO_TIMER = 1, DO_TICKER, DO_CANCEL };
 
-typedef struct desk {
+typedef struct timer_log {
     int64_t  id;        /* id of the last timer or ticker */
     int64_t  cancelled; /* result of the last cancel; -1: none yet */
     uint32_t timers, ticks_events;
     int64_t  ticks;
     uint64_t armed_ns, last_ns;
     uint32_t wrong;
-} desk;
+} timer_log;
 
-typedef struct order {
+typedef struct timer_request {
     int      what;
     uint64_t ns;
     int64_t  id;
-} order;
+} timer_request;
 
-static filch_err obey(actor *me, const filch_event *event, filch_out *out)
+static filch_err arm_or_cancel(actor *me, const filch_event *event, filch_out *out)
 {
-    const order *o = filch_as_ptr(&event->data);
-    desk        *d = me->user;
+    const timer_request *o = filch_as_ptr(&event->data);
+    timer_log           *d = me->user;
     d->armed_ns = fli_clock_ns();
     switch (o->what) {
     case DO_TIMER: return filch_yield_timer(out, TAG_TIMER, o->ns);
@@ -136,9 +136,9 @@ static filch_err obey(actor *me, const filch_event *event, filch_out *out)
     }
 }
 
-static filch_err play_desk(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_timers(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    desk *d = me->user;
+    timer_log *d = me->user;
     for (size_t i = 0; i < count; i++) {
         const filch_event *e = &events[i];
         int64_t            number = filch_as_int(&e->data);
@@ -146,97 +146,97 @@ static filch_err play_desk(actor *me, const filch_event *events, size_t count, f
         if (e->type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (e->type == FILCH_EVENT_YIELD && e->tag == TAG_CANCEL) d->cancelled = number;
         else if (e->type == FILCH_EVENT_YIELD) d->id = number;
-        else if (e->tag == 0) err = obey(me, e, out);
+        else if (e->tag == 0) err = arm_or_cancel(me, e, out);
         else if (e->tag == TAG_TIMER) d->timers++;
         else if (e->tag == TAG_TICKER) d->ticks_events++, d->ticks += number;
         if (e->type == FILCH_EVENT_MESSAGE && e->tag != 0) {
             d->last_ns = fli_clock_ns();
-            if (!is_nobody(e->from) || number < 1) d->wrong++;
+            if (!is_null_pid(e->from) || number < 1) d->wrong++;
         }
         if (err != FILCH_OK || e->error != FILCH_OK) d->wrong++;
     }
     return filch_idle(out);
 }
 
-static void give_order(actor *a, int what, uint64_t ns, int64_t id)
+static void send_request(actor *a, int what, uint64_t ns, int64_t id)
 {
-    static order  orders[64];
-    static size_t next;
-    order        *o = &orders[next++ % COUNT_OF(orders)];
-    desk         *d = a->user;
-    *o = (order){ .what = what, .ns = ns, .id = id };
+    static timer_request requests[64];
+    static size_t        next;
+    timer_request       *o = &requests[next++ % COUNT_OF(requests)];
+    timer_log           *d = a->user;
+    *o = (timer_request){ .what = what, .ns = ns, .id = id };
     if (what == DO_CANCEL) d->cancelled = -1;
     else d->id = 0;
     ok(filch_send(w.sched, a->pid, filch_ptr(o)));
-    (void)world_tick(&w);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
+    (void)fixture_tick(&w);
 }
 
 /* Returns the result of cancelling `id`. */
 static int64_t cancel(actor *a, int64_t id)
 {
-    give_order(a, DO_CANCEL, 0, id);
-    desk *d = a->user;
+    send_request(a, DO_CANCEL, 0, id);
+    timer_log *d = a->user;
     UNTIL(&w, d->cancelled >= 0);
     return d->cancelled;
 }
 
 TEST(a_timer_gives_its_id_at_once_and_its_message_in_time)
 {
-    desk  d = { .id = 0 };
-    actor a = { .user = &d };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_desk);
+    timer_log d = { .id = 0 };
+    actor     a = { .user = &d };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_timers);
     static const uint64_t delays[] = { 0, 1, 100000, 5000000 };
     for (size_t i = 0; i < COUNT_OF(delays); i++) {
-        give_order(&a, DO_TIMER, delays[i], 0);
+        send_request(&a, DO_TIMER, delays[i], 0);
         UNTIL(&w, d.timers == i + 1);
         assert_true(d.id != 0);
         assert_true(d.last_ns - d.armed_ns >= delays[i]);
         same(cancel(&a, d.id), 0); /* the timer has fired already */
-        same(world_stats(&w).timers, 0);
+        same(fixture_stats(&w).timers, 0);
     }
     same(d.wrong, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_timer_stopped_in_time_never_fires)
 {
-    desk  d = { .id = 0 };
-    actor a = { .user = &d };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_desk);
-    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0);
-    same(world_stats(&w).timers, 1);
+    timer_log d = { .id = 0 };
+    actor     a = { .user = &d };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_timers);
+    send_request(&a, DO_TIMER, FILCH_SECONDS(3600), 0);
+    same(fixture_stats(&w).timers, 1);
     int64_t id = d.id;
     same(cancel(&a, id), 1);
     same(cancel(&a, id), 0); /* a second cancel finds no timer */
-    same(world_stats(&w).timers, 0);
-    give_order(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* the new timer may reuse the memory of the old one */
+    same(fixture_stats(&w).timers, 0);
+    send_request(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* the new timer may reuse the memory of the old one */
     assert_true(d.id != id);
     same(cancel(&a, id), 0); /* the old id does not cancel the new timer */
-    same(world_stats(&w).timers, 1);
+    same(fixture_stats(&w).timers, 1);
     same(cancel(&a, d.id), 1);
     same(d.timers, 0);
     same(d.wrong, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(nobody_stops_the_timer_or_the_sleep_of_another)
+TEST(a_process_cannot_stop_timers_or_sleeps_of_another)
 {
-    desk  d = { .id = 0 }, e = { .id = 0 };
-    nap   n = { .delay_ns = FILCH_MILLISECONDS(30) };
-    actor a = { .user = &d }, b = { .user = &e }, c = { .user = &n };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_desk);
-    actor_start(&w, &b, play_desk);
-    actor_start(&w, &c, play_nap);
-    give_order(&a, DO_TIMER, FILCH_MILLISECONDS(30), 0);
+    timer_log    d = { .id = 0 }, e = { .id = 0 };
+    sleep_record n = { .delay_ns = FILCH_MILLISECONDS(30) };
+    actor        a = { .user = &d }, b = { .user = &e }, c = { .user = &n };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_timers);
+    actor_start(&w, &b, play_timers);
+    actor_start(&w, &c, play_sleep);
+    send_request(&a, DO_TIMER, FILCH_MILLISECONDS(30), 0);
     int64_t timer = d.id;
-    give_order(&a, DO_TICKER, FILCH_SECONDS(3600), 0);
-    same(world_stats(&w).timers, 3);
+    send_request(&a, DO_TICKER, FILCH_SECONDS(3600), 0);
+    same(fixture_stats(&w).timers, 3);
     same(cancel(&b, timer), 0);
     same(cancel(&b, d.id), 0);
     /* Timer ids are numbers that another process can guess. */
@@ -250,48 +250,48 @@ TEST(nobody_stops_the_timer_or_the_sleep_of_another)
     same(cancel(&a, d.id), 1);
     actor_stop(&a);
     actor_stop(&b);
-    same(world_stats(&w).timers, 0);
-    world_end(&w);
+    same(fixture_stats(&w).timers, 0);
+    fixture_end(&w);
 }
 
 TEST(a_ticker_ticks_on_time_until_it_is_stopped)
 {
-    desk  d = { .id = 0 };
-    actor a = { .user = &d };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_desk);
-    give_order(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
+    timer_log d = { .id = 0 };
+    actor     a = { .user = &d };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_timers);
+    send_request(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
     uint64_t armed_ns = d.armed_ns;
     int64_t  id = d.id;
     UNTIL(&w, d.ticks >= 20);
     /* There are never more ticks than have come due, and none is missing: the ticker does not drift. */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
-    same(world_stats(&w).timers, 1);
+    same(fixture_stats(&w).timers, 1);
     same(cancel(&a, id), 1);
     same(cancel(&a, id), 0);
-    same(world_stats(&w).timers, 0);
-    (void)world_tick(&w);
+    same(fixture_stats(&w).timers, 0);
+    (void)fixture_tick(&w);
     int64_t ticks = d.ticks;
     UNTIL(&w, fli_clock_ns() > d.last_ns + FILCH_MILLISECONDS(5));
     same(d.ticks, ticks);
     same(d.wrong, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(ticks_that_were_not_read_are_merged_and_counted)
 {
-    desk  d = { .id = 0 };
-    actor a = { .user = &d };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_desk);
-    give_order(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
+    timer_log d = { .id = 0 };
+    actor     a = { .user = &d };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_timers);
+    send_request(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
     uint64_t armed_ns = d.armed_ns;
     /* filch_tick is not called for a while: many ticks come due. */
     while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(25)) fli_thread_yield();
     uint32_t events = d.ticks_events;
     uint64_t before_ns = fli_clock_ns();
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     assert_true(d.ticks_events - events <= 2); /* one event for all ticks, possibly another for a tick that came due
                                                 * just now */
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
@@ -299,22 +299,22 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(d.wrong, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-static filch_receiver answer_to;
+static filch_receiver kept_receiver;
 
 static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command, (void)tag;
-    answer_to = receiver;
+    kept_receiver = receiver;
     return FILCH_OK;
 }
 
 /* Starts a ticker, then waits for the completion of another yield. */
 static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    desk *d = me->user;
+    timer_log *d = me->user;
     if (me->stage == 0) {
         me->stage = 1;
         me->note |= filch_yield_ticker(out, TAG_TICKER, FILCH_MICROSECONDS(200));
@@ -335,24 +335,24 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     ok(filch_registry_add(registry, FILCH_CMD_USER, handle_keep, NULL));
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(registry);
-    desk  d = { .id = 0 };
-    actor a = { .user = &d };
+    timer_log d = { .id = 0 };
+    actor     a = { .user = &d };
     actor_start(&w, &a, play_busy);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     uint64_t armed_ns = fli_clock_ns();                            /* the ticker starts at this time at the latest */
     UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* UNTIL calls filch_tick all the time */
-    (void)world_tick(&w); /* delivers the ticks that came due while this thread did not run, before the completion */
+    (void)fixture_tick(&w); /* delivers the ticks that came due while this thread did not run, before the completion */
     same(d.ticks_events, 0);
-    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     UNTIL(&w, d.ticks_events > 0);
     assert_true(d.ticks >= 40); /* 50 ticks have come due */
     assert_true(d.ticks_events <= 3);
     same(a.note, 0);
     actor_stop(&a);
-    same(world_stats(&w).timers, 0);
-    world_end(&w);
+    same(fixture_stats(&w).timers, 0);
+    fixture_end(&w);
 }
 
 /* ---- timers of a process that ends ---- */
@@ -368,21 +368,21 @@ static filch_err play_arm_many(actor *me, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-TEST(timers_tickers_and_sleeps_die_with_their_process)
+TEST(timers_tickers_and_sleeps_end_with_their_process)
 {
     actor a = { .stage = 0 }, b = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_arm_many);
     actor_start(&w, &b, play_arm_many);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.note, 0);
-    same(world_stats(&w).timers, 600);
+    same(fixture_stats(&w).timers, 600);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
-    same(world_stats(&w).timers, 300);
+    same(fixture_stats(&w).timers, 300);
     actor_stop(&b);
-    same(world_stats(&w).timers, 0);
-    world_end(&w);
+    same(fixture_stats(&w).timers, 0);
+    fixture_end(&w);
 }
 
 /* Starts a ticker of the shortest period and ends at once. Many such processes run while other timers fire. */
@@ -399,16 +399,16 @@ static filch_err play_fleeting(actor *me, const filch_event *events, size_t coun
 
 TEST(processes_that_end_while_their_timers_fire_leave_none_behind)
 {
-    uint32_t n = world_scale(5000, 100);
+    uint32_t n = fixture_scale(5000, 100);
     actor   *a = calloc(n, sizeof *a);
-    world_begin(&w, 3);
+    fixture_begin(&w, 3);
     for (uint32_t i = 0; i < n; i++) actor_start(&w, &a[i], play_fleeting);
     for (uint32_t i = 0; i < n; i++) {
         actor_ends(&w, &a[i], FILCH_OK);
         same(a[i].note, 0);
     }
-    UNTIL(&w, world_stats(&w).timers == 0);
-    world_end(&w);
+    UNTIL(&w, fixture_stats(&w).timers == 0);
+    fixture_end(&w);
     free(a);
 }
 
@@ -422,12 +422,12 @@ static filch_err play_bad_period(actor *me, const filch_event *events, size_t co
 TEST(a_ticker_needs_a_period)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_bad_period);
     actor_ends(&w, &a, FILCH_OK);
     same(a.note, FILCH_EINVAL);
-    same(world_stats(&w).yields, 0);
-    world_end(&w);
+    same(fixture_stats(&w).yields, 0);
+    fixture_end(&w);
 }
 
 int main(void)
@@ -435,14 +435,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sleep_is_never_early),
         cmocka_unit_test(sleeps_for_ever_end_with_their_process),
-        cmocka_unit_test(a_multitude_of_sleepers_all_wake),
+        cmocka_unit_test(thousands_of_sleeping_processes_all_wake),
         cmocka_unit_test(a_timer_gives_its_id_at_once_and_its_message_in_time),
         cmocka_unit_test(a_timer_stopped_in_time_never_fires),
-        cmocka_unit_test(nobody_stops_the_timer_or_the_sleep_of_another),
+        cmocka_unit_test(a_process_cannot_stop_timers_or_sleeps_of_another),
         cmocka_unit_test(a_ticker_ticks_on_time_until_it_is_stopped),
         cmocka_unit_test(ticks_that_were_not_read_are_merged_and_counted),
         cmocka_unit_test(a_waiting_process_finds_one_message_for_all_ticks),
-        cmocka_unit_test(timers_tickers_and_sleeps_die_with_their_process),
+        cmocka_unit_test(timers_tickers_and_sleeps_end_with_their_process),
         cmocka_unit_test(processes_that_end_while_their_timers_fire_leave_none_behind),
         cmocka_unit_test(a_ticker_needs_a_period),
     };

@@ -1,7 +1,7 @@
 /* context_test.c - the context of a process: its pid, its scheduler, and the values it inherits. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 /* ---- what a process sees ---- */
 
@@ -27,43 +27,43 @@ static view look(const filch_ctx *ctx)
 }
 
 /* What one process saw in init, step and handler. Each of its children has another diary. */
-typedef struct diary {
-    view          init, step, handler;
-    struct diary *child;    /* spawned in its first step; NULL: none */
-    filch_values *override; /* values for the child; NULL: the child inherits */
-    bool          upgrades;
-    filch_pid     pid;
-} diary;
+typedef struct seen_values {
+    view                init, step, handler;
+    struct seen_values *child;    /* spawned in its first step; NULL: none */
+    filch_values       *override; /* values for the child; NULL: the child inherits */
+    bool                upgrades;
+    filch_pid           pid;
+} seen_values;
 
-static filch_err diary_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err seen_values_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)method;
-    diary *d = filch_as_ptr(args);
-    *(diary **)self = d;
+    seen_values *d = filch_as_ptr(args);
+    *(seen_values **)self = d;
     d->init = look(ctx);
     return FILCH_OK;
 }
 
-static filch_err        diary_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type diary_type = {
-    .name = "diary", .size = sizeof(diary *), .init = diary_init, .step = diary_step
+static filch_err        seen_values_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type seen_values_type = {
+    .name = "diary", .size = sizeof(seen_values *), .init = seen_values_init, .step = seen_values_step
 };
 
-static filch_err diary_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err seen_values_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    diary *d = *(diary **)self;
+    seen_values *d = *(seen_values **)self;
     (void)events;
     if (count > 0) return filch_done(out, filch_none());
     d->step = look(filch_out_ctx(out));
     if (d->upgrades) {
         d->upgrades = false;
-        return filch_upgrade(out, &diary_type, NULL, filch_ptr(d));
+        return filch_upgrade(out, &seen_values_type, NULL, filch_ptr(d));
     }
     if (d->child != NULL) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_ptr(d->child);
         opt.values = d->override;
-        filch_err err = filch_spawn(filch_out_sched(out), &diary_type, &opt, &d->child->pid);
+        filch_err err = filch_spawn(filch_out_sched(out), &seen_values_type, &opt, &d->child->pid);
         if (err != FILCH_OK) return err;
     }
     filch_err err = filch_yield(out, FILCH_CMD_USER, 1, filch_ptr(d));
@@ -73,7 +73,7 @@ static filch_err diary_step(void *self, const filch_event *events, size_t count,
 static filch_err handle_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
-    diary *d = filch_as_ptr(&command->data);
+    seen_values *d = filch_as_ptr(&command->data);
     d->handler = look(command->ctx);
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
@@ -85,20 +85,20 @@ static void begin(int32_t workers)
     ok(filch_registry_add(registry, FILCH_CMD_USER, handle_look, NULL));
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
-    world_begin_with(&w, workers, opt);
+    fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
 }
 
-static void start(diary *d, filch_values *values)
+static void start(seen_values *d, filch_values *values)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(d);
     opt.values = values;
-    ok(filch_spawn(w.sched, &diary_type, &opt, &d->pid));
+    ok(filch_spawn(w.sched, &seen_values_type, &opt, &d->pid));
 }
 
 /* Checks that init, step and handler all saw these values. */
-static void saw(const diary *d, int64_t a, int64_t b, const char *text)
+static void saw(const seen_values *d, int64_t a, int64_t b, const char *text)
 {
     const view *views[] = { &d->init, &d->step, &d->handler };
     for (size_t i = 0; i < COUNT_OF(views); i++) {
@@ -114,8 +114,8 @@ static void saw(const diary *d, int64_t a, int64_t b, const char *text)
 
 static void finish(uint64_t ended)
 {
-    UNTIL(&w, world_stats(&w).ended == ended);
-    same(world_stats(&w).failed, 0);
+    UNTIL(&w, fixture_stats(&w).ended == ended);
+    same(fixture_stats(&w).failed, 0);
 }
 
 TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
@@ -124,11 +124,11 @@ TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
     ok(filch_values_create(NULL, "a", filch_int(1), &a));
     ok(filch_values_create(a, "b", filch_int(2), &b));
     ok(filch_values_create(b, "text", filch_str("a text that is long enough to need a block"), &text));
-    diary grandchild = { .child = NULL }, child = { .child = &grandchild }, parent = { .child = &child };
-    diary stranger = { .child = NULL }, short_chain = { .child = NULL };
+    seen_values grandchild = { .child = NULL }, child = { .child = &grandchild }, parent = { .child = &child };
+    seen_values unrelated = { .child = NULL }, short_chain = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, text);
-    start(&stranger, NULL); /* a spawn from a foreign thread inherits nothing */
+    start(&unrelated, NULL); /* a spawn from a foreign thread inherits nothing */
     start(&short_chain, a);
     filch_values_drop(text); /* the processes hold references to `text` */
     filch_values_drop(b);
@@ -138,9 +138,9 @@ TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
     saw(&parent, 1, 2, words);
     saw(&child, 1, 2, words);
     saw(&grandchild, 1, 2, words);
-    saw(&stranger, 0, 0, "");
+    saw(&unrelated, 0, 0, "");
     saw(&short_chain, 1, 0, "");
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
@@ -149,8 +149,8 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
     ok(filch_values_create(NULL, "a", filch_int(1), &outer));
     ok(filch_values_create(outer, "a", filch_int(10), &inner)); /* the new "a" hides the "a" of `outer` */
     ok(filch_values_create(NULL, "b", filch_int(20), &other));
-    diary child = { .child = NULL }, parent = { .child = &child, .override = other };
-    diary before = { .child = NULL };
+    seen_values child = { .child = NULL }, parent = { .child = &child, .override = other };
+    seen_values before = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, inner);
     start(&before, outer); /* the shorter chain is unchanged */
@@ -161,21 +161,21 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
     filch_values_drop(inner);
     filch_values_drop(outer);
     filch_values_drop(other);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(an_upgraded_process_keeps_its_values)
 {
     filch_values *a;
     ok(filch_values_create(NULL, "a", filch_int(3), &a));
-    diary child = { .child = NULL }, d = { .upgrades = true, .child = &child };
+    seen_values child = { .child = NULL }, d = { .upgrades = true, .child = &child };
     begin(FILCH_NO_WORKERS);
     start(&d, a);
     filch_values_drop(a);
     finish(2);
     saw(&d, 3, 0, "");
     saw(&child, 3, 0, "");
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- references to values ---- */
@@ -205,14 +205,14 @@ TEST(a_chain_is_freed_with_its_last_holder)
     same(fli_load_acq(&freed), 0);
     filch_values_drop(second);
     same(fli_load_acq(&freed), 1); /* values that no other chain holds are freed */
-    diary d = { .child = NULL };
+    seen_values d = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&d, third);
     filch_values_drop(third);
     same(fli_load_acq(&freed), 1);
     finish(1);
     same(fli_load_acq(&freed), 3); /* the process held the last reference */
-    world_end(&w);
+    fixture_end(&w);
 
     filch_values *none = NULL;
     filch_data    moved = filch_move(malloc(5), 5, count_free);
@@ -223,16 +223,16 @@ TEST(a_chain_is_freed_with_its_last_holder)
 
 /* ---- on all workers ---- */
 
-static const filch_type heir_type;
+static const filch_type inheritor_type;
 
-static filch_err heir_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err inheritor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)method;
     *(int64_t *)self = filch_as_int(args);
     return filch_as_int(filch_ctx_value(ctx, "deep")) == 99 ? FILCH_OK : FILCH_EUSER;
 }
 
-static filch_err heir_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err inheritor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          depth = *(int64_t *)self;
@@ -246,19 +246,19 @@ static filch_err heir_step(void *self, const filch_event *events, size_t count, 
             filch_err err = filch_values_create(NULL, "deep", filch_int(99), &opt.values);
             if (err != FILCH_OK) return err;
         }
-        filch_err err = filch_spawn(filch_ctx_sched(ctx), &heir_type, &opt, NULL);
+        filch_err err = filch_spawn(filch_ctx_sched(ctx), &inheritor_type, &opt, NULL);
         filch_values_drop(opt.values);
         if (err != FILCH_OK) return err;
     }
     return filch_done(out, filch_none());
 }
 
-static const filch_type heir_type = { .size = sizeof(int64_t), .init = heir_init, .step = heir_step };
+static const filch_type inheritor_type = { .size = sizeof(int64_t), .init = inheritor_init, .step = inheritor_step };
 
-TEST(families_inherit_on_all_workers)
+TEST(values_are_inherited_on_all_workers)
 {
     int64_t depth = 4;
-    while ((UINT32_C(2) << depth) < world_scale(50000, 100)) depth++;
+    while ((UINT32_C(2) << depth) < fixture_scale(50000, 100)) depth++;
     fli_store_rlx(&freed, 0);
     filch_values *tail, *deep;
     ok(filch_values_create(NULL, "tail", filch_move(malloc(50), 50, count_free), &tail));
@@ -267,12 +267,12 @@ TEST(families_inherit_on_all_workers)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth);
     opt.values = deep;
-    ok(filch_spawn(w.sched, &heir_type, &opt, NULL));
+    ok(filch_spawn(w.sched, &inheritor_type, &opt, NULL));
     filch_values_drop(tail);
     filch_values_drop(deep);
     finish((UINT64_C(2) << depth) - 1);
     same(fli_load_acq(&freed), 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
@@ -282,7 +282,7 @@ int main(void)
         cmocka_unit_test(the_nearest_value_wins_and_options_override_what_is_inherited),
         cmocka_unit_test(an_upgraded_process_keeps_its_values),
         cmocka_unit_test(a_chain_is_freed_with_its_last_holder),
-        cmocka_unit_test(families_inherit_on_all_workers),
+        cmocka_unit_test(values_are_inherited_on_all_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

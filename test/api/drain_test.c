@@ -84,18 +84,18 @@ static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t fl
 /* Ends on a cancel, whatever other events there are, as filch.h requires. */
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    bool asked = false;
+    bool is_cancelled = false;
     (void)self;
     fli_add_rlx(&seen.steps, 1);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) {
             fli_add_rlx(&seen.cancels, 1);
             fli_store_rlx(&seen.before_cancel, fli_load_rlx(&seen.read));
-            asked = true;
+            is_cancelled = true;
         }
         if (events[i].type == FILCH_EVENT_MESSAGE) fli_add_rlx(&seen.read, 1);
     }
-    return asked ? filch_done(out, filch_none()) : filch_idle(out);
+    return is_cancelled ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
 static const filch_type reader = { .name = "reader", .step = reader_step };
@@ -184,7 +184,7 @@ static void stop_over(stopping *s)
     test_alloc_balanced(&seen.alloc);
 }
 
-TEST(a_cancel_that_goes_first_leaves_the_messages_counted)
+TEST(a_cancel_that_overtakes_messages_counts_them_as_unread)
 {
     filch_pid pid;
     stopping  s = { .sched = queue_up(8, &pid), .deadline_ns = FILCH_SECONDS(60), .flags = FILCH_STOP_CANCEL_FIRST };
@@ -221,7 +221,7 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
     return held_reader_step(self, events, count, out);
 }
 
-TEST(a_cancel_brings_forward_the_one_that_waits_behind_messages)
+TEST(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages)
 {
     static const filch_type impatient = { .name = "impatient", .step = impatient_step };
     filch_sched            *sched = begin_with(1, 1);
@@ -239,7 +239,7 @@ TEST(a_cancel_brings_forward_the_one_that_waits_behind_messages)
 }
 
 /* Two processes that send to each other for ever: neither mailbox is ever known to be empty. */
-static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err self_sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
@@ -254,13 +254,13 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-TEST(messages_that_come_after_the_question_do_not_put_it_off)
+TEST(messages_sent_after_the_cancel_of_a_drain_do_not_delay_it)
 {
-    static const filch_type talker = { .name = "talker", .step = talker_step };
+    static const filch_type self_sender = { .name = "talker", .step = self_sender_step };
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin_with(worker_counts[w], 4);
-        filch_pid    pid = start(sched, &talker, filch_none());
+        filch_pid    pid = start(sched, &self_sender, filch_none());
         ok(filch_send(sched, pid, filch_int(0)));
         filch_report report = FILCH_REPORT_INIT;
         ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
@@ -296,7 +296,7 @@ static filch_sched *waiter_with_mail(int32_t workers, int messages)
     return sched;
 }
 
-TEST(a_waiting_process_gets_its_answer_then_its_messages_then_the_cancel)
+TEST(a_waiting_process_gets_its_completion_its_messages_then_the_cancel)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -312,7 +312,7 @@ TEST(a_waiting_process_gets_its_answer_then_its_messages_then_the_cancel)
     }
 }
 
-TEST(a_waiting_process_without_answer_is_asked_when_patience_is_over)
+TEST(a_waiting_process_without_completion_is_cancelled_after_patience_ns)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -328,7 +328,7 @@ TEST(a_waiting_process_without_answer_is_asked_when_patience_is_over)
     }
 }
 
-TEST(a_waiting_process_without_messages_is_asked_at_once_also_without_a_deadline)
+TEST(a_waiting_process_without_messages_is_cancelled_at_once_without_a_deadline)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -355,7 +355,7 @@ TEST(a_drain_with_no_time_forces_and_counts)
     }
 }
 
-TEST(options_that_mean_nothing_are_refused_and_change_nothing)
+TEST(invalid_stop_options_are_refused_and_change_nothing)
 {
     struct {
         filch_stop_options known;
@@ -385,7 +385,7 @@ TEST(options_that_mean_nothing_are_refused_and_change_nothing)
 }
 
 /* The caller passes the first version of filch_report, which has no counts of messages and jobs. */
-TEST(a_caller_with_the_first_version_of_the_report_gets_that)
+TEST(a_caller_with_the_first_version_of_the_report_gets_its_fields)
 {
     union {
         filch_report report;
@@ -470,14 +470,14 @@ static void send_children(filch_sched *sched, int from, int to, int messages)
 
 TEST(stop_ends_children_in_reverse_order_after_their_messages)
 {
-    const filch_child      inner_kids[] = { { .id = "3", .type = &child_type, .options = CHILD(3) },
-                                            { .id = "4", .type = &child_type, .options = CHILD(4) } };
-    const filch_supervisor inner = { .children = inner_kids, .child_count = 2 };
-    const filch_child      kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
-                                      { .id = "2", .type = &child_type, .options = CHILD(2) },
-                                      { .id = "in", .supervisor = &inner },
-                                      { .id = "5", .type = &child_type, .options = CHILD(5) } };
-    const filch_supervisor tree = { .children = kids, .child_count = 4 };
+    const filch_child      inner_specs[] = { { .id = "3", .type = &child_type, .options = CHILD(3) },
+                                             { .id = "4", .type = &child_type, .options = CHILD(4) } };
+    const filch_supervisor inner = { .children = inner_specs, .child_count = 2 };
+    const filch_child      child_specs[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
+                                             { .id = "2", .type = &child_type, .options = CHILD(2) },
+                                             { .id = "in", .supervisor = &inner },
+                                             { .id = "5", .type = &child_type, .options = CHILD(5) } };
+    const filch_supervisor tree = { .children = child_specs, .child_count = 4 };
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin_with(worker_counts[w], 4);
@@ -496,12 +496,12 @@ TEST(stop_ends_children_in_reverse_order_after_their_messages)
     }
 }
 
-TEST(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblings_alone)
+TEST(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted)
 {
-    const filch_child      kids[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
-                                      { .id = "2", .type = &child_type, .options = CHILD(2) },
-                                      { .id = "h", .type = &held_reader } };
-    const filch_supervisor tree = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
+    const filch_child      child_specs[] = { { .id = "1", .type = &child_type, .options = CHILD(1) },
+                                             { .id = "2", .type = &child_type, .options = CHILD(2) },
+                                             { .id = "h", .type = &held_reader } };
+    const filch_supervisor tree = { .strategy = FILCH_ONE_FOR_ALL, .children = child_specs, .child_count = 3 };
     filch_sched           *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
@@ -544,7 +544,7 @@ static filch_err careless_step(void *self, const filch_event *events, size_t cou
     return filch_idle(out);
 }
 
-TEST(a_child_whose_supervisor_has_gone_is_asked_by_the_stop)
+TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
 {
     static const filch_type careless = { .name = "careless", .size = sizeof(uint64_t), .step = careless_step };
     EACH_WORKER_COUNT(w)
@@ -567,19 +567,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_queued_messages_are_read_before_the_cancel),
-        cmocka_unit_test(a_cancel_that_goes_first_leaves_the_messages_counted),
+        cmocka_unit_test(a_cancel_that_overtakes_messages_counts_them_as_unread),
         cmocka_unit_test(filch_cancel_overtakes_messages_also_during_a_stop),
-        cmocka_unit_test(a_cancel_brings_forward_the_one_that_waits_behind_messages),
-        cmocka_unit_test(messages_that_come_after_the_question_do_not_put_it_off),
-        cmocka_unit_test(a_waiting_process_gets_its_answer_then_its_messages_then_the_cancel),
-        cmocka_unit_test(a_waiting_process_without_answer_is_asked_when_patience_is_over),
-        cmocka_unit_test(a_waiting_process_without_messages_is_asked_at_once_also_without_a_deadline),
+        cmocka_unit_test(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages),
+        cmocka_unit_test(messages_sent_after_the_cancel_of_a_drain_do_not_delay_it),
+        cmocka_unit_test(a_waiting_process_gets_its_completion_its_messages_then_the_cancel),
+        cmocka_unit_test(a_waiting_process_without_completion_is_cancelled_after_patience_ns),
+        cmocka_unit_test(a_waiting_process_without_messages_is_cancelled_at_once_without_a_deadline),
         cmocka_unit_test(a_drain_with_no_time_forces_and_counts),
-        cmocka_unit_test(options_that_mean_nothing_are_refused_and_change_nothing),
-        cmocka_unit_test(a_caller_with_the_first_version_of_the_report_gets_that),
+        cmocka_unit_test(invalid_stop_options_are_refused_and_change_nothing),
+        cmocka_unit_test(a_caller_with_the_first_version_of_the_report_gets_its_fields),
         cmocka_unit_test(stop_ends_children_in_reverse_order_after_their_messages),
-        cmocka_unit_test(a_child_that_fails_during_a_stop_is_not_started_again_and_leaves_its_siblings_alone),
-        cmocka_unit_test(a_child_whose_supervisor_has_gone_is_asked_by_the_stop),
+        cmocka_unit_test(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted),
+        cmocka_unit_test(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void thrower_close(void *self)
     if (static_cast<thrower *>(self)->how == IN_CLOSE) throw std::runtime_error("out of a close");
 }
 
-static filch_err answer(void *, const filch_command *, uint64_t tag, filch_receiver receiver)
+static filch_err complete_now(void *, const filch_command *, uint64_t tag, filch_receiver receiver)
 {
     return filch_complete(receiver, tag, filch_int(1), FILCH_OK);
 }
@@ -125,7 +125,7 @@ static void once(int how, bool on)
     options.workers = FILCH_NO_WORKERS;
     options.alloc = count_blocks;
     CHECK(filch_registry_create(&options.registry) == FILCH_OK);
-    CHECK(filch_registry_add(options.registry, FILCH_CMD_USER, answer, nullptr) == FILCH_OK);
+    CHECK(filch_registry_add(options.registry, FILCH_CMD_USER, complete_now, nullptr) == FILCH_OK);
     CHECK(filch_sched_create(&sched, &options) == FILCH_OK);
     filch_registry_destroy(options.registry);
     closes = 0;

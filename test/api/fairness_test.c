@@ -20,19 +20,19 @@ enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 
 /* A process of the crowd: its queue, and what it measured. Not atomic: written by the spawning process, then by the
  * process's own steps, which the runtime orders. The test reads it after all processes have ended. */
-typedef struct seat {
+typedef struct wait_record {
     uint64_t ready_at[WORKERS_MOST]; /* clocks of all workers when the process became ready */
     uint64_t waited;                 /* longest wait of the process, in steps */
     uint32_t steps;
-} seat;
+} wait_record;
 
 typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
-    uint32_t     rounds;                  /* steps that each process of the crowd makes, continuing between
-                                           * them */
-    seat seats[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the global
-                                           * queue */
+    uint32_t     rounds; /* steps that each process of the crowd makes, continuing between
+                          * them */
+    wait_record wait_records[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the
+                                                         * global queue */
     /* Relaxed, because these are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool)     begin, go, over;
@@ -50,7 +50,7 @@ static uint32_t my_worker(void)
     return fli_current_worker(&the->sched->rt)->index;
 }
 
-static void note_ready(seat *s)
+static void note_ready(wait_record *s)
 {
     for (uint32_t i = 0; i < the->workers; i++) s->ready_at[i] = clock_of(i);
 }
@@ -58,22 +58,22 @@ static void note_ready(seat *s)
 /* ---- the crowd ---- */
 
 typedef struct member {
-    seat *seat;
+    wait_record *wait_record;
 } member;
 
 static filch_err member_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
-    ((member *)self)->seat = filch_as_ptr(args);
+    ((member *)self)->wait_record = filch_as_ptr(args);
     return FILCH_OK;
 }
 
 static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
-    seat    *s = ((member *)self)->seat;
-    uint32_t worker = my_worker();
-    uint64_t now = clock_of(worker), waited = now - s->ready_at[worker];
+    wait_record *s = ((member *)self)->wait_record;
+    uint32_t     worker = my_worker();
+    uint64_t     now = clock_of(worker), waited = now - s->ready_at[worker];
     if (waited > s->waited) s->waited = waited;
     if (++s->steps == the->rounds) {
         (void)fli_add_rlx(&the->crowd_ended, 1);
@@ -90,7 +90,7 @@ static const filch_type member_type = {
 static filch_err spawn_crowd(uint32_t queue)
 {
     for (uint32_t i = 0; i < OTHERS; i++) {
-        seat *s = &the->seats[queue][i];
+        wait_record *s = &the->wait_records[queue][i];
         note_ready(s);
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_ptr(s);
@@ -146,7 +146,7 @@ static void judge(uint32_t queue, uint64_t bound, const char *name)
     uint64_t most = 0;
     uint32_t unserved = 0;
     for (uint32_t i = 0; i < OTHERS; i++) {
-        const seat *s = &the->seats[queue][i];
+        const wait_record *s = &the->wait_records[queue][i];
         if (s->steps < the->rounds) unserved++;
         if (s->waited > most) most = s->waited;
     }
@@ -194,7 +194,7 @@ TEST(every_ready_process_is_stepped_within_the_bound)
     for (uint32_t workers = 1; workers <= WORKERS_MOST; workers *= 2) play(workers, 1, 0);
 }
 
-TEST(a_crowd_of_continuing_processes_shares_the_workers_within_the_bound)
+TEST(many_continuing_processes_share_the_workers_within_the_bound)
 {
     for (uint32_t workers = 1; workers <= 2; workers++) play(workers, ROUNDS, 0);
 }
@@ -209,7 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_ready_process_is_stepped_within_the_bound),
-        cmocka_unit_test(a_crowd_of_continuing_processes_shares_the_workers_within_the_bound),
+        cmocka_unit_test(many_continuing_processes_share_the_workers_within_the_bound),
         cmocka_unit_test(fair_every_sets_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* groups_test.c - groups: members, broadcasts, notices; and what an upgrade keeps. */
-#include "api/world.h"
+#include "api/fixture.h"
 
 #define FAILURE (FILCH_EUSER + 9)
 
 /* Ends with the number in the message as its error; 0: ends without an error. */
-static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
     for (size_t i = 0; i < count; i++) {
@@ -16,22 +16,22 @@ static filch_err play_told(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-static size_t count_of(world *w, const char *group)
+static size_t count_of(fixture *w, const char *group)
 {
     size_t count = 99;
     ok(filch_members(w->sched, group, NULL, 0, &count));
     return count;
 }
 
-TEST(members_are_there_as_often_as_they_joined_and_in_that_order)
+TEST(members_are_listed_once_per_join_and_in_join_order)
 {
-    world     w;
+    fixture   w;
     actor     a = { 0 }, b = { 0 };
     filch_pid pids[4];
     size_t    count;
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
     same(count_of(&w, "g"), 0);
     ok(filch_join(w.sched, "g", a.pid));
     ok(filch_join(w.sched, "g", b.pid));
@@ -55,43 +55,43 @@ TEST(members_are_there_as_often_as_they_joined_and_in_that_order)
     same(count_of(&w, "another"), 1);
     same(filch_join(w.sched, "g", b.pid), FILCH_EDEAD);
     same(count_of(&w, "g"), 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_broadcast_reaches_every_member_and_is_copied_once)
 {
     enum { MEMBERS = 10, SIZE = 100000 };
-    world    w;
+    fixture  w;
     actor    a[MEMBERS] = { { 0 } };
     uint64_t sent = 0;
     char    *bytes = malloc(SIZE);
     memset(bytes, 'b', SIZE);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (int i = 0; i < MEMBERS; i++) {
-        actor_start(&w, &a[i], play_told);
+        actor_start(&w, &a[i], play_ends_on_message);
         ok(filch_join(w.sched, "g", a[i].pid));
     }
-    world_tick(&w);
+    fixture_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     ok(filch_broadcast(w.sched, "g", filch_bytes(bytes, SIZE), &sent));
     same(sent, MEMBERS);
     assert_true(fli_load_rlx(&w.bytes) - before < 2 * SIZE);
-    world_tick(&w);
+    fixture_tick(&w);
     for (int i = 0; i < MEMBERS; i++) same(a[i].seen_count, 1);
     /* Moved memory is taken over although the group is empty. */
     ok(filch_broadcast(w.sched, "nobody", filch_move(bytes, SIZE, NULL), &sent));
     same(sent, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(watchers_hear_of_joins_and_leaves_in_order)
+TEST(watchers_get_notices_of_joins_and_leaves_in_order)
 {
-    world w;
-    actor watcher = { 0 }, late = { 0 }, a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &watcher, play_told);
-    actor_start(&w, &late, play_told);
-    actor_start(&w, &a, play_told);
+    fixture w;
+    actor   watcher = { 0 }, late = { 0 }, a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &watcher, play_ends_on_message);
+    actor_start(&w, &late, play_ends_on_message);
+    actor_start(&w, &a, play_ends_on_message);
     ok(filch_watch(w.sched, "a group with a name that does not fit into an event", watcher.pid, 6));
     const char *g = "a group with a name that does not fit into an event";
     ok(filch_join(w.sched, g, a.pid));
@@ -100,7 +100,7 @@ TEST(watchers_hear_of_joins_and_leaves_in_order)
     ok(filch_leave(w.sched, g, a.pid));
     ok(filch_send(w.sched, a.pid, filch_int(FAILURE)));
     actor_ends(&w, &a, FAILURE);
-    world_tick(&w);
+    fixture_tick(&w);
     static const int32_t types[] = { FILCH_EVENT_JOINED, FILCH_EVENT_JOINED, FILCH_EVENT_LEFT, FILCH_EVENT_LEFT };
     same(watcher.seen_count, 4);
     same(late.seen_count, 3);
@@ -114,10 +114,10 @@ TEST(watchers_hear_of_joins_and_leaves_in_order)
     ok(filch_unwatch(w.sched, g, watcher.pid));
     same(filch_unwatch(w.sched, g, watcher.pid), FILCH_ESTALE);
     ok(filch_join(w.sched, g, late.pid));
-    world_tick(&w);
+    fixture_tick(&w);
     same(watcher.seen_count, 4);
     same(late.seen_count, 4); /* `late` receives the notice about itself */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_group_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -143,17 +143,17 @@ static filch_err play_group_yields(actor *me, const filch_event *events, size_t 
     return filch_idle(out);
 }
 
-TEST(groups_can_be_yielded)
+TEST(group_functions_can_be_yielded)
 {
-    world w;
-    actor me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   me = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_group_yields);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(me.note);
     same(me.seen_count, 8 + 2 + 1); /* completions, JOINED and LEFT, the broadcast */
     same(count_of(&w, "g"), 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- upgrade ---- */
@@ -202,24 +202,24 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
 
 TEST(an_upgrade_keeps_names_groups_monitors_links_and_traps)
 {
-    world     w;
+    fixture   w;
     actor     me = { 0 }, watcher = { 0 }, linked = { 0 };
     filch_pid found;
     memset(&second, 0, sizeof second);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_upgrade);
-    actor_start(&w, &watcher, play_told);
-    actor_start(&w, &linked, play_told);
+    actor_start(&w, &watcher, play_ends_on_message);
+    actor_start(&w, &linked, play_ends_on_message);
     ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
     ok(filch_link(w.sched, me.pid, linked.pid));
     ok(filch_register(w.sched, "me", me.pid));
     ok(filch_join(w.sched, "g", me.pid));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
-    world_tick(&w);
+    fixture_tick(&w);
     same(second.inits, 1);
     same(me.closes, 1);
-    assert_string_equal(world_inspect(&w, me.pid).name, "second");
+    assert_string_equal(fixture_inspect(&w, me.pid).name, "second");
     ok(filch_whereis(w.sched, "me", &found));
     assert_true(same_pid(found, me.pid));
     same(count_of(&w, "g"), 1);
@@ -227,46 +227,46 @@ TEST(an_upgrade_keeps_names_groups_monitors_links_and_traps)
     ok(filch_send(w.sched, linked.pid, filch_int(FAILURE)));
     UNTIL(&w, is_over(&me));
     same(filch_as_int(&me.result), FAILURE);
-    world_tick(&w);
+    fixture_tick(&w);
     same(watcher.seen_count, 1);
     same(watcher.seen[0].type, FILCH_EVENT_EXIT);
     same(watcher.seen[0].number, FAILURE);
     same(second.closes, 1);
     same(me.closes, 1);
     same(filch_whereis(w.sched, "me", &found), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see_it)
+TEST(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error)
 {
-    world w;
-    actor me = { 0 }, watcher = { 0 };
+    fixture w;
+    actor   me = { 0 }, watcher = { 0 };
     memset(&second, 0, sizeof second);
     second.init_says = FAILURE;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_upgrade);
-    actor_start(&w, &watcher, play_told);
+    actor_start(&w, &watcher, play_ends_on_message);
     ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
     actor_ends(&w, &me, FAILURE); /* also checks that close was called once */
-    world_tick(&w);
+    fixture_tick(&w);
     same(second.inits, 1);
     same(second.closes, 0); /* close is not called after a failed init */
     same(watcher.seen[0].type, FILCH_EVENT_EXIT);
     same(watcher.seen[0].error, FAILURE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_there_as_often_as_they_joined_and_in_that_order),
+        cmocka_unit_test(members_are_listed_once_per_join_and_in_join_order),
         cmocka_unit_test(a_broadcast_reaches_every_member_and_is_copied_once),
-        cmocka_unit_test(watchers_hear_of_joins_and_leaves_in_order),
-        cmocka_unit_test(groups_can_be_yielded),
+        cmocka_unit_test(watchers_get_notices_of_joins_and_leaves_in_order),
+        cmocka_unit_test(group_functions_can_be_yielded),
         cmocka_unit_test(an_upgrade_keeps_names_groups_monitors_links_and_traps),
-        cmocka_unit_test(an_upgrade_that_fails_ends_the_process_with_that_error_and_its_watchers_see_it),
+        cmocka_unit_test(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

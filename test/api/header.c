@@ -15,7 +15,7 @@ static const filch_sim_report      sim_report = FILCH_SIM_REPORT_INIT;
 static const filch_blackbox_report box_report = FILCH_BLACKBOX_REPORT_INIT;
 static const filch_data            forty_two = FILCH_INT_INIT(42), nowhere = FILCH_PTR_INIT(NULL);
 
-static int sizes_are_told(void)
+static int sizes_are_set(void)
 {
     return options.size == sizeof options && options.workers == 0 && spawn_options.size == sizeof spawn_options &&
            report.size == sizeof report && stats.size == sizeof stats && node_options.size == sizeof node_options &&
@@ -58,12 +58,12 @@ static int values_come_back(void)
 {
     filch_pid    pid = { 7, 8 };
     filch_stream stream = { 9 };
-    int          worker = 0;
-    filch_data   none = filch_none(), number = filch_int(-5), real = filch_num(0.5), who = filch_of_pid(pid);
-    filch_data   pointer = filch_ptr(&worker), open = filch_of_stream(stream);
+    int          object = 0;
+    filch_data   none = filch_none(), number = filch_int(-5), real = filch_num(0.5), pid_value = filch_of_pid(pid);
+    filch_data   pointer = filch_ptr(&object), open = filch_of_stream(stream);
     return filch_kind_of(&none) == FILCH_KIND_NONE && filch_as_int(&number) == -5 && filch_as_num(&real) == 0.5 &&
-           filch_as_pid(&who).node == 7 && filch_as_pid(&who).serial == 8 && filch_as_ptr(&pointer) == &worker &&
-           filch_as_stream(&open).id == 9;
+           filch_as_pid(&pid_value).node == 7 && filch_as_pid(&pid_value).serial == 8 &&
+           filch_as_ptr(&pointer) == &object && filch_as_stream(&open).id == 9;
 }
 
 int main(void)
@@ -71,7 +71,7 @@ int main(void)
     uint64_t span = FILCH_SECONDS(1) + FILCH_MILLISECONDS(1) + FILCH_MICROSECONDS(1);
     (void)step;
     (void)close_fn;
-    return sizes_are_told() && values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL &&
+    return sizes_are_set() && values_come_back() && filch_version()[0] == '0' && filch_err_text(FILCH_OK) != NULL &&
                    span < FILCH_FOREVER
                ? 0
                : 1;

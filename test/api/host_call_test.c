@@ -2,7 +2,7 @@
  * mailbox. Covers deadlines, a stop in the middle, wrong threads, and missing memory. */
 #include <string.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 #include "support/alloc.h"
 #include "support/gate.h"
 
@@ -60,7 +60,7 @@ static filch_err play_serves(actor *me, const filch_event *events, size_t count,
 /* ---- threads that wait ---- */
 
 typedef struct waiting {
-    world     *w;
+    fixture   *w;
     filch_pid  to;
     filch_err  err, ended;
     filch_data reply;
@@ -92,7 +92,7 @@ static void send_for_ever(void *arg)
     while (x->err == FILCH_OK);
 }
 
-static void begin_waiting(waiting *x, world *w, filch_pid to, void (*run)(void *))
+static void begin_waiting(waiting *x, fixture *w, filch_pid to, void (*run)(void *))
 {
     *x = (waiting){ .w = w, .to = to, .err = FILCH_EUSER };
     ok(fli_thread_start(&x->thread, "host", run, x));
@@ -102,26 +102,26 @@ static void begin_waiting(waiting *x, world *w, filch_pid to, void (*run)(void *
 
 TEST(a_thread_gets_the_reply_of_a_process)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_echo);
-    for (int64_t i = 1; i <= world_scale(500, 20); i++) {
+    for (int64_t i = 1; i <= fixture_scale(500, 20); i++) {
         filch_data reply = filch_none();
         ok(filch_call(w.sched, a.pid, filch_int(i), FILCH_FOREVER, &reply));
         same(filch_as_int(&reply), i + 1);
         ok(filch_call(w.sched, a.pid, filch_int(i), FILCH_SECONDS(60), NULL));
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(bytes_of_any_size_go_there_and_back)
+TEST(payloads_of_any_size_go_there_and_back)
 {
     static char large[5000];
-    world       w;
+    fixture     w;
     actor       a = { 0 };
     memset(large, 'x', sizeof large - 1);
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_echo);
     filch_data reply = filch_none();
     ok(filch_call(w.sched, a.pid, filch_str("short"), FILCH_FOREVER, &reply));
@@ -132,20 +132,20 @@ TEST(bytes_of_any_size_go_there_and_back)
     filch_drop(&reply);
     ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* the caller does not want the reply: the
                                                                             * runtime frees it */
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_receiver_may_hand_the_request_on)
+TEST(a_receiver_may_forward_the_request)
 {
-    world w;
-    actor serves = { 0 }, passes = { .user = &serves };
-    world_begin(&w, 2);
+    fixture w;
+    actor   serves = { 0 }, passes = { .user = &serves };
+    fixture_begin(&w, 2);
     actor_start(&w, &serves, play_serves);
     actor_start(&w, &passes, play_passes);
     filch_data reply = filch_none();
     ok(filch_call(w.sched, passes.pid, filch_int(1), FILCH_FOREVER, &reply));
     same(filch_as_int(&reply), 77);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* The exit notice is delivered before queued messages; the reply must be found nevertheless. */
@@ -153,9 +153,9 @@ TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     for (opt.batch_max = 1; opt.batch_max < 3; opt.batch_max++) {
-        world w;
-        world_begin_with(&w, 2, opt);
-        for (uint32_t i = 0; i < world_scale(200, 10); i++) {
+        fixture w;
+        fixture_begin_with(&w, 2, opt);
+        for (uint32_t i = 0; i < fixture_scale(200, 10); i++) {
             actor      a = { 0 };
             filch_data reply = filch_none();
             actor_start(&w, &a, play_once);
@@ -163,15 +163,15 @@ TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
             same(filch_as_int(&reply), 11);
             actor_ends(&w, &a, FILCH_OK);
         }
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(a_call_to_the_dead_or_to_one_that_ends_without_a_reply_fails)
+TEST(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_once);
     same(filch_call(w.sched, a.pid, filch_int(2), FILCH_FOREVER, NULL), FILCH_EDEAD);
     actor_ends(&w, &a, FILCH_OK);
@@ -179,27 +179,27 @@ TEST(a_call_to_the_dead_or_to_one_that_ends_without_a_reply_fails)
     same(filch_call(w.sched, (filch_pid){ 0, 0 }, filch_int(2), FILCH_FOREVER, NULL), FILCH_EDEAD);
     same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EDEAD);
     same(filch_send_wait(w.sched, a.pid, filch_int(2), FILCH_FOREVER), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_pid_of_another_scheduler_needs_a_route)
 {
-    world         w, other;
+    fixture       w, other;
     actor         a = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.node = 7;
-    world_begin_with(&other, 1, opt);
+    fixture_begin_with(&other, 1, opt);
     actor_start(&other, &a, play_once);
     opt.node = 8;
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_EFOREIGN);
     same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EFOREIGN);
     same(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER), FILCH_EFOREIGN);
-    world_end(&w);
+    fixture_end(&w);
     opt.node = 9;
     opt.route = filch_deliver;
     opt.route_user = other.sched;
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     /* The other process does not know `from`, so no reply can come. */
     waiting x;
     begin_waiting(&x, &w, a.pid, call_one);
@@ -208,26 +208,26 @@ TEST(a_pid_of_another_scheduler_needs_a_route)
     ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
     fli_thread_join(&x.thread);
     same(x.err, FILCH_ECLOSED);
-    world_end(&w);
-    world_end(&other);
+    fixture_end(&w);
+    fixture_end(&other);
 }
 
 /* ---- deadlines ---- */
 
 TEST(a_call_without_a_reply_ends_at_its_deadline)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 1);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_echo);
     same(filch_call(w.sched, a.pid, filch_int(0), 0, NULL), FILCH_EDEADLINE);
     same(filch_call(w.sched, a.pid, filch_int(0), 1, NULL), FILCH_EDEADLINE);
     same(filch_call(w.sched, a.pid, filch_int(0), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, 0, NULL, NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(2), NULL, NULL), FILCH_EDEADLINE);
-    UNTIL(&w, world_stats(&w).alive == 1); /* the helper processes of the waiting threads have ended by themselves */
+    UNTIL(&w, fixture_stats(&w).alive == 1); /* the helper processes of the waiting threads have ended by themselves */
     ok(filch_call(w.sched, a.pid, filch_int(1), UINT64_MAX - 1, NULL));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Stays in its step while the test's gate is closed. */
@@ -244,17 +244,17 @@ static filch_err play_at_gate(actor *me, const filch_event *events, size_t count
 
 TEST(a_deadline_holds_while_every_worker_is_inside_a_step)
 {
-    world w;
-    gate  g = { 0 };
-    actor a = { .user = &g };
+    fixture w;
+    gate    g = { 0 };
+    actor   a = { .user = &g };
     gate_shut(&g);
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_at_gate);
     until(gate_is_waiting(&g));
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_MILLISECONDS(1), NULL), FILCH_EDEADLINE);
     same(filch_sched_wait(w.sched, a.pid, FILCH_MILLISECONDS(1), NULL, NULL), FILCH_EDEADLINE);
     gate_open(&g);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Gets the request, but replies only after the thread has given up. */
@@ -273,15 +273,15 @@ static filch_err play_late(actor *me, const filch_event *events, size_t count, f
 
 TEST(a_reply_that_comes_too_late_is_refused_and_leaks_nothing)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_late);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_MILLISECONDS(2), NULL), FILCH_EDEADLINE);
-    UNTIL(&w, world_stats(&w).alive == 1);
+    UNTIL(&w, fixture_stats(&w).alive == 1);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
-    UNTIL(&w, world_stats(&w).undelivered == 1);
-    world_end(&w);
+    UNTIL(&w, fixture_stats(&w).undelivered == 1);
+    fixture_end(&w);
     same(a.note, FILCH_EDEAD);
 }
 
@@ -289,18 +289,18 @@ TEST(a_reply_that_comes_too_late_is_refused_and_leaks_nothing)
 
 TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
 {
-    world w;
-    actor a = { 0 }, b = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 }, b = { 0 };
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_once);
     actor_start(&w, &b, play_once);
     waiting for_a, for_b;
     begin_waiting(&for_a, &w, a.pid, wait_for_end);
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
-    UNTIL(&w, world_stats(&w).steps >= 4 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
-    UNTIL(&w, world_stats(&w).alive == 4);
+    UNTIL(&w, fixture_stats(&w).steps >= 4 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, fixture_stats(&w).alive == 4);
     /* No other process is stepped, so both monitors exist once the two waiting processes are idle. */
-    UNTIL(&w, world_stats(&w).asleep == 2);
+    UNTIL(&w, fixture_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
     fli_thread_join(&for_a.thread);
@@ -315,26 +315,26 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     filch_drop(&for_b.reply);
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_EUSER + 3);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_process_that_fails_with_dead_is_not_one_that_had_ended_before)
+TEST(a_process_that_fails_with_edead_is_told_apart_from_one_ended_before)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_once);
     waiting x;
     begin_waiting(&x, &w, a.pid, wait_for_end);
-    UNTIL(&w, world_stats(&w).alive == 2 && world_stats(&w).steps >= 2);
-    UNTIL(&w, world_stats(&w).asleep == 2); /* the monitor exists */
+    UNTIL(&w, fixture_stats(&w).alive == 2 && fixture_stats(&w).steps >= 2);
+    UNTIL(&w, fixture_stats(&w).asleep == 2); /* the monitor exists */
     ok(filch_send(w.sched, a.pid, filch_int(4)));
     fli_thread_join(&x.thread);
     ok(x.err);
     same(x.ended, FILCH_EDEAD);
     actor_ends(&w, &a, FILCH_EDEAD);
     same(filch_sched_wait(w.sched, a.pid, FILCH_FOREVER, NULL, NULL), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_result(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -346,9 +346,9 @@ static filch_err play_result(actor *me, const filch_event *events, size_t count,
 
 TEST(a_process_is_started_and_waited_for_in_one_call)
 {
-    world w;
-    actor a = { .play = play_result }, b = { .play = play_result, .stage = 1 }, c = { .play = play_idle };
-    world_begin(&w, 1);
+    fixture w;
+    actor   a = { .play = play_result }, b = { .play = play_result, .stage = 1 }, c = { .play = play_idle };
+    fixture_begin(&w, 1);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid = { 0, 0 };
     filch_err           ended = FILCH_EUSER;
@@ -372,18 +372,18 @@ TEST(a_process_is_started_and_waited_for_in_one_call)
     assert_true(same_pid(pid, c.pid)); /* process c continues after the deadline of the caller */
     same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- space in a mailbox ---- */
 
 TEST(a_thread_waits_for_room_in_a_mailbox)
 {
-    world w;
-    gate  g = { 0 };
-    actor a = { .user = &g }, full = { .user = &g };
+    fixture w;
+    gate    g = { 0 };
+    actor   a = { .user = &g }, full = { .user = &g };
     gate_shut(&g);
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.mailbox_max = 1;
     opt.overflow = FILCH_OVERFLOW_WAIT;
@@ -397,8 +397,8 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     actor_start_with(&w, &full, play_idle, opt);
     gate_open(&g);
     ok(filch_send_wait(w.sched, a.pid, filch_int(3), FILCH_FOREVER));
-    world_end(&w);
-    world_begin(&w, 2);
+    fixture_end(&w);
+    fixture_begin(&w, 2);
     gate_shut(&g);
     full = (actor){ .user = &g };
     actor_start_with(&w, &full, play_at_gate, opt);
@@ -407,7 +407,7 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* this policy refuses at once,
                                                                                          * so the call does not wait */
     gate_open(&g);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- stop ---- */
@@ -420,12 +420,12 @@ static filch_err play_deaf(actor *me, const filch_event *events, size_t count, f
     return me->stage++ == 0 ? filch_yield_sleep(out, 1, FILCH_SECONDS(3600)) | filch_wait(out) : filch_wait(out);
 }
 
-TEST(stop_ends_every_wait_with_closed)
+TEST(stop_ends_every_wait_with_eclosed)
 {
-    for (uint32_t i = 0; i < world_scale(30, 3); i++) {
-        world w;
-        actor silent = { 0 }, deaf = { 0 };
-        world_begin(&w, 2);
+    for (uint32_t i = 0; i < fixture_scale(30, 3); i++) {
+        fixture w;
+        actor   silent = { 0 }, deaf = { 0 };
+        fixture_begin(&w, 2);
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.mailbox_max = 1;
         opt.overflow = FILCH_OVERFLOW_WAIT;
@@ -436,7 +436,7 @@ TEST(stop_ends_every_wait_with_closed)
         begin_waiting(&all[1], &w, silent.pid, wait_for_end);
         begin_waiting(&all[2], &w, deaf.pid, send_for_ever);
         begin_waiting(&all[3], &w, deaf.pid, call_for_ever);
-        UNTIL(&w, world_stats(&w).alive == 6);
+        UNTIL(&w, fixture_stats(&w).alive == 6);
         (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
         for (size_t n = 0; n < 4; n++) {
             fli_thread_join(&all[n].thread);
@@ -455,34 +455,34 @@ TEST(stop_ends_every_wait_with_closed)
 }
 
 /* The receiver is older than the processes that wait for it, so its exit notice arrives before their cancel. */
-TEST(stop_is_not_told_as_the_death_of_the_receiver)
+TEST(calls_cut_off_by_stop_return_eclosed_and_not_edead)
 {
-    for (uint32_t i = 0; i < world_scale(20, 3); i++) {
-        world   w;
+    for (uint32_t i = 0; i < fixture_scale(20, 3); i++) {
+        fixture w;
         actor   silent = { 0 };
         waiting all[4];
-        world_begin(&w, 1);
+        fixture_begin(&w, 1);
         actor_start(&w, &silent, play_echo);
         for (size_t n = 0; n < COUNT_OF(all); n++) begin_waiting(&all[n], &w, silent.pid, call_for_ever);
-        UNTIL(&w, world_stats(&w).sent >= COUNT_OF(all) && world_stats(&w).asleep == 1);
+        UNTIL(&w, fixture_stats(&w).sent >= COUNT_OF(all) && fixture_stats(&w).asleep == 1);
         ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
         for (size_t n = 0; n < COUNT_OF(all); n++) {
             fli_thread_join(&all[n].thread);
             same(all[n].err, FILCH_ECLOSED);
         }
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 /* ---- requests to a supervisor ---- */
 
-static filch_err kid_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err idle_child_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type kid = { .name = "kid", .step = kid_step };
+static const filch_type idle_child = { .name = "kid", .step = idle_child_step };
 
 static FLI_ATOMIC(uint32_t) released;
 
@@ -492,20 +492,20 @@ static void release(const filch_child *child)
     fli_add_rlx(&released, 1);
 }
 
-TEST(orders_to_a_supervisor_are_answered_to_a_thread)
+TEST(requests_to_a_supervisor_are_answered_to_a_thread)
 {
-    static const filch_child      first[] = { { .id = "first", .type = &kid } };
+    static const filch_child      first[] = { { .id = "first", .type = &idle_child } };
     static const filch_supervisor tree = { .children = first, .child_count = 1 };
-    const filch_child             late = { .id = "late", .type = &kid, .release = release }, bad = { .id = "" };
-    world                         w;
+    const filch_child             late = { .id = "late", .type = &idle_child, .release = release }, bad = { .id = "" };
+    fixture                       w;
     filch_pid                     pid, child = { 0, 0 };
     filch_data                    list = filch_none();
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     fli_store_rlx(&released, 0);
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
     ok(filch_child_await_wait(w.sched, pid, FILCH_FOREVER));
     ok(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child));
-    (void)world_inspect(&w, child); /* checks that the child lives */
+    (void)fixture_inspect(&w, child); /* checks that the child lives */
     same(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child), FILCH_EEXISTS);
     same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
     assert_string_equal(filch_err_detail(), "the id of a child is NULL or not 1 to 63 bytes");
@@ -517,10 +517,10 @@ TEST(orders_to_a_supervisor_are_answered_to_a_thread)
     ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER));
     same(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER), FILCH_EDEAD);
     ok(filch_cancel(w.sched, pid));
-    UNTIL(&w, world_stats(&w).alive == 0);
+    UNTIL(&w, fixture_stats(&w).alive == 0);
     same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EDEAD);
     same(filch_child_list_wait(w.sched, (filch_pid){ 0, 0 }, FILCH_FOREVER, NULL), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&released), 2); /* `release` was also called for the child that was refused */
 }
 
@@ -533,7 +533,7 @@ static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, co
     return (filch_err)filch_as_int(args);
 }
 
-static const filch_type refusing = { .name = "refusing", .init = refuse, .step = kid_step };
+static const filch_type refusing = { .name = "refusing", .init = refuse, .step = idle_child_step };
 
 /* A calling thread may fail with the error codes that a supervisor may answer with: `release` must not depend on the
  * code. */
@@ -544,10 +544,10 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     const filch_child             bad = { .id = "", .release = release };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_child                   child = { .id = "late", .type = &refusing, .options = &opt, .release = release };
-    world                         w;
+    fixture                       w;
     filch_pid                     pid;
     uint32_t                      calls = 0;
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     fli_store_rlx(&released, 0);
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
     for (size_t i = 0; i < COUNT_OF(errors); i++) {
@@ -564,7 +564,7 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_FOREVER, NULL), FILCH_ECLOSED);
     same(fli_load_rlx(&released), ++calls);
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&released), calls);
 }
 
@@ -583,18 +583,18 @@ static filch_err ask_slowly(filch_sched *sched, filch_pid to, void *arg)
     return l->gone ? FILCH_EUSER : filch_send(sched, to, filch_int(0));
 }
 
-TEST(an_ask_that_fails_is_the_calls_error)
+TEST(an_error_of_the_request_function_is_the_error_of_the_call)
 {
-    world w;
-    gate  g = { 0 };
-    actor a = { 0 };
-    lent  l = { .gone = true, .g = &g };
-    world_begin(&w, 1);
+    fixture w;
+    gate    g = { 0 };
+    actor   a = { 0 };
+    lent    l = { .gone = true, .g = &g };
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_echo);
     same(filch_call_with(w.sched, a.pid, ask_slowly, &l, FILCH_FOREVER, NULL), FILCH_EUSER);
     same(fli_load_rlx(&l.asked), 1);
     same(filch_call_with(w.sched, a.pid, NULL, &l, FILCH_FOREVER, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- wrong threads ---- */
@@ -605,7 +605,7 @@ typedef struct asked {
     filch_err    errs[6];
 } asked;
 
-static void ask_all(asked *x)
+static void make_all_waits(asked *x)
 {
     x->errs[0] = filch_call(x->sched, x->to, filch_int(1), FILCH_FOREVER, NULL);
     x->errs[1] = filch_send_wait(x->sched, x->to, filch_int(1), FILCH_FOREVER);
@@ -624,14 +624,14 @@ static filch_err play_asks(actor *me, const filch_event *events, size_t count, f
 {
     (void)events;
     (void)count;
-    ask_all(me->user);
+    make_all_waits(me->user);
     return filch_yield(out, FILCH_CMD_USER, 1, filch_none()) | filch_done(out, filch_none());
 }
 
 static filch_err handler_asks(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)command;
-    ask_all(user);
+    make_all_waits(user);
     (void)!filch_complete(receiver, tag, filch_none(), FILCH_OK);
     return FILCH_OK;
 }
@@ -639,22 +639,22 @@ static filch_err handler_asks(void *user, const filch_command *command, uint64_t
 static void exit_asks(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     actor *me = user;
-    ask_all((asked *)me->user + 2);
+    make_all_waits((asked *)me->user + 2);
     actor_exit(user, pid, error, result);
 }
 
-TEST(a_worker_that_would_wait_is_refused)
+TEST(waits_on_a_worker_thread_are_refused)
 {
-    world         w, other;
-    actor         target = { 0 }, asks = { 0 }, stranger = { 0 };
+    fixture       w, other;
+    actor         target = { 0 }, asks = { 0 }, unrelated = { 0 };
     asked         xs[3] = { 0 }, elsewhere = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&opt.registry));
     ok(filch_registry_add(opt.registry, FILCH_CMD_USER, handler_asks, &xs[1]));
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     filch_registry_destroy(opt.registry);
     opt.registry = NULL;
-    world_begin_with(&other, 1, opt);
+    fixture_begin_with(&other, 1, opt);
     actor_start(&w, &target, play_echo);
     for (size_t i = 0; i < 3; i++) xs[i] = (asked){ .sched = w.sched, .to = target.pid };
     elsewhere = (asked){ .sched = w.sched, .to = target.pid };
@@ -667,31 +667,31 @@ TEST(a_worker_that_would_wait_is_refused)
     ok(filch_spawn(w.sched, &actor_type, &spawn, NULL));
     actor_ends(&w, &asks, FILCH_OK);
     for (size_t i = 0; i < 3; i++) all_refused(&xs[i]);
-    stranger.user = &elsewhere; /* `stranger` runs on a worker of another scheduler */
-    actor_start(&other, &stranger, play_asks);
-    actor_ends(&other, &stranger, FILCH_OK);
+    unrelated.user = &elsewhere; /* `unrelated` runs on a worker of another scheduler */
+    actor_start(&other, &unrelated, play_asks);
+    actor_ends(&other, &unrelated, FILCH_OK);
     all_refused(&elsewhere);
-    world_end(&w);
-    world_end(&other);
+    fixture_end(&w);
+    fixture_end(&other);
 }
 
-TEST(without_workers_there_is_no_waiting)
+TEST(waits_of_a_thread_are_refused_without_workers)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_echo);
     asked x = { .sched = w.sched, .to = a.pid };
-    ask_all(&x);
+    make_all_waits(&x);
     all_refused(&x);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err scenario(filch_sched *sched, void *user)
 {
     asked *x = user;
     x->sched = sched;
-    ask_all(x);
+    make_all_waits(x);
     return FILCH_OK;
 }
 
@@ -720,16 +720,16 @@ static filch_err play_ends_caller(actor *me, const filch_event *events, size_t c
     return filch_idle(out);
 }
 
-TEST(whoever_ends_the_process_that_waits_ends_the_wait)
+TEST(ending_the_waiting_process_ends_the_wait)
 {
-    world w;
-    actor cancels = { 0 }, kills = { .stage = 1 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   cancels = { 0 }, kills = { .stage = 1 };
+    fixture_begin(&w, 2);
     actor_start(&w, &cancels, play_ends_caller);
     actor_start(&w, &kills, play_ends_caller);
     same(filch_call(w.sched, cancels.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ECANCELLED);
     same(filch_call(w.sched, kills.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_EKILLED);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Returns the pid of the helper process that waits for a thread. filch_sched_wait does not publish it, so the pid is
@@ -746,11 +746,11 @@ static filch_pid find_caller(filch_sched *sched, filch_pid other)
 
 TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
 {
-    world   w;
+    fixture w;
     gate    g = { 0 };
     actor   first = { 0 }, a = { .user = &g };
     waiting x;
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &first, play_once);
     gate_shut(&g);
     actor_start(&w, &a, play_at_gate);
@@ -765,18 +765,18 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     ok(x.err);
     assert_string_equal(filch_text(&x.reply), "the result");
     filch_drop(&x.reply);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(a_call_with_bad_arguments_changes_nothing)
 {
-    world         w;
+    fixture       w;
     actor         a = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     char         *bytes = strdup("moved");
     opt.payload_max = 8;
     opt.max_processes = 1;
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     actor_start(&w, &a, play_echo);
     same(filch_call(NULL, a.pid, filch_int(1), 0, NULL), FILCH_EINVAL);
     same(filch_send_wait(NULL, a.pid, filch_int(1), 0), FILCH_EINVAL);
@@ -789,12 +789,12 @@ TEST(a_call_with_bad_arguments_changes_nothing)
     same(filch_send_wait(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER), FILCH_ETOOBIG);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ELIMIT);
     free(bytes); /* the caller still owns `bytes` */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- no memory ---- */
 
-TEST(a_call_without_memory_says_so_and_leaks_nothing)
+TEST(a_call_without_memory_returns_enomem_and_leaks_nothing)
 {
     test_alloc    alloc = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -802,11 +802,11 @@ TEST(a_call_without_memory_says_so_and_leaks_nothing)
     opt.alloc = test_alloc_fn;
     opt.alloc_user = &alloc;
     for (uint64_t nth = 1, failed = 1; failed > 0; nth++) {
-        world w = { 0 };
-        actor a = { 0 };
+        fixture w = { 0 };
+        actor   a = { 0 };
         ok(filch_sched_create(&w.sched, &opt));
         actor_start(&w, &a, play_echo);
-        UNTIL(&w, world_stats(&w).steps > 0 && world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        UNTIL(&w, fixture_stats(&w).steps > 0 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
         uint64_t before = atomic_load(&alloc.refused);
         test_alloc_fail(&alloc, nth, false);
         filch_data reply = filch_none();
@@ -833,7 +833,7 @@ TEST(a_call_without_memory_says_so_and_leaks_nothing)
 static void call_often(void *arg)
 {
     waiting *x = arg;
-    for (int64_t i = 1; i <= world_scale(300, 20); i++) {
+    for (int64_t i = 1; i <= fixture_scale(300, 20); i++) {
         filch_data reply = filch_none();
         x->err =
             filch_call(x->w->sched, x->to, filch_int(i), i % 3 == 0 ? FILCH_MICROSECONDS(20) : FILCH_FOREVER, &reply);
@@ -845,47 +845,47 @@ static void call_often(void *arg)
 
 TEST(many_threads_call_at_once)
 {
-    world   w;
+    fixture w;
     actor   a = { 0 };
     waiting all[6];
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     actor_start(&w, &a, play_echo);
     for (size_t i = 0; i < COUNT_OF(all); i++) begin_waiting(&all[i], &w, a.pid, call_often);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         fli_thread_join(&all[i].thread);
         ok(all[i].err);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_gets_the_reply_of_a_process),
-        cmocka_unit_test(bytes_of_any_size_go_there_and_back),
-        cmocka_unit_test(a_receiver_may_hand_the_request_on),
+        cmocka_unit_test(payloads_of_any_size_go_there_and_back),
+        cmocka_unit_test(a_receiver_may_forward_the_request),
         cmocka_unit_test(a_reply_counts_although_the_process_ends_in_the_same_step),
-        cmocka_unit_test(a_call_to_the_dead_or_to_one_that_ends_without_a_reply_fails),
+        cmocka_unit_test(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails),
         cmocka_unit_test(a_pid_of_another_scheduler_needs_a_route),
         cmocka_unit_test(a_call_without_a_reply_ends_at_its_deadline),
         cmocka_unit_test(a_deadline_holds_while_every_worker_is_inside_a_step),
         cmocka_unit_test(a_reply_that_comes_too_late_is_refused_and_leaks_nothing),
         cmocka_unit_test(a_thread_waits_for_the_end_of_a_process_and_gets_its_result),
-        cmocka_unit_test(a_process_that_fails_with_dead_is_not_one_that_had_ended_before),
+        cmocka_unit_test(a_process_that_fails_with_edead_is_told_apart_from_one_ended_before),
         cmocka_unit_test(a_process_is_started_and_waited_for_in_one_call),
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
-        cmocka_unit_test(stop_ends_every_wait_with_closed),
-        cmocka_unit_test(stop_is_not_told_as_the_death_of_the_receiver),
-        cmocka_unit_test(orders_to_a_supervisor_are_answered_to_a_thread),
+        cmocka_unit_test(stop_ends_every_wait_with_eclosed),
+        cmocka_unit_test(calls_cut_off_by_stop_return_eclosed_and_not_edead),
+        cmocka_unit_test(requests_to_a_supervisor_are_answered_to_a_thread),
         cmocka_unit_test(a_child_that_a_thread_starts_is_released_once_whatever_the_error),
-        cmocka_unit_test(an_ask_that_fails_is_the_calls_error),
-        cmocka_unit_test(a_worker_that_would_wait_is_refused),
-        cmocka_unit_test(without_workers_there_is_no_waiting),
+        cmocka_unit_test(an_error_of_the_request_function_is_the_error_of_the_call),
+        cmocka_unit_test(waits_on_a_worker_thread_are_refused),
+        cmocka_unit_test(waits_of_a_thread_are_refused_without_workers),
         cmocka_unit_test(a_simulation_names_the_wait_that_it_refuses),
-        cmocka_unit_test(whoever_ends_the_process_that_waits_ends_the_wait),
+        cmocka_unit_test(ending_the_waiting_process_ends_the_wait),
         cmocka_unit_test(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end),
         cmocka_unit_test(a_call_with_bad_arguments_changes_nothing),
-        cmocka_unit_test(a_call_without_memory_says_so_and_leaks_nothing),
+        cmocka_unit_test(a_call_without_memory_returns_enomem_and_leaks_nothing),
         cmocka_unit_test(many_threads_call_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

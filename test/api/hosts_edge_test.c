@@ -1,6 +1,6 @@
 /* hosts_edge_test.c - edge cases of hosts: spawns on other hosts from every place, groups of a single host, names that
  * lead to another host, a full node, options of other versions. */
-#include "api/city.h"
+#include "api/node_fixture.h"
 
 /* ---- spawns on other hosts ---- */
 
@@ -29,34 +29,35 @@ static filch_err settler_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type settler_type = { .name = "settler", .init = settler_init, .step = settler_step };
 
-TEST(from_outside_a_process_is_spawned_on_any_host_with_or_without_a_name)
+TEST(a_foreign_thread_spawns_on_any_host_with_or_without_a_name)
 {
     static const filch_type stepless = { .name = "stepless" };
-    city                    c;
+    node_fixture            c;
     filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid               pid, found;
-    city_begin(&c, FILCH_NO_WORKERS, true);
-    filch_sched *home = c.hosts[0].sched;
-    ok(filch_spawn_on(home, 101, &settler_type, NULL, &pid));
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    filch_sched *first_host = c.hosts[0].sched;
+    ok(filch_spawn_on(first_host, 101, &settler_type, NULL, &pid));
     same(pid.node, 101);
-    ok(filch_spawn_on(home, 100, &settler_type, NULL, &pid)); /* for the process's own host the policy is not called */
+    ok(filch_spawn_on(first_host, 100, &settler_type, NULL,
+                      &pid)); /* for the process's own host the policy is not called */
     same(pid.node, 100);
-    same(fli_load_rlx(&c.asked), 1);
+    same(fli_load_rlx(&c.policy_calls), 1);
     opt.name = "settler";
-    ok(filch_spawn_on(home, 102, &settler_type, &opt, &pid));
-    same(filch_spawn_on(home, 102, &settler_type, &opt, NULL), FILCH_EEXISTS);
-    same(filch_whereis(home, "settler", &found), FILCH_EDEAD); /* the name is registered at host 102 only */
+    ok(filch_spawn_on(first_host, 102, &settler_type, &opt, &pid));
+    same(filch_spawn_on(first_host, 102, &settler_type, &opt, NULL), FILCH_EEXISTS);
+    same(filch_whereis(first_host, "settler", &found), FILCH_EDEAD); /* the name is registered at host 102 only */
     ok(filch_whereis(c.hosts[2].sched, "settler", &found));
     assert_true(same_pid(found, pid));
     /* A spawn from a foreign thread cannot monitor: only a process can. */
     opt.name = NULL;
     opt.relations = FILCH_SPAWN_MONITOR;
-    same(filch_spawn_on(home, 101, &settler_type, &opt, NULL), FILCH_ESTATE);
+    same(filch_spawn_on(first_host, 101, &settler_type, &opt, NULL), FILCH_ESTATE);
     opt.relations = 1u << 20;
-    same(filch_spawn_on(home, 101, &settler_type, &opt, NULL), FILCH_EINVAL);
-    same(filch_spawn_on(home, 101, &stepless, NULL, NULL), FILCH_EINVAL);
-    city_tick(&c);
-    city_end(&c);
+    same(filch_spawn_on(first_host, 101, &settler_type, &opt, NULL), FILCH_EINVAL);
+    same(filch_spawn_on(first_host, 101, &stepless, NULL, NULL), FILCH_EINVAL);
+    node_fixture_tick(&c);
+    node_fixture_end(&c);
 }
 
 static struct {
@@ -78,20 +79,20 @@ static filch_err play_founder(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-TEST(a_child_elsewhere_inherits_the_values_of_its_parent)
+TEST(a_child_on_another_host_inherits_the_values_of_its_parent)
 {
-    city                c;
+    node_fixture        c;
     actor               a = { 0 };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     memset(&founder, 0, sizeof founder);
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     ok(filch_values_create(NULL, "key", filch_int(42), &opt.values));
     actor_start_with(&c.hosts[0], &a, play_founder, opt);
     filch_values_drop(opt.values);
-    city_tick(&c);
+    node_fixture_tick(&c);
     ok(founder.err[0] | founder.err[1] | a.note);
     assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the spawning process */
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
 /* A handler is not a process, so processes that it spawns cannot have relations with it. */
@@ -119,7 +120,7 @@ static filch_err play_asks(actor *me, const filch_event *events, size_t count, f
 /* A call in on_exit counts as made by the ended process, which has no relations any more. */
 static void on_exit_spawns(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
-    city               *c = user;
+    node_fixture       *c = user;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     (void)pid, (void)error, (void)result;
     opt.name = "heir";
@@ -131,16 +132,16 @@ static void on_exit_spawns(void *user, filch_pid pid, filch_err error, const fil
     founder.err[3] = filch_broadcast(c->hosts[0].sched, "listeners", filch_int(1), NULL);
 }
 
-TEST(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with)
+TEST(handlers_and_on_exit_cannot_spawn_with_relations)
 {
-    city                c;
+    node_fixture        c;
     actor               a = { 0 }, listener = { 0 };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_registry     *registry;
     filch_pid           pid;
     memset(&c, 0, sizeof c);
     memset(&founder, 0, sizeof founder);
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     ok(filch_sched_stop(c.hosts[0].sched, FILCH_SECONDS(10), NULL));
     filch_options sched = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&registry));
@@ -148,12 +149,12 @@ TEST(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with)
     sched.registry = registry;
     sched.node = 110;
     sched.workers = FILCH_NO_WORKERS;
-    sched.alloc = world_alloc;
+    sched.alloc = fixture_alloc;
     sched.alloc_user = &c.hosts[0];
     ok(filch_node_add(c.node, &sched, &c.hosts[0].sched));
     filch_registry_destroy(registry);
     actor_start(&c.hosts[0], &a, play_asks);
-    city_tick(&c);
+    node_fixture_tick(&c);
     ok(a.note | founder.err[0]);
     assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the process */
     same(founder.err[1], FILCH_ESTATE);
@@ -165,7 +166,7 @@ TEST(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with)
     opt.on_exit_user = &c;
     ok(filch_spawn(c.hosts[0].sched, &settler_type, &opt, &pid));
     ok(filch_terminate(c.hosts[0].sched, pid));
-    city_tick(&c);
+    node_fixture_tick(&c);
     ok(founder.err[0] | founder.err[1] | founder.err[3]);
     assert_true(same_pid(c.last.who, pid));
     same(founder.pid[0].node, 101);
@@ -173,7 +174,7 @@ TEST(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with)
     same(founder.err[2], FILCH_EDEAD);
     same(listener.seen_count, 1);
     assert_true(same_pid(listener.seen[0].from, pid));
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
 static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
@@ -188,12 +189,12 @@ static filch_err play_recorded(actor *me, const filch_event *events, size_t coun
     return filch_done(out, filch_none());
 }
 
-TEST(a_process_that_is_recorded_spawns_only_at_home)
+TEST(a_recorded_process_can_spawn_only_on_its_own_host)
 {
     filch_node         *node;
     filch_node_options  how = FILCH_NODE_OPTIONS_INIT;
     filch_options       opt = FILCH_OPTIONS_INIT;
-    filch_sched        *home, *far;
+    filch_sched        *first_host, *far;
     actor               a = { .play = play_recorded };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     ok(filch_node_create(&node, &how));
@@ -203,39 +204,39 @@ TEST(a_process_that_is_recorded_spawns_only_at_home)
     opt.node = 100;
     opt.on_blackbox = on_blackbox;
     opt.blackbox = 16;
-    ok(filch_node_add(node, &opt, &home));
+    ok(filch_node_add(node, &opt, &first_host));
     spawn.args = filch_ptr(&a);
-    ok(filch_spawn(home, &actor_type, &spawn, NULL));
-    ok(filch_tick(home, 0, NULL));
+    ok(filch_spawn(first_host, &actor_type, &spawn, NULL));
+    ok(filch_tick(first_host, 0, NULL));
     same(a.note, FILCH_ESTATE);
-    ok(filch_sched_stop(home, FILCH_SECONDS(1), NULL));
+    ok(filch_sched_stop(first_host, FILCH_SECONDS(1), NULL));
     ok(filch_sched_stop(far, FILCH_SECONDS(1), NULL));
     filch_node_destroy(node);
 }
 
 /* ---- relations that end with a host, and relations between hosts ---- */
 
-TEST(groups_are_of_one_host)
+TEST(groups_have_members_of_one_host_only)
 {
-    city  c;
-    actor there = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture c;
+    actor        there = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[1], &there, play_idle);
     same(filch_join(c.hosts[0].sched, "g", there.pid), FILCH_EFOREIGN);
     same(filch_watch(c.hosts[0].sched, "g", there.pid, 1), FILCH_EFOREIGN);
     same(filch_leave(c.hosts[0].sched, "g", there.pid), FILCH_EFOREIGN);
     same(filch_unwatch(c.hosts[0].sched, "g", there.pid), FILCH_EFOREIGN);
     ok(filch_join(c.hosts[1].sched, "g", there.pid));
-    city_tick(&c);
+    node_fixture_tick(&c);
     same(there.seen_count, 0);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
-TEST(two_strangers_are_tied_only_if_both_hosts_allow_it)
+TEST(two_processes_of_other_hosts_are_linked_only_if_both_hosts_allow_it)
 {
-    city  c;
-    actor a = { 0 }, b = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture c;
+    actor        a = { 0 }, b = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[1], &a, play_idle);
     actor_start(&c.hosts[2], &b, play_idle);
     for (c.closed = 101; c.closed <= 102; c.closed++) {
@@ -245,22 +246,22 @@ TEST(two_strangers_are_tied_only_if_both_hosts_allow_it)
     c.closed = 0;
     ok(filch_link(c.hosts[0].sched, a.pid, b.pid));
     ok(filch_unlink(c.hosts[0].sched, a.pid, b.pid));
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
-TEST(one_elsewhere_that_is_about_to_run_can_be_ended_twice)
+TEST(a_ready_process_on_another_host_can_be_terminated_twice)
 {
-    city  c;
-    actor a = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture c;
+    actor        a = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[1], &a, play_idle);
     ok(filch_terminate(c.hosts[0].sched, a.pid)); /* before the first step of the process */
     ok(filch_terminate(c.hosts[0].sched, a.pid));
-    city_tick(&c);
+    node_fixture_tick(&c);
     actor_ends(&c.hosts[1], &a, FILCH_EKILLED);
     same(filch_terminate(c.hosts[0].sched, a.pid), FILCH_EDEAD);
     same(filch_terminate(c.hosts[0].sched, (filch_pid){ 101, UINT64_MAX }), FILCH_EDEAD);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
 static filch_pid routed;
@@ -272,27 +273,27 @@ static filch_err far_route(void *user, const filch_package *package)
     return FILCH_OK;
 }
 
-TEST(what_is_for_no_host_goes_to_the_route_of_the_host_that_sends)
+TEST(a_message_for_no_host_goes_to_the_route_of_the_sending_host)
 {
     filch_node   *node;
     filch_options opt = FILCH_OPTIONS_INIT;
-    filch_sched  *home;
+    filch_sched  *first_host;
     opt.workers = FILCH_NO_WORKERS;
     opt.route = far_route;
     ok(filch_node_create(&node, NULL));
-    ok(filch_node_add(node, &opt, &home));
-    ok(filch_send(home, (filch_pid){ 7, 8 }, filch_none()));
+    ok(filch_node_add(node, &opt, &first_host));
+    ok(filch_send(first_host, (filch_pid){ 7, 8 }, filch_none()));
     same(routed.serial, 8);
-    ok(filch_sched_stop(home, FILCH_SECONDS(1), NULL));
+    ok(filch_sched_stop(first_host, FILCH_SECONDS(1), NULL));
     filch_node_destroy(node);
 }
 
-TEST(a_number_of_a_monitor_is_of_no_use_to_others)
+TEST(a_monitor_reference_works_only_for_its_owner)
 {
-    city     c;
-    actor    a = { 0 }, twin = { 0 }, target = { 0 };
-    uint64_t ref;
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture c;
+    actor        a = { 0 }, twin = { 0 }, target = { 0 };
+    uint64_t     ref;
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[0], &a, play_idle);
     actor_start(&c.hosts[1], &twin, play_idle);
     actor_start(&c.hosts[0], &target, play_idle);
@@ -308,12 +309,12 @@ TEST(a_number_of_a_monitor_is_of_no_use_to_others)
     }
     ok(filch_unlink(c.hosts[0].sched, a.pid, target.pid)); /* the link still exists */
     ok(filch_unmonitor(c.hosts[0].sched, a.pid, ref));
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
 /* ---- nodes ---- */
 
-TEST(a_node_has_256_hosts_and_not_one_more)
+TEST(a_node_takes_at_most_256_hosts)
 {
     enum { ALL = 256 };
     static filch_sched *hosts[ALL];
@@ -362,16 +363,16 @@ TEST(options_of_a_node_may_be_of_another_version)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_outside_a_process_is_spawned_on_any_host_with_or_without_a_name),
-        cmocka_unit_test(a_child_elsewhere_inherits_the_values_of_its_parent),
-        cmocka_unit_test(a_handler_and_the_exit_function_of_the_dead_have_nobody_to_be_related_with),
-        cmocka_unit_test(a_process_that_is_recorded_spawns_only_at_home),
-        cmocka_unit_test(groups_are_of_one_host),
-        cmocka_unit_test(two_strangers_are_tied_only_if_both_hosts_allow_it),
-        cmocka_unit_test(one_elsewhere_that_is_about_to_run_can_be_ended_twice),
-        cmocka_unit_test(what_is_for_no_host_goes_to_the_route_of_the_host_that_sends),
-        cmocka_unit_test(a_number_of_a_monitor_is_of_no_use_to_others),
-        cmocka_unit_test(a_node_has_256_hosts_and_not_one_more),
+        cmocka_unit_test(a_foreign_thread_spawns_on_any_host_with_or_without_a_name),
+        cmocka_unit_test(a_child_on_another_host_inherits_the_values_of_its_parent),
+        cmocka_unit_test(handlers_and_on_exit_cannot_spawn_with_relations),
+        cmocka_unit_test(a_recorded_process_can_spawn_only_on_its_own_host),
+        cmocka_unit_test(groups_have_members_of_one_host_only),
+        cmocka_unit_test(two_processes_of_other_hosts_are_linked_only_if_both_hosts_allow_it),
+        cmocka_unit_test(a_ready_process_on_another_host_can_be_terminated_twice),
+        cmocka_unit_test(a_message_for_no_host_goes_to_the_route_of_the_sending_host),
+        cmocka_unit_test(a_monitor_reference_works_only_for_its_owner),
+        cmocka_unit_test(a_node_takes_at_most_256_hosts),
         cmocka_unit_test(options_of_a_node_may_be_of_another_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,9 +2,9 @@
  * refuses. */
 #include <stdio.h>
 
-#include "api/city.h"
+#include "api/node_fixture.h"
 
-static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
     for (size_t i = 0; i < count; i++) {
@@ -24,23 +24,23 @@ static filch_err play_trap(actor *me, const filch_event *events, size_t count, f
 
 TEST(sends_monitors_and_links_reach_other_hosts)
 {
-    city  c;
-    actor watcher = { 0 }, trapper = { 0 }, target = { 0 }, linked = { 0 }, good = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
-    filch_sched *home = c.hosts[0].sched;
-    actor_start(&c.hosts[0], &watcher, play_told);
+    node_fixture c;
+    actor        watcher = { 0 }, trapper = { 0 }, target = { 0 }, linked = { 0 }, good = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    filch_sched *first_host = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &watcher, play_ends_on_message);
     actor_start(&c.hosts[0], &trapper, play_trap);
-    actor_start(&c.hosts[1], &target, play_told);
-    actor_start(&c.hosts[2], &linked, play_told);
-    actor_start(&c.hosts[2], &good, play_told);
-    city_tick(&c);
-    ok(filch_monitor(home, watcher.pid, target.pid, 3, NULL));
-    ok(filch_monitor(home, watcher.pid, good.pid, 4, NULL));
-    ok(filch_link(home, trapper.pid, target.pid));
-    ok(filch_link(home, linked.pid, target.pid)); /* both processes belong to other hosts */
-    ok(filch_send(home, good.pid, filch_int(0)));
-    ok(filch_send(home, target.pid, filch_int(FAILURE)));
-    city_tick(&c);
+    actor_start(&c.hosts[1], &target, play_ends_on_message);
+    actor_start(&c.hosts[2], &linked, play_ends_on_message);
+    actor_start(&c.hosts[2], &good, play_ends_on_message);
+    node_fixture_tick(&c);
+    ok(filch_monitor(first_host, watcher.pid, target.pid, 3, NULL));
+    ok(filch_monitor(first_host, watcher.pid, good.pid, 4, NULL));
+    ok(filch_link(first_host, trapper.pid, target.pid));
+    ok(filch_link(first_host, linked.pid, target.pid)); /* both processes belong to other hosts */
+    ok(filch_send(first_host, good.pid, filch_int(0)));
+    ok(filch_send(first_host, target.pid, filch_int(FAILURE)));
+    node_fixture_tick(&c);
     same(watcher.seen_count, 2);
     for (size_t i = 0; i < 2; i++) {
         const sighting *s = &watcher.seen[i];
@@ -56,57 +56,57 @@ TEST(sends_monitors_and_links_reach_other_hosts)
     same(filch_as_int(&linked.result), FAILURE);
     actor_ends(&c.hosts[2], &linked, FILCH_ELINK);
     filch_drop(&good.result);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
-TEST(without_a_policy_nothing_passes_and_inside_a_host_everything)
+TEST(without_a_policy_calls_work_only_inside_a_host)
 {
-    city  c;
-    actor a = { 0 }, b = { 0 }, there = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, false);
-    filch_sched *home = c.hosts[0].sched;
-    actor_start(&c.hosts[0], &a, play_told);
-    actor_start(&c.hosts[0], &b, play_told);
-    actor_start(&c.hosts[1], &there, play_told);
-    same(filch_send(home, there.pid, filch_int(0)), FILCH_EDENIED);
-    same(filch_monitor(home, a.pid, there.pid, 0, NULL), FILCH_EDENIED);
-    same(filch_link(home, a.pid, there.pid), FILCH_EDENIED);
-    same(filch_terminate(home, there.pid), FILCH_EDENIED);
-    same(filch_cancel(home, there.pid), FILCH_EDENIED);
-    same(filch_cancel_with(home, there.pid, FAILURE, 0), FILCH_EDENIED);
-    same(filch_register(home, "there", there.pid), FILCH_EDENIED);
-    same(filch_spawn_on(home, 101, &actor_type, NULL, NULL), FILCH_EDENIED);
-    ok(filch_monitor(home, a.pid, b.pid, 0, NULL));
-    ok(filch_link(home, a.pid, b.pid));
-    ok(filch_register(home, "b", b.pid));
-    same(filch_send(home, (filch_pid){ 55, 1 }, filch_none()), FILCH_EFOREIGN);
-    same(filch_monitor(home, a.pid, (filch_pid){ 55, 1 }, 0, NULL), FILCH_EFOREIGN);
-    city_end(&c);
+    node_fixture c;
+    actor        a = { 0 }, b = { 0 }, there = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, false);
+    filch_sched *first_host = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &a, play_ends_on_message);
+    actor_start(&c.hosts[0], &b, play_ends_on_message);
+    actor_start(&c.hosts[1], &there, play_ends_on_message);
+    same(filch_send(first_host, there.pid, filch_int(0)), FILCH_EDENIED);
+    same(filch_monitor(first_host, a.pid, there.pid, 0, NULL), FILCH_EDENIED);
+    same(filch_link(first_host, a.pid, there.pid), FILCH_EDENIED);
+    same(filch_terminate(first_host, there.pid), FILCH_EDENIED);
+    same(filch_cancel(first_host, there.pid), FILCH_EDENIED);
+    same(filch_cancel_with(first_host, there.pid, FAILURE, 0), FILCH_EDENIED);
+    same(filch_register(first_host, "there", there.pid), FILCH_EDENIED);
+    same(filch_spawn_on(first_host, 101, &actor_type, NULL, NULL), FILCH_EDENIED);
+    ok(filch_monitor(first_host, a.pid, b.pid, 0, NULL));
+    ok(filch_link(first_host, a.pid, b.pid));
+    ok(filch_register(first_host, "b", b.pid));
+    same(filch_send(first_host, (filch_pid){ 55, 1 }, filch_none()), FILCH_EFOREIGN);
+    same(filch_monitor(first_host, a.pid, (filch_pid){ 55, 1 }, 0, NULL), FILCH_EFOREIGN);
+    node_fixture_end(&c);
 }
 
 TEST(the_policy_decides_by_command_host_and_process)
 {
-    city  c;
-    actor a = { 0 }, there = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
-    filch_sched *home = c.hosts[0].sched;
-    actor_start(&c.hosts[0], &a, play_told);
-    actor_start(&c.hosts[1], &there, play_told);
+    node_fixture c;
+    actor        a = { 0 }, there = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    filch_sched *first_host = c.hosts[0].sched;
+    actor_start(&c.hosts[0], &a, play_ends_on_message);
+    actor_start(&c.hosts[1], &there, play_ends_on_message);
     c.allowed = UINT64_C(1) << FILCH_CMD_MONITOR;
-    ok(filch_monitor(home, a.pid, there.pid, 0, NULL));
+    ok(filch_monitor(first_host, a.pid, there.pid, 0, NULL));
     same(c.last.command, FILCH_CMD_MONITOR);
-    assert_ptr_equal(c.last.from, home);
+    assert_ptr_equal(c.last.from, first_host);
     assert_ptr_equal(c.last.to, c.hosts[1].sched);
     assert_true(same_pid(c.last.target, there.pid));
-    assert_true(is_nobody(c.last.who));
-    same(filch_send(home, there.pid, filch_int(0)), FILCH_EDENIED);
+    assert_true(is_null_pid(c.last.who));
+    same(filch_send(first_host, there.pid, filch_int(0)), FILCH_EDENIED);
     same(c.last.command, FILCH_CMD_SEND);
-    same(filch_link(home, a.pid, there.pid), FILCH_EDENIED);
+    same(filch_link(first_host, a.pid, there.pid), FILCH_EDENIED);
     c.allowed = UINT64_C(1) << FILCH_CMD_TERMINATE;
-    ok(filch_terminate(home, there.pid));
+    ok(filch_terminate(first_host, there.pid));
     actor_ends(&c.hosts[1], &there, FILCH_EKILLED);
-    same(filch_terminate(home, there.pid), FILCH_EDEAD);
-    city_end(&c);
+    same(filch_terminate(first_host, there.pid), FILCH_EDEAD);
+    node_fixture_end(&c);
 }
 
 static struct {
@@ -121,7 +121,7 @@ static filch_err play_founder(actor *me, const filch_event *events, size_t count
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         filch_data          first = filch_int(FAILURE);
-        colony.plays.play = play_told;
+        colony.plays.play = play_ends_on_message;
         opt.args = filch_ptr(&colony.plays);
         opt.relations = colony.relations;
         opt.name = "colony";
@@ -134,15 +134,15 @@ static filch_err play_founder(actor *me, const filch_event *events, size_t count
     return play_idle(me, events, count, out);
 }
 
-TEST(a_child_on_another_host_is_watched_and_linked)
+TEST(a_child_on_another_host_can_be_monitored_and_linked)
 {
-    city  c;
-    actor founder = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
+    node_fixture c;
+    actor        founder = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     memset(&colony, 0, sizeof colony);
     colony.relations = FILCH_SPAWN_MONITOR;
     actor_start(&c.hosts[0], &founder, play_founder);
-    city_tick(&c);
+    node_fixture_tick(&c);
     ok(colony.err);
     same(colony.child.node, 102);
     same(founder.seen_count, 1);
@@ -151,16 +151,16 @@ TEST(a_child_on_another_host_is_watched_and_linked)
     same(founder.seen[0].tag, 8);
     assert_true(same_pid(founder.seen[0].from, colony.child));
     same(filch_spawn_on(c.hosts[0].sched, 55, &actor_type, NULL, NULL), FILCH_EFOREIGN);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
-TEST(names_of_processes_elsewhere_are_released_by_either_end)
+TEST(a_name_for_a_process_of_another_host_ends_with_either)
 {
-    city      c;
-    actor     there = { 0 };
-    filch_pid found;
-    city_begin(&c, FILCH_NO_WORKERS, true);
-    actor_start(&c.hosts[1], &there, play_told);
+    node_fixture c;
+    actor        there = { 0 };
+    filch_pid    found;
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    actor_start(&c.hosts[1], &there, play_ends_on_message);
     ok(filch_register(c.hosts[0].sched, "there", there.pid));
     ok(filch_register(c.hosts[2].sched, "there", there.pid));
     same(filch_whereis(c.hosts[1].sched, "there", &found), FILCH_EDEAD);
@@ -170,23 +170,23 @@ TEST(names_of_processes_elsewhere_are_released_by_either_end)
     ok(filch_sched_stop(c.hosts[2].sched, FILCH_SECONDS(10), NULL));
     c.hosts[2].sched = NULL;
     ok(filch_send_name(c.hosts[0].sched, "there", filch_int(FAILURE)));
-    city_tick(&c);
+    node_fixture_tick(&c);
     actor_ends(&c.hosts[1], &there, FAILURE);
     same(filch_whereis(c.hosts[0].sched, "there", &found), FILCH_EDEAD);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
-TEST(a_host_that_stops_tells_those_who_watch_its_processes)
+TEST(a_stopping_host_sends_exit_notices_to_monitors_on_other_hosts)
 {
-    city  c;
-    actor watcher = { 0 }, target = { 0 };
-    city_begin(&c, FILCH_NO_WORKERS, true);
-    actor_start(&c.hosts[0], &watcher, play_told);
-    actor_start(&c.hosts[1], &target, play_told);
+    node_fixture c;
+    actor        watcher = { 0 }, target = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    actor_start(&c.hosts[0], &watcher, play_ends_on_message);
+    actor_start(&c.hosts[1], &target, play_ends_on_message);
     ok(filch_monitor(c.hosts[0].sched, watcher.pid, target.pid, 2, NULL));
     ok(filch_sched_stop(c.hosts[1].sched, FILCH_SECONDS(10), NULL));
     c.hosts[1].sched = NULL;
-    city_tick(&c);
+    node_fixture_tick(&c);
     same(watcher.seen_count, 1);
     same(watcher.seen[0].type, FILCH_EVENT_EXIT);
     assert_true(same_pid(watcher.seen[0].from, target.pid));
@@ -198,7 +198,7 @@ TEST(a_host_that_stops_tells_those_who_watch_its_processes)
     opt.node = 101;
     opt.workers = FILCH_NO_WORKERS;
     same(filch_node_add(c.node, &opt, &again), FILCH_EEXISTS);
-    city_end(&c);
+    node_fixture_end(&c);
 }
 
 /* ---- limits and commands of a host ---- */
@@ -220,11 +220,11 @@ static filch_err nothing_handler(void *user, const filch_command *command, uint6
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-TEST(commands_can_be_taken_away_from_a_host)
+TEST(commands_can_be_removed_from_a_registry)
 {
     filch_registry *registry;
     filch_options   opt = FILCH_OPTIONS_INIT;
-    world           w;
+    fixture         w;
     actor           a = { 0 };
     ok(filch_registry_create(&registry));
     ok(filch_registry_remove(registry, FILCH_CMD_SLEEP));
@@ -236,27 +236,27 @@ TEST(commands_can_be_taken_away_from_a_host)
     same(filch_registry_remove(NULL, 1), FILCH_EINVAL);
     same(filch_registry_remove(registry, 0), FILCH_EINVAL);
     opt.registry = registry;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     same(filch_registry_remove(registry, FILCH_CMD_TIMER), FILCH_EFROZEN);
     actor_start(&w, &a, play_forbidden);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(a.note);
     same(a.seen_count, 1);
     same(a.seen[0].error, FILCH_ECOMMAND);
     filch_registry_destroy(registry);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_host_holds_no_more_memory_than_it_may)
+TEST(a_host_uses_no_more_memory_than_memory_max)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
-    world         w;
+    fixture       w;
     actor         a = { 0 };
     static char   large[100000];
     filch_err     err = FILCH_OK;
     uint32_t      sent = 0;
     opt.memory_max = 3000000;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
     while (err == FILCH_OK && sent < 100) {
@@ -266,16 +266,16 @@ TEST(a_host_holds_no_more_memory_than_it_may)
     same(err, FILCH_ENOMEM);
     assert_true(sent < 30);
     assert_true(fli_load_rlx(&w.bytes) <= 3000000 + 4096);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large))); /* the mailbox has space again */
-    world_tick(&w);
-    world_end(&w);
+    fixture_tick(&w);
+    fixture_end(&w);
     opt.memory_max = 1000;
     opt.workers = FILCH_NO_WORKERS;
     same(filch_sched_create(&w.sched, &opt), FILCH_ENOMEM);
 }
 
-TEST(nodes_and_their_options_are_checked)
+TEST(invalid_arguments_about_nodes_are_refused)
 {
     filch_node        *node;
     filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
@@ -294,14 +294,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_monitors_and_links_reach_other_hosts),
-        cmocka_unit_test(without_a_policy_nothing_passes_and_inside_a_host_everything),
+        cmocka_unit_test(without_a_policy_calls_work_only_inside_a_host),
         cmocka_unit_test(the_policy_decides_by_command_host_and_process),
-        cmocka_unit_test(a_child_on_another_host_is_watched_and_linked),
-        cmocka_unit_test(names_of_processes_elsewhere_are_released_by_either_end),
-        cmocka_unit_test(a_host_that_stops_tells_those_who_watch_its_processes),
-        cmocka_unit_test(commands_can_be_taken_away_from_a_host),
-        cmocka_unit_test(a_host_holds_no_more_memory_than_it_may),
-        cmocka_unit_test(nodes_and_their_options_are_checked),
+        cmocka_unit_test(a_child_on_another_host_can_be_monitored_and_linked),
+        cmocka_unit_test(a_name_for_a_process_of_another_host_ends_with_either),
+        cmocka_unit_test(a_stopping_host_sends_exit_notices_to_monitors_on_other_hosts),
+        cmocka_unit_test(commands_can_be_removed_from_a_registry),
+        cmocka_unit_test(a_host_uses_no_more_memory_than_memory_max),
+        cmocka_unit_test(invalid_arguments_about_nodes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

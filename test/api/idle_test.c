@@ -183,7 +183,7 @@ static filch_sched *start(uint32_t workers, filch_pid *clerks, uint32_t count)
 
 /* ---- the tests ---- */
 
-TEST(an_idle_runtime_makes_no_context_switches)
+TEST(an_idle_scheduler_makes_no_context_switches)
 {
     enum { CLERKS = 100, ROUNDS = 50 };
     filch_pid    clerks[CLERKS];
@@ -217,7 +217,7 @@ static filch_err lodger_step(void *self, const filch_event *events, size_t count
 
 static const filch_type lodger_type = { .name = "lodger", .step = lodger_step };
 
-TEST(a_runtime_that_waits_for_descriptors_and_for_a_time_far_away_makes_no_context_switches)
+TEST(a_scheduler_that_waits_for_io_and_far_timers_makes_no_context_switches)
 {
     filch_sched *sched = start(WORKERS, NULL, 0);
     for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &lodger_type, NULL, NULL));
@@ -259,7 +259,7 @@ static filch_err late_clerk_step(void *self, const filch_event *events, size_t c
 
 static const filch_type late_clerk_type = { .name = "late clerk", .step = late_clerk_step };
 
-TEST(one_submission_wakes_one_worker_while_another_is_held_up_too)
+TEST(one_submission_wakes_one_worker_also_beside_a_long_step)
 {
     filch_pid    pid;
     filch_sched *sched = start(WORKERS, &pid, 1);
@@ -373,7 +373,7 @@ static filch_err player_step(void *self, const filch_event *events, size_t count
 
 static const filch_type player_type = { .name = "player", .step = player_step };
 
-TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
+TEST(a_parked_worker_is_not_unparked_for_one_process_at_a_time)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_pid     players[2];
@@ -401,13 +401,13 @@ TEST(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_runtime_makes_no_context_switches),
-        cmocka_unit_test(a_runtime_that_waits_for_descriptors_and_for_a_time_far_away_makes_no_context_switches),
+        cmocka_unit_test(an_idle_scheduler_makes_no_context_switches),
+        cmocka_unit_test(a_scheduler_that_waits_for_io_and_far_timers_makes_no_context_switches),
         cmocka_unit_test(one_submission_wakes_one_worker),
-        cmocka_unit_test(one_submission_wakes_one_worker_while_another_is_held_up_too),
+        cmocka_unit_test(one_submission_wakes_one_worker_also_beside_a_long_step),
         cmocka_unit_test(dense_timers_share_their_wake_ups),
         cmocka_unit_test(default_worker_count_follows_the_affinity_mask),
-        cmocka_unit_test(who_sleeps_beside_one_worker_with_one_process_at_a_time_is_left_asleep),
+        cmocka_unit_test(a_parked_worker_is_not_unparked_for_one_process_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* inline_yield_test.c - a process whose yields are completed synchronously, many times in a row: each completion
  * arrives once and in order, and any other event in between has its usual result. */
-#include "api/world.h"
+#include "api/fixture.h"
 
 enum {
     ECHO = FILCH_CMD_USER, /* completes with the data of the command */
@@ -11,7 +11,7 @@ enum {
     BOTH,  /* completes, and returns an error as well */
     TWICE, /* completes twice, and tries to complete all earlier yields again */
     KEEP,
-    TELL, /* TELL, CANCEL, KILL: do that to the process, then complete */
+    SEND, /* TELL, CANCEL, KILL: do that to the process, then complete */
     CANCEL,
     KILL,
     YIELD,  /* makes another yield with the `out` of the process */
@@ -21,10 +21,10 @@ enum {
 };
 
 #define ROUNDS 20
-#define ODD 9 /* the round in which something unusual happens */
+#define SPECIAL 9 /* the round in which something unusual happens */
 #define LONG "a text that is longer than what fits into an event"
 
-static world w;
+static fixture w;
 
 static struct {
     filch_receiver kept[ROUNDS + 1];
@@ -84,7 +84,7 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     case TWICE: return twice(receiver, tag);
     case KEEP: return FILCH_OK;
     case BEATEN: return beaten(receiver, tag);
-    case TELL: table.said = filch_send(receiver.sched, command->from, filch_int(7)); break;
+    case SEND: table.said = filch_send(receiver.sched, command->from, filch_int(7)); break;
     case CANCEL: table.said = filch_cancel(receiver.sched, command->from); break;
     case KILL: table.said = filch_terminate(receiver.sched, command->from); break;
     case YIELD: table.said = filch_yield(table.out, NUMBER, 100, filch_none()); break;
@@ -102,7 +102,7 @@ static void begin(int32_t workers)
     }
     opt.fair_every = 8;
     memset(&table, 0, sizeof table);
-    world_begin_with(&w, workers, opt);
+    fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(opt.registry);
 }
 
@@ -120,16 +120,16 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 /* Runs the body in every kind of scheduler after `a` was started there. The scheduler without workers comes first,
  * because a failure shows soonest there. */
 #define EVERYWHERE(a, play, with) \
-    for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, world_end(&w))
+    for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, fixture_end(&w))
 
 /* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round ODD it is `user`. The tag is the
  * number of the round. */
-static filch_err play_rally(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_rounds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
     if (me->stage == ROUNDS) return filch_idle(out);
     int64_t  round = me->stage++;
-    uint32_t command = round == ODD ? (uint32_t)(uintptr_t)me->user : NUMBER;
+    uint32_t command = round == SPECIAL ? (uint32_t)(uintptr_t)me->user : NUMBER;
     table.out = out;
     me->note |= filch_yield(out, command, (uint64_t)round, filch_int(round));
     return filch_wait(out);
@@ -139,20 +139,20 @@ static filch_err play_rally(actor *me, const filch_event *events, size_t count, 
 static void comes_to(actor *a, int32_t state)
 {
     if (w.ticks) ok(filch_tick(w.sched, 10 * ROUNDS, NULL));
-    else UNTIL(&w, world_inspect(&w, a->pid).state == state);
-    same(world_inspect(&w, a->pid).state, state);
+    else UNTIL(&w, fixture_inspect(&w, a->pid).state == state);
+    same(fixture_inspect(&w, a->pid).state, state);
     ok(a->note);
 }
 
 /* Checks that completion `n` belongs to round `round`. */
-static void is_answer(const actor *a, size_t n, uint64_t round)
+static void check_completion(const actor *a, size_t n, uint64_t round)
 {
     same(a->seen[n].type, FILCH_EVENT_YIELD);
     same(a->seen[n].tag, round);
     same(a->seen[n].error, FILCH_OK);
     same(a->seen[n].kind, FILCH_KIND_INT);
     same(a->seen[n].number, round * 10);
-    assert_true(is_nobody(a->seen[n].from));
+    assert_true(is_null_pid(a->seen[n].from));
 }
 
 /* Checks that all completions except that of round ODD are right, and that the process is idle. */
@@ -162,14 +162,14 @@ static void has_all(actor *a)
     same(a->seen_count, ROUNDS);
     same(a->steps, ROUNDS + 1);
     for (uint32_t i = 0; i < ROUNDS; i++) {
-        if (i == ODD) same(a->seen[i].tag, ODD);
-        else is_answer(a, i, i);
+        if (i == SPECIAL) same(a->seen[i].tag, SPECIAL);
+        else check_completion(a, i, i);
     }
 }
 
 static void counts(uint64_t completions, uint64_t late)
 {
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.steps, ROUNDS + 1);
     same(stats.yields, ROUNDS);
     same(stats.completions, completions);
@@ -177,166 +177,166 @@ static void counts(uint64_t completions, uint64_t late)
     same(stats.abandoned, 0);
 }
 
-TEST(each_answer_comes_once_and_in_turn_and_is_counted)
+TEST(each_completion_comes_once_and_in_order_and_is_counted)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, NUMBER)
+    EVERYWHERE(&a, play_rounds, NUMBER)
     {
         has_all(&a);
-        is_answer(&a, ODD, ODD);
+        check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 0);
     }
 }
 
-TEST(a_tick_takes_as_many_steps_as_it_is_told)
+TEST(a_tick_runs_as_many_steps_as_requested)
 {
     for (uint32_t most = 1; most <= ROUNDS + 2; most++) {
         actor    a;
         uint32_t ran = most, all = 0;
-        (void)plays(&a, FILCH_NO_WORKERS, play_rally, NUMBER);
+        (void)plays(&a, FILCH_NO_WORKERS, play_rounds, NUMBER);
         for (; ran == most; all += ran) {
             ok(filch_tick(w.sched, most, &ran));
             assert_true(ran <= most);
             same(a.steps, all + ran);
-            same(world_stats(&w).steps, all + ran);
+            same(fixture_stats(&w).steps, all + ran);
         }
         same(all, ROUNDS + 1);
         has_all(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(errors_and_texts_come_in_their_turn)
+TEST(errors_and_texts_come_in_order)
 {
     static const struct {
-        uint32_t   odd;
+        uint32_t   special_command;
         filch_err  error;
         filch_kind kind;
-    } ways[] = { { REFUSE, FILCH_EUSER + 1, FILCH_KIND_NONE },
-                 { UNKNOWN, FILCH_ECOMMAND, FILCH_KIND_NONE },
-                 { TEXT, FILCH_OK, FILCH_KIND_TEXT } };
+    } cases[] = { { REFUSE, FILCH_EUSER + 1, FILCH_KIND_NONE },
+                  { UNKNOWN, FILCH_ECOMMAND, FILCH_KIND_NONE },
+                  { TEXT, FILCH_OK, FILCH_KIND_TEXT } };
     actor a;
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        EVERYWHERE(&a, play_rally, ways[i].odd)
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        EVERYWHERE(&a, play_rounds, cases[i].special_command)
         {
             has_all(&a);
-            same(a.seen[ODD].error, ways[i].error);
-            same(a.seen[ODD].kind, ways[i].kind);
+            same(a.seen[SPECIAL].error, cases[i].error);
+            same(a.seen[SPECIAL].kind, cases[i].kind);
             counts(ROUNDS, 0);
         }
     }
 }
 
-TEST(an_error_after_the_answer_is_late)
+TEST(an_error_after_the_completion_is_late)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, BOTH)
+    EVERYWHERE(&a, play_rounds, BOTH)
     {
         has_all(&a);
         ok(table.said);
-        is_answer(&a, ODD, ODD);
+        check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 1);
     }
 }
 
-TEST(a_receiver_is_good_for_one_answer)
+TEST(a_receiver_completes_only_once)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, TWICE)
+    EVERYWHERE(&a, play_rounds, TWICE)
     {
         has_all(&a);
         ok(table.said);
-        is_answer(&a, ODD, ODD);
-        counts(ROUNDS, ODD + 1);
+        check_completion(&a, SPECIAL, SPECIAL);
+        counts(ROUNDS, SPECIAL + 1);
         for (uint32_t n = 0; n < ROUNDS; n++) same(number(table.kept[n], n), FILCH_ESTALE);
     }
 }
 
-TEST(an_answer_from_outside_is_waited_for)
+TEST(a_process_waits_for_an_asynchronous_completion)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, KEEP)
+    EVERYWHERE(&a, play_rounds, KEEP)
     {
         comes_to(&a, FILCH_STATE_BLOCKED);
-        same(a.seen_count, ODD);
-        same(table.kept[ODD].tag, ODD);
-        ok(number(table.kept[ODD], ODD));
+        same(a.seen_count, SPECIAL);
+        same(table.kept[SPECIAL].tag, SPECIAL);
+        ok(number(table.kept[SPECIAL], SPECIAL));
         has_all(&a);
-        is_answer(&a, ODD, ODD);
+        check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 0);
     }
 }
 
 /* Play that begins with round ODD. */
-static filch_err play_odd_first(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_special_first(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    if (me->stage == 0) me->stage = ODD;
-    return play_rally(me, events, count, out);
+    if (me->stage == 0) me->stage = SPECIAL;
+    return play_rounds(me, events, count, out);
 }
 
 /* The late completion comes in the first round, or in a round in the middle. */
-TEST(of_two_who_answer_the_first_one_counts)
+TEST(of_two_completions_the_first_counts)
 {
-    for (uint32_t first = 0; first <= ODD; first += ODD) {
+    for (uint32_t first = 0; first <= SPECIAL; first += SPECIAL) {
         actor a;
-        EVERYWHERE(&a, first == 0 ? play_rally : play_odd_first, BEATEN)
+        EVERYWHERE(&a, first == 0 ? play_rounds : play_special_first, BEATEN)
         {
             comes_to(&a, FILCH_STATE_IDLE);
             ok(table.said);
             same(a.seen_count, ROUNDS - first);
-            for (uint32_t n = 0; n < a.seen_count; n++) is_answer(&a, n, first + n);
-            same(world_stats(&w).completions, a.seen_count);
-            same(world_stats(&w).late_completions, 1);
+            for (uint32_t n = 0; n < a.seen_count; n++) check_completion(&a, n, first + n);
+            same(fixture_stats(&w).completions, a.seen_count);
+            same(fixture_stats(&w).late_completions, 1);
         }
     }
 }
 
-TEST(a_message_waits_until_the_process_does_not)
+TEST(a_message_waits_until_the_process_stops_waiting)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, TELL)
+    EVERYWHERE(&a, play_rounds, SEND)
     {
         comes_to(&a, FILCH_STATE_IDLE);
         ok(table.said);
         same(a.seen_count, ROUNDS + 1);
-        for (uint32_t n = 0; n < ROUNDS; n++) is_answer(&a, n, n);
+        for (uint32_t n = 0; n < ROUNDS; n++) check_completion(&a, n, n);
         same(a.seen[ROUNDS].type, FILCH_EVENT_MESSAGE);
         same(a.seen[ROUNDS].number, 7);
     }
 }
 
-TEST(a_cancel_comes_before_the_answer)
+TEST(a_cancel_comes_before_the_completion)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, CANCEL)
+    EVERYWHERE(&a, play_rounds, CANCEL)
     {
         comes_to(&a, FILCH_STATE_IDLE);
         ok(table.said);
         same(a.seen_count, ROUNDS + 1);
-        same(a.seen[ODD].type, FILCH_EVENT_CANCEL);
-        same(a.seen[ODD].step, ODD + 2);
-        is_answer(&a, ODD + 1, ODD);
-        same(a.seen[ODD + 1].step, ODD + 2);
-        is_answer(&a, ROUNDS, ROUNDS - 1);
+        same(a.seen[SPECIAL].type, FILCH_EVENT_CANCEL);
+        same(a.seen[SPECIAL].step, SPECIAL + 2);
+        check_completion(&a, SPECIAL + 1, SPECIAL);
+        same(a.seen[SPECIAL + 1].step, SPECIAL + 2);
+        check_completion(&a, ROUNDS, ROUNDS - 1);
     }
 }
 
-TEST(who_is_killed_gets_no_more_answers)
+TEST(a_killed_process_gets_no_more_completions)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, KILL)
+    EVERYWHERE(&a, play_rounds, KILL)
     {
         actor_ends(&w, &a, FILCH_EKILLED);
         ok(table.said);
-        same(a.seen_count, ODD);
-        same(world_stats(&w).completions, ODD + 1);
+        same(a.seen_count, SPECIAL);
+        same(fixture_stats(&w).completions, SPECIAL + 1);
     }
 }
 
-TEST(a_handler_does_not_yield_for_the_process)
+TEST(a_handler_cannot_yield_for_the_process)
 {
     actor a;
-    EVERYWHERE(&a, play_rally, YIELD)
+    EVERYWHERE(&a, play_rounds, YIELD)
     {
         has_all(&a);
         same(table.said, FILCH_ESTATE);
@@ -376,7 +376,7 @@ static filch_err play_kinds(actor *me, const filch_event *events, size_t count, 
     return filch_wait(out);
 }
 
-TEST(questions_and_answers_may_be_of_any_kind)
+TEST(yields_and_completions_may_have_payloads_of_any_kind)
 {
     actor a;
     EVERYWHERE(&a, play_kinds, 0)
@@ -394,8 +394,8 @@ static filch_err play_several(actor *me, const filch_event *events, size_t count
     size_t      sum = ROUNDS + strlen(pattern) - 1;
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->seen_count == sum) return filch_idle(out);
-    if (me->stage > ODD && me->seen_count < ODD + strlen(pattern)) return filch_wait(out);
-    for (const char *p = me->stage == ODD ? pattern : "v"; *p != 0; p++) {
+    if (me->stage > SPECIAL && me->seen_count < SPECIAL + strlen(pattern)) return filch_wait(out);
+    for (const char *p = me->stage == SPECIAL ? pattern : "v"; *p != 0; p++) {
         filch_data data = *p == 't' ? filch_str(LONG) : filch_int((int64_t)table.others * 10);
         me->note |= filch_yield(out, ECHO, table.others++, data);
     }
@@ -403,7 +403,7 @@ static filch_err play_several(actor *me, const filch_event *events, size_t count
     return filch_wait(out);
 }
 
-TEST(a_step_may_ask_several_things_in_the_middle)
+TEST(a_step_of_the_inline_loop_may_make_several_yields)
 {
     static const char *const patterns[] = { "vv", "vt", "tv", "t", "tt", "vvv", "tvv", "vtvtvtvtvtvtvtvtvt" };
     for (size_t i = 0; i < COUNT_OF(patterns); i++) {
@@ -414,13 +414,13 @@ TEST(a_step_may_ask_several_things_in_the_middle)
             comes_to(&a, FILCH_STATE_IDLE);
             same(a.seen_count, ROUNDS + strlen(pattern) - 1);
             for (size_t n = 0; n < a.seen_count; n++) {
-                bool text = n >= ODD && n < ODD + strlen(pattern) && pattern[n - ODD] == 't';
-                if (!text) is_answer(&a, n, n);
+                bool text = n >= SPECIAL && n < SPECIAL + strlen(pattern) && pattern[n - SPECIAL] == 't';
+                if (!text) check_completion(&a, n, n);
                 same(a.seen[n].tag, n);
                 if (text) same(a.seen[n].kind, FILCH_KIND_TEXT);
             }
-            same(world_stats(&w).yields, a.seen_count);
-            same(world_stats(&w).completions, a.seen_count);
+            same(fixture_stats(&w).yields, a.seen_count);
+            same(fixture_stats(&w).completions, a.seen_count);
         }
     }
 }
@@ -432,11 +432,11 @@ static filch_err play_leaves(actor *me, const filch_event *events, size_t count,
 {
     uintptr_t how = (uintptr_t)me->user;
     if (has_cancel(events, count)) return filch_done(out, filch_none());
-    if (me->stage > ODD) return me->seen_count > ODD ? filch_idle(out) : filch_wait(out);
-    if (me->stage < ODD || how < WAITS_FOR_NOTHING) {
+    if (me->stage > SPECIAL) return me->seen_count > SPECIAL ? filch_idle(out) : filch_wait(out);
+    if (me->stage < SPECIAL || how < WAITS_FOR_NOTHING) {
         me->note |= filch_yield(out, NUMBER, (uint64_t)me->stage, filch_none());
     }
-    if (me->stage++ < ODD) return filch_wait(out);
+    if (me->stage++ < SPECIAL) return filch_wait(out);
     switch (how) {
     case IDLES: return filch_idle(out);
     case CONTINUES: return filch_continue(out);
@@ -447,31 +447,31 @@ static filch_err play_leaves(actor *me, const filch_event *events, size_t count,
     }
 }
 
-TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
+TEST(a_step_may_leave_the_inline_loop_with_any_status_and_leaks_nothing)
 {
     static const struct {
         uintptr_t how;
         filch_err err;
-    } ways[] = { { SAYS_NOTHING, FILCH_ENOSTATUS },
-                 { FAILS, FILCH_EUSER },
-                 { ENDS, FILCH_OK },
-                 { WAITS_FOR_NOTHING, FILCH_ENOYIELD },
-                 { ENDS_WITHOUT, FILCH_OK } };
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+    } cases[] = { { SAYS_NOTHING, FILCH_ENOSTATUS },
+                  { FAILS, FILCH_EUSER },
+                  { ENDS, FILCH_OK },
+                  { WAITS_FOR_NOTHING, FILCH_ENOYIELD },
+                  { ENDS_WITHOUT, FILCH_OK } };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         actor a;
-        EVERYWHERE(&a, play_leaves, ways[i].how)
+        EVERYWHERE(&a, play_leaves, cases[i].how)
         {
             int64_t bytes = 0;
             /* A lost node is detected when the scheduler ends; any other lost memory shows as growth over many runs. */
-            for (uint32_t n = 0, most = world_scale(8000, 4000); n < most; n++) {
-                actor_ends(&w, &a, ways[i].err);
+            for (uint32_t n = 0, most = fixture_scale(8000, 4000); n < most; n++) {
+                actor_ends(&w, &a, cases[i].err);
                 ok(a.note);
-                same(a.seen_count, ODD);
+                same(a.seen_count, SPECIAL);
                 if (n == 100) bytes = fli_load_rlx(&w.bytes);
                 a = (actor){ .user = a.user };
                 actor_start(&w, &a, play_leaves);
             }
-            actor_ends(&w, &a, ways[i].err);
+            actor_ends(&w, &a, cases[i].err);
             /* Allowed growth: the yield buffer of a worker's first step (704 bytes). With two workers, processes and
              * nodes may each need a second segment (64 KB and 32 KB) while the magazines fill up. */
             int64_t more = worker_counts[at] == 2 ? 112 * 1024 : 0;
@@ -480,17 +480,17 @@ TEST(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind)
     }
 }
 
-TEST(who_idles_or_goes_on_in_the_middle_hears_the_answer)
+TEST(idle_or_continue_in_the_inline_loop_still_gets_the_completion)
 {
-    static const uintptr_t ways[] = { IDLES, CONTINUES };
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+    static const uintptr_t cases[] = { IDLES, CONTINUES };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         actor a;
-        EVERYWHERE(&a, play_leaves, ways[i])
+        EVERYWHERE(&a, play_leaves, cases[i])
         {
-            UNTIL(&w, world_stats(&w).completions == ODD + 1);
+            UNTIL(&w, fixture_stats(&w).completions == SPECIAL + 1);
             comes_to(&a, FILCH_STATE_IDLE);
-            same(a.seen_count, ODD + 1);
-            for (uint32_t n = 0; n <= ODD; n++) is_answer(&a, n, n);
+            same(a.seen_count, SPECIAL + 1);
+            for (uint32_t n = 0; n <= SPECIAL; n++) check_completion(&a, n, n);
         }
     }
 }
@@ -504,55 +504,55 @@ static filch_err blocking(void *arg, filch_data *result)
 /* In round ODD, runs a function on a thread of the pool. */
 static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    static const int64_t odd = ODD * 10;
+    static const int64_t special_command = SPECIAL * 10;
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->stage == ROUNDS) return filch_idle(out);
     uint64_t round = (uint64_t)me->stage++;
-    me->note |= round == ODD ? filch_yield_work(out, round, blocking, (void *)(uintptr_t)&odd)
-                             : filch_yield(out, NUMBER, round, filch_none());
+    me->note |= round == SPECIAL ? filch_yield_work(out, round, blocking, (void *)(uintptr_t)&special_command)
+                                 : filch_yield(out, NUMBER, round, filch_none());
     return filch_wait(out);
 }
 
-TEST(blocking_work_is_done_in_the_middle)
+TEST(blocking_work_may_be_yielded_in_the_inline_loop)
 {
     actor a;
     EVERYWHERE(&a, play_works, 0)
     {
-        UNTIL(&w, world_stats(&w).completions == ROUNDS); /* the pool's thread counts a completion after making it */
+        UNTIL(&w, fixture_stats(&w).completions == ROUNDS); /* the pool's thread counts a completion after making it */
         has_all(&a);
-        is_answer(&a, ODD, ODD);
+        check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 0);
     }
 }
 
 /* In round ODD there is no memory: the process sends to the pid that `user` points to until no node is left, makes a
  * yield that needs a node, and then continues as in other rounds. */
-static filch_err play_poor(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_no_memory(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (me->stage == ROUNDS) return filch_idle(out);
     uint64_t round = (uint64_t)me->stage++;
-    fli_store_rlx(&w.deny, round == ODD);
-    while (round == ODD && filch_send(w.sched, *(const filch_pid *)me->user, filch_none()) == FILCH_OK) continue;
-    if (round == ODD) table.said = filch_yield(out, ECHO, 100, filch_str("short"));
+    fli_store_rlx(&w.deny, round == SPECIAL);
+    while (round == SPECIAL && filch_send(w.sched, *(const filch_pid *)me->user, filch_none()) == FILCH_OK) continue;
+    if (round == SPECIAL) table.said = filch_yield(out, ECHO, 100, filch_str("short"));
     me->note |= filch_yield(out, NUMBER, round, filch_none());
     fli_store_rlx(&w.deny, false);
     return filch_wait(out);
 }
 
-TEST(a_yield_without_memory_leaves_room_for_one_that_needs_none)
+TEST(after_a_yield_without_memory_a_yield_that_needs_none_works)
 {
     actor reader = { 0 }, a = { .user = &reader.pid };
     begin(FILCH_NO_WORKERS);
     actor_start(&w, &reader, play_idle);
-    world_tick(&w);
-    actor_start(&w, &a, play_poor);
-    world_tick(&w);
+    fixture_tick(&w);
+    actor_start(&w, &a, play_no_memory);
+    fixture_tick(&w);
     same(table.said, FILCH_ENOMEM);
     has_all(&a);
-    is_answer(&a, ODD, ODD);
+    check_completion(&a, SPECIAL, SPECIAL);
     assert_true(reader.seen_count > 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- with other processes ---- */
@@ -574,7 +574,7 @@ static filch_err play_looks(actor *me, const filch_event *events, size_t count, 
     return play_idle(me, events, count, out);
 }
 
-TEST(others_are_stepped_within_the_bound)
+TEST(the_inline_loop_lets_others_run_within_the_bound)
 {
     actor a = { 0 }, b = { 0 };
     begin(FILCH_NO_WORKERS);
@@ -589,7 +589,7 @@ TEST(others_are_stepped_within_the_bound)
         /* The first process of the global queue is due within 2 * fair_every turns: src/sched/find.c */
         assert_true(b.stage - began <= 2 * 8);
     }
-    world_end(&w);
+    fixture_end(&w);
     ok(a.note);
 }
 
@@ -600,7 +600,7 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-TEST(sleepers_wake_beside_it_and_stop_ends_it)
+TEST(timers_fire_beside_the_inline_loop_and_stop_ends_it)
 {
     for (size_t i = 0; i < COUNT_OF(worker_counts); i++) {
         actor a, b = { 0 };
@@ -613,7 +613,7 @@ TEST(sleepers_wake_beside_it_and_stop_ends_it)
         }
         actor_ends(&w, &b, FILCH_OK);
         same(b.seen_count, 1);
-        world_end(&w);
+        fixture_end(&w);
         ok(a.note);
         same(fli_load_rlx(&a.exits), 1);
         same(a.exit_error, FILCH_OK);
@@ -623,25 +623,25 @@ TEST(sleepers_wake_beside_it_and_stop_ends_it)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_answer_comes_once_and_in_turn_and_is_counted),
-        cmocka_unit_test(a_tick_takes_as_many_steps_as_it_is_told),
-        cmocka_unit_test(errors_and_texts_come_in_their_turn),
-        cmocka_unit_test(an_error_after_the_answer_is_late),
-        cmocka_unit_test(a_receiver_is_good_for_one_answer),
-        cmocka_unit_test(an_answer_from_outside_is_waited_for),
-        cmocka_unit_test(of_two_who_answer_the_first_one_counts),
-        cmocka_unit_test(a_message_waits_until_the_process_does_not),
-        cmocka_unit_test(a_cancel_comes_before_the_answer),
-        cmocka_unit_test(who_is_killed_gets_no_more_answers),
-        cmocka_unit_test(a_handler_does_not_yield_for_the_process),
-        cmocka_unit_test(questions_and_answers_may_be_of_any_kind),
-        cmocka_unit_test(a_step_may_ask_several_things_in_the_middle),
-        cmocka_unit_test(a_step_may_leave_the_middle_in_any_way_and_nothing_stays_behind),
-        cmocka_unit_test(who_idles_or_goes_on_in_the_middle_hears_the_answer),
-        cmocka_unit_test(blocking_work_is_done_in_the_middle),
-        cmocka_unit_test(a_yield_without_memory_leaves_room_for_one_that_needs_none),
-        cmocka_unit_test(others_are_stepped_within_the_bound),
-        cmocka_unit_test(sleepers_wake_beside_it_and_stop_ends_it),
+        cmocka_unit_test(each_completion_comes_once_and_in_order_and_is_counted),
+        cmocka_unit_test(a_tick_runs_as_many_steps_as_requested),
+        cmocka_unit_test(errors_and_texts_come_in_order),
+        cmocka_unit_test(an_error_after_the_completion_is_late),
+        cmocka_unit_test(a_receiver_completes_only_once),
+        cmocka_unit_test(a_process_waits_for_an_asynchronous_completion),
+        cmocka_unit_test(of_two_completions_the_first_counts),
+        cmocka_unit_test(a_message_waits_until_the_process_stops_waiting),
+        cmocka_unit_test(a_cancel_comes_before_the_completion),
+        cmocka_unit_test(a_killed_process_gets_no_more_completions),
+        cmocka_unit_test(a_handler_cannot_yield_for_the_process),
+        cmocka_unit_test(yields_and_completions_may_have_payloads_of_any_kind),
+        cmocka_unit_test(a_step_of_the_inline_loop_may_make_several_yields),
+        cmocka_unit_test(a_step_may_leave_the_inline_loop_with_any_status_and_leaks_nothing),
+        cmocka_unit_test(idle_or_continue_in_the_inline_loop_still_gets_the_completion),
+        cmocka_unit_test(blocking_work_may_be_yielded_in_the_inline_loop),
+        cmocka_unit_test(after_a_yield_without_memory_a_yield_that_needs_none_works),
+        cmocka_unit_test(the_inline_loop_lets_others_run_within_the_bound),
+        cmocka_unit_test(timers_fire_beside_the_inline_loop_and_stop_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 static char wrong[400]; /* the first call with an unexpected result, reported at the end because code on a worker cannot
                          * assert */
@@ -33,7 +33,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 }
 
 static const filch_type   stepless = { .name = "stepless" }, type = { .name = "type", .step = step };
-static const filch_pid    nobody;
+static const filch_pid    null_pid;
 static const char         longest[300] = { [0 ... 298] = 'x' };
 static const filch_stream stream = { 1 };
 
@@ -76,8 +76,8 @@ static void bad_yields(filch_out *out)
     refused(filch_yield_timer_cancel(NULL, 1, 1), "out");
     refused(filch_yield_work(NULL, 1, NULL, NULL), "fn");
     refused(filch_yield_work(out, 1, NULL, NULL), "fn");
-    refused(filch_yield_send(NULL, 1, nobody, filch_none()), "out");
-    refused(filch_yield_send(out, 1, nobody, filch_bytes(NULL, 1)), "data");
+    refused(filch_yield_send(NULL, 1, null_pid, filch_none()), "out");
+    refused(filch_yield_send(out, 1, null_pid, filch_bytes(NULL, 1)), "data");
     refused(filch_yield_spawn(NULL, 1, &type, NULL), "out");
     refused(filch_yield_spawn(out, 1, NULL, NULL), "type");
     refused(filch_yield_spawn(out, 1, &stepless, NULL), "type.step");
@@ -85,13 +85,13 @@ static void bad_yields(filch_out *out)
     refused(filch_yield_exec(NULL, 1, &type, NULL), "out");
     refused(filch_yield_exec(out, 1, NULL, NULL), "type");
     refused(filch_yield_exec(out, 1, &type, &none), "options.size");
-    refused(filch_yield_terminate(NULL, 1, nobody), "out");
-    refused(filch_yield_cancel(NULL, 1, nobody, FILCH_EUSER, 1), "out");
-    refused(filch_yield_cancel(out, 1, nobody, FILCH_OK, 1), "reason");
-    refused(filch_yield_monitor(NULL, 1, nobody), "out");
+    refused(filch_yield_terminate(NULL, 1, null_pid), "out");
+    refused(filch_yield_cancel(NULL, 1, null_pid, FILCH_EUSER, 1), "out");
+    refused(filch_yield_cancel(out, 1, null_pid, FILCH_OK, 1), "reason");
+    refused(filch_yield_monitor(NULL, 1, null_pid), "out");
     refused(filch_yield_unmonitor(NULL, 1, 1), "out");
-    refused(filch_yield_link(NULL, 1, nobody), "out");
-    refused(filch_yield_unlink(NULL, 1, nobody), "out");
+    refused(filch_yield_link(NULL, 1, null_pid), "out");
+    refused(filch_yield_unlink(NULL, 1, null_pid), "out");
     refused(filch_yield_register(NULL, 1, "name"), "out");
     BAD_TEXTS(filch_yield_register(out, 1, bad), "name");
     BAD_TEXTS(filch_yield_unregister(out, 1, bad), "name");
@@ -165,7 +165,7 @@ static void bad_io(filch_out *out)
     refused(filch_yield_signals(out, 1, NULL, 1), "numbers");
     refused(filch_yield_signals(out, 1, signals, 0), "count");
     refused(filch_yield_signals(out, 1, no_signal, 1), "numbers");
-    refused(filch_stream_give(NULL, stream, nobody), "out");
+    refused(filch_stream_give(NULL, stream, null_pid), "out");
     refused(filch_stream_take(out, NULL, &taken), "data");
     refused(filch_stream_take(out, &data, NULL), "stream");
     refused(filch_stream_address(out, stream, FILCH_ADDRESS_LOCAL, NULL, 8), "text");
@@ -210,15 +210,15 @@ static filch_err play_bad(actor *me, const filch_event *events, size_t count, fi
     return play_idle(me, events, count, out);
 }
 
-TEST(a_step_is_told_which_argument_was_wrong)
+TEST(a_step_can_read_which_argument_was_wrong)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     wrong[0] = '\0';
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_bad);
-    world_tick(&w);
-    world_end(&w);
+    fixture_tick(&w);
+    fixture_end(&w);
     none_wrong();
 }
 
@@ -233,7 +233,7 @@ static filch_err handler(void *user, const filch_command *command, uint64_t tag,
     return FILCH_OK;
 }
 
-TEST(payloads_contexts_and_registries)
+TEST(invalid_payload_context_and_registry_arguments_are_named)
 {
     filch_data      data = filch_none();
     filch_values   *values = NULL, *plain = NULL;
@@ -276,7 +276,7 @@ TEST(payloads_contexts_and_registries)
         refused(filch_sched_create(&sched, &opt), word); \
     } while (0)
 
-TEST(the_option_that_is_wrong_is_named)
+TEST(the_error_detail_names_the_wrong_option)
 {
     filch_sched  *sched = NULL;
     filch_options zero = { 0 };
@@ -317,12 +317,12 @@ TEST(the_option_that_is_wrong_is_named)
         refused(filch_spawn(w.sched, &type, &opt, NULL), word); \
     } while (0)
 
-TEST(starting_a_process)
+TEST(invalid_spawn_arguments_are_named)
 {
-    world               w;
+    fixture             w;
     filch_spawn_options zero = { 0 };
     wrong[0] = '\0';
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     refused(filch_spawn(NULL, &type, NULL, NULL), "sched");
     refused(filch_spawn(w.sched, NULL, NULL, NULL), "type");
     refused(filch_spawn(w.sched, &stepless, NULL, NULL), "type.step");
@@ -341,13 +341,13 @@ TEST(starting_a_process)
     refused(filch_spawn_on(w.sched, 1, NULL, NULL, NULL), "type");
     refused(filch_spawn_on(w.sched, 1, &stepless, NULL, NULL), "type.step");
     refused(filch_spawn_wait(NULL, &type, NULL, 0, NULL, NULL, NULL), "sched");
-    world_end(&w);
+    fixture_end(&w);
     none_wrong();
 }
 
-TEST(messages_and_relations)
+TEST(invalid_message_and_relation_arguments_are_named)
 {
-    world         w;
+    fixture       w;
     actor         a = { 0 };
     filch_pid     pid;
     size_t        count;
@@ -356,7 +356,7 @@ TEST(messages_and_relations)
     filch_stats   stats = { 0 };
     filch_report  report = { 0 };
     wrong[0] = '\0';
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     pid = a.pid;
     refused(filch_send(NULL, pid, filch_none()), "sched");
@@ -373,13 +373,13 @@ TEST(messages_and_relations)
     refused(filch_inspect(w.sched, pid, &info), "info.size");
     refused(filch_monitor(NULL, pid, pid, 1, NULL), "sched");
     refused(filch_monitor(w.sched, pid, pid, 1, NULL), "pid is given twice");
-    refused(filch_monitor(w.sched, pid, nobody, 1, NULL), "pid is {0, 0}");
+    refused(filch_monitor(w.sched, pid, null_pid, 1, NULL), "pid is {0, 0}");
     refused(filch_unmonitor(NULL, pid, 1), "sched");
-    refused(filch_unmonitor(w.sched, nobody, 1), "pid");
+    refused(filch_unmonitor(w.sched, null_pid, 1), "pid");
     refused(filch_link(NULL, pid, pid), "sched");
     refused(filch_link(w.sched, pid, pid), "pid is given twice");
     refused(filch_unlink(NULL, pid, pid), "sched");
-    refused(filch_unlink(w.sched, nobody, pid), "pid");
+    refused(filch_unlink(w.sched, null_pid, pid), "pid");
     refused(filch_register(NULL, "name", pid), "sched");
     BAD_TEXTS(filch_register(w.sched, bad, pid), "name");
     refused(filch_unregister(NULL, "name"), "sched");
@@ -418,21 +418,21 @@ TEST(messages_and_relations)
     refused(filch_call(NULL, pid, filch_none(), 0, NULL), "sched");
     refused(filch_send_wait(NULL, pid, filch_none(), 0), "sched");
     refused(filch_sched_wait(NULL, pid, 0, NULL, NULL), "sched");
-    world_end(&w);
+    fixture_end(&w);
     none_wrong();
 }
 
-TEST(waits_of_a_thread)
+TEST(invalid_arguments_of_waiting_calls_are_named)
 {
-    world w;
-    char  bytes[1];
+    fixture w;
+    char    bytes[1];
     wrong[0] = '\0';
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     refused(filch_call(w.sched, (filch_pid){ 1, 1 }, filch_move(bytes, 1, NULL), 1, NULL), "data is a filch_move");
     refused(filch_call(w.sched, (filch_pid){ 1, 1 }, filch_bytes(NULL, 1), 1, NULL), "data");
     refused(filch_send_wait(w.sched, (filch_pid){ 1, 1 }, filch_move(bytes, 1, NULL), 1), "data is a filch_move");
     refused(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), "type");
-    world_end(&w);
+    fixture_end(&w);
     none_wrong();
 }
 
@@ -442,20 +442,20 @@ TEST(waits_of_a_thread)
         refused(filch_supervise(w.sched, &spec, NULL, NULL), word); \
     } while (0)
 
-#define CHILD(field, value, word)                                  \
-    do {                                                           \
-        filch_child child = { .id = "id", .type = &type };         \
-        child.field = (value);                                     \
-        refused(filch_child_start(w.sched, nobody, &child), word); \
+#define CHILD(field, value, word)                                    \
+    do {                                                             \
+        filch_child child = { .id = "id", .type = &type };           \
+        child.field = (value);                                       \
+        refused(filch_child_start(w.sched, null_pid, &child), word); \
     } while (0)
 
-TEST(supervisors)
+TEST(invalid_supervisor_arguments_are_named)
 {
-    world               w;
+    fixture             w;
     filch_supervisor    sound = { 0 };
     filch_spawn_options zero = { 0 };
     wrong[0] = '\0';
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     refused(filch_supervise(NULL, &sound, NULL, NULL), "sched");
     refused(filch_supervise(w.sched, NULL, NULL, NULL), "spec");
     refused(filch_supervise(w.sched, &sound, &zero, NULL), "options.size");
@@ -465,8 +465,8 @@ TEST(supervisors)
     SPEC(intensity, 10001, "spec.intensity");
     SPEC(child_count, 1, "spec.children");
     SPEC(spare, 1, "spec.spare");
-    refused(filch_child_start(NULL, nobody, NULL), "sched");
-    refused(filch_child_start(w.sched, nobody, NULL), "child");
+    refused(filch_child_start(NULL, null_pid, NULL), "sched");
+    refused(filch_child_start(w.sched, null_pid, NULL), "child");
     CHILD(id, NULL, "the id");
     CHILD(id, "", "the id");
     CHILD(id, longest, "the id");
@@ -475,24 +475,24 @@ TEST(supervisors)
     CHILD(restart, 9, "child.restart");
     CHILD(spare, 1, "child.spare");
     CHILD(options, &zero, "options.size");
-    refused(filch_child_stop(NULL, nobody, "id"), "sched");
-    refused(filch_child_stop(w.sched, nobody, NULL), "id");
-    refused(filch_child_stop(w.sched, nobody, longest), "id");
-    refused(filch_child_list(NULL, nobody), "sched");
-    refused(filch_child_start_tagged(NULL, nobody, NULL, 1), "sched");
-    refused(filch_child_start_tagged(w.sched, nobody, NULL, 1), "child");
-    refused(filch_child_stop_tagged(NULL, nobody, "id", 1), "sched");
-    refused(filch_child_stop_tagged(w.sched, nobody, NULL, 1), "id");
-    refused(filch_child_start_wait(NULL, nobody, &(filch_child){ .id = "id" }, 0, NULL), "sched");
-    refused(filch_child_start_wait(w.sched, nobody, NULL, 0, NULL), "child");
-    refused(filch_child_stop_wait(NULL, nobody, "id", 0), "sched");
-    refused(filch_child_stop_wait(w.sched, nobody, NULL, 0), "id");
-    refused(filch_child_list_wait(NULL, nobody, 0, NULL), "sched");
-    refused(filch_child_await_wait(NULL, nobody, 0), "sched");
-    refused(filch_call_with(NULL, nobody, NULL, NULL, 0, NULL), "sched");
-    refused(filch_call_with(w.sched, nobody, NULL, NULL, 0, NULL), "ask");
-    refused(filch_child_await(NULL, nobody), "sched");
-    world_end(&w);
+    refused(filch_child_stop(NULL, null_pid, "id"), "sched");
+    refused(filch_child_stop(w.sched, null_pid, NULL), "id");
+    refused(filch_child_stop(w.sched, null_pid, longest), "id");
+    refused(filch_child_list(NULL, null_pid), "sched");
+    refused(filch_child_start_tagged(NULL, null_pid, NULL, 1), "sched");
+    refused(filch_child_start_tagged(w.sched, null_pid, NULL, 1), "child");
+    refused(filch_child_stop_tagged(NULL, null_pid, "id", 1), "sched");
+    refused(filch_child_stop_tagged(w.sched, null_pid, NULL, 1), "id");
+    refused(filch_child_start_wait(NULL, null_pid, &(filch_child){ .id = "id" }, 0, NULL), "sched");
+    refused(filch_child_start_wait(w.sched, null_pid, NULL, 0, NULL), "child");
+    refused(filch_child_stop_wait(NULL, null_pid, "id", 0), "sched");
+    refused(filch_child_stop_wait(w.sched, null_pid, NULL, 0), "id");
+    refused(filch_child_list_wait(NULL, null_pid, 0, NULL), "sched");
+    refused(filch_child_await_wait(NULL, null_pid, 0), "sched");
+    refused(filch_call_with(NULL, null_pid, NULL, NULL, 0, NULL), "sched");
+    refused(filch_call_with(w.sched, null_pid, NULL, NULL, 0, NULL), "ask");
+    refused(filch_child_await(NULL, null_pid), "sched");
+    fixture_end(&w);
     none_wrong();
 }
 
@@ -512,7 +512,7 @@ static filch_err scenario(filch_sched *sched, void *user)
         refused(filch_sim_run(&opt, scenario, NULL, &report), word); \
     } while (0)
 
-TEST(simulations_and_recordings)
+TEST(invalid_simulation_and_recording_arguments_are_named)
 {
     filch_sim_report      report = FILCH_SIM_REPORT_INIT, unset = { 0 };
     filch_sim_options     zero = { 0 };
@@ -578,7 +578,7 @@ TEST(each_thread_has_its_own_text)
 {
     fli_thread  thread;
     const char *seen = NULL;
-    same(filch_send(NULL, nobody, filch_none()), FILCH_EINVAL);
+    same(filch_send(NULL, null_pid, filch_none()), FILCH_EINVAL);
     ok(fli_thread_start(&thread, "other", other_thread, &seen));
     fli_thread_join(&thread);
     assert_string_equal(seen, "");
@@ -588,14 +588,14 @@ TEST(each_thread_has_its_own_text)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_told_which_argument_was_wrong),
-        cmocka_unit_test(payloads_contexts_and_registries),
-        cmocka_unit_test(the_option_that_is_wrong_is_named),
-        cmocka_unit_test(starting_a_process),
-        cmocka_unit_test(messages_and_relations),
-        cmocka_unit_test(waits_of_a_thread),
-        cmocka_unit_test(supervisors),
-        cmocka_unit_test(simulations_and_recordings),
+        cmocka_unit_test(a_step_can_read_which_argument_was_wrong),
+        cmocka_unit_test(invalid_payload_context_and_registry_arguments_are_named),
+        cmocka_unit_test(the_error_detail_names_the_wrong_option),
+        cmocka_unit_test(invalid_spawn_arguments_are_named),
+        cmocka_unit_test(invalid_message_and_relation_arguments_are_named),
+        cmocka_unit_test(invalid_arguments_of_waiting_calls_are_named),
+        cmocka_unit_test(invalid_supervisor_arguments_are_named),
+        cmocka_unit_test(invalid_simulation_and_recording_arguments_are_named),
         cmocka_unit_test(each_thread_has_its_own_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

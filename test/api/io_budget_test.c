@@ -10,7 +10,7 @@
 #include "api/io_script.h"
 #include "io/io.h"
 
-static world w;
+static fixture w;
 
 /* ---- a peer that is always ready ---- */
 
@@ -95,7 +95,7 @@ static void count_from_here(void)
 static void play_beside_it(script *server)
 {
     actor beside = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     int fd = connect_to(server);
     same(send(fd, "!", 1, MSG_NOSIGNAL), 1);
     actor_start(&w, &beside, play_beside);
@@ -110,7 +110,7 @@ static void play_beside_it(script *server)
     script_ends(&w, server);
     ok(filch_cancel(w.sched, beside.pid));
     actor_ends(&w, &beside, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
     close(fd);
 }
 
@@ -119,7 +119,7 @@ static void play_beside_it(script *server)
 #define BOUND (4 * FLI_IO_BUDGET_BYTES)
 enum { LOTS = 16 << 20 };
 
-TEST(a_read_of_exactly_so_many_bytes_lets_others_run)
+TEST(a_read_of_an_exact_size_lets_others_run)
 {
     script server = SCRIPT(SERVE, DO_PAUSE, DO_EXACTLY(LOTS));
     play_beside_it(&server);
@@ -151,7 +151,7 @@ TEST(a_write_to_a_peer_that_takes_everything_lets_others_run)
     free(lots);
 }
 
-TEST(an_operation_that_must_not_wait_takes_all_that_is_there_and_lets_others_run)
+TEST(an_operation_with_timeout_0_takes_all_bytes_and_lets_others_run)
 {
     script server = SCRIPT(SERVE, DO_PAUSE, DO_TIMEOUT(0), DO_EXACTLY(LOTS));
     play_beside_it(&server);
@@ -160,11 +160,11 @@ TEST(an_operation_that_must_not_wait_takes_all_that_is_there_and_lets_others_run
     assert_true(most <= BOUND);
 }
 
-TEST(connections_that_are_gone_before_they_are_accepted_let_others_run)
+TEST(aborted_connections_in_the_backlog_let_others_run)
 {
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_PAUSE, DO_ACCEPT);
     actor  beside = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
     actor_start(&w, &beside, play_beside);
@@ -182,28 +182,28 @@ TEST(connections_that_are_gone_before_they_are_accepted_let_others_run)
     ok(server.result[3].error);
     ok(filch_cancel(w.sched, beside.pid));
     actor_ends(&w, &beside, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
     close(fd);
 }
 
 /* ---- a process that reads all available bytes, again and again: few steps, each of them long ---- */
 
-static filch_stream in_hand;
+static filch_stream taken_stream;
 
 static filch_err play_reader(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0) return filch_idle(out);
-    if (me->stage == 0) me->note = filch_stream_take(out, &events[0].data, &in_hand);
+    if (me->stage == 0) me->note = filch_stream_take(out, &events[0].data, &taken_stream);
     else if (count != 1 || events[0].error != FILCH_OK) return FILCH_EUSER;
     if (me->stage++ == 1000) return filch_done(out, filch_none());
-    me->note |= filch_yield_read(out, 1, in_hand, 0, FILCH_FOREVER);
+    me->note |= filch_yield_read(out, 1, taken_stream, 0, FILCH_FOREVER);
     return filch_wait(out);
 }
 
-TEST(a_process_that_goes_on_reading_has_the_clock_looked_at)
+TEST(the_clock_is_read_while_a_process_keeps_reading)
 {
     actor reader = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &reader, play_reader);
     script server = SCRIPT(SERVE, DO_PAUSE, DO_GIVE(reader.pid));
     int    fd = connect_to(&server);
@@ -219,7 +219,7 @@ TEST(a_process_that_goes_on_reading_has_the_clock_looked_at)
                                                                        * read that had begun */
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
-    world_end(&w);
+    fixture_end(&w);
     close(fd);
 }
 
@@ -234,13 +234,13 @@ static void sleep_past(uint64_t span_ns)
 /* The runtime does not run while the bytes arrive and the deadline passes. When it runs again, it finds both. */
 #define LATE_NS FILCH_MILLISECONDS(2)
 
-TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
+TEST(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due)
 {
     script server = SCRIPT(SERVE, DO_TIMEOUT(LATE_NS), DO_PAUSE, DO_READ(0), DO_PAUSE, DO_EXACTLY(100000), DO_READ(0));
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     int fd = connect_to(&server);
     UNTIL(&w, script_stage(&server) == 4);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     ok(filch_tick(w.sched, 1, NULL)); /* the read waits for bytes */
     same(script_stage(&server), 5);
@@ -261,15 +261,15 @@ TEST(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due)
     same(server.result[7].size, 100000);
     same(server.result[8].error, FILCH_EDEADLINE); /* no byte came in time */
     free(lots);
-    world_end(&w);
+    fixture_end(&w);
     close(fd);
 }
 
-TEST(a_connection_that_came_before_the_deadline_is_accepted_though_the_alarm_is_due)
+TEST(a_connection_before_the_deadline_is_accepted_though_the_timer_is_due)
 {
     script server =
         SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(LATE_NS), DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script_start(&w, &server);
     ok(filch_tick(w.sched, 1, NULL));
     ok(filch_tick(w.sched, 1, NULL));
@@ -279,21 +279,21 @@ TEST(a_connection_that_came_before_the_deadline_is_accepted_though_the_alarm_is_
     script_ends(&w, &server);
     ok(server.result[3].error);
     same(server.result[5].error, FILCH_EDEADLINE);
-    world_end(&w);
+    fixture_end(&w);
     close(fd);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_read_of_exactly_so_many_bytes_lets_others_run),
+        cmocka_unit_test(a_read_of_an_exact_size_lets_others_run),
         cmocka_unit_test(a_read_until_a_delimiter_that_does_not_come_lets_others_run),
         cmocka_unit_test(a_write_to_a_peer_that_takes_everything_lets_others_run),
-        cmocka_unit_test(an_operation_that_must_not_wait_takes_all_that_is_there_and_lets_others_run),
-        cmocka_unit_test(connections_that_are_gone_before_they_are_accepted_let_others_run),
-        cmocka_unit_test(a_process_that_goes_on_reading_has_the_clock_looked_at),
-        cmocka_unit_test(bytes_that_came_before_the_deadline_are_told_though_the_alarm_is_due),
-        cmocka_unit_test(a_connection_that_came_before_the_deadline_is_accepted_though_the_alarm_is_due),
+        cmocka_unit_test(an_operation_with_timeout_0_takes_all_bytes_and_lets_others_run),
+        cmocka_unit_test(aborted_connections_in_the_backlog_let_others_run),
+        cmocka_unit_test(the_clock_is_read_while_a_process_keeps_reading),
+        cmocka_unit_test(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due),
+        cmocka_unit_test(a_connection_before_the_deadline_is_accepted_though_the_timer_is_due),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include "api/io_script.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* A listener with a full queue. The system drops new connections to it, as if the host did not answer. */
@@ -37,11 +37,11 @@ static void deaf_close(deaf *d)
     close(d->listener);
 }
 
-TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
+TEST(connects_that_time_out_leave_no_descriptor_in_a_live_process)
 {
     deaf d;
     deaf_open(&d);
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script client = SCRIPT(DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE,
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
@@ -60,7 +60,7 @@ TEST(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on)
 }
 
 /* The server closes first, so the old connection lingers at the server's port. */
-TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger){ EACH_WORLD({
+TEST(a_restarted_server_gets_its_port_although_old_connections_linger){ FOR_WORKER_COUNTS({
     script first = SCRIPT(SERVE, DO_CLOSE);
     script_start(&w, &first);
     UNTIL(&w, is_ready(&first));
@@ -75,36 +75,36 @@ TEST(a_server_that_starts_again_takes_its_port_back_though_old_connections_linge
     same(again.result[0].error, FILCH_OK);
 }) }
 
-TEST(each_datagram_names_its_own_sender)
+TEST(each_datagram_has_the_address_of_its_sender)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_PAUSE, DO_RECEIVE_FROM(0),
                                DO_PAUSE, DO_RECEIVE_FROM(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
-        char told[3][128];
+        char senders[3][128];
         char sent[3][128];
         for (int i = 0; i < 3; i++) {
             script client = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_SEND_TO(server.local, "hello"), DO_PAUSE);
             script_start(&w, &client);
             UNTIL(&w, i == 2 ? script_is_over(&server) : script_stage(&server) == 3 + 2 * (uint32_t)i);
-            strcpy(told[i], server.sender);
+            strcpy(senders[i], server.sender);
             strcpy(sent[i], client.local);
             if (i < 2) ok(filch_send(w.sched, server.actor.pid, filch_none()));
             ok(filch_cancel(w.sched, client.actor.pid));
             script_ends(&w, &client);
         }
         script_ends(&w, &server);
-        for (int i = 0; i < 3; i++) assert_string_equal(told[i], sent[i]);
+        for (int i = 0; i < 3; i++) assert_string_equal(senders[i], sent[i]);
     })
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connects_that_time_out_leave_no_descriptor_while_their_process_lives_on),
-        cmocka_unit_test(a_server_that_starts_again_takes_its_port_back_though_old_connections_linger),
-        cmocka_unit_test(each_datagram_names_its_own_sender),
+        cmocka_unit_test(connects_that_time_out_leave_no_descriptor_in_a_live_process),
+        cmocka_unit_test(a_restarted_server_gets_its_port_although_old_connections_linger),
+        cmocka_unit_test(each_datagram_has_the_address_of_its_sender),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

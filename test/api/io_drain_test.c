@@ -198,7 +198,7 @@ static filch_sched *reply_begun(int32_t workers, int *fd)
     return sched;
 }
 
-TEST(a_reply_that_was_begun_arrives_whole_and_no_connection_is_accepted_during_a_stop)
+TEST(during_a_stop_a_begun_reply_arrives_whole_and_no_accept_succeeds)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -220,7 +220,7 @@ TEST(a_reply_that_was_begun_arrives_whole_and_no_connection_is_accepted_during_a
     }
 }
 
-TEST(a_reply_that_nobody_reads_is_counted_as_cut)
+TEST(a_reply_that_is_not_read_is_counted_as_cut)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -245,8 +245,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_is_written_to_a_file_during_a_stop),
-        cmocka_unit_test(a_reply_that_was_begun_arrives_whole_and_no_connection_is_accepted_during_a_stop),
-        cmocka_unit_test(a_reply_that_nobody_reads_is_counted_as_cut),
+        cmocka_unit_test(during_a_stop_a_begun_reply_arrives_whole_and_no_accept_succeeds),
+        cmocka_unit_test(a_reply_that_is_not_read_is_counted_as_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 
 #include "api/io_script.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 static void peer_send(int fd, const char *text)
@@ -32,7 +32,7 @@ static int serve(script *server)
 
 /* ---- reading ---- */
 
-TEST(a_read_takes_no_more_than_was_asked_for){ EACH_WORLD({
+TEST(a_read_takes_no_more_than_was_requested){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_PAUSE, DO_READ(2), DO_READ(30), DO_READ(30));
     int    fd = serve(&server);
     peer_send(fd, "ab0123456789012345678901234567890123456789");
@@ -44,7 +44,7 @@ TEST(a_read_takes_no_more_than_was_asked_for){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come){ EACH_WORLD({
+TEST(a_line_that_is_too_long_is_an_error_even_if_its_end_has_come){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_PAUSE, DO_UNTIL("\n", 5), DO_UNTIL("\n", 9), DO_UNTIL("\n", 4));
     int    fd = serve(&server);
     peer_send(fd, "12345678\nabc\n");
@@ -57,14 +57,14 @@ TEST(a_line_that_is_too_long_is_told_also_if_its_end_has_come){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_read_with_a_timeout_may_come_in_pieces){ EACH_WORLD({
+TEST(bytes_of_a_read_with_a_timeout_may_come_in_pieces){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_READ(0), DO_EXACTLY(6), DO_TIMEOUT(0), DO_READ(0));
     int    fd = serve(&server);
     peer_send(fd, "first");
     UNTIL(&w, script_stage(&server) == 5);
     for (int i = 0; i < 3; i++) {
         peer_send(fd, "ab");
-        for (int turns = 0; turns < 20; turns++) world_turn(&w);
+        for (int turns = 0; turns < 20; turns++) fixture_turn(&w);
         if (i < 2) same(script_stage(&server), 5); /* the read waits, because there are not enough bytes yet */
     }
     script_ends(&w, &server);
@@ -73,10 +73,10 @@ TEST(a_read_with_a_timeout_may_come_in_pieces){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_hundred_streams_with_news_at_once_are_all_heard)
+TEST(a_hundred_streams_ready_at_once_are_all_served)
 {
     enum { MANY = 100 };
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         static script servers[MANY];
         static int    fds[MANY];
         for (int i = 0; i < MANY; i++) {
@@ -126,7 +126,7 @@ static filch_err play_through_cat(actor *me, const filch_event *events, size_t c
 TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
 {
     for (size_t i = 0; i < sizeof megabyte; i++) megabyte[i] = (char)(i * 31 >> 3);
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         actor me = { 0 };
         actor_start(&w, &me, play_through_cat);
         actor_ends(&w, &me, FILCH_OK);
@@ -136,19 +136,19 @@ TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
 
 /* ---- operations that a stream does not have ---- */
 
-static filch_err ask_short(script *s, filch_out *out)
+static filch_err read_address_short(script *s, filch_out *out)
 {
     char text[4];
     return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
 }
 
-static filch_err ask(script *s, filch_out *out)
+static filch_err read_address(script *s, filch_out *out)
 {
     char text[128];
     return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
 }
 
-static filch_err ask_sender(script *s, filch_out *out)
+static filch_err read_sender(script *s, filch_out *out)
 {
     char      text[128] = "x";
     filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, text, sizeof text);
@@ -157,17 +157,18 @@ static filch_err ask_sender(script *s, filch_out *out)
 }
 
 /* Yields a receive, then asks for the sender. While a receive is outstanding the sender may change at any time. */
-static filch_err receive_and_ask(script *s, filch_out *out)
+static filch_err receive_and_read_sender(script *s, filch_out *out)
 {
     filch_err err = filch_yield_receive_from(out, TAG_EXTRA, s->stream, 0, FILCH_FOREVER);
-    return err == FILCH_OK ? ask_sender(s, out) : err;
+    return err == FILCH_OK ? read_sender(s, out) : err;
 }
 
-TEST(what_has_no_address_says_so)
+TEST(the_address_of_a_stream_without_one_is_an_error)
 {
-    EACH_WORLD({
-        script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_CALL(ask), DO_DATAGRAM("127.0.0.1:0"), DO_CALL(ask),
-                          DO_CALL(ask_short), DO_CALL(ask_sender), DO_CLOSE, DO_CALL(ask));
+    FOR_WORKER_COUNTS({
+        script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_CALL(read_address), DO_DATAGRAM("127.0.0.1:0"),
+                          DO_CALL(read_address), DO_CALL(read_address_short), DO_CALL(read_sender), DO_CLOSE,
+                          DO_CALL(read_address));
         script_start(&w, &s);
         script_ends(&w, &s);
         same(s.result[1].error, FILCH_ESYS);
@@ -185,10 +186,10 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
     case 0: me->note = filch_yield_datagram(out, 1, "127.0.0.1:0", NULL); return filch_wait(out);
     case 1:
         s->stream = filch_as_stream(&events[0].data);
-        s->result[0].error = receive_and_ask(s, out);
+        s->result[0].error = receive_and_read_sender(s, out);
         return filch_continue(out);
     case 2: /* the receive is outstanding */
-        s->result[1].error = ask_sender(s, out);
+        s->result[1].error = read_sender(s, out);
         me->note |= filch_yield_io_cancel(out, 2, s->stream);
         return filch_wait(out);
     default:
@@ -198,12 +199,12 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
         if (me->seen_count < 3)
             return filch_wait(out); /* waits for the completions of both the receive and the
                                      * cancel */
-        s->result[3].error = ask_sender(s, out);
+        s->result[3].error = read_sender(s, out);
         return filch_done(out, filch_none());
     }
 }
 
-TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come){ EACH_WORLD({
+TEST(the_sender_of_a_datagram_is_not_available_during_the_next_receive){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_PAUSE);
     s.actor.user = &s;
     actor_start(&w, &s.actor, play_asks_while_it_receives);
@@ -215,7 +216,7 @@ TEST(who_sent_a_datagram_is_not_told_while_the_next_may_come){ EACH_WORLD({
     ok(s.result[3].error);
 }) }
 
-TEST(nonsense_that_only_the_handler_can_see_is_refused){ EACH_WORLD({
+TEST(arguments_that_only_the_handler_can_check_are_refused){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_LISTEN("nonsense"), DO_CONNECT("127.0.0.1:x"), DO_DATAGRAM("[::1"), DO_SEEK(0, 0), DO_KILL(9),
                       DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_ACCEPT, DO_SEND_TO("127.0.0.1:9", "x"), DO_KILL(9));
     script_start(&w, &s);
@@ -226,7 +227,7 @@ TEST(nonsense_that_only_the_handler_can_see_is_refused){ EACH_WORLD({
     for (int i = 6; i <= 8; i++) same(s.result[i].error, FILCH_EINVAL);
 }) }
 
-TEST(a_half_that_a_reset_took_away_cannot_be_closed){ EACH_WORLD({
+TEST(shutdown_after_a_reset_is_an_error){ FOR_WORKER_COUNTS({
     script        server = SCRIPT(SERVE, DO_READ(0), DO_SHUTDOWN);
     int           fd = serve(&server);
     struct linger now = { .l_onoff = 1 };
@@ -238,21 +239,21 @@ TEST(a_half_that_a_reset_took_away_cannot_be_closed){ EACH_WORLD({
     same(server.result[4].number, ENOTCONN);
 }) }
 
-TEST(a_datagram_to_nobody_is_refused){ EACH_WORLD({
-    char worker[64];
-    snprintf(worker, sizeof worker, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
-    script s = SCRIPT(DO_DATAGRAM(worker), DO_SEND_TO("unix:@filch-nobody-is-here", "x"),
-                      DO_SEND_TO(worker, "to myself"), DO_RECEIVE_FROM(0));
+TEST(a_datagram_to_an_unbound_address_is_refused){ FOR_WORKER_COUNTS({
+    char own_address[64];
+    snprintf(own_address, sizeof own_address, "unix:@filch-edges-%d-%zu", (int)getpid(), each);
+    script s = SCRIPT(DO_DATAGRAM(own_address), DO_SEND_TO("unix:@filch-nobody-is-here", "x"),
+                      DO_SEND_TO(own_address, "to myself"), DO_RECEIVE_FROM(0));
     script_start(&w, &s);
     script_ends(&w, &s);
     same(s.result[1].error, FILCH_EREFUSED);
     same(s.result[1].number, ECONNREFUSED);
     ok(s.result[2].error);
     assert_string_equal(s.result[3].bytes, "to myself");
-    assert_string_equal(s.sender, worker);
+    assert_string_equal(s.sender, own_address);
 }) }
 
-TEST(a_name_may_be_a_host_or_a_service_alone){ EACH_WORLD({
+TEST(a_name_may_be_a_host_or_a_service_alone){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_RESOLVE("127.0.0.1", NULL), DO_RESOLVE(NULL, "80"));
     script_start(&w, &s);
     script_ends(&w, &s);
@@ -261,12 +262,12 @@ TEST(a_name_may_be_a_host_or_a_service_alone){ EACH_WORLD({
     assert_non_null(strstr(s.result[1].bytes, ":80"));
 }) }
 
-TEST(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence)
+TEST(a_datagram_over_payload_max_completes_with_an_error)
 {
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.payload_max = 80;
-        world_begin_with(&w, worker_counts[each], opt);
+        fixture_begin_with(&w, worker_counts[each], opt);
         script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_RECEIVE_FROM(0));
         script_start(&w, &s);
         UNTIL(&w, is_ready(&s));
@@ -283,17 +284,17 @@ TEST(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence)
         ok(s.result[3].error);
         same(s.result[3].size, 80);
         close(fd);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 /* ---- files without a position ---- */
 
-TEST(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write)
+TEST(bytes_read_ahead_from_a_fifo_are_not_lost_and_do_not_block_writes)
 {
     char path[64];
     snprintf(path, sizeof path, "/tmp/filch-edges-%d", (int)getpid());
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         (void)unlink(path);
         ok(mkfifo(path, 0600));
         script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_WRITE("question\nanswer\n"),
@@ -316,7 +317,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 {
     char path[64];
     snprintf(path, sizeof path, "/tmp/filch-edges-%d", (int)getpid());
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         (void)unlink(path);
         ok(mkfifo(path, 0600));
         script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE), DO_READ_AND(FILCH_CMD_READ),
@@ -345,7 +346,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 /* A process that keeps the message with the stream, and ends when it is cancelled. */
 typedef struct keeper {
     actor            actor;
-    filch_data       parcel;
+    filch_data       stream_message;
     FLI_ATOMIC(bool) has_kept;
 } keeper;
 
@@ -354,19 +355,19 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     keeper *k = me->user;
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
-        me->note = filch_keep(&events[i].data, &k->parcel);
+        me->note = filch_keep(&events[i].data, &k->stream_message);
         fli_store_rel(&k->has_kept, true);
     }
     return filch_idle(out);
 }
 
-static void keeper_start(world *in, keeper *k)
+static void keeper_start(fixture *in, keeper *k)
 {
     *k = (keeper){ .actor = { .user = k } };
     actor_start(in, &k->actor, play_keeps);
 }
 
-static void keeper_ends(world *in, keeper *k)
+static void keeper_ends(fixture *in, keeper *k)
 {
     UNTIL(in, fli_load_acq(&k->has_kept));
     ok(k->actor.note);
@@ -383,22 +384,22 @@ static filch_err play_takes(actor *me, const filch_event *events, size_t count, 
     return filch_done(out, filch_none());
 }
 
-static filch_err take(world *in, const filch_data *parcel)
+static filch_err take(fixture *in, const filch_data *stream_message)
 {
-    actor me = { .user = (void *)(uintptr_t)parcel };
+    actor me = { .user = (void *)(uintptr_t)stream_message };
     actor_start(in, &me, play_takes);
     actor_ends(in, &me, FILCH_OK);
     return me.note;
 }
 
-TEST(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more)
+TEST(a_stream_message_that_outlives_its_scheduler_holds_nothing)
 {
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
-        keeper keepers[2];
-        int    fds[2], before = open_descriptors();
-        char   got;
-        world  later;
-        world_begin(&w, worker_counts[each]);
+        keeper  keepers[2];
+        int     fds[2], before = open_descriptors();
+        char    got;
+        fixture later;
+        fixture_begin(&w, worker_counts[each]);
         for (int i = 0; i < 2; i++) {
             keeper_start(&w, &keepers[i]);
             script server = SCRIPT(SERVE, DO_GIVE(keepers[i].actor.pid));
@@ -406,46 +407,46 @@ TEST(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more)
             script_ends(&w, &server);
             keeper_ends(&w, &keepers[i]);
         }
-        ok(take(&w, &keepers[1].parcel)); /* the second stream is still in its message */
+        ok(take(&w, &keepers[1].stream_message)); /* the second stream is still in its message */
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
         for (int i = 0; i < 2; i++) {
             same(recv(fds[i], &got, 1, 0), 0); /* the stream was closed */
             close(fds[i]);
         }
         same(open_descriptors(), before);
-        world_begin(&later, FILCH_NO_WORKERS);
-        same(take(&later, &keepers[0].parcel), FILCH_EFOREIGN);
-        world_end(&later);
-        for (int i = 0; i < 2; i++) filch_drop(&keepers[i].parcel);
+        fixture_begin(&later, FILCH_NO_WORKERS);
+        same(take(&later, &keepers[0].stream_message), FILCH_EFOREIGN);
+        fixture_end(&later);
+        for (int i = 0; i < 2; i++) filch_drop(&keepers[i].stream_message);
         same(fli_load_rlx(&w.blocks), 0);
         same(fli_load_rlx(&w.bytes), 0);
     }
 }
 
-TEST(only_a_parcel_can_be_taken_and_only_where_it_belongs)
+TEST(only_a_stream_message_of_the_same_scheduler_can_be_taken)
 {
-    world      other;
+    fixture    other;
     keeper     k;
     filch_data block = filch_none(), text = filch_str("a text that is longer than what fits into an event");
     char       got;
     ok(filch_keep(&text, &block));
-    world_begin(&w, FILCH_NO_WORKERS);
-    world_begin(&other, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&other, FILCH_NO_WORKERS);
     keeper_start(&w, &k);
     script server = SCRIPT(SERVE, DO_GIVE(k.actor.pid));
     int    fd = serve(&server);
     script_ends(&w, &server);
     keeper_ends(&w, &k);
     same(take(&w, &block), FILCH_EINVAL);
-    same(take(&other, &k.parcel), FILCH_EFOREIGN);
-    ok(take(&w, &k.parcel));
+    same(take(&other, &k.stream_message), FILCH_EFOREIGN);
+    ok(take(&w, &k.stream_message));
     same(recv(fd, &got, 1, 0), 0); /* the stream was closed with the process that took it */
     close(fd);
-    same(take(&w, &k.parcel), FILCH_ESTREAM);
-    filch_drop(&k.parcel);
+    same(take(&w, &k.stream_message), FILCH_ESTREAM);
+    filch_drop(&k.stream_message);
     filch_drop(&block);
-    world_end(&other);
-    world_end(&w);
+    fixture_end(&other);
+    fixture_end(&w);
 }
 
 static filch_err give_closed(script *s, filch_out *out)
@@ -494,9 +495,9 @@ static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *event
     }
 }
 
-TEST(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards)
+TEST(a_stream_with_an_outstanding_operation_is_busy_and_can_be_given_later)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         for (uint64_t writes = 0; writes <= 1; writes++) {
             keeper k;
             keeper_start(&w, &k);
@@ -508,7 +509,7 @@ TEST(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards)
             same(s.result[0].error, FILCH_EBUSY);
             ok(s.result[1].error);
             keeper_ends(&w, &k);
-            filch_drop(&k.parcel);
+            filch_drop(&k.stream_message);
         }
     })
 }
@@ -521,15 +522,15 @@ static filch_err play_waits(actor *me, const filch_event *events, size_t count, 
     return filch_wait(out);
 }
 
-TEST(what_a_full_mailbox_refuses_stays_with_the_giver)
+TEST(a_stream_refused_by_a_full_mailbox_stays_with_its_owner)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         filch_spawn_options small = FILCH_SPAWN_OPTIONS_INIT;
         actor               full = { 0 };
         small.mailbox_max = 1;
         small.overflow = FILCH_OVERFLOW_FAIL;
         actor_start_with(&w, &full, play_waits, small);
-        UNTIL(&w, world_inspect(&w, full.pid).state == FILCH_STATE_BLOCKED);
+        UNTIL(&w, fixture_inspect(&w, full.pid).state == FILCH_STATE_BLOCKED);
         while (filch_send(w.sched, full.pid, filch_none()) == FILCH_OK) {}
         script server = SCRIPT({ .what = LISTEN, .text = "127.0.0.1:0", .pid = full.pid }, DO_ADDRESS, DO_ACCEPT,
                                DO_CALL(give_closed), DO_CALL(give), DO_READ(0));
@@ -578,13 +579,13 @@ static filch_err play_writes_lots(actor *me, const filch_event *events, size_t c
     return filch_idle(out);
 }
 
-TEST(what_a_killed_process_was_writing_is_freed_and_nothing_more_comes_of_it)
+TEST(a_write_of_a_killed_process_is_freed_and_its_free_calls_have_no_effect)
 {
     char name[64];
     snprintf(name, sizeof name, "unix:@filch_unwritten_%ld", (long)getpid());
     actor writer = { .user = name }, bystander = { 0 };
     memset(&unwritten, 0, sizeof unwritten);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &writer, play_writes_lots);
     UNTIL(&w, writer.stage >= 3);
     ok(writer.note);
@@ -594,33 +595,33 @@ TEST(what_a_killed_process_was_writing_is_freed_and_nothing_more_comes_of_it)
     same(unwritten.freed, 1);
     same(unwritten.yielded, FILCH_ESTATE);
     actor_start(&w, &bystander, play_idle);
-    world_tick(&w);
+    fixture_tick(&w);
     same(bystander.seen_count, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_read_takes_no_more_than_was_asked_for),
-        cmocka_unit_test(a_line_that_is_too_long_is_told_also_if_its_end_has_come),
-        cmocka_unit_test(a_read_with_a_timeout_may_come_in_pieces),
-        cmocka_unit_test(a_hundred_streams_with_news_at_once_are_all_heard),
+        cmocka_unit_test(a_read_takes_no_more_than_was_requested),
+        cmocka_unit_test(a_line_that_is_too_long_is_an_error_even_if_its_end_has_come),
+        cmocka_unit_test(bytes_of_a_read_with_a_timeout_may_come_in_pieces),
+        cmocka_unit_test(a_hundred_streams_ready_at_once_are_all_served),
         cmocka_unit_test(a_megabyte_goes_through_pipes_that_hold_much_less),
-        cmocka_unit_test(what_has_no_address_says_so),
-        cmocka_unit_test(who_sent_a_datagram_is_not_told_while_the_next_may_come),
-        cmocka_unit_test(nonsense_that_only_the_handler_can_see_is_refused),
-        cmocka_unit_test(a_half_that_a_reset_took_away_cannot_be_closed),
-        cmocka_unit_test(a_datagram_to_nobody_is_refused),
+        cmocka_unit_test(the_address_of_a_stream_without_one_is_an_error),
+        cmocka_unit_test(the_sender_of_a_datagram_is_not_available_during_the_next_receive),
+        cmocka_unit_test(arguments_that_only_the_handler_can_check_are_refused),
+        cmocka_unit_test(shutdown_after_a_reset_is_an_error),
+        cmocka_unit_test(a_datagram_to_an_unbound_address_is_refused),
         cmocka_unit_test(a_name_may_be_a_host_or_a_service_alone),
-        cmocka_unit_test(an_answer_over_the_limit_of_payloads_is_an_error_and_not_a_silence),
-        cmocka_unit_test(what_was_read_ahead_from_a_fifo_is_neither_lost_nor_in_the_way_of_a_write),
+        cmocka_unit_test(a_datagram_over_payload_max_completes_with_an_error),
+        cmocka_unit_test(bytes_read_ahead_from_a_fifo_are_not_lost_and_do_not_block_writes),
         cmocka_unit_test(a_file_that_is_being_read_is_busy_and_can_be_cancelled),
-        cmocka_unit_test(a_parcel_that_outlives_its_scheduler_holds_nothing_any_more),
-        cmocka_unit_test(only_a_parcel_can_be_taken_and_only_where_it_belongs),
-        cmocka_unit_test(a_stream_with_a_read_or_a_write_out_is_busy_and_can_be_given_afterwards),
-        cmocka_unit_test(what_a_full_mailbox_refuses_stays_with_the_giver),
-        cmocka_unit_test(what_a_killed_process_was_writing_is_freed_and_nothing_more_comes_of_it),
+        cmocka_unit_test(a_stream_message_that_outlives_its_scheduler_holds_nothing),
+        cmocka_unit_test(only_a_stream_message_of_the_same_scheduler_can_be_taken),
+        cmocka_unit_test(a_stream_with_an_outstanding_operation_is_busy_and_can_be_given_later),
+        cmocka_unit_test(a_stream_refused_by_a_full_mailbox_stays_with_its_owner),
+        cmocka_unit_test(a_write_of_a_killed_process_is_freed_and_its_free_calls_have_no_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

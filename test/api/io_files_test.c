@@ -13,7 +13,7 @@
 #include "base/prng.h"
 #include "support/instead.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* Makes close() fail, but only for the descriptor that the test chose. */
@@ -60,7 +60,7 @@ static int remove_folder(void **state)
 
 /* ---- open files ---- */
 
-TEST(a_file_is_synced_and_truncated){ EACH_WORLD({
+TEST(a_file_is_synced_and_truncated){ FOR_WORKER_COUNTS({
     const char *path = in_folder(0, "a");
     script      s = SCRIPT(DO_OPEN(path, WRITES), DO_WRITE("0123456789"), DO_SYNC(0), DO_SYNC(FILCH_SYNC_DATA),
                            DO_TRUNCATE(4), DO_SEEK(0, 0), DO_READ(0), DO_TRUNCATE(6), DO_SEEK(0, 0), DO_EXACTLY(6), DO_CLOSE,
@@ -78,7 +78,7 @@ TEST(a_file_is_synced_and_truncated){ EACH_WORLD({
     same(s.result[16].error, FILCH_EINVAL);
 }) }
 
-TEST(what_is_no_file_is_not_synced){ EACH_WORLD({
+TEST(a_stream_that_is_no_file_is_not_synced){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_SYNC(0), DO_TRUNCATE(0));
     script_start(&w, &s);
     script_ends(&w, &s);
@@ -86,7 +86,7 @@ TEST(what_is_no_file_is_not_synced){ EACH_WORLD({
     same(s.result[2].error, FILCH_EINVAL);
 }) }
 
-TEST(a_full_device_is_told_by_the_write){ EACH_WORLD({
+TEST(a_write_to_a_full_device_returns_enospace){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_OPEN("/dev/full", FILCH_OPEN_WRITE), DO_WRITE("x"), DO_CLOSE);
     script_start(&w, &s);
     script_ends(&w, &s);
@@ -95,10 +95,10 @@ TEST(a_full_device_is_told_by_the_write){ EACH_WORLD({
     ok(s.result[2].error);
 }) }
 
-TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
+TEST(a_delayed_write_error_is_reported_by_sync_and_by_close)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         refuse(fsync, 1, EIO);
         refuse(fdatasync, 1, ENOSPC);
         fli_store_rlx(&close_fails, true);
@@ -116,9 +116,9 @@ TEST(a_failure_that_comes_late_is_told_by_sync_and_by_close)
     same(open_descriptors(), before);
 }
 
-TEST(a_rename_that_is_to_last_syncs_both_directories)
+TEST(a_durable_rename_syncs_both_directories)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         const char *a = in_folder(0, "a");
         const char *other = in_folder(1, "other");
         const char *moved = in_folder(2, "other/a");
@@ -148,7 +148,7 @@ static filch_file_info info_of(const result *r)
     return info;
 }
 
-TEST(a_path_says_what_it_is){ EACH_WORLD({
+TEST(stat_reports_kind_size_and_times_of_a_path){ FOR_WORKER_COUNTS({
     const char *file = in_folder(0, "a");
     const char *link = in_folder(1, "link");
     (void)unlink(link);
@@ -175,9 +175,9 @@ TEST(a_path_says_what_it_is){ EACH_WORLD({
     for (int i = 9; i <= 11; i++) same(s.result[i].error, FILCH_EINVAL);
 }) }
 
-TEST(names_are_changed_and_removed)
+TEST(files_and_directories_are_renamed_and_removed)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         const char *a = in_folder(0, "a");
         const char *b = in_folder(1, "b");
         const char *deep = in_folder(2, "deep");
@@ -221,7 +221,7 @@ static void read_list(const filch_data *data, char *text, size_t room)
     assert_null(name);
 }
 
-TEST(a_directory_is_listed_in_order_whatever_its_names_are_made_of){ EACH_WORLD({
+TEST(a_directory_is_listed_in_order_whatever_bytes_its_names_have){ FOR_WORKER_COUNTS({
     const char *deep = in_folder(0, "list");
     script      before = SCRIPT(DO_MKDIR(deep), DO_LIST(deep), DO_LIST(in_folder(7, "none")));
     script_start(&w, &before);
@@ -254,7 +254,7 @@ TEST(a_large_directory_is_listed_whole)
         snprintf(path, sizeof path, "%s/%0100d", deep, i);
         close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
     }
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script s = SCRIPT(DO_LIST(deep), DO_KEEP);
     script_start(&w, &s);
     UNTIL(&w, script_is_over(&s));
@@ -267,10 +267,10 @@ TEST(a_large_directory_is_listed_whole)
     same(filch_as_entry(&s.kept[0], &at, &name, NULL), FILCH_EEND);
     filch_drop(&s.kept[0]);
     script_ends(&w, &s);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(what_is_no_list_and_no_info_is_refused)
+TEST(payloads_that_are_no_list_or_file_info_are_refused)
 {
     filch_file_info info = FILCH_FILE_INFO_INIT, none = { .size = 1 };
     filch_data      number = filch_int(1), odd = filch_bytes("\1", 1), bare = filch_bytes("\1abc", 4),
@@ -322,7 +322,7 @@ static filch_err play_replaces(actor *me, const filch_event *events, size_t coun
 static void replace_until_killed(void)
 {
     actor a = { 0 };
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_replaces);
     for (;;) (void)pause();
 }
@@ -339,7 +339,7 @@ static void check_whole(const char *path)
 
 static uint32_t kills = 12; /* number of kills; the first argument of the program can raise it */
 
-TEST(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed)
+TEST(a_replaced_file_is_complete_wherever_the_program_is_killed)
 {
     static char old[LONG_BYTES];
     fli_prng    prng;
@@ -371,16 +371,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_synced_and_truncated),
-        cmocka_unit_test(what_is_no_file_is_not_synced),
-        cmocka_unit_test(a_full_device_is_told_by_the_write),
-        cmocka_unit_test(a_failure_that_comes_late_is_told_by_sync_and_by_close),
-        cmocka_unit_test(a_rename_that_is_to_last_syncs_both_directories),
-        cmocka_unit_test(a_path_says_what_it_is),
-        cmocka_unit_test(names_are_changed_and_removed),
-        cmocka_unit_test(a_directory_is_listed_in_order_whatever_its_names_are_made_of),
+        cmocka_unit_test(a_stream_that_is_no_file_is_not_synced),
+        cmocka_unit_test(a_write_to_a_full_device_returns_enospace),
+        cmocka_unit_test(a_delayed_write_error_is_reported_by_sync_and_by_close),
+        cmocka_unit_test(a_durable_rename_syncs_both_directories),
+        cmocka_unit_test(stat_reports_kind_size_and_times_of_a_path),
+        cmocka_unit_test(files_and_directories_are_renamed_and_removed),
+        cmocka_unit_test(a_directory_is_listed_in_order_whatever_bytes_its_names_have),
         cmocka_unit_test(a_large_directory_is_listed_whole),
-        cmocka_unit_test(what_is_no_list_and_no_info_is_refused),
-        cmocka_unit_test(a_file_that_is_replaced_is_whole_wherever_the_program_is_killed),
+        cmocka_unit_test(payloads_that_are_no_list_or_file_info_are_refused),
+        cmocka_unit_test(a_replaced_file_is_complete_wherever_the_program_is_killed),
     };
     if (argc > 1) kills = (uint32_t)strtoul(argv[1], NULL, 10);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -20,7 +20,7 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
     static test_alloc alloc;
     static char       path[64], lots[60000];
     filch_options     opt = FILCH_OPTIONS_INIT;
-    world             w = { .ticks = true };
+    fixture           w = { .ticks = true };
     int               before = open_descriptors();
     memset(&alloc, 0, sizeof alloc);
     snprintf(path, sizeof path, "/tmp/filch-io-oom-%d", (int)getpid());
@@ -95,7 +95,7 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 static void sweep(bool and_after)
 {
     bool     refused;
-    uint64_t count = run_all(0, false, &refused), every = 25 / world_scale(100, 1);
+    uint64_t count = run_all(0, false, &refused), every = 25 / fixture_scale(100, 1);
     assert_true(count > 20); /* enough allocations: the I/O code did run */
     for (uint64_t nth = 1; nth <= count; nth += every > 0 ? every : 1) (void)run_all(nth, and_after, &refused);
 }
@@ -108,7 +108,7 @@ static bool run_first(script first, int nth)
 {
     static test_alloc alloc;
     filch_options     opt = FILCH_OPTIONS_INIT;
-    world             w = { .ticks = true };
+    fixture           w = { .ticks = true };
     int               before = open_descriptors();
     memset(&alloc, 0, sizeof alloc);
     opt.workers = FILCH_NO_WORKERS;
@@ -118,12 +118,12 @@ static bool run_first(script first, int nth)
     script taker = SCRIPT(DO_TAKE, DO_RECEIVE_FROM(1));
     taker.timeout_ns = 0;
     script_start(&w, &taker);
-    UNTIL(&w, world_inspect(&w, taker.actor.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, fixture_inspect(&w, taker.actor.pid).state == FILCH_STATE_IDLE);
     for (int i = 0; i < LINES_MAX; i++) first.lines[i].pid = taker.actor.pid;
     script_start(&w, &first);
     test_alloc_fail(&alloc, (uint64_t)nth, false);
     UNTIL(&w, script_is_over(&first));
-    (void)world_tick(&w); /* by now the stream has arrived, or never will */
+    (void)fixture_tick(&w); /* by now the stream has arrived, or never will */
     bool was_refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; first.lines[i].what != END; i++) {
@@ -144,7 +144,7 @@ static bool run_first(script first, int nth)
     return was_refused;
 }
 
-TEST(whatever_io_comes_first_may_find_no_memory)
+TEST(the_first_io_operation_of_each_kind_may_lack_memory)
 {
     const script firsts[] = {
         SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_TIMEOUT(0), DO_ACCEPT),
@@ -163,7 +163,7 @@ TEST(whatever_io_comes_first_may_find_no_memory)
 }
 
 /* A process that no other process monitors. So it has no memory besides its control block before its first stream. */
-static filch_err play_plain(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_first_stream(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
@@ -177,9 +177,9 @@ static filch_err play_plain(actor *me, const filch_event *events, size_t count, 
 }
 
 /* Returns true if an allocation failed and the process reported it. */
-static bool run_plain(filch_data *parcel, world *w, test_alloc *alloc, int nth)
+static bool run_first_stream(filch_data *stream_message, fixture *w, test_alloc *alloc, int nth)
 {
-    actor               me = { .play = play_plain, .user = parcel };
+    actor               me = { .play = play_first_stream, .user = stream_message };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.args = filch_ptr(&me);
     ok(filch_spawn(w->sched, &actor_type, &spawn, NULL));
@@ -199,42 +199,43 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(a_process_without_memory_for_its_first_stream_says_so)
+TEST(a_process_without_memory_for_its_first_stream_gets_enomem)
 {
     static test_alloc alloc;
     filch_options     opt = FILCH_OPTIONS_INIT;
-    world             w = { .ticks = true };
+    fixture           w = { .ticks = true };
     int               before = open_descriptors(), nth = 1;
-    filch_data        parcel = filch_none();
-    actor             keeper = { .user = &parcel };
+    filch_data        stream_message = filch_none();
+    actor             keeper = { .user = &stream_message };
     memset(&alloc, 0, sizeof alloc);
     opt.workers = FILCH_NO_WORKERS;
     opt.alloc = test_alloc_fn;
     opt.alloc_user = &alloc;
     ok(filch_sched_create(&w.sched, &opt));
-    while (run_plain(NULL, &w, &alloc, nth)) nth++;
+    while (run_first_stream(NULL, &w, &alloc, nth)) nth++;
     assert_true(nth > 1);
     actor_start(&w, &keeper, play_keeps);
-    UNTIL(&w, world_inspect(&w, keeper.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, fixture_inspect(&w, keeper.pid).state == FILCH_STATE_IDLE);
     script giver = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE(keeper.pid));
     script_start(&w, &giver);
     script_ends(&w, &giver);
     actor_ends(&w, &keeper, FILCH_OK);
     nth = 1;
-    while (run_plain(&parcel, &w, &alloc, nth)) nth++; /* a stream that could not be taken can be taken later */
+    while (run_first_stream(&stream_message, &w, &alloc, nth))
+        nth++; /* a stream that could not be taken can be taken later */
     assert_true(nth > 1);
-    filch_drop(&parcel);
+    filch_drop(&stream_message);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     test_alloc_balanced(&alloc);
     same(open_descriptors(), before);
 }
 
-TEST(one_asking_for_memory_after_the_other_is_refused)
+TEST(each_single_allocation_of_io_may_fail)
 {
     sweep(false);
 }
 
-TEST(from_one_asking_on_all_memory_is_refused)
+TEST(all_allocations_of_io_may_fail_from_any_point_on)
 {
     sweep(true);
 }
@@ -242,10 +243,10 @@ TEST(from_one_asking_on_all_memory_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_io_comes_first_may_find_no_memory),
-        cmocka_unit_test(a_process_without_memory_for_its_first_stream_says_so),
-        cmocka_unit_test(one_asking_for_memory_after_the_other_is_refused),
-        cmocka_unit_test(from_one_asking_on_all_memory_is_refused),
+        cmocka_unit_test(the_first_io_operation_of_each_kind_may_lack_memory),
+        cmocka_unit_test(a_process_without_memory_for_its_first_stream_gets_enomem),
+        cmocka_unit_test(each_single_allocation_of_io_may_fail),
+        cmocka_unit_test(all_allocations_of_io_may_fail_from_any_point_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

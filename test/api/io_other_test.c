@@ -15,14 +15,14 @@
 #include "clock/timers.h"
 #include "support/until.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- datagrams ---- */
 
-TEST(datagrams_arrive_whole_and_tell_who_sent_them)
+TEST(datagrams_arrive_whole_with_the_address_of_the_sender)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script server = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_ADDRESS, DO_RECEIVE_FROM(0), DO_RECEIVE_FROM(4),
                                DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_RECEIVE_FROM(0));
         script_start(&w, &server);
@@ -68,7 +68,7 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
 {
     static filch_data kept[KEPT];
     actor             keeper = { .user = kept };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &keeper, play_keeps);
     UNTIL(&w, keeper.stage == 2);
     script client = SCRIPT(DO_DATAGRAM("unix:@filch-io-other-test-2"), DO_PAUSE);
@@ -96,10 +96,10 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
     }
     ok(filch_send(w.sched, client.actor.pid, filch_none()));
     script_ends(&w, &client);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(what_does_not_fit_the_kind_of_stream_is_refused){ EACH_WORLD({
+TEST(operations_that_do_not_fit_the_kind_of_stream_are_refused){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"), DO_ACCEPT, DO_SHUTDOWN, DO_SEEK(0, 0),
                       DO_EXIT, DO_KILL(9), DO_LISTEN("127.0.0.1:0"), DO_READ(0), DO_WRITE("x"),
                       DO_SEND_TO("127.0.0.1:9", "x"), DO_RECEIVE_FROM(0));
@@ -112,7 +112,7 @@ TEST(what_does_not_fit_the_kind_of_stream_is_refused){ EACH_WORLD({
 
 /* ---- names ---- */
 
-TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing){ EACH_WORLD({
+TEST(a_numeric_address_resolves_to_itself_and_an_unknown_name_to_enohost){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_RESOLVE("127.0.0.1", "80"), DO_RESOLVE("no-such-host.invalid", "80"), DO_RESOLVE("::1", "443"),
                       DO_RESOLVE(NULL, NULL));
     script_start(&w, &s);
@@ -124,7 +124,7 @@ TEST(a_number_resolves_to_itself_and_an_unknown_name_to_nothing){ EACH_WORLD({
     same(s.result[3].error, FILCH_EINVAL);
 }) }
 
-TEST(a_port_over_65535_resolves_to_nothing){ EACH_WORLD({
+TEST(an_invalid_port_resolves_to_enohost){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_RESOLVE(NULL, "99999999"), DO_RESOLVE("127.0.0.1", "65536"), DO_RESOLVE("127.0.0.1", "-2"),
                       DO_RESOLVE("127.0.0.1", " 80"), DO_RESOLVE("127.0.0.1", "no such service"),
                       DO_RESOLVE("127.0.0.1", "65535"), DO_RESOLVE("127.0.0.1", "0"));
@@ -141,7 +141,7 @@ TEST(files_are_written_read_and_sought)
 {
     char path[64];
     snprintf(path, sizeof path, "/tmp/filch-io-test-%d", (int)getpid());
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         (void)unlink(path);
         script s = SCRIPT(
             DO_OPEN(path, FILCH_OPEN_READ), DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
@@ -176,7 +176,7 @@ TEST(a_large_file_is_read_in_one_piece)
     char *bytes = malloc(LARGE);
     for (size_t i = 0; i < LARGE; i++) bytes[i] = (char)(i * 7);
     snprintf(path, sizeof path, "/tmp/filch-io-large-%d", (int)getpid());
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE),
                       DO_WRITE_LOTS(bytes, LARGE), DO_SEEK(0, 0), DO_EXACTLY(LARGE), DO_KEEP);
     script_start(&w, &s);
@@ -185,7 +185,7 @@ TEST(a_large_file_is_read_in_one_piece)
     assert_memory_equal(filch_raw(&s.kept[0]), bytes, LARGE);
     filch_drop(&s.kept[0]);
     script_ends(&w, &s);
-    world_end(&w);
+    fixture_end(&w);
     free(bytes);
     ok(unlink(path));
 }
@@ -193,8 +193,8 @@ TEST(a_large_file_is_read_in_one_piece)
 TEST(a_process_that_ends_while_its_file_is_read_closes_it_once)
 {
     int before = open_descriptors();
-    EACH_WORLD({
-        for (uint32_t i = 0; i < world_scale(50, 5); i++) {
+    FOR_WORKER_COUNTS({
+        for (uint32_t i = 0; i < fixture_scale(50, 5); i++) {
             script s = SCRIPT(DO_OPEN("/dev/zero", FILCH_OPEN_READ), DO_EXACTLY(1 << 20), DO_EXACTLY(1 << 20));
             script_start(&w, &s);
             if (i % 2 == 0) UNTIL(&w, script_stage(&s) >= 1);
@@ -229,7 +229,7 @@ long                    __wrap_syscall(long number, ...)
 #define EACH_SYSTEM(...)                 \
     for (int old = 0; old <= 1; old++) { \
         fli_store_rlx(&old_system, old); \
-        EACH_WORLD(__VA_ARGS__)          \
+        FOR_WORKER_COUNTS(__VA_ARGS__)   \
     }                                    \
     fli_store_rlx(&old_system, false)
 
@@ -255,10 +255,10 @@ uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due
     return id;
 }
 
-TEST(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for)
+TEST(the_exit_of_a_program_is_reported_though_its_poll_timer_fired_early)
 {
     fli_store_rlx(&old_system, true); /* without a pidfd the runtime polls for the end of the program */
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
     fli_store_rlx(&alarm_is_quick, true);
     script_start(&w, &s);
@@ -268,11 +268,11 @@ TEST(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for)
     script_ends(&w, &s);
     ok(s.result[1].error);
     same(s.result[1].number, -SIGKILL);
-    world_end(&w);
+    fixture_end(&w);
     fli_store_rlx(&old_system, false);
 }
 
-TEST(a_program_reads_writes_complains_and_ends)
+TEST(a_program_uses_stdin_stdout_and_stderr_and_exits)
 {
     EACH_SYSTEM({
         script s =
@@ -297,9 +297,9 @@ TEST(a_program_reads_writes_complains_and_ends)
     });
 }
 
-TEST(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three)
+TEST(a_program_starts_with_no_blocked_signals_and_three_descriptors)
 {
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     script s = SCRIPT(DO_RUN(masks, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_UNTIL("\n", 99), DO_UNTIL("\n", 99),
                       DO_RUN(merged, FILCH_RUN_OUTPUT | FILCH_RUN_MERGE), DO_USE_OUTPUT, DO_EXACTLY(8));
     script_start(&w, &s);
@@ -307,10 +307,10 @@ TEST(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three)
     assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
     same(atoi(s.result[3].bytes), 4); /* three standard descriptors, and the one that ls uses */
     assert_string_equal(s.result[6].bytes, "out\nerr\n");
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_program_that_is_killed_says_by_which_signal)
+TEST(the_exit_of_a_killed_program_has_its_signal)
 {
     EACH_SYSTEM({
         script s = SCRIPT(DO_RUN(sleeps, 0), DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_EXIT, DO_TIMEOUT(FILCH_FOREVER),
@@ -340,7 +340,7 @@ TEST(a_program_does_not_outlive_the_process_that_started_it)
 
 TEST(ten_megabytes_of_a_programs_output_arrive)
 {
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     script s = SCRIPT(DO_RUN(prints, FILCH_RUN_OUTPUT), DO_USE_OUTPUT, DO_EXACTLY(10485760), DO_READ(0), DO_USE_PROGRAM,
                       DO_EXIT);
     script_start(&w, &s);
@@ -348,10 +348,10 @@ TEST(ten_megabytes_of_a_programs_output_arrive)
     same(s.result[2].size, 10485760);
     same(s.result[3].error, FILCH_EEND);
     same(s.result[5].number, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal)
+TEST(writing_to_a_program_that_has_exited_is_an_error_and_not_a_signal)
 {
     EACH_SYSTEM({
         script s = SCRIPT(DO_RUN(merged, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS), DO_EXIT, DO_USE_INPUT,
@@ -365,7 +365,7 @@ TEST(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal)
 
 /* ---- signals ---- */
 
-TEST(signals_that_the_program_blocks_arrive_as_events)
+TEST(signals_blocked_by_the_program_arrive_as_events)
 {
     static const int numbers[] = { SIGUSR1, SIGUSR2 }, wrong[] = { 0 };
     sigset_t         set;
@@ -374,7 +374,7 @@ TEST(signals_that_the_program_blocks_arrive_as_events)
     sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGUSR2);
     ok(pthread_sigmask(SIG_BLOCK, &set, &before));
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script s = SCRIPT(DO_SIGNALS(wrong, 1), DO_SIGNALS(numbers, 2), DO_READ(0), DO_READ(0),
                           DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0));
         script_start(&w, &s);
@@ -466,15 +466,15 @@ static filch_err play_nonsense(actor *me, const filch_event *events, size_t coun
     return filch_done(out, filch_none());
 }
 
-TEST(nonsense_is_refused_before_anything_happens)
+TEST(bad_io_arguments_are_refused_before_a_yield_is_made)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor a = { .user = NULL };
     actor_start(&w, &a, play_nonsense);
     actor_ends(&w, &a, FILCH_OK);
     same(a.stage, 0);
     same(a.note, FILCH_ESTREAM);
-    same(world_stats(&w).yields, 0);
+    same(fixture_stats(&w).yields, 0);
     filch_program program;
     filch_data    number = filch_int(3);
     same(filch_as_program(NULL, &program), FILCH_EINVAL);
@@ -493,7 +493,7 @@ TEST(nonsense_is_refused_before_anything_happens)
                     id == FILCH_CMD_SHUTDOWN || id == FILCH_CMD_IO_CANCEL || id == FILCH_CMD_EXIT;
         same(filch_io_read(&command, &request), bare ? FILCH_OK : FILCH_EINVAL);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_raw(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -519,9 +519,9 @@ static filch_err play_raw(actor *me, const filch_event *events, size_t count, fi
     return me->stage == 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(commands_made_by_hand_are_refused)
+TEST(io_commands_with_handmade_data_are_refused)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         actor a = { .user = NULL };
         actor_start(&w, &a, play_raw);
         actor_ends(&w, &a, FILCH_OK);
@@ -572,7 +572,7 @@ static filch_err own_read(void *user, const filch_command *command, uint64_t tag
     return filch_complete(receiver, tag, filch_int(right ? 77 : 78), FILCH_OK);
 }
 
-TEST(a_simulation_refuses_real_io_and_takes_handlers_of_your_own)
+TEST(a_simulation_refuses_real_io_and_accepts_users_handlers)
 {
     filch_err        seen = FILCH_OK;
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
@@ -598,25 +598,25 @@ TEST(a_simulation_refuses_real_io_and_takes_handlers_of_your_own)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(datagrams_arrive_whole_and_tell_who_sent_them),
+        cmocka_unit_test(datagrams_arrive_whole_with_the_address_of_the_sender),
         cmocka_unit_test(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes),
-        cmocka_unit_test(what_does_not_fit_the_kind_of_stream_is_refused),
-        cmocka_unit_test(a_number_resolves_to_itself_and_an_unknown_name_to_nothing),
-        cmocka_unit_test(a_port_over_65535_resolves_to_nothing),
+        cmocka_unit_test(operations_that_do_not_fit_the_kind_of_stream_are_refused),
+        cmocka_unit_test(a_numeric_address_resolves_to_itself_and_an_unknown_name_to_enohost),
+        cmocka_unit_test(an_invalid_port_resolves_to_enohost),
         cmocka_unit_test(files_are_written_read_and_sought),
         cmocka_unit_test(a_large_file_is_read_in_one_piece),
         cmocka_unit_test(a_process_that_ends_while_its_file_is_read_closes_it_once),
-        cmocka_unit_test(the_end_of_a_program_is_told_though_an_alarm_rang_before_it_was_waited_for),
-        cmocka_unit_test(a_program_reads_writes_complains_and_ends),
-        cmocka_unit_test(a_program_begins_with_no_signal_blocked_and_nothing_open_but_its_three),
-        cmocka_unit_test(a_program_that_is_killed_says_by_which_signal),
+        cmocka_unit_test(the_exit_of_a_program_is_reported_though_its_poll_timer_fired_early),
+        cmocka_unit_test(a_program_uses_stdin_stdout_and_stderr_and_exits),
+        cmocka_unit_test(a_program_starts_with_no_blocked_signals_and_three_descriptors),
+        cmocka_unit_test(the_exit_of_a_killed_program_has_its_signal),
         cmocka_unit_test(a_program_does_not_outlive_the_process_that_started_it),
         cmocka_unit_test(ten_megabytes_of_a_programs_output_arrive),
-        cmocka_unit_test(writing_to_a_program_that_is_gone_is_an_error_and_not_a_signal),
-        cmocka_unit_test(signals_that_the_program_blocks_arrive_as_events),
-        cmocka_unit_test(nonsense_is_refused_before_anything_happens),
-        cmocka_unit_test(commands_made_by_hand_are_refused),
-        cmocka_unit_test(a_simulation_refuses_real_io_and_takes_handlers_of_your_own),
+        cmocka_unit_test(writing_to_a_program_that_has_exited_is_an_error_and_not_a_signal),
+        cmocka_unit_test(signals_blocked_by_the_program_arrive_as_events),
+        cmocka_unit_test(bad_io_arguments_are_refused_before_a_yield_is_made),
+        cmocka_unit_test(io_commands_with_handmade_data_are_refused),
+        cmocka_unit_test(a_simulation_refuses_real_io_and_accepts_users_handlers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

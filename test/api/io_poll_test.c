@@ -12,7 +12,7 @@
 
 #include "api/io_script.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 static void make_pipe(int ends[2])
@@ -52,15 +52,15 @@ static void drain(int fd)
 /* Returns true if the process of the script waits for its yield. */
 static bool waits(script *s, uint32_t stage)
 {
-    return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
+    return script_stage(s) == stage && fixture_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
 /* ---- waiting for one descriptor ---- */
 
-TEST(a_process_is_told_when_a_descriptor_becomes_readable)
+TEST(a_poll_completes_when_its_descriptor_becomes_readable)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[2];
         make_pipe(ends);
         script s = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN), DO_POLL(ends[0], FILCH_POLL_IN));
@@ -77,7 +77,7 @@ TEST(a_process_is_told_when_a_descriptor_becomes_readable)
     same(open_descriptors(), before);
 }
 
-TEST(what_is_ready_already_is_told_at_once){ EACH_WORLD({
+TEST(a_poll_of_a_ready_descriptor_completes_at_once){ FOR_WORKER_COUNTS({
     int  ends[2];
     char path[] = "/tmp/filch-io-poll-XXXXXX";
     int  file = mkstemp(path);
@@ -97,10 +97,10 @@ TEST(what_is_ready_already_is_told_at_once){ EACH_WORLD({
     ok(unlink(path));
 }) }
 
-TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
+TEST(a_poll_has_a_deadline_and_refuses_bad_descriptors)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[2];
         make_pipe(ends);
         script s =
@@ -124,7 +124,7 @@ TEST(a_poll_has_a_deadline_and_says_which_descriptor_is_none)
     same(open_descriptors(), before);
 }
 
-TEST(the_end_and_an_error_are_told_whatever_was_asked_for){ EACH_WORLD({
+TEST(hangup_and_error_are_reported_whatever_was_requested){ FOR_WORKER_COUNTS({
     int ends[2];
     int other[2];
     make_pipe(ends);
@@ -144,7 +144,7 @@ TEST(the_end_and_an_error_are_told_whatever_was_asked_for){ EACH_WORLD({
     close(other[1]);
 }) }
 
-TEST(a_poll_that_is_over_holds_no_descriptor){ EACH_WORLD({
+TEST(a_completed_poll_holds_no_descriptor){ FOR_WORKER_COUNTS({
     int ends[2];
     make_pipe(ends);
     script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
@@ -165,10 +165,10 @@ TEST(a_poll_that_is_over_holds_no_descriptor){ EACH_WORLD({
 
 /* ---- several polls of one descriptor ---- */
 
-TEST(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_for)
+TEST(several_polls_of_one_descriptor_each_get_the_requested_events)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[2];
         make_pair(ends);
         fill(ends[0]);
@@ -225,7 +225,7 @@ static filch_err play_cancels(actor *me, const filch_event *events, size_t count
 TEST(a_cancel_ends_all_polls_of_one_descriptor_and_no_others)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[4];
         make_pipe(ends);
         make_pipe(ends + 2);
@@ -240,13 +240,13 @@ TEST(a_cancel_ends_all_polls_of_one_descriptor_and_no_others)
     same(open_descriptors(), before);
 }
 
-TEST(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing)
+TEST(a_process_that_ends_during_a_poll_leaks_nothing)
 {
     int before = open_descriptors();
     int ends[2];
     make_pipe(ends);
     script stays; /* a process that ends with the scheduler */
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script killed = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         stays = (script)SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         script_start(&w, &killed);
@@ -261,7 +261,7 @@ TEST(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing)
 
 /* ---- closed and reused descriptors ---- */
 
-TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again){ EACH_WORLD({
+TEST(a_poll_stays_with_its_file_when_the_descriptor_number_is_reused){ FOR_WORKER_COUNTS({
     int ends[2];
     int other[2];
     make_pipe(ends);
@@ -272,7 +272,7 @@ TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again)
     UNTIL(&w, waits(&s, 0));
     same(dup3(other[0], number, O_CLOEXEC), number); /* closes the descriptor and reuses its number at once */
     same(write(other[1], "x", 1), 1);
-    for (int i = 0; i < 20; i++) world_turn(&w);
+    for (int i = 0; i < 20; i++) fixture_turn(&w);
     same(script_stage(&s), 0);
     same(write(ends[1], "x", 1), 1);
     script_ends(&w, &s);
@@ -283,22 +283,22 @@ TEST(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again)
     close_both(other);
 }) }
 
-TEST(a_host_that_ticks_finds_its_wake_descriptor_readable_when_a_polled_one_is)
+TEST(the_wake_descriptor_is_readable_when_a_polled_descriptor_is)
 {
     int ends[2];
     make_pipe(ends);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script s = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
     script_start(&w, &s);
-    (void)world_tick(&w);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
+    (void)fixture_tick(&w);
     struct pollfd wake = { .fd = filch_wake_fd(w.sched), .events = POLLIN };
     same(poll(&wake, 1, 0), 0);
     same(write(ends[1], "x", 1), 1);
     same(poll(&wake, 1, 10000), 1);
     script_ends(&w, &s);
     same(s.result[0].number, FILCH_POLL_IN);
-    world_end(&w);
+    fixture_end(&w);
     close_both(ends);
 }
 
@@ -317,7 +317,7 @@ static bool blocks(int fd)
 TEST(a_connected_socket_becomes_a_stream_and_is_closed_with_it)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[2];
         make_pair(ends);
         script s = SCRIPT(DO_ADOPT(ends[0], 0), DO_UNTIL("\n", 99), DO_WRITE("an answer"), DO_READ(0), DO_CLOSE);
@@ -339,10 +339,10 @@ TEST(a_connected_socket_becomes_a_stream_and_is_closed_with_it)
     same(open_descriptors(), before);
 }
 
-TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
+TEST(a_pipe_adopted_with_keep_is_read_and_its_flags_are_restored)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         int ends[2];
         make_pipe(ends);
         script s = SCRIPT(DO_ADOPT(ends[0], FILCH_ADOPT_KEEP), DO_UNTIL("\n", 99), DO_CLOSE,
@@ -360,7 +360,7 @@ TEST(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were)
     same(open_descriptors(), before);
 }
 
-TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards){ EACH_WORLD({
+TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards){ FOR_WORKER_COUNTS({
     int ends[2];
     int pair[2];
     ok(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
@@ -375,7 +375,7 @@ TEST(a_descriptor_that_did_not_block_before_does_not_block_afterwards){ EACH_WOR
     close_both(pair);
 }) }
 
-TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so){ EACH_WORLD({
+TEST(a_file_that_cannot_be_reopened_is_made_non_blocking_and_stays_so){ FOR_WORKER_COUNTS({
     int      counter = eventfd(0, EFD_CLOEXEC);
     uint64_t three = 3;
     script   s = SCRIPT(DO_ADOPT(counter, FILCH_ADOPT_KEEP), DO_READ(0), DO_PAUSE, DO_CLOSE);
@@ -395,7 +395,7 @@ TEST(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so){ EACH_WORLD(
 
 /* Closing a stream must not make the shared file blocking again: the read or accept of the other stream would block its
  * worker. */
-TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking){ EACH_WORLD({
+TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking){ FOR_WORKER_COUNTS({
     int counter = eventfd(0, EFD_CLOEXEC);
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ok(listen(listener, 4));
@@ -417,7 +417,7 @@ TEST(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking){ EACH_W
     }
 }) }
 
-TEST(the_master_of_a_terminal_is_adopted_and_no_other){ EACH_WORLD({
+TEST(adopting_a_terminal_master_does_not_open_another_terminal){ FOR_WORKER_COUNTS({
     char name[64];
     int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     ok(grantpt(master));
@@ -435,7 +435,7 @@ TEST(the_master_of_a_terminal_is_adopted_and_no_other){ EACH_WORLD({
 }) }
 
 /* All bytes have arrived before the first read, and none arrive later. */
-TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each){ EACH_WORLD({
+TEST(packets_and_terminal_lines_are_all_read_although_each_ends_a_read){ FOR_WORKER_COUNTS({
     int  ends[2];
     char name[64];
     int  master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -453,7 +453,7 @@ TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each){ E
     script_start(&w, &s);
     for (uint32_t stage = 1; stage <= 5; stage += 4) {
         UNTIL(&w, waits(&s, stage));
-        for (int i = 0; i < 20; i++) world_turn(&w);
+        for (int i = 0; i < 20; i++) fixture_turn(&w);
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
     }
     script_ends(&w, &s);
@@ -465,7 +465,7 @@ TEST(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each){ E
     close(ends[1]);
 }) }
 
-TEST(what_follows_an_urgent_byte_is_read){ EACH_WORLD({
+TEST(bytes_after_an_urgent_byte_are_read){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_PAUSE, DO_READ(0), DO_READ(0));
     script_start(&w, &s);
     UNTIL(&w, is_ready(&s));
@@ -474,7 +474,7 @@ TEST(what_follows_an_urgent_byte_is_read){ EACH_WORLD({
     same(send(fd, "!", 1, MSG_OOB), 1);
     same(send(fd, "defgh", 5, 0), 5);
     UNTIL(&w, waits(&s, 3));
-    for (int i = 0; i < 20; i++) world_turn(&w);
+    for (int i = 0; i < 20; i++) fixture_turn(&w);
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     script_ends(&w, &s);
     assert_string_equal(s.result[4].bytes, "abc");
@@ -484,7 +484,7 @@ TEST(what_follows_an_urgent_byte_is_read){ EACH_WORLD({
 
 TEST(files_devices_and_listeners_become_streams_of_their_kind)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         char               path[] = "/tmp/filch-io-adopt-XXXXXX";
         int                file = mkstemp(path), null = open("/dev/null", O_RDWR | O_CLOEXEC);
         int                listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -544,9 +544,9 @@ static filch_err own_poll(void *user, const filch_command *command, uint64_t tag
     return filch_complete(receiver, tag, filch_int(FILCH_POLL_OUT), right ? FILCH_OK : FILCH_EUSER);
 }
 
-TEST(a_simulation_refuses_polls_and_takes_a_handler_of_your_own)
+TEST(a_simulation_refuses_polls_and_accepts_a_users_handler)
 {
-    int               asked = 0;
+    int               handler_calls = 0;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_options     sched = FILCH_OPTIONS_INIT;
     filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;
@@ -555,12 +555,12 @@ TEST(a_simulation_refuses_polls_and_takes_a_handler_of_your_own)
     filch_sim_report_free(&report);
     ok(filch_registry_create(&sched.registry));
     ok(filch_registry_remove(sched.registry, FILCH_CMD_POLL));
-    ok(filch_registry_add(sched.registry, FILCH_CMD_POLL, own_poll, &asked));
+    ok(filch_registry_add(sched.registry, FILCH_CMD_POLL, own_poll, &handler_calls));
     opt.sched = &sched;
     report = (filch_sim_report)FILCH_SIM_REPORT_INIT;
     ok(filch_sim_run(&opt, scenario, NULL, &report));
     same(report.verdict, FILCH_SIM_OK);
-    same(asked, 1);
+    same(handler_calls, 1);
     filch_sim_report_free(&report);
     filch_registry_destroy(sched.registry);
 }
@@ -568,26 +568,26 @@ TEST(a_simulation_refuses_polls_and_takes_a_handler_of_your_own)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_is_told_when_a_descriptor_becomes_readable),
-        cmocka_unit_test(what_is_ready_already_is_told_at_once),
-        cmocka_unit_test(a_poll_has_a_deadline_and_says_which_descriptor_is_none),
-        cmocka_unit_test(the_end_and_an_error_are_told_whatever_was_asked_for),
-        cmocka_unit_test(a_poll_that_is_over_holds_no_descriptor),
-        cmocka_unit_test(several_processes_wait_for_one_descriptor_and_each_is_told_what_it_asked_for),
+        cmocka_unit_test(a_poll_completes_when_its_descriptor_becomes_readable),
+        cmocka_unit_test(a_poll_of_a_ready_descriptor_completes_at_once),
+        cmocka_unit_test(a_poll_has_a_deadline_and_refuses_bad_descriptors),
+        cmocka_unit_test(hangup_and_error_are_reported_whatever_was_requested),
+        cmocka_unit_test(a_completed_poll_holds_no_descriptor),
+        cmocka_unit_test(several_polls_of_one_descriptor_each_get_the_requested_events),
         cmocka_unit_test(a_cancel_ends_all_polls_of_one_descriptor_and_no_others),
-        cmocka_unit_test(a_process_that_ends_or_is_stopped_while_it_waits_leaves_nothing),
-        cmocka_unit_test(a_poll_stays_with_what_the_number_meant_when_that_is_closed_and_used_again),
-        cmocka_unit_test(a_host_that_ticks_finds_its_wake_descriptor_readable_when_a_polled_one_is),
+        cmocka_unit_test(a_process_that_ends_during_a_poll_leaks_nothing),
+        cmocka_unit_test(a_poll_stays_with_its_file_when_the_descriptor_number_is_reused),
+        cmocka_unit_test(the_wake_descriptor_is_readable_when_a_polled_descriptor_is),
         cmocka_unit_test(a_connected_socket_becomes_a_stream_and_is_closed_with_it),
-        cmocka_unit_test(a_pipe_that_is_kept_is_read_and_its_flags_are_as_they_were),
+        cmocka_unit_test(a_pipe_adopted_with_keep_is_read_and_its_flags_are_restored),
         cmocka_unit_test(a_descriptor_that_did_not_block_before_does_not_block_afterwards),
-        cmocka_unit_test(what_cannot_be_opened_again_is_made_non_blocking_and_stays_so),
+        cmocka_unit_test(a_file_that_cannot_be_reopened_is_made_non_blocking_and_stays_so),
         cmocka_unit_test(closing_one_of_two_streams_of_a_file_leaves_the_other_non_blocking),
-        cmocka_unit_test(the_master_of_a_terminal_is_adopted_and_no_other),
-        cmocka_unit_test(packets_and_lines_of_a_terminal_are_all_read_though_a_read_ends_at_each),
-        cmocka_unit_test(what_follows_an_urgent_byte_is_read),
+        cmocka_unit_test(adopting_a_terminal_master_does_not_open_another_terminal),
+        cmocka_unit_test(packets_and_terminal_lines_are_all_read_although_each_ends_a_read),
+        cmocka_unit_test(bytes_after_an_urgent_byte_are_read),
         cmocka_unit_test(files_devices_and_listeners_become_streams_of_their_kind),
-        cmocka_unit_test(a_simulation_refuses_polls_and_takes_a_handler_of_your_own),
+        cmocka_unit_test(a_simulation_refuses_polls_and_accepts_a_users_handler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

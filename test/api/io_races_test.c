@@ -15,7 +15,7 @@
 #include "support/gate.h"
 #include "support/instead.h"
 
-static world w;
+static fixture w;
 
 static fli_io *io_of(void)
 {
@@ -63,26 +63,26 @@ static script  *reader;
 static uint32_t alarms;
 
 /* Fires the timeout of the reader's stream, as the timer wheel does. */
-static void ring(void)
+static void fire_timeout(void)
 {
     in_recv = NULL;
     alarms++;
     fli_io_alarm(io_of(), reader->stream.id);
 }
 
-static filch_err ring_here(script *s, filch_out *out)
+static filch_err fire_timeout_in_step(script *s, filch_out *out)
 {
     (void)s, (void)out;
-    ring();
+    fire_timeout();
     return FILCH_OK;
 }
 
 /* Fires the timeout of the reader's stream between two calls, on the thread of a worker, as the timer wheel does. */
-static void ring_between(void)
+static void fire_timeout_between(void)
 {
-    script bell = SCRIPT(DO_CALL(ring_here));
-    script_start(&w, &bell);
-    script_ends(&w, &bell);
+    script firing = SCRIPT(DO_CALL(fire_timeout_in_step));
+    script_start(&w, &firing);
+    script_ends(&w, &firing);
 }
 
 /* Creates a connection. The next receive of its server calls `hook` in the middle of the system call. */
@@ -90,7 +90,7 @@ static int begin_reading(script *server, void (*hook)(void))
 {
     reader = server;
     alarms = 0;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script_start(&w, server);
     UNTIL(&w, is_ready(server));
     int fd = peer_connect(server);
@@ -105,22 +105,22 @@ static void end_reading(script *server, int fd)
     script_ends(&w, server);
     same(alarms, 1);
     close(fd);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Fires the timeout while a worker tries the operation. The timeout sets a flag, which that worker finds. */
-static void ring_late(void)
+static void fire_timeout_late(void)
 {
     uint64_t end_ns = fli_clock_ns() + FILCH_MILLISECONDS(2);
     while (fli_clock_ns() < end_ns) {}
-    ring();
+    fire_timeout();
 }
 
-TEST(a_time_that_is_up_in_the_middle_of_a_receive_is_told)
+TEST(a_timeout_during_a_receive_call_is_reported)
 {
     script server =
         SCRIPT(SERVE, DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_PAUSE, DO_READ(0), DO_TIMEOUT(FILCH_FOREVER), DO_READ(0));
-    int fd = begin_reading(&server, ring_late);
+    int fd = begin_reading(&server, fire_timeout_late);
     UNTIL(&w, script_stage(&server) == 7);
     same(server.result[5].error, FILCH_EDEADLINE);
     same(send(fd, "later", 5, 0), 5);
@@ -128,11 +128,11 @@ TEST(a_time_that_is_up_in_the_middle_of_a_receive_is_told)
     assert_string_equal(server.result[7].bytes, "later");
 }
 
-TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying)
+TEST(the_timer_of_an_earlier_operation_does_not_end_a_running_one)
 {
     script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_PAUSE, DO_READ(0));
-    int    fd = begin_reading(&server, ring);
-    for (int i = 0; i < 5; i++) (void)world_tick(&w);
+    int    fd = begin_reading(&server, fire_timeout);
+    for (int i = 0; i < 5; i++) (void)fixture_tick(&w);
     same(alarms, 1);
     same(script_stage(&server), 5); /* the read continues to wait */
     same(send(fd, "in time", 7, 0), 7);
@@ -140,15 +140,15 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying)
     assert_string_equal(server.result[5].bytes, "in time");
 }
 
-TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits)
+TEST(the_timer_of_an_earlier_operation_does_not_end_a_waiting_one)
 {
     for (int timed = 0; timed <= 1; timed++) {
         script server = SCRIPT(SERVE, DO_TIMEOUT(timed ? FILCH_SECONDS(60) : FILCH_FOREVER), DO_PAUSE, DO_READ(0));
         int    fd = begin_reading(&server, NULL);
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         same(script_stage(&server), 5);
-        ring_between();
-        (void)world_tick(&w);
+        fire_timeout_between();
+        (void)fixture_tick(&w);
         same(script_stage(&server), 5);
         same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* the read has a timeout of its own, or none */
         same(send(fd, "in time", 7, 0), 7);
@@ -157,20 +157,20 @@ TEST(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits)
     }
 }
 
-TEST(an_alarm_for_what_is_over_or_closed_is_nothing)
+TEST(a_timer_for_an_ended_operation_or_a_closed_stream_has_no_effect)
 {
     script server = SCRIPT(SERVE, DO_TIMEOUT(FILCH_SECONDS(60)), DO_PAUSE, DO_READ(0), DO_PAUSE, DO_CLOSE, DO_PAUSE);
     int    fd = begin_reading(&server, NULL);
     same(send(fd, "x", 1, 0), 1);
     UNTIL(&w, script_stage(&server) == 6);
-    ring_between(); /* at this time no operation is outstanding */
+    fire_timeout_between(); /* at this time no operation is outstanding */
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     UNTIL(&w, script_stage(&server) == 8);
     fli_io_alarm(io_of(), server.stream.id); /* timeout of a stream that is closed */
     fli_poll_report old = { .number = server.stream.id, .in = true, .out = true };
     fli_io_batch    batch = { .count = 1, .reports = { old } };
     fli_io_deliver(io_of(), &batch); /* a readiness report that comes too late has no effect */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(script_stage(&server), 8);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     end_reading(&server, fd);
@@ -190,7 +190,7 @@ static actor waker;
 
 static void begin_awake(void)
 {
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     waker = (actor){ 0 };
     actor_start(&w, &waker, play_goes_on);
 }
@@ -199,7 +199,7 @@ static void end_awake(void)
 {
     ok(filch_cancel(w.sched, waker.pid));
     actor_ends(&w, &waker, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Reads; a message makes the process cancel the outstanding read. */
@@ -228,7 +228,7 @@ static filch_err play_cancels(actor *me, const filch_event *events, size_t count
     return me->stage == 4 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait)
+TEST(a_cancel_during_a_receive_call_ends_the_read_before_it_waits)
 {
     begin_awake();
     script s = SCRIPT(DO_PAUSE);
@@ -236,7 +236,7 @@ TEST(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait)
     actor_start(&w, &s.actor, play_cancels);
     UNTIL(&w, is_ready(&s));
     int fd = peer_connect(&s);
-    UNTIL(&w, script_stage(&s) == 2 && world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, script_stage(&s) == 2 && fixture_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
     gate_shut(&receiving);
     same(send(fd, "some", 4, 0), 4);
     UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is inside the system call */
@@ -258,7 +258,7 @@ TEST(a_connection_that_is_accepted_for_a_process_that_has_just_ended_is_closed)
     begin_awake();
     script server = SCRIPT(SERVE);
     script_start(&w, &server);
-    UNTIL(&w, is_ready(&server) && world_inspect(&w, server.actor.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, is_ready(&server) && fixture_inspect(&w, server.actor.pid).state == FILCH_STATE_IDLE);
     gate_shut(&accepting);
     int fd = peer_connect(&server);
     UNTIL(&w, gate_is_waiting(&accepting));
@@ -272,10 +272,10 @@ TEST(a_connection_that_is_accepted_for_a_process_that_has_just_ended_is_closed)
     same(open_descriptors(), before);
 }
 
-TEST(two_workers_that_need_the_poller_at_once_make_one)
+TEST(two_workers_that_need_the_poller_at_once_create_one)
 {
     int before = open_descriptors();
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_PAUSE), two = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_PAUSE);
     fli_store_rel(&came, 0);
     fli_store_rel(&watched_lock, &io_of()->lock);
@@ -294,7 +294,7 @@ TEST(two_workers_that_need_the_poller_at_once_make_one)
     script_ends(&w, &two);
     ok(one.result[0].error);
     ok(two.result[0].error);
-    world_end(&w);
+    fixture_end(&w);
     same(open_descriptors(), before);
 }
 
@@ -302,7 +302,7 @@ TEST(two_workers_that_need_the_poller_at_once_make_one)
 
 TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_PAUSE);
     script_start(&w, &first);
     UNTIL(&w, script_stage(&first) == 1);
@@ -320,19 +320,19 @@ TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
         ok(next.result[0].error);
         assert_true((uint32_t)next.stream.id != slot);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_time_that_is_up_in_the_middle_of_a_receive_is_told),
-        cmocka_unit_test(an_alarm_of_an_operation_before_does_not_end_the_one_that_is_trying),
-        cmocka_unit_test(an_alarm_of_an_operation_before_does_not_end_the_one_that_waits),
-        cmocka_unit_test(an_alarm_for_what_is_over_or_closed_is_nothing),
-        cmocka_unit_test(a_cancel_in_the_middle_of_a_receive_ends_it_as_soon_as_it_would_wait),
+        cmocka_unit_test(a_timeout_during_a_receive_call_is_reported),
+        cmocka_unit_test(the_timer_of_an_earlier_operation_does_not_end_a_running_one),
+        cmocka_unit_test(the_timer_of_an_earlier_operation_does_not_end_a_waiting_one),
+        cmocka_unit_test(a_timer_for_an_ended_operation_or_a_closed_stream_has_no_effect),
+        cmocka_unit_test(a_cancel_during_a_receive_call_ends_the_read_before_it_waits),
         cmocka_unit_test(a_connection_that_is_accepted_for_a_process_that_has_just_ended_is_closed),
-        cmocka_unit_test(two_workers_that_need_the_poller_at_once_make_one),
+        cmocka_unit_test(two_workers_that_need_the_poller_at_once_create_one),
         cmocka_unit_test(a_slot_without_generations_left_is_not_used_for_streams_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

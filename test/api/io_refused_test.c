@@ -21,7 +21,7 @@
 #include "support/gate.h"
 #include "support/instead.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- the system ---- */
@@ -93,10 +93,10 @@ uint64_t                    __wrap_fli_clock_ns(void)
 
 /* ---- connections ---- */
 
-TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second)
+TEST(accept_without_descriptors_fails_and_backs_off_up_to_a_second)
 {
     enum { TIMES = 12 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT,
                            DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT, DO_ACCEPT);
     script_start(&w, &server);
@@ -104,22 +104,22 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     refuse(accept4, TIMES, EMFILE);
     int fd = peer_connect(&server);
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
-    (void)world_tick(&w);
-    uint64_t rest_ns = FILCH_MILLISECONDS(10);
+    (void)fixture_tick(&w);
+    uint64_t pause_ns = FILCH_MILLISECONDS(10);
     int      wrong = refused(accept4) != 1; /* the first failure is reported at once */
     for (int i = 1; i < TIMES; i++) {
-        (void)fli_add_rlx(&still_ns, rest_ns - 1);
-        (void)world_tick(&w);
+        (void)fli_add_rlx(&still_ns, pause_ns - 1);
+        (void)fixture_tick(&w);
         wrong += refused(accept4) != i;        /* the listener does not try again before its pause is over */
         (void)fli_add_rlx(&still_ns, 1000001); /* timers never fire early, and fire less than a millisecond late */
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         wrong += refused(accept4) != i + 1;
-        rest_ns = rest_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : rest_ns * 2;
+        pause_ns = pause_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : pause_ns * 2;
     }
     fli_store_rlx(&still_ns, 0);
     same(wrong, 0);
     fli_store_rlx(&still_ns, __real_fli_clock_ns() + FILCH_SECONDS(60));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     fli_store_rlx(&still_ns, 0);
     script_ends(&w, &server); /* the connection is accepted at last */
     for (int i = 0; i < TIMES; i++) {
@@ -128,12 +128,12 @@ TEST(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_tha
     }
     ok(server.result[2 + TIMES].error);
     close(fd);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_listener_that_rests_is_still_timed_out_in_time)
+TEST(a_listener_in_back_off_still_times_out)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(2)),
                            DO_ACCEPT, DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT);
     script_start(&w, &server);
@@ -141,20 +141,20 @@ TEST(a_listener_that_rests_is_still_timed_out_in_time)
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
     refuse(accept4, 1, ENFILE);
     int fd = peer_connect(&server);
-    (void)world_tick(&w);
-    uint32_t rests = script_stage(&server);
+    (void)fixture_tick(&w);
+    uint32_t paused = script_stage(&server);
     (void)fli_add_rlx(&still_ns, FILCH_MILLISECONDS(4));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     uint32_t timed_out = script_stage(&server);
     fli_store_rlx(&still_ns, 0);
     script_ends(&w, &server);
-    same(rests, 4);
+    same(paused, 4);
     same(timed_out, 6);
     same(server.result[2].error, FILCH_EFILES);
     same(server.result[4].error, FILCH_EDEADLINE);
     ok(server.result[6].error);
     close(fd);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static FLI_ATOMIC(uint32_t) accepting; /* number of accepts that the actor below has yielded */
@@ -180,7 +180,7 @@ static filch_err play_accepts_on(actor *me, const filch_event *events, size_t co
     return filch_idle(out);
 }
 
-TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy){ EACH_WORLD({
+TEST(a_listener_in_back_off_does_not_make_stop_spin){ FOR_WORKER_COUNTS({
     script server = SCRIPT(DO_PAUSE);
     server.actor.user = &server;
     fli_store_rlx(&accepting, 0);
@@ -195,10 +195,10 @@ TEST(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy){ EACH_WOR
                                                               * thousands of times */
     ok(server.actor.note);
     close(fd);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
 }) }
 
-TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine){ EACH_WORLD({
+TEST(a_connection_that_the_poller_refuses_is_closed_and_the_next_works){ FOR_WORKER_COUNTS({
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_ACCEPT, DO_READ(0));
     char   got;
     script_start(&w, &server);
@@ -217,10 +217,10 @@ TEST(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fin
     close(fd);
 }) }
 
-TEST(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later)
+TEST(a_failure_to_create_the_poller_is_reported_and_tried_again_later)
 {
     int before = open_descriptors();
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     refuse(epoll_create1, 2, EMFILE);
     script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CONNECT("127.0.0.1:9"), DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
     script_start(&w, &s);
@@ -228,32 +228,32 @@ TEST(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later)
     same(s.result[0].error, FILCH_ESYS);
     same(s.result[1].error, FILCH_ESYS);
     ok(s.result[2].error);
-    world_end(&w);
+    fixture_end(&w);
     same(open_descriptors(), before);
 }
 
-static filch_err ask(script *s, filch_out *out)
+static filch_err read_address(script *s, filch_out *out)
 {
     char text[64];
     return filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, text, sizeof text);
 }
 
-TEST(an_address_that_the_system_does_not_tell_is_an_error)
+TEST(a_failure_of_getsockname_is_an_error)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
-    script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_CALL(ask), DO_CALL(ask));
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    script s = SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_CALL(read_address), DO_CALL(read_address));
     refuse(getsockname, 1, ENOBUFS);
     script_start(&w, &s);
     script_ends(&w, &s);
     same(s.result[1].error, FILCH_ENOMEM);
     ok(s.result[2].error);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(signals_without_descriptors_are_refused)
 {
     static const int numbers[] = { SIGUSR1 };
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script s = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
         int    before = open_descriptors();
         refuse(signalfd, 1, EMFILE);
@@ -275,18 +275,19 @@ TEST(signals_without_descriptors_are_refused)
 }
 
 /* Makes commands that filch_yield_signals() would refuse: without signal numbers, and with too many. */
-static filch_err play_odd_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_bad_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     struct {
         uint32_t mark, how, backlog, text_size, service_size, spare;
         int64_t  number;
         uint64_t byte_count;
         int      numbers[100];
-    } letter = { .mark = 0xf1, .byte_count = sizeof letter.numbers };
+    } signal_request = { .mark = 0xf1, .byte_count = sizeof signal_request.numbers };
     if (me->stage++ == 0) {
-        me->note = filch_yield(out, FILCH_CMD_SIGNALS, 1, filch_bytes(&letter, sizeof letter));
-        letter.byte_count = 0;
-        me->note |= filch_yield(out, FILCH_CMD_SIGNALS, 2, filch_bytes(&letter, offsetof(__typeof__(letter), numbers)));
+        me->note = filch_yield(out, FILCH_CMD_SIGNALS, 1, filch_bytes(&signal_request, sizeof signal_request));
+        signal_request.byte_count = 0;
+        me->note |= filch_yield(out, FILCH_CMD_SIGNALS, 2,
+                                filch_bytes(&signal_request, offsetof(__typeof__(signal_request), numbers)));
         return filch_idle(out);
     }
     for (size_t i = 0; i < count; i++) {
@@ -295,20 +296,20 @@ static filch_err play_odd_signals(actor *me, const filch_event *events, size_t c
     return me->seen_count < 2 ? filch_idle(out) : filch_done(out, filch_none());
 }
 
-TEST(lists_of_signals_that_are_empty_or_endless_are_refused){ EACH_WORLD({
+TEST(lists_of_signals_that_are_empty_or_too_long_are_refused){ FOR_WORKER_COUNTS({
     actor me = { 0 };
-    actor_start(&w, &me, play_odd_signals);
+    actor_start(&w, &me, play_bad_signals);
     actor_ends(&w, &me, FILCH_OK);
     ok(me.note);
 }) }
 
 /* ---- files ---- */
 
-TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
+TEST(a_file_error_in_read_or_seek_is_reported_and_the_file_stays_usable)
 {
     char path[64];
     snprintf(path, sizeof path, "/tmp/filch-refused-%d", (int)getpid());
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script s = SCRIPT(DO_OPEN(path, FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_EMPTY),
                           DO_WRITE("one\ntwo\n"), DO_SEEK(0, 0), DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 9), DO_PAUSE,
                           DO_WRITE("x"), DO_UNTIL("\n", 9));
@@ -333,10 +334,10 @@ TEST(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on)
 static const char *const cat[] = { "cat", NULL }, *const sleeps[] = { "sleep", "1000", NULL };
 enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
 
-TEST(without_threads_for_the_pool_files_programs_and_names_say_so)
+TEST(without_pool_threads_files_programs_and_names_report_an_error)
 {
     int before = open_descriptors();
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     refuse(pthread_create, 3, EAGAIN);
     script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_RUN(cat, ALL), DO_RESOLVE("127.0.0.1", "1"),
                       DO_RESOLVE("127.0.0.1", "1"), DO_OPEN("/dev/null", FILCH_OPEN_READ), DO_READ(0));
@@ -346,19 +347,19 @@ TEST(without_threads_for_the_pool_files_programs_and_names_say_so)
     for (int i = 0; i < 3; i++) same(s.result[i].error, FILCH_ESYS);
     ok(s.result[3].error);
     same(s.result[5].error, FILCH_EEND);
-    world_end(&w);
+    fixture_end(&w);
     same(open_descriptors(), before);
 }
 
 /* ---- the process ends while a thread of the pool opens something for it ---- */
 
-TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it)
+TEST(an_open_that_ends_after_its_process_leaks_nothing)
 {
     int before = open_descriptors();
     for (size_t i = 0; i < 2 * COUNT_OF(worker_counts); i++) {
         bool   fails = i % 2 == 1;
         script s = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
-        world_begin(&w, worker_counts[i / 2]);
+        fixture_begin(&w, worker_counts[i / 2]);
         gate_shut(&opening);
         if (fails) refuse(open, 1, EACCES);
         script_start(&w, &s);
@@ -366,7 +367,7 @@ TEST(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         gate_open(&opening);
-        world_end(&w); /* waits for the pool's thread that opens the file */
+        fixture_end(&w); /* waits for the pool's thread that opens the file */
         if (fails) same(refused(open), 1);
     }
     same(open_descriptors(), before);
@@ -379,10 +380,10 @@ static bool has_children(void)
     return __real_waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-TEST(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_are_closed)
+TEST(a_program_is_killed_if_its_process_ends_while_it_is_started)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         for (uint32_t flags = 0; flags <= ALL; flags += ALL) {
             script s = SCRIPT(DO_RUN(sleeps, flags));
             gate_shut(&spawning);
@@ -398,10 +399,10 @@ TEST(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_ar
     same(open_descriptors(), before);
 }
 
-TEST(a_program_that_the_system_has_no_process_for_is_an_error_and_the_next_one_runs)
+TEST(a_program_that_cannot_be_spawned_is_an_error_and_the_next_one_runs)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script s = SCRIPT(DO_RUN(cat, ALL), DO_RUN(cat, FILCH_RUN_INPUT));
         refuse(posix_spawnp, 1, EAGAIN);
         script_start(&w, &s);
@@ -415,20 +416,20 @@ TEST(a_program_that_the_system_has_no_process_for_is_an_error_and_the_next_one_r
     same(open_descriptors(), before);
 }
 
-TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
+TEST(a_queued_program_is_not_started_after_its_process_has_ended)
 {
     int before = open_descriptors();
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.work_threads = 1;
-        world_begin_with(&w, worker_counts[each], opt);
+        fixture_begin_with(&w, worker_counts[each], opt);
         script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)), s = SCRIPT(DO_RUN(sleeps, ALL));
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening));    /* the only thread of the pool is busy */
         refuse(pthread_create, 1000000, EAGAIN); /* no other thread can be started */
         script_start(&w, &s);
-        UNTIL(&w, world_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job of the process is queued */
+        UNTIL(&w, fixture_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job of the process is queued */
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         refuse(posix_spawnp, 1, EUSERS);
@@ -440,16 +441,16 @@ TEST(a_program_whose_process_has_ended_before_its_turn_came_is_not_started)
         refuse_no_more(pthread_create);
         same(refused(posix_spawnp), 0); /* posix_spawnp was not called */
         refuse_no_more(posix_spawnp);
-        world_end(&w);
+        fixture_end(&w);
     }
     assert_false(has_children());
     same(open_descriptors(), before);
 }
 
-TEST(pipes_that_the_poller_has_no_place_for_end_the_program)
+TEST(a_program_with_pipes_that_the_poller_refuses_is_ended)
 {
     int before = open_descriptors();
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script first = SCRIPT(DO_DATAGRAM("127.0.0.1:0")); /* creates the poller */
         script_start(&w, &first);
         script_ends(&w, &first);
@@ -505,7 +506,7 @@ static filch_err play_kills_unborn(actor *me, const filch_event *events, size_t 
     }
 }
 
-TEST(a_program_that_has_not_begun_cannot_be_killed){ EACH_WORLD({
+TEST(a_program_that_has_not_started_cannot_be_killed){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_PAUSE);
     s.actor.user = &s;
     gate_shut(&spawning);
@@ -517,7 +518,7 @@ TEST(a_program_that_has_not_begun_cannot_be_killed){ EACH_WORLD({
     UNTIL(&w, !gate_is_waiting(&spawning) && !has_children());
 }) }
 
-TEST(a_program_that_the_host_has_buried_is_not_waited_for){ EACH_WORLD({
+TEST(the_exit_of_a_program_that_the_host_has_reaped_completes){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_RUN(cat, FILCH_RUN_INPUT), DO_PAUSE, DO_EXIT, DO_KILL(SIGTERM));
     script_start(&w, &s);
     UNTIL(&w, script_stage(&s) == 1);
@@ -534,16 +535,16 @@ TEST(a_program_that_the_host_has_buried_is_not_waited_for){ EACH_WORLD({
 
 /* A program that takes long to end is waited for by the pool, or by the calling thread if there is no memory for a
  * job. */
-TEST(a_program_that_dies_slowly_is_buried_all_the_same)
+TEST(a_program_that_ends_slowly_is_reaped)
 {
-    EACH_WORLD({
-        for (int poor = 0; poor <= 1; poor++) {
+    FOR_WORKER_COUNTS({
+        for (int no_memory = 0; no_memory <= 1; no_memory++) {
             script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
             script_start(&w, &s);
             UNTIL(&w, script_stage(&s) == 1);
             ok(kill((pid_t)s.program.pid, 0));
             fli_store_rlx(&still_dying, 3);
-            if (w.ticks) fli_store_rlx(&w.deny, poor != 0);
+            if (w.ticks) fli_store_rlx(&w.deny, no_memory != 0);
             ok(filch_terminate(w.sched, s.actor.pid));
             script_ends(&w, &s);
             fli_store_rlx(&w.deny, false);
@@ -573,13 +574,13 @@ static filch_err play_wants_more(actor *me, const filch_event *events, size_t co
     return me->stage < 6 ? filch_idle(out) : filch_done(out, filch_none());
 }
 
-TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
+TEST(queued_and_late_pool_jobs_are_done_before_stop_returns)
 {
     int before = open_descriptors();
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.work_threads = 1;
-        world_begin_with(&w, worker_counts[each], opt);
+        fixture_begin_with(&w, worker_counts[each], opt);
         script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
         actor  me = { 0 };
         gate_shut(&opening);
@@ -587,10 +588,10 @@ TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
         UNTIL(&w, gate_is_waiting(&opening));
         refuse(pthread_create, 1000000, EAGAIN); /* no new thread: the pool's only thread waits at the gate */
         actor_start(&w, &me, play_wants_more);
-        UNTIL(&w, world_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
+        UNTIL(&w, fixture_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, first.actor.pid));
         script_ends(&w, &first);
-        world_end(&w);
+        fixture_end(&w);
         refuse_no_more(pthread_create);
         same(me.exit_error, FILCH_OK);
         ok(me.note);
@@ -599,9 +600,9 @@ TEST(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end)
     }
 }
 
-TEST(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end)
+TEST(a_program_that_ends_slowly_is_reaped_before_stop_returns)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script s = SCRIPT(DO_RUN(sleeps, FILCH_RUN_INPUT), DO_EXIT);
         script_start(&w, &s);
         UNTIL(&w, script_stage(&s) == 1);
@@ -610,33 +611,33 @@ TEST(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end)
         fli_store_rlx(&still_dying, 0);
         assert_false(has_children());
         filch_drop(&s.last);
-        world_begin(&w, FILCH_NO_WORKERS);
+        fixture_begin(&w, FILCH_NO_WORKERS);
     })
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_descriptors_accepting_is_told_and_rests_ever_longer_but_no_more_than_a_second),
-        cmocka_unit_test(a_listener_that_rests_is_still_timed_out_in_time),
-        cmocka_unit_test(a_listener_that_rests_when_everything_stops_keeps_no_worker_busy),
-        cmocka_unit_test(a_connection_that_the_poller_has_no_place_for_is_closed_and_the_next_is_fine),
-        cmocka_unit_test(a_scheduler_whose_poller_cannot_be_made_says_so_and_can_later),
-        cmocka_unit_test(an_address_that_the_system_does_not_tell_is_an_error),
+        cmocka_unit_test(accept_without_descriptors_fails_and_backs_off_up_to_a_second),
+        cmocka_unit_test(a_listener_in_back_off_still_times_out),
+        cmocka_unit_test(a_listener_in_back_off_does_not_make_stop_spin),
+        cmocka_unit_test(a_connection_that_the_poller_refuses_is_closed_and_the_next_works),
+        cmocka_unit_test(a_failure_to_create_the_poller_is_reported_and_tried_again_later),
+        cmocka_unit_test(a_failure_of_getsockname_is_an_error),
         cmocka_unit_test(signals_without_descriptors_are_refused),
-        cmocka_unit_test(lists_of_signals_that_are_empty_or_endless_are_refused),
-        cmocka_unit_test(a_file_that_cannot_be_waited_for_or_sought_is_an_error_and_goes_on),
-        cmocka_unit_test(without_threads_for_the_pool_files_programs_and_names_say_so),
-        cmocka_unit_test(an_opening_that_nobody_waits_for_any_more_leaves_nothing_whatever_comes_of_it),
-        cmocka_unit_test(a_program_whose_process_ends_while_it_is_started_is_killed_and_its_pipes_are_closed),
-        cmocka_unit_test(a_program_that_the_system_has_no_process_for_is_an_error_and_the_next_one_runs),
-        cmocka_unit_test(a_program_whose_process_has_ended_before_its_turn_came_is_not_started),
-        cmocka_unit_test(pipes_that_the_poller_has_no_place_for_end_the_program),
-        cmocka_unit_test(a_program_that_has_not_begun_cannot_be_killed),
-        cmocka_unit_test(a_program_that_the_host_has_buried_is_not_waited_for),
-        cmocka_unit_test(a_program_that_dies_slowly_is_buried_all_the_same),
-        cmocka_unit_test(what_waits_for_the_pool_and_what_comes_late_is_done_before_the_end),
-        cmocka_unit_test(a_program_that_dies_slowly_while_everything_stops_is_buried_before_the_end),
+        cmocka_unit_test(lists_of_signals_that_are_empty_or_too_long_are_refused),
+        cmocka_unit_test(a_file_error_in_read_or_seek_is_reported_and_the_file_stays_usable),
+        cmocka_unit_test(without_pool_threads_files_programs_and_names_report_an_error),
+        cmocka_unit_test(an_open_that_ends_after_its_process_leaks_nothing),
+        cmocka_unit_test(a_program_is_killed_if_its_process_ends_while_it_is_started),
+        cmocka_unit_test(a_program_that_cannot_be_spawned_is_an_error_and_the_next_one_runs),
+        cmocka_unit_test(a_queued_program_is_not_started_after_its_process_has_ended),
+        cmocka_unit_test(a_program_with_pipes_that_the_poller_refuses_is_ended),
+        cmocka_unit_test(a_program_that_has_not_started_cannot_be_killed),
+        cmocka_unit_test(the_exit_of_a_program_that_the_host_has_reaped_completes),
+        cmocka_unit_test(a_program_that_ends_slowly_is_reaped),
+        cmocka_unit_test(queued_and_late_pool_jobs_are_done_before_stop_returns),
+        cmocka_unit_test(a_program_that_ends_slowly_is_reaped_before_stop_returns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,20 +11,20 @@
 
 enum { MANY = 40, REQUESTS = 3 };
 
-static world w;
+static fixture w;
 
 /* One connection: one end belongs to a process, the other to the test. */
-typedef struct talker {
+typedef struct connection {
     actor        actor;
     filch_stream stream;
     int          index, fd, served;
-} talker;
+} connection;
 
-static talker   talkers[MANY];
-static int      order[MANY * REQUESTS], order_count;
-static uint64_t burners;
+static connection connections[MANY];
+static int        order[MANY * REQUESTS], order_count;
+static uint64_t   burners;
 
-static void ask(talker *t)
+static void send_request(connection *t)
 {
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
@@ -37,16 +37,16 @@ static void work(void)
 }
 
 /* Answers, works, and makes its client send the next request at once. */
-static filch_err play_talk(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_serve(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    talker *t = me->user;
+    connection *t = me->user;
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
         else if (events[i].error != FILCH_OK) return events[i].error;
         else {
             order[order_count++] = t->index;
-            if (++t->served < REQUESTS) ask(t);
+            if (++t->served < REQUESTS) send_request(t);
             work();
         }
         if (t->served == REQUESTS) return filch_done(out, filch_none());
@@ -58,10 +58,10 @@ static filch_err play_talk(actor *me, const filch_event *events, size_t count, f
 /* Creates one connection. Its process runs `play` and owns one end of the connection. */
 static void connect_one(int index, play_fn play)
 {
-    talker *t = &talkers[index];
-    *t = (talker){ .index = index, .actor = { .user = t } };
+    connection *t = &connections[index];
+    *t = (connection){ .index = index, .actor = { .user = t } };
     actor_start(&w, &t->actor, play);
-    UNTIL(&w, world_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, fixture_inspect(&w, t->actor.pid).state == FILCH_STATE_IDLE);
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_GIVE(t->actor.pid));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -73,16 +73,16 @@ static void connect_one(int index, play_fn play)
 static void connect_all(void)
 {
     order_count = 0;
-    for (int i = 0; i < MANY; i++) connect_one(i, play_talk);
-    for (int i = 0; i < 3; i++) (void)world_tick(&w); /* collects the first report of each connection */
+    for (int i = 0; i < MANY; i++) connect_one(i, play_serve);
+    for (int i = 0; i < 3; i++) (void)fixture_tick(&w); /* collects the first report of each connection */
 }
 
 static void close_all(void)
 {
     for (int i = 0; i < MANY; i++) {
-        actor_ends(&w, &talkers[i].actor, FILCH_OK);
-        ok(talkers[i].actor.note);
-        close(talkers[i].fd);
+        actor_ends(&w, &connections[i].actor, FILCH_OK);
+        ok(connections[i].actor.note);
+        close(connections[i].fd);
     }
 }
 
@@ -95,11 +95,11 @@ static void close_all(void)
         assert_false(patience_is_over(&left));                              \
     }
 
-TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others)
+TEST(connections_are_served_in_order_of_readiness_once_per_poll_interval)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     connect_all();
-    for (int i = 0; i < MANY; i++) ask(&talkers[i]);
+    for (int i = 0; i < MANY; i++) send_request(&connections[i]);
     TURNS_UNTIL(1, order_count == MANY * REQUESTS);
     /* Every eighth turn runs the oldest process, so a few connections are served out of order, but none a round early
      * or late. */
@@ -113,7 +113,7 @@ TEST(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_
         assert_true(out_of_turn <= MANY / 4);
     }
     close_all();
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- other processes that are always ready ---- */
@@ -131,7 +131,7 @@ static const filch_type burner = { .name = "burner", .step = burner_step };
 static filch_err play_spawns_and_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
-    talker      *t = me->user;
+    connection  *t = me->user;
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
@@ -146,22 +146,22 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     return filch_idle(out);
 }
 
-TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at)
+TEST(many_ready_processes_do_not_keep_descriptors_from_being_polled)
 {
     static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1 };
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
-        talker *t = &talkers[0];
+        connection *t = &connections[0];
         burners = 0;
-        world_begin(&w, worker_counts[each]);
+        fixture_begin(&w, worker_counts[each]);
         connect_one(0, play_spawns_and_waits);
-        ask(t);
-        TURNS_UNTIL(10, world_stats(&w).alive > 50);
-        ask(t);
+        send_request(t);
+        TURNS_UNTIL(10, fixture_stats(&w).alive > 50);
+        send_request(t);
         TURNS_UNTIL(1000, is_over(&t->actor));
         ok(t->actor.note);
         same(t->actor.exit_error, FILCH_OK);
         close(t->fd);
-        world_end(&w);
+        fixture_end(&w);
         assert_true(burners > 100); /* the spawned processes have run, too */
     }
 }
@@ -169,8 +169,8 @@ TEST(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connections_are_served_as_they_were_heard_and_those_who_ask_again_wait_for_the_others),
-        cmocka_unit_test(a_crowd_that_is_always_ready_does_not_keep_descriptors_from_being_looked_at),
+        cmocka_unit_test(connections_are_served_in_order_of_readiness_once_per_poll_interval),
+        cmocka_unit_test(many_ready_processes_do_not_keep_descriptors_from_being_polled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

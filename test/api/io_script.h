@@ -9,15 +9,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 #include "support/descriptors.h"
 
 /* Runs the body with each of the program's `worker_counts`, in the world `w`. */
-#define EACH_WORLD(...)                                             \
+#define FOR_WORKER_COUNTS(...)                                      \
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
-        world_begin(&w, worker_counts[each]);                       \
+        fixture_begin(&w, worker_counts[each]);                     \
         __VA_ARGS__;                                                \
-        world_end(&w);                                              \
+        fixture_end(&w);                                            \
     }
 
 #define LINES_MAX 20
@@ -446,7 +446,7 @@ static inline filch_err play_script(actor *me, const filch_event *events, size_t
     return s->lines[at].what == END ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static inline void script_start(world *w, script *s)
+static inline void script_start(fixture *w, script *s)
 {
     s->actor.user = s;
     actor_start(w, &s->actor, play_script);
@@ -468,7 +468,7 @@ static inline bool script_is_over(script *s)
 }
 
 /* Waits until the process has ended, by itself or because it was cancelled. */
-static inline void script_ends(world *w, script *s)
+static inline void script_ends(fixture *w, script *s)
 {
     UNTIL(w, is_over(&s->actor));
     same(s->actor.closes, 1);

@@ -14,7 +14,7 @@
 #include "support/until.h"
 #include "work/pool.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* ---- a gate that blocking calls wait at ---- */
@@ -52,62 +52,62 @@ int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
 
 /* ---- one yield and its completion ---- */
 
-typedef struct asker {
+typedef struct yielder {
     actor actor;
-    filch_err (*ask)(filch_out *out, const struct asker *a);
+    filch_err (*make_yield)(filch_out *out, const struct yielder *a);
     const char         *text;
     uint64_t            timeout_ns;
     filch_stream        stream;
     result              result;
-    FLI_ATOMIC(bool)    answered, reading;
+    FLI_ATOMIC(bool)    completed, reading;
     FLI_ATOMIC(int64_t) cancelled; /* number of operations that filch_yield_io_cancel has reported as cancelled */
-} asker;
+} yielder;
 
-static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yielder(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    asker *a = me->user;
+    yielder *a = me->user;
     if (me->steps == 1) {
-        filch_err err = a->ask(out, a);
+        filch_err err = a->make_yield(out, a);
         return err == FILCH_OK ? filch_idle(out) : err;
     }
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         note(&a->result, &events[i]);
-        fli_store_rel(&a->answered, true);
+        fli_store_rel(&a->completed, true);
     }
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static void start(asker *a)
+static void start(yielder *a)
 {
     a->actor.user = a;
-    actor_start(&w, &a->actor, play_ask);
+    actor_start(&w, &a->actor, play_yielder);
 }
 
-static bool is_answered(asker *a)
+static bool is_completed(yielder *a)
 {
-    return fli_load_acq(&a->answered);
+    return fli_load_acq(&a->completed);
 }
 
-static void finish(asker *a)
+static void finish(yielder *a)
 {
     ok(filch_cancel(w.sched, a->actor.pid));
     actor_ends(&w, &a->actor, FILCH_OK);
 }
 
-static filch_err ask_open(filch_out *out, const asker *a)
+static filch_err yield_open(filch_out *out, const yielder *a)
 {
     return filch_yield_open_within(out, 1, a->text, FILCH_OPEN_READ, a->timeout_ns);
 }
 
-static filch_err ask_resolve(filch_out *out, const asker *a)
+static filch_err yield_resolve(filch_out *out, const yielder *a)
 {
     return filch_yield_resolve_within(out, 1, a->text, "80", a->timeout_ns);
 }
 
 enum { ALL = FILCH_RUN_INPUT | FILCH_RUN_OUTPUT | FILCH_RUN_ERRORS };
 
-static filch_err ask_run(filch_out *out, const asker *a)
+static filch_err yield_run(filch_out *out, const yielder *a)
 {
     static const char *const sleeps[] = { "sleep", "1000", NULL };
     filch_run_options        options = FILCH_RUN_OPTIONS_INIT;
@@ -116,9 +116,9 @@ static filch_err ask_run(filch_out *out, const asker *a)
     return filch_yield_run_with(out, 1, sleeps, &options);
 }
 
-#define ASK(function, what, ns)                               \
-    {                                                         \
-        .ask = (function), .text = (what), .timeout_ns = (ns) \
+#define YIELDER(function, what, ns)                                  \
+    {                                                                \
+        .make_yield = (function), .text = (what), .timeout_ns = (ns) \
     }
 
 /* ---- a FIFO without a writer ---- */
@@ -142,16 +142,16 @@ static int open_fifo(void)
 
 /* ---- tests ---- */
 
-TEST(opens_and_names_that_hang_do_not_hold_up_others)
+TEST(opens_and_name_lookups_that_hang_do_not_delay_others)
 {
     enum { HUNG = FLI_LANE_MOST > 12 ? 12 : FLI_LANE_MOST - 1 };
     make_fifo();
-    EACH_WORLD({
-        asker opens[HUNG], names[HUNG];
+    FOR_WORKER_COUNTS({
+        yielder opens[HUNG], names[HUNG];
         gate(true);
         for (int i = 0; i < HUNG; i++) {
-            opens[i] = (asker)ASK(ask_open, fifo, FILCH_FOREVER);
-            names[i] = (asker)ASK(ask_resolve, "dead", FILCH_FOREVER);
+            opens[i] = (yielder)YIELDER(yield_open, fifo, FILCH_FOREVER);
+            names[i] = (yielder)YIELDER(yield_resolve, "dead", FILCH_FOREVER);
             start(&opens[i]);
             start(&names[i]);
         }
@@ -162,11 +162,11 @@ TEST(opens_and_names_that_hang_do_not_hold_up_others)
         script_start(&w, &s);
         script_ends(&w, &s);
         for (int i = 0; i < 5; i++) same(s.result[i].error, FILCH_OK);
-        for (int i = 0; i < HUNG; i++) assert_false(is_answered(&opens[i]) || is_answered(&names[i]));
+        for (int i = 0; i < HUNG; i++) assert_false(is_completed(&opens[i]) || is_completed(&names[i]));
         int fd = open_fifo();
         gate(false);
         for (int i = 0; i < HUNG; i++) {
-            UNTIL(&w, is_answered(&opens[i]) && is_answered(&names[i]));
+            UNTIL(&w, is_completed(&opens[i]) && is_completed(&names[i]));
             same(opens[i].result.error, FILCH_OK);
             same(names[i].result.error, FILCH_OK);
             finish(&opens[i]);
@@ -177,37 +177,37 @@ TEST(opens_and_names_that_hang_do_not_hold_up_others)
     ok(unlink(fifo));
 }
 
-TEST(more_names_than_threads_wait_and_none_is_refused)
+TEST(more_name_lookups_than_threads_wait_and_none_is_refused)
 {
     enum { MANY = 200 };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.work_threads = 1;
     opt.work_queue = 1;
-    static asker names[MANY];
-    world_begin_with(&w, 2, opt);
+    static yielder names[MANY];
+    fixture_begin_with(&w, 2, opt);
     gate(true);
     for (int i = 0; i < MANY; i++) {
-        names[i] = (asker)ASK(ask_resolve, "dead", FILCH_FOREVER);
+        names[i] = (yielder)YIELDER(yield_resolve, "dead", FILCH_FOREVER);
         start(&names[i]);
     }
     UNTIL(&w, fli_load_acq(&waiting) >= 2);
     gate(false);
     for (int i = 0; i < MANY; i++) {
-        UNTIL(&w, is_answered(&names[i]));
+        UNTIL(&w, is_completed(&names[i]));
         same(names[i].result.error, FILCH_OK);
         finish(&names[i]);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
 {
     make_fifo();
-    EACH_WORLD({
-        asker a = ASK(ask_open, fifo, FILCH_MILLISECONDS(5));
-        int   before = open_descriptors();
+    FOR_WORKER_COUNTS({
+        yielder a = YIELDER(yield_open, fifo, FILCH_MILLISECONDS(5));
+        int     before = open_descriptors();
         start(&a);
-        UNTIL(&w, is_answered(&a));
+        UNTIL(&w, is_completed(&a));
         same(a.result.error, FILCH_EDEADLINE);
         int fd = open_fifo(); /* now the hanging open returns, with a descriptor */
         UNTIL(&w, w.sched != NULL && open_descriptors() <= before + 1);
@@ -217,27 +217,28 @@ TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
     ok(unlink(fifo));
 }
 
-TEST(a_deadline_that_does_not_pass_changes_nothing){ EACH_WORLD({
-    asker a = ASK(ask_open, "/etc/passwd", FILCH_SECONDS(3600)), b = ASK(ask_resolve, "alive", FILCH_SECONDS(3600));
+TEST(a_deadline_that_does_not_pass_changes_nothing){ FOR_WORKER_COUNTS({
+    yielder a = YIELDER(yield_open, "/etc/passwd", FILCH_SECONDS(3600)),
+            b = YIELDER(yield_resolve, "alive", FILCH_SECONDS(3600));
     start(&a);
     start(&b);
-    UNTIL(&w, is_answered(&a) && is_answered(&b));
+    UNTIL(&w, is_completed(&a) && is_completed(&b));
     same(a.result.error, FILCH_OK);
     same(b.result.error, FILCH_OK);
     assert_string_equal(b.result.bytes, "127.0.0.1:80");
-    same(world_stats(&w).timers, 0); /* the timer was removed before it fired */
+    same(fixture_stats(&w).timers, 0); /* the timer was removed before it fired */
     finish(&a);
     finish(&b);
 }) }
 
-TEST(a_name_that_hangs_ends_at_its_deadline)
+TEST(a_name_lookup_that_hangs_ends_at_its_deadline)
 {
-    EACH_WORLD({
-        asker a = ASK(ask_resolve, "dead", FILCH_MILLISECONDS(5)), at_once = ASK(ask_resolve, "dead", 0);
+    FOR_WORKER_COUNTS({
+        yielder a = YIELDER(yield_resolve, "dead", FILCH_MILLISECONDS(5)), at_once = YIELDER(yield_resolve, "dead", 0);
         gate(true);
         start(&a);
         start(&at_once);
-        UNTIL(&w, is_answered(&a) && is_answered(&at_once));
+        UNTIL(&w, is_completed(&a) && is_completed(&at_once));
         same(a.result.error, FILCH_EDEADLINE);
         same(at_once.result.error, FILCH_EDEADLINE);
         gate(false);
@@ -254,16 +255,16 @@ static bool has_children(void)
 
 TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
 {
-    EACH_WORLD({
-        asker first = ASK(ask_run, NULL, FILCH_FOREVER), a = ASK(ask_run, NULL, FILCH_MILLISECONDS(5));
+    FOR_WORKER_COUNTS({
+        yielder first = YIELDER(yield_run, NULL, FILCH_FOREVER), a = YIELDER(yield_run, NULL, FILCH_MILLISECONDS(5));
         start(&first);
-        UNTIL(&w, is_answered(&first));
+        UNTIL(&w, is_completed(&first));
         finish(&first);
         UNTIL(&w, !has_children());
         int before = open_descriptors(); /* includes the descriptors of the poller */
         gate(true);
         start(&a);
-        UNTIL(&w, is_answered(&a));
+        UNTIL(&w, is_completed(&a));
         same(a.result.error, FILCH_EDEADLINE);
         gate(false);
         UNTIL(&w, fli_load_acq(&waiting) == 0);
@@ -276,7 +277,7 @@ TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
 
 /* ---- what a child program inherits ---- */
 
-static filch_err ask_shell(filch_out *out, const asker *a)
+static filch_err yield_shell(filch_out *out, const yielder *a)
 {
     const char *const        argv[] = { "/bin/sh", "-c", a->text, NULL };
     static const char *const environment[] = { "ONE=1", NULL };
@@ -289,7 +290,7 @@ static filch_err ask_shell(filch_out *out, const asker *a)
 
 static filch_err play_shell(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    asker *a = me->user;
+    yielder *a = me->user;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         filch_program program;
@@ -300,14 +301,14 @@ static filch_err play_shell(actor *me, const filch_event *events, size_t count, 
             return filch_done(out, filch_none());
         }
     }
-    if (me->steps == 1) me->note = ask_shell(out, a);
+    if (me->steps == 1) me->note = yield_shell(out, a);
     return filch_idle(out);
 }
 
 TEST(a_program_finds_the_environment_and_the_directory_of_its_options)
 {
-    EACH_WORLD({
-        asker a = { .text = "test \"$ONE$HOME\" = 1 && test $(pwd) = / && exit 42" };
+    FOR_WORKER_COUNTS({
+        yielder a = { .text = "test \"$ONE$HOME\" = 1 && test $(pwd) = / && exit 42" };
         a.actor.user = &a;
         actor_start(&w, &a.actor, play_shell);
         actor_ends(&w, &a.actor, FILCH_OK);
@@ -316,7 +317,7 @@ TEST(a_program_finds_the_environment_and_the_directory_of_its_options)
     })
 }
 
-static filch_err ask_bad_run(filch_out *out, const asker *a)
+static filch_err yield_bad_run(filch_out *out, const yielder *a)
 {
     static const char *const argv[] = { "true", NULL };
     filch_run_options        options = FILCH_RUN_OPTIONS_INIT;
@@ -340,25 +341,25 @@ static filch_err ask_bad_run(filch_out *out, const asker *a)
 
 TEST(bad_options_of_a_program_are_refused)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
-    asker a = ASK(ask_bad_run, NULL, FILCH_FOREVER);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    yielder a = YIELDER(yield_bad_run, NULL, FILCH_FOREVER);
     start(&a);
-    UNTIL(&w, is_answered(&a));
+    UNTIL(&w, is_completed(&a));
     finish(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_process_that_ends_leaves_its_deadline_and_its_call_behind)
+TEST(the_call_and_timer_of_an_ended_process_are_cleaned_up)
 {
     make_fifo();
-    EACH_WORLD({
-        asker a = ASK(ask_open, fifo, FILCH_SECONDS(3600));
+    FOR_WORKER_COUNTS({
+        yielder a = YIELDER(yield_open, fifo, FILCH_SECONDS(3600));
         start(&a);
-        UNTIL(&w, world_stats(&w).timers == 1);
+        UNTIL(&w, fixture_stats(&w).timers == 1);
         finish(&a);
-        same(world_stats(&w).timers, 0);
+        same(fixture_stats(&w).timers, 0);
         int fd = open_fifo();
-        UNTIL(&w, world_stats(&w).alive == 0);
+        UNTIL(&w, fixture_stats(&w).alive == 0);
         close(fd);
     })
     ok(unlink(fifo));
@@ -367,7 +368,7 @@ TEST(a_process_that_ends_leaves_its_deadline_and_its_call_behind)
 /* Opens the FIFO, which has a writer, and reads it with a timeout. Then reads again until the stream is not busy. */
 static filch_err play_read(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    asker *a = me->user;
+    yielder *a = me->user;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) {
             bool cancels = filch_as_int(&events[i].data) == 1;
@@ -381,7 +382,7 @@ static filch_err play_read(actor *me, const filch_event *events, size_t count, f
             continue;
         }
         note(&a->result, &events[i]);
-        fli_store_rel(&a->answered, events[i].tag >= 2);
+        fli_store_rel(&a->completed, events[i].tag >= 2);
         if (events[i].tag == 1) a->stream = filch_as_stream(&events[i].data);
         if (events[i].tag == 1) me->note = filch_yield_read(out, 2, a->stream, 0, a->timeout_ns);
         fli_store_rel(&a->reading, true);
@@ -390,28 +391,28 @@ static filch_err play_read(actor *me, const filch_event *events, size_t count, f
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static void start_reading(asker *a)
+static void start_reading(yielder *a)
 {
     a->actor.user = a;
     actor_start(&w, &a->actor, play_read);
 }
 
 /* Reads the bytes that were sent, after the hanging call has returned. */
-static void read_again(asker *a, filch_err first)
+static void read_again(yielder *a, filch_err first)
 {
     int fd = open_fifo();
     same(a->result.error, first);
-    fli_store_rel(&a->answered, false);
+    fli_store_rel(&a->completed, false);
     ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
-    UNTIL(&w, is_answered(a));
+    UNTIL(&w, is_completed(a));
     same(a->result.error, FILCH_EBUSY);
     do {
-        fli_store_rel(&a->answered, false);
+        fli_store_rel(&a->completed, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
-        while (!is_answered(a)) {
+        while (!is_completed(a)) {
             (void)!write(fd, "x", 1); /* the hanging call returns with this byte, too late; the next call reads one of
                                        * the bytes */
-            world_turn(&w);
+            fixture_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);
     same(a->result.error, FILCH_OK);
@@ -421,10 +422,10 @@ static void read_again(asker *a, filch_err first)
 TEST(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later)
 {
     make_fifo();
-    EACH_WORLD({
-        asker a = { .timeout_ns = FILCH_MILLISECONDS(5) };
+    FOR_WORKER_COUNTS({
+        yielder a = { .timeout_ns = FILCH_MILLISECONDS(5) };
         start_reading(&a);
-        UNTIL(&w, is_answered(&a));
+        UNTIL(&w, is_completed(&a));
         read_again(&a, FILCH_EDEADLINE);
         finish(&a);
     })
@@ -434,12 +435,12 @@ TEST(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later)
 TEST(a_file_read_that_hangs_can_be_cancelled)
 {
     make_fifo();
-    EACH_WORLD({
-        asker a = { .timeout_ns = FILCH_FOREVER };
+    FOR_WORKER_COUNTS({
+        yielder a = { .timeout_ns = FILCH_FOREVER };
         start_reading(&a);
         UNTIL(&w, fli_load_acq(&a.reading));
         ok(filch_send(w.sched, a.actor.pid, filch_int(1)));
-        UNTIL(&w, is_answered(&a));
+        UNTIL(&w, is_completed(&a));
         UNTIL(&w, fli_load_acq(&a.cancelled) == 1);
         read_again(&a, FILCH_ECANCELLED);
         finish(&a);
@@ -465,40 +466,40 @@ static filch_err hang(void *arg, filch_data *answer)
     return filch_share(malloc(100), 100, count_freed, NULL, answer);
 }
 
-static filch_err ask_work(filch_out *out, const asker *a)
+static filch_err yield_work(filch_out *out, const yielder *a)
 {
     return filch_yield_work_within(out, 1, hang, NULL, a->timeout_ns);
 }
 
 TEST(a_function_that_hangs_ends_at_its_deadline_and_its_result_is_released)
 {
-    EACH_WORLD({
-        asker late = ASK(ask_work, NULL, FILCH_MILLISECONDS(5));
+    FOR_WORKER_COUNTS({
+        yielder late = YIELDER(yield_work, NULL, FILCH_MILLISECONDS(5));
         fli_store_rlx(&freed, 0);
         gate(true);
         start(&late);
-        UNTIL(&w, is_answered(&late));
+        UNTIL(&w, is_completed(&late));
         same(late.result.error, FILCH_EDEADLINE);
         gate(false);
         UNTIL(&w, fli_load_acq(&freed) == 1);
         finish(&late);
-        asker good = ASK(ask_work, NULL, FILCH_SECONDS(3600));
+        yielder good = YIELDER(yield_work, NULL, FILCH_SECONDS(3600));
         start(&good);
-        UNTIL(&w, is_answered(&good));
+        UNTIL(&w, is_completed(&good));
         same(good.result.error, FILCH_OK);
         same(good.result.size, 100);
-        same(world_stats(&w).timers, 0);
+        same(fixture_stats(&w).timers, 0);
         finish(&good);
         UNTIL(&w, fli_load_acq(&freed) == 2);
-        asker forever = ASK(ask_work, NULL, FILCH_FOREVER);
+        yielder forever = YIELDER(yield_work, NULL, FILCH_FOREVER);
         start(&forever);
-        UNTIL(&w, is_answered(&forever));
+        UNTIL(&w, is_completed(&forever));
         same(forever.result.error, FILCH_OK);
         finish(&forever);
     })
 }
 
-static filch_err ask_nonsense(filch_out *out, const asker *a)
+static filch_err yield_nonsense(filch_out *out, const yielder *a)
 {
     same(filch_yield_work_within(out, 1, NULL, NULL, 5), FILCH_EINVAL);
     same(filch_yield_work_within(NULL, 1, hang, NULL, 5), FILCH_EINVAL);
@@ -509,33 +510,33 @@ static filch_err ask_nonsense(filch_out *out, const asker *a)
     return filch_yield_resolve_within(out, 1, "alive", "80", a->timeout_ns);
 }
 
-TEST(nonsense_with_a_deadline_is_refused)
+TEST(bad_io_arguments_with_a_deadline_are_refused)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
-    asker a = ASK(ask_nonsense, NULL, FILCH_FOREVER);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    yielder a = YIELDER(yield_nonsense, NULL, FILCH_FOREVER);
     start(&a);
-    UNTIL(&w, is_answered(&a));
+    UNTIL(&w, is_completed(&a));
     same(a.result.error, FILCH_OK);
     finish(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opens_and_names_that_hang_do_not_hold_up_others),
-        cmocka_unit_test(more_names_than_threads_wait_and_none_is_refused),
+        cmocka_unit_test(opens_and_name_lookups_that_hang_do_not_delay_others),
+        cmocka_unit_test(more_name_lookups_than_threads_wait_and_none_is_refused),
         cmocka_unit_test(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor),
         cmocka_unit_test(a_deadline_that_does_not_pass_changes_nothing),
-        cmocka_unit_test(a_name_that_hangs_ends_at_its_deadline),
+        cmocka_unit_test(a_name_lookup_that_hangs_ends_at_its_deadline),
         cmocka_unit_test(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline),
         cmocka_unit_test(a_program_finds_the_environment_and_the_directory_of_its_options),
         cmocka_unit_test(bad_options_of_a_program_are_refused),
-        cmocka_unit_test(a_process_that_ends_leaves_its_deadline_and_its_call_behind),
+        cmocka_unit_test(the_call_and_timer_of_an_ended_process_are_cleaned_up),
         cmocka_unit_test(a_file_read_that_hangs_ends_at_its_deadline_and_the_file_can_be_used_later),
         cmocka_unit_test(a_file_read_that_hangs_can_be_cancelled),
         cmocka_unit_test(a_function_that_hangs_ends_at_its_deadline_and_its_result_is_released),
-        cmocka_unit_test(nonsense_with_a_deadline_is_refused),
+        cmocka_unit_test(bad_io_arguments_with_a_deadline_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

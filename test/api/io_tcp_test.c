@@ -14,7 +14,7 @@
 #include "api/io_script.h"
 #include "support/until.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* ---- a peer without Filch ---- */
@@ -48,7 +48,7 @@ static size_t peer_drain(int fd, size_t at_least)
     while (sum < at_least) {
         struct pollfd one = { .fd = fd, .events = POLLIN };
         if (poll(&one, 1, w.ticks ? 0 : 100) == 0) {
-            world_turn(&w);
+            fixture_turn(&w);
             continue;
         }
         ssize_t n = recv(fd, bytes, sizeof bytes, 0);
@@ -60,7 +60,7 @@ static size_t peer_drain(int fd, size_t at_least)
 
 /* ---- an echo server and its clients ---- */
 
-TEST(what_is_written_is_read_and_the_end_is_told){ EACH_WORLD({
+TEST(written_bytes_are_read_and_the_end_of_the_stream_is_reported){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ(0), DO_WRITE_BACK, DO_READ(0), DO_CLOSE);
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -76,7 +76,7 @@ TEST(what_is_written_is_read_and_the_end_is_told){ EACH_WORLD({
     same(client.result[4].error, FILCH_EEND);
 }) }
 
-TEST(an_empty_write_completes_at_once_and_nobody_reads_anything){ EACH_WORLD({
+TEST(an_empty_write_completes_at_once_and_the_peer_reads_nothing){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -91,7 +91,7 @@ TEST(an_empty_write_completes_at_once_and_nobody_reads_anything){ EACH_WORLD({
     same(server.result[4].error, FILCH_EEND);
 }) }
 
-TEST(a_peer_that_resets_is_an_error_and_not_a_signal){ EACH_WORLD({
+TEST(a_reset_by_the_peer_is_an_error_and_not_a_signal){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ(0), DO_READ(0), DO_WRITE("x"), DO_WRITE("y"));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -111,13 +111,13 @@ TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
     enum { LOTS = 8 << 20 };
     char *lots = malloc(LOTS);
     memset(lots, 'x', LOTS);
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script server = SCRIPT(SERVE, DO_WRITE_LOTS(lots, LOTS));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
         int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
-        for (int i = 0; i < 100; i++) world_turn(&w);
+        for (int i = 0; i < 100; i++) fixture_turn(&w);
         same(script_stage(&server), 3); /* 8 MiB do not fit into the system's buffers */
         same(peer_drain(fd, LOTS), LOTS);
         script_ends(&w, &server);
@@ -128,9 +128,9 @@ TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
     free(lots);
 }
 
-TEST(nobody_listening_is_refused_and_a_taken_port_is_in_use)
+TEST(connect_without_a_listener_is_refused_and_a_taken_port_is_in_use)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT);
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
@@ -166,15 +166,15 @@ static filch_err play_asks_for_the_peer(actor *me, const filch_event *events, si
 TEST(a_listener_has_no_peer_and_that_is_no_error)
 {
     actor me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_asks_for_the_peer);
     actor_ends(&w, &me, FILCH_OK);
     ok(me.note);
     assert_string_equal(me.user, "");
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_listener_that_ended_leaves_its_port_to_the_next){ EACH_WORLD({
+TEST(a_listener_that_ended_leaves_its_port_to_the_next){ FOR_WORKER_COUNTS({
     script first = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS);
     script_start(&w, &first);
     script_ends(&w, &first);
@@ -191,7 +191,7 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
 {
     enum { LOTS = 8 << 20 };
     char *lots = calloc(1, LOTS);
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script server =
             SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_ACCEPT,
                    DO_TIMEOUT(FILCH_FOREVER), DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)), DO_READ(0),
@@ -209,7 +209,7 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
     free(lots);
 }
 
-TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read){ EACH_WORLD({
+TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read){ FOR_WORKER_COUNTS({
     script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_PAUSE, DO_ACCEPT, DO_TIMEOUT(FILCH_MILLISECONDS(5)),
                            DO_EXACTLY(10), DO_READ(0));
     script_start(&w, &server);
@@ -224,7 +224,7 @@ TEST(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read){ EACH_WO
     close(fd);
 }) }
 
-TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
+TEST(a_connect_without_a_response_times_out_and_leaks_nothing)
 {
     uint16_t port;
     int      listener = peer_listen(&port, 0), full[8], count = 0;
@@ -238,7 +238,7 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
     }
     char address[32];
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         script client = SCRIPT(DO_CONNECT_WITHIN(address, FILCH_MILLISECONDS(20)));
         int    before = open_descriptors();
         script_start(&w, &client);
@@ -253,7 +253,7 @@ TEST(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind)
 
 /* ---- reading in pieces ---- */
 
-TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for){ EACH_WORLD({
+TEST(until_and_exactly_return_the_requested_parts_of_a_stream){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_UNTIL("\r\n", 100), DO_UNTIL("\r\n", 100), DO_EXACTLY(3), DO_READ(2),
                            DO_EXACTLY(30), DO_UNTIL("!", 5), DO_READ(0), DO_UNTIL("!", 100));
     script_start(&w, &server);
@@ -280,7 +280,7 @@ TEST(until_and_exactly_cut_a_stream_into_what_was_asked_for){ EACH_WORLD({
     assert_string_equal(server.result[10].bytes, "rest");
 }) }
 
-TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten){ EACH_WORLD({
+TEST(bytes_that_arrive_while_read_ahead_bytes_are_left_are_not_lost){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_EXACTLY(10), DO_PAUSE, DO_EXACTLY(10), DO_READ(0), DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -288,10 +288,10 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
     same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
     UNTIL(&w, script_stage(&server) == 4);
     same(send(fd, "later", 5, 0), 5); /* reported to the poller now, while no read is outstanding */
-    for (int i = 0; i < 20; i++) world_turn(&w);
-    UNTIL(&w, w.ticks || world_stats(&w).asleep > 0);
+    for (int i = 0; i < 20; i++) fixture_turn(&w);
+    UNTIL(&w, w.ticks || fixture_stats(&w).asleep > 0);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
-    for (int i = 0; i < 20; i++) world_turn(&w);
+    for (int i = 0; i < 20; i++) fixture_turn(&w);
     if (w.ticks) assert_true(script_is_over(&server)); /* no further report was needed: all bytes were there */
     script_ends(&w, &server);
     assert_string_equal(server.result[5].bytes, "abcdefghij");
@@ -300,7 +300,7 @@ TEST(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten
     close(fd);
 }) }
 
-TEST(a_block_may_be_kept_and_is_not_written_over){ EACH_WORLD({
+TEST(a_kept_block_is_not_overwritten_by_later_reads){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40), DO_KEEP, DO_EXACTLY(40000));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -328,7 +328,7 @@ TEST(a_block_may_be_kept_and_is_not_written_over){ EACH_WORLD({
 
 /* ---- ownership ---- */
 
-TEST(ids_that_are_closed_foreign_or_made_up_name_nothing){ EACH_WORLD({
+TEST(stream_ids_of_other_processes_and_made_up_ones_are_refused){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -348,7 +348,7 @@ TEST(ids_that_are_closed_foreign_or_made_up_name_nothing){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_closed_stream_is_gone_however_often_its_slot_is_used_again){ EACH_WORLD({
+TEST(the_id_of_a_closed_stream_stays_invalid_when_its_slot_is_reused){ FOR_WORKER_COUNTS({
     script one = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_CLOSE, DO_CLOSE, DO_READ(0));
     script_start(&w, &one);
     script_ends(&w, &one);
@@ -362,7 +362,7 @@ TEST(a_closed_stream_is_gone_however_often_its_slot_is_used_again){ EACH_WORLD({
     same(two.result[3].error, FILCH_ESTREAM);
 }) }
 
-TEST(a_stream_that_is_given_belongs_to_the_other_alone){ EACH_WORLD({
+TEST(a_given_stream_belongs_to_the_receiver_alone){ FOR_WORKER_COUNTS({
     script taker = SCRIPT(DO_TAKE, DO_READ(0), DO_WRITE("taken"));
     script_start(&w, &taker);
     script server = SCRIPT(SERVE, DO_GIVE(taker.actor.pid), DO_READ(0));
@@ -382,7 +382,7 @@ TEST(a_stream_that_is_given_belongs_to_the_other_alone){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed){ EACH_WORLD({
+TEST(a_given_stream_that_is_never_taken_is_closed){ FOR_WORKER_COUNTS({
     actor deaf = { .user = NULL };
     actor_start(&w, &deaf, play_idle);
     script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
@@ -391,14 +391,14 @@ TEST(a_stream_that_is_given_to_one_who_never_takes_it_is_closed){ EACH_WORLD({
     int  fd = peer_connect(&server);
     char got;
     script_ends(&w, &server);
-    while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) world_turn(&w);
+    while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) fixture_turn(&w);
     same(recv(fd, &got, 1, 0), 0);
     close(fd);
     ok(filch_cancel(w.sched, deaf.pid));
     actor_ends(&w, &deaf, FILCH_OK);
 }) }
 
-TEST(what_cannot_be_given_stays){ EACH_WORLD({
+TEST(a_stream_that_cannot_be_given_stays_with_its_owner){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_GIVE((filch_pid){ 0, 0 }), DO_GIVE((filch_pid){ 5, 5 }), DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -413,7 +413,7 @@ TEST(what_cannot_be_given_stays){ EACH_WORLD({
 
 /* ---- processes that end during an operation ---- */
 
-TEST(what_waits_is_cancelled_by_cancel_and_by_close){ EACH_WORLD({
+TEST(a_waiting_read_is_cancelled_by_cancel_and_by_close){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -426,7 +426,7 @@ TEST(what_waits_is_cancelled_by_cancel_and_by_close){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_second_read_while_one_is_out_is_busy){ EACH_WORLD({
+TEST(a_second_read_while_one_is_outstanding_is_busy){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_READ));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
@@ -439,8 +439,8 @@ TEST(a_second_read_while_one_is_out_is_busy){ EACH_WORLD({
     close(fd);
 }) }
 
-TEST(a_process_that_dies_in_the_middle_of_everything_closes_once){ EACH_WORLD({
-    for (uint32_t round = 0; round < world_scale(50, 5); round++) {
+TEST(a_process_killed_during_its_io_closes_its_streams){ FOR_WORKER_COUNTS({
+    for (uint32_t round = 0; round < fixture_scale(50, 5); round++) {
         script server = SCRIPT(SERVE, DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
@@ -451,23 +451,23 @@ TEST(a_process_that_dies_in_the_middle_of_everything_closes_once){ EACH_WORLD({
         UNTIL(&w, script_is_over(&server));
         char    got;
         ssize_t n;
-        while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) world_turn(&w);
+        while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) fixture_turn(&w);
         assert_true(n <= 0);
         close(fd);
     }
 }) }
 
-TEST(stop_ends_what_waits_for_the_world)
+TEST(stop_cancels_processes_that_wait_for_io)
 {
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) {
         int before = open_descriptors();
-        world_begin(&w, worker_counts[each]);
+        fixture_begin(&w, worker_counts[each]);
         script server = SCRIPT(SERVE, DO_READ(0));
         script_start(&w, &server);
         UNTIL(&w, is_ready(&server));
         int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
-        world_end(&w);
+        fixture_end(&w);
         same(server.actor.exit_error, FILCH_ECANCELLED);
         close(fd);
         same(open_descriptors(), before);
@@ -506,18 +506,18 @@ static filch_err play_last_bytes(actor *me, const filch_event *events, size_t co
     return filch_idle(out);
 }
 
-TEST(stop_without_workers_still_hears_of_streams)
+TEST(stop_without_workers_still_polls_streams)
 {
     actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_last_bytes);
     UNTIL(&w, a.stage == 2);
-    world_end(&w); /* stop kills no process, because the bytes have arrived */
+    fixture_end(&w); /* stop kills no process, because the bytes have arrived */
     ok(a.note);
     same(a.exit_error, FILCH_OK);
 }
 
-TEST(out_of_descriptors_is_told_and_does_not_spin)
+TEST(accept_without_free_descriptors_fails_and_does_not_spin)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -525,7 +525,7 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
         (void)getrlimit(RLIMIT_NOFILE, &limit);
         limit.rlim_cur = 64;
         if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(10);
-        world_begin(&w, 1);
+        fixture_begin(&w, 1);
         script server = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT,
                                DO_USE_LISTENER, DO_ACCEPT, DO_USE_LISTENER, DO_ACCEPT);
         script_start(&w, &server);
@@ -543,7 +543,7 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
         if (server.result[4].number != EMFILE) _exit(13);
         if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
-        if (world_stats(&w).steps > 100) _exit(15);
+        if (fixture_stats(&w).steps > 100) _exit(15);
         while (count > 0) close(hoard[--count]);
         UNTIL(&w, script_is_over(&server)); /* the connection is accepted at last */
         if (server.result[8].error != FILCH_OK) _exit(16);
@@ -557,9 +557,9 @@ TEST(out_of_descriptors_is_told_and_does_not_spin)
 
 /* ---- unix sockets ---- */
 
-TEST(unix_sockets_work_the_same)
+TEST(unix_sockets_work_like_tcp)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         char address[64];
         snprintf(address, sizeof address, "unix:@filch-test-%d-%zu", (int)getpid(), each);
         script server = SCRIPT(DO_LISTEN(address), DO_ADDRESS, DO_ACCEPT, DO_UNTIL("\n", 64), DO_WRITE_BACK);
@@ -572,11 +572,11 @@ TEST(unix_sockets_work_the_same)
         script_ends(&w, &server);
         assert_string_equal(client.result[2].bytes, "by name\n");
         same(client.result[3].error, FILCH_EEND);
-        script nobody = SCRIPT(DO_CONNECT("unix:/nonexistent/filch"), DO_CONNECT(address));
-        script_start(&w, &nobody);
-        script_ends(&w, &nobody);
-        same(nobody.result[0].error, FILCH_ENOFILE);
-        same(nobody.result[1].error, FILCH_EREFUSED);
+        script no_listener = SCRIPT(DO_CONNECT("unix:/nonexistent/filch"), DO_CONNECT(address));
+        script_start(&w, &no_listener);
+        script_ends(&w, &no_listener);
+        same(no_listener.result[0].error, FILCH_ENOFILE);
+        same(no_listener.result[1].error, FILCH_EREFUSED);
     })
 }
 
@@ -588,24 +588,24 @@ static bool is_readable(int fd)
     return poll(&one, 1, 0) == 1;
 }
 
-TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
+TEST(the_wake_descriptor_is_readable_when_a_stream_is_ready)
 {
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     script server = SCRIPT(SERVE, DO_READ(0), DO_TIMEOUT(FILCH_SECONDS(30)), DO_READ(0));
     int    wake = filch_wake_fd(w.sched);
     script_start(&w, &server);
     assert_true(is_readable(wake));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     assert_false(is_readable(wake));
     assert_true(filch_next_timeout(w.sched) == FILCH_FOREVER);
     int fd = peer_connect(&server);
     assert_true(is_readable(wake));
-    (void)world_tick(&w);
-    (void)world_tick(&w); /* a new stream is writable: that is reported too */
+    (void)fixture_tick(&w);
+    (void)fixture_tick(&w); /* a new stream is writable: that is reported too */
     assert_false(is_readable(wake));
     same(send(fd, "hello", 5, 0), 5);
     assert_true(is_readable(wake));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(script_stage(&server), 5);
     assert_string_equal(server.result[3].bytes, "hello");
     assert_false(is_readable(wake));
@@ -616,28 +616,28 @@ TEST(the_hosts_descriptor_is_readable_when_a_stream_has_news)
     assert_true(is_readable(wake));
     script_ends(&w, &server);
     same(server.result[5].error, FILCH_EEND);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- an idle scheduler ---- */
 
-TEST(waiting_for_a_connection_uses_no_processor)
+TEST(waiting_for_a_connection_uses_no_cpu)
 {
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     script server = SCRIPT(SERVE, DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
     /* Sentinel timeouts set while there was work expire once more; then the scheduler must be silent. */
     bool silent = false;
     for (int i = 0; i < 100 && !silent; i++) {
-        filch_stats   before = world_stats(&w);
+        filch_stats   before = fixture_stats(&w);
         struct rusage then;
         struct rusage now;
         struct pollfd none = { .fd = -1 };
         getrusage(RUSAGE_SELF, &then);
         (void)poll(&none, 1, 50);
         getrusage(RUSAGE_SELF, &now);
-        filch_stats after = world_stats(&w);
+        filch_stats after = fixture_stats(&w);
         silent = after.asleep == 2 && after.sleeps == before.sleeps && now.ru_nvcsw - then.ru_nvcsw <= 1;
     }
     assert_true(silent);
@@ -645,39 +645,39 @@ TEST(waiting_for_a_connection_uses_no_processor)
     same(send(fd, "hi", 2, 0), 2);
     script_ends(&w, &server);
     close(fd);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_and_the_end_is_told),
-        cmocka_unit_test(an_empty_write_completes_at_once_and_nobody_reads_anything),
-        cmocka_unit_test(a_peer_that_resets_is_an_error_and_not_a_signal),
+        cmocka_unit_test(written_bytes_are_read_and_the_end_of_the_stream_is_reported),
+        cmocka_unit_test(an_empty_write_completes_at_once_and_the_peer_reads_nothing),
+        cmocka_unit_test(a_reset_by_the_peer_is_an_error_and_not_a_signal),
         cmocka_unit_test(a_write_completes_only_when_a_slow_reader_has_made_room),
-        cmocka_unit_test(nobody_listening_is_refused_and_a_taken_port_is_in_use),
+        cmocka_unit_test(connect_without_a_listener_is_refused_and_a_taken_port_is_in_use),
         cmocka_unit_test(a_listener_has_no_peer_and_that_is_no_error),
         cmocka_unit_test(a_listener_that_ended_leaves_its_port_to_the_next),
         cmocka_unit_test(each_kind_of_wait_ends_when_its_time_is_up),
         cmocka_unit_test(bytes_that_came_before_the_time_was_up_are_kept_for_the_next_read),
-        cmocka_unit_test(a_connect_that_nobody_answers_times_out_and_leaves_nothing_behind),
-        cmocka_unit_test(until_and_exactly_cut_a_stream_into_what_was_asked_for),
-        cmocka_unit_test(bytes_that_come_while_earlier_ones_are_still_being_cut_up_are_not_forgotten),
-        cmocka_unit_test(a_block_may_be_kept_and_is_not_written_over),
-        cmocka_unit_test(ids_that_are_closed_foreign_or_made_up_name_nothing),
-        cmocka_unit_test(a_closed_stream_is_gone_however_often_its_slot_is_used_again),
-        cmocka_unit_test(a_stream_that_is_given_belongs_to_the_other_alone),
-        cmocka_unit_test(a_stream_that_is_given_to_one_who_never_takes_it_is_closed),
-        cmocka_unit_test(what_cannot_be_given_stays),
-        cmocka_unit_test(what_waits_is_cancelled_by_cancel_and_by_close),
-        cmocka_unit_test(a_second_read_while_one_is_out_is_busy),
-        cmocka_unit_test(a_process_that_dies_in_the_middle_of_everything_closes_once),
-        cmocka_unit_test(stop_ends_what_waits_for_the_world),
-        cmocka_unit_test(unix_sockets_work_the_same),
-        cmocka_unit_test(the_hosts_descriptor_is_readable_when_a_stream_has_news),
-        cmocka_unit_test(waiting_for_a_connection_uses_no_processor),
-        cmocka_unit_test(stop_without_workers_still_hears_of_streams),
-        cmocka_unit_test(out_of_descriptors_is_told_and_does_not_spin),
+        cmocka_unit_test(a_connect_without_a_response_times_out_and_leaks_nothing),
+        cmocka_unit_test(until_and_exactly_return_the_requested_parts_of_a_stream),
+        cmocka_unit_test(bytes_that_arrive_while_read_ahead_bytes_are_left_are_not_lost),
+        cmocka_unit_test(a_kept_block_is_not_overwritten_by_later_reads),
+        cmocka_unit_test(stream_ids_of_other_processes_and_made_up_ones_are_refused),
+        cmocka_unit_test(the_id_of_a_closed_stream_stays_invalid_when_its_slot_is_reused),
+        cmocka_unit_test(a_given_stream_belongs_to_the_receiver_alone),
+        cmocka_unit_test(a_given_stream_that_is_never_taken_is_closed),
+        cmocka_unit_test(a_stream_that_cannot_be_given_stays_with_its_owner),
+        cmocka_unit_test(a_waiting_read_is_cancelled_by_cancel_and_by_close),
+        cmocka_unit_test(a_second_read_while_one_is_outstanding_is_busy),
+        cmocka_unit_test(a_process_killed_during_its_io_closes_its_streams),
+        cmocka_unit_test(stop_cancels_processes_that_wait_for_io),
+        cmocka_unit_test(unix_sockets_work_like_tcp),
+        cmocka_unit_test(the_wake_descriptor_is_readable_when_a_stream_is_ready),
+        cmocka_unit_test(waiting_for_a_connection_uses_no_cpu),
+        cmocka_unit_test(stop_without_workers_still_polls_streams),
+        cmocka_unit_test(accept_without_free_descriptors_fails_and_does_not_spin),
     };
     /* The last test lowers the limit of descriptors. Valgrind needs descriptors itself, so the test is left out
      * there. */

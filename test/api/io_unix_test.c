@@ -9,15 +9,15 @@
 
 #include "api/io_script.h"
 
-static world         w;
+static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
 /* How a process gets its stream. */
-enum way { ACCEPTED, ACCEPTED_OF_ADOPTED, CONNECTED, ADOPTED, WAYS };
+enum stream_origin { ACCEPTED, ACCEPTED_OF_ADOPTED, CONNECTED, ADOPTED, STREAM_ORIGINS };
 
 static bool waits(script *s, uint32_t stage)
 {
-    return script_stage(s) == stage && world_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
+    return script_stage(s) == stage && fixture_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
 /* Returns a socket that is bound to, or connected with, "unix:@NAME". */
@@ -52,7 +52,7 @@ static int send_with_pipe(int fd, const char *words)
     return ends[0];
 }
 
-static void send_plain(int fd, const char *words)
+static void send_text(int fd, const char *words)
 {
     same(send(fd, words, strlen(words), MSG_NOSIGNAL), strlen(words));
 }
@@ -67,24 +67,24 @@ static void is_gone(int reading)
 }
 
 /* Starts the script; its first two lines open the stream. Returns the other end of the stream. */
-static int start(script *s, enum way way, const char *name)
+static int start(script *s, enum stream_origin stream_origin, const char *name)
 {
     int listener = -1, pair[2] = { -1, -1 }, peer = -1;
-    if (way == ACCEPTED_OF_ADOPTED || way == CONNECTED) {
+    if (stream_origin == ACCEPTED_OF_ADOPTED || stream_origin == CONNECTED) {
         listener = open_unix(name, bind);
         ok(listen(listener, 1));
     }
-    if (way == ADOPTED) ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
+    if (stream_origin == ADOPTED) ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
     const line first[] = { [ACCEPTED] = DO_LISTEN(name),
                            [ACCEPTED_OF_ADOPTED] = DO_ADOPT(listener, 0),
                            [CONNECTED] = DO_CONNECT(name),
                            [ADOPTED] = DO_ADOPT(pair[0], 0) };
     const line accept_one = DO_ACCEPT, nothing = DO_TIMEOUT(FILCH_FOREVER);
-    s->lines[0] = first[way];
-    s->lines[1] = way == ACCEPTED || way == ACCEPTED_OF_ADOPTED ? accept_one : nothing;
+    s->lines[0] = first[stream_origin];
+    s->lines[1] = stream_origin == ACCEPTED || stream_origin == ACCEPTED_OF_ADOPTED ? accept_one : nothing;
     script_start(&w, s);
-    if (way == ADOPTED) return pair[1];
-    if (way == CONNECTED) {
+    if (stream_origin == ADOPTED) return pair[1];
+    if (stream_origin == CONNECTED) {
         UNTIL(&w, waits(s, 2));
         peer = accept(listener, NULL, NULL);
         ok(close(listener));
@@ -94,24 +94,24 @@ static int start(script *s, enum way way, const char *name)
     return open_unix(name, connect);
 }
 
-TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
+TEST(bytes_after_a_passed_descriptor_are_read_and_the_descriptor_is_closed)
 {
-    for (enum way way = 0; way < WAYS; way++) {
-        EACH_WORLD({
+    for (enum stream_origin stream_origin = 0; stream_origin < STREAM_ORIGINS; stream_origin++) {
+        FOR_WORKER_COUNTS({
             char name[64];
-            snprintf(name, sizeof name, "unix:@filch-passed-%d-%d-%zu", (int)getpid(), (int)way, each);
+            snprintf(name, sizeof name, "unix:@filch-passed-%d-%d-%zu", (int)getpid(), (int)stream_origin, each);
             script s =
                 SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE, DO_READ(0), DO_UNTIL("\n", 99), DO_EXACTLY(5), DO_EXACTLY(2));
-            int peer = start(&s, way, name);
+            int peer = start(&s, stream_origin, name);
             int first = send_with_pipe(peer, "one");
-            send_plain(peer, "t");
+            send_text(peer, "t");
             int second = send_with_pipe(peer, "wo\n");
-            send_plain(peer, "th");
+            send_text(peer, "th");
             int third = send_with_pipe(peer, "ree");
-            send_plain(peer, "45");
+            send_text(peer, "45");
             /* All readiness reports are collected before the reads, so the reads get no report. */
             UNTIL(&w, waits(&s, 2));
-            for (int i = 0; i < 20; i++) world_turn(&w);
+            for (int i = 0; i < 20; i++) fixture_turn(&w);
             ok(filch_send(w.sched, s.actor.pid, filch_none()));
             script_ends(&w, &s);
             assert_string_equal(s.result[3].bytes, "one");
@@ -128,7 +128,7 @@ TEST(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed)
 
 TEST(a_descriptor_that_is_not_read_is_closed_with_the_stream)
 {
-    EACH_WORLD({
+    FOR_WORKER_COUNTS({
         char name[64];
         snprintf(name, sizeof name, "unix:@filch-unread-%d-%zu", (int)getpid(), each);
         script s = SCRIPT(DO_PAUSE, DO_PAUSE, DO_PAUSE);
@@ -145,7 +145,7 @@ TEST(a_descriptor_that_is_not_read_is_closed_with_the_stream)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_follows_a_passed_descriptor_is_read_and_the_descriptor_is_closed),
+        cmocka_unit_test(bytes_after_a_passed_descriptor_are_read_and_the_descriptor_is_closed),
         cmocka_unit_test(a_descriptor_that_is_not_read_is_closed_with_the_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

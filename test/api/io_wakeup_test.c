@@ -11,7 +11,7 @@
 #include "support/silence.h"
 #include "support/until.h"
 
-static world w;
+static fixture w;
 
 /* is_in_step: a process is in a long step. may_leave: the step may end. Relaxed, because these are only flags. */
 static FLI_ATOMIC(bool) is_in_step, may_leave;
@@ -41,7 +41,7 @@ static int begin_reading(script *reader)
 
 /* Calls `call`, which makes a process stay in a step, then writes to the reader's connection and expects that the
  * reader gets the bytes. */
-static void is_heard_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
+static void check_served_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
 {
     fli_store_rlx(&is_in_step, false);
     fli_store_rlx(&may_leave, false);
@@ -59,25 +59,25 @@ static void is_heard_beside(script *reader, int fd, script *stays, void (*call)(
 
 static int writes_to;
 
-static void call_by_descriptor(script *stays)
+static void wake_by_descriptor(script *stays)
 {
     (void)stays;
     same(send(writes_to, "!", 1, MSG_NOSIGNAL), 1);
 }
 
-TEST(a_connection_is_heard_while_the_worker_that_heard_another_is_in_a_long_step)
+TEST(a_connection_is_served_while_the_last_poller_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
-        world_begin(&w, workers);
+        fixture_begin(&w, workers);
         script stays = SCRIPT(SERVE, DO_READ(0), DO_CALL(stay)), reader = SCRIPT(SERVE, DO_READ(0));
         writes_to = begin_reading(&stays);
-        is_heard_beside(&reader, begin_reading(&reader), &stays, call_by_descriptor);
+        check_served_beside(&reader, begin_reading(&reader), &stays, wake_by_descriptor);
         close(writes_to);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-static void call_from_outside(script *stays)
+static void wake_from_outside(script *stays)
 {
     script_start(&w, stays);
 }
@@ -91,28 +91,28 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
 
 /* One worker waits in the poller. Another has a timeout for a timer that is far away. There is no third worker, so the
  * worker in the poller is the one that is unparked. */
-TEST(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step)
+TEST(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
-        world_begin(&w, workers);
+        fixture_begin(&w, workers);
         script stays = SCRIPT(DO_CALL(stay)), reader = SCRIPT(SERVE, DO_READ(0));
         actor  sleeper = { .note = FILCH_OK };
         int    fd = begin_reading(&reader);
         assert_true(silence_comes(w.sched));
         actor_start(&w, &sleeper, play_sleeps);
-        is_heard_beside(&reader, fd, &stays, call_from_outside);
+        check_served_beside(&reader, fd, &stays, wake_from_outside);
         ok(filch_cancel(w.sched, sleeper.pid));
         actor_ends(&w, &sleeper, FILCH_OK);
         ok(sleeper.note);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_is_heard_while_the_worker_that_heard_another_is_in_a_long_step),
-        cmocka_unit_test(a_connection_is_heard_while_the_worker_that_was_called_from_outside_is_in_a_long_step),
+        cmocka_unit_test(a_connection_is_served_while_the_last_poller_is_in_a_long_step),
+        cmocka_unit_test(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

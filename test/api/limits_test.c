@@ -1,8 +1,8 @@
 /* limits_test.c - mailboxes with a limit: the five overflow policies, as observed by the sender, by the receiver, and
  * by filch_inspect. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 static filch_spawn_options limited(uint32_t overflow, uint32_t max, size_t bytes)
 {
@@ -27,96 +27,96 @@ static void send_numbers(actor *to, int from, int n, filch_err expected)
 
 /* ---- each policy, for sender and receiver ---- */
 
-TEST(fail_and_wait_answer_full_to_a_plain_send)
+TEST(fail_and_wait_return_efull_to_a_direct_send)
 {
     static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_WAIT };
     for (size_t i = 0; i < COUNT_OF(policies); i++) {
         actor a = { .stage = 0 };
-        world_begin(&w, FILCH_NO_WORKERS);
+        fixture_begin(&w, FILCH_NO_WORKERS);
         actor_start_with(&w, &a, play_idle, limited(policies[i], 10, 0));
         send_numbers(&a, 0, 10, FILCH_OK);
-        same(world_inspect(&w, a.pid).messages, 10);
+        same(fixture_inspect(&w, a.pid).messages, 10);
         send_numbers(&a, 10, 5, FILCH_EFULL);
-        same(world_inspect(&w, a.pid).messages, 10);
-        filch_stats stats = world_stats(&w);
+        same(fixture_inspect(&w, a.pid).messages, 10);
+        filch_stats stats = fixture_stats(&w);
         same(stats.sent, 10);
         same(stats.refused, 5);
         same(stats.dropped, 0);
-        (void)world_tick(&w);
-        same(world_inspect(&w, a.pid).messages, 0);
+        (void)fixture_tick(&w);
+        same(fixture_inspect(&w, a.pid).messages, 0);
         same(a.seen_count, 10);             /* no message was dropped: there is no DROPPED event */
         send_numbers(&a, 20, 10, FILCH_OK); /* the mailbox has space again */
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many)
+TEST(drop_newest_returns_edropped_and_reports_the_count_to_the_receiver)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_NEWEST, 3, 0));
     send_numbers(&a, 0, 3, FILCH_OK);
     send_numbers(&a, 3, 4, FILCH_EDROPPED);
-    filch_info info = world_inspect(&w, a.pid);
+    filch_info info = fixture_inspect(&w, a.pid);
     same(info.messages, 3);
     same(info.dropped, 4);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 4);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].kind, FILCH_KIND_INT);
     same(a.seen[0].number, 4);
     for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i); /* the oldest messages stay */
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.sent, 3);
     same(stats.dropped, 4);
     same(stats.refused, 0);
-    same(world_inspect(&w, a.pid).dropped, 4); /* the count is not reset by the DROPPED event */
+    same(fixture_inspect(&w, a.pid).dropped, 4); /* the count is not reset by the DROPPED event */
 
     send_numbers(&a, 10, 3, FILCH_OK);
     send_numbers(&a, 13, 1, FILCH_EDROPPED);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen[4].type, FILCH_EVENT_DROPPED);
     same(a.seen[4].number, 1); /* number of drops since the last DROPPED event */
-    same(world_inspect(&w, a.pid).dropped, 5);
+    same(fixture_inspect(&w, a.pid).dropped, 5);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(drop_oldest_takes_the_new_and_tells_the_receiver_how_many)
+TEST(drop_oldest_accepts_new_messages_and_reports_the_count)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
     send_numbers(&a, 0, 9, FILCH_OK);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 6);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].number, 4);
     for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the newest messages stay */
-    same(world_stats(&w).dropped, 4);
-    same(world_inspect(&w, a.pid).dropped, 4);
-    same(world_inspect(&w, a.pid).messages, 0);
+    same(fixture_stats(&w).dropped, 4);
+    same(fixture_inspect(&w, a.pid).dropped, 4);
+    same(fixture_inspect(&w, a.pid).messages, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(drop_oldest_turns_the_newest_away_at_twice_the_limit)
+TEST(drop_oldest_refuses_the_newest_at_twice_the_limit)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
     send_numbers(&a, 0, 10, FILCH_OK); /* the mailbox has not been trimmed yet */
-    same(world_inspect(&w, a.pid).messages, 10);
+    same(fixture_inspect(&w, a.pid).messages, 10);
     send_numbers(&a, 10, 3, FILCH_EDROPPED);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 6);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].number, 8);
     for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 5 + i);
-    same(world_stats(&w).dropped, 8);
+    same(fixture_stats(&w).dropped, 8);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static FLI_ATOMIC(int) inside;
@@ -130,82 +130,82 @@ static filch_err play_held(actor *me, const filch_event *events, size_t count, f
     return play_idle(me, events, count, out);
 }
 
-TEST(a_drop_during_its_step_is_told_before_it_rests)
+TEST(a_drop_during_a_step_is_reported_before_the_process_idles)
 {
     actor a = { .stage = 0 };
     fli_store_rel(&inside, 0);
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start_with(&w, &a, play_held, limited(FILCH_OVERFLOW_DROP_NEWEST, 1, 0));
-    UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     send_numbers(&a, 0, 1, FILCH_OK);
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
     send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step reads still occupies the mailbox */
     fli_store_rel(&inside, 2);
-    UNTIL(&w, world_stats(&w).steps == 3); /* the drops are reported without a further message */
+    UNTIL(&w, fixture_stats(&w).steps == 3); /* the drops are reported without a further message */
     actor_stop(&a);
     same(a.seen[1].type, FILCH_EVENT_DROPPED);
     same(a.seen[1].number, 2);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(stop_ends_the_receiver_with_overflow)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_STOP, 4, 0));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     send_numbers(&a, 0, 4, FILCH_OK);
     send_numbers(&a, 4, 1, FILCH_EFULL);
     actor_ends(&w, &a, FILCH_EOVERFLOW);
     same(a.steps, 1); /* the process was not stepped again */
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.refused, 1);
     same(stats.undelivered, 4);
     same(stats.failed, 1);
     send_numbers(&a, 5, 1, FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- bytes ---- */
 
-TEST(a_limit_in_bytes_counts_payloads_and_gives_the_room_back)
+TEST(a_limit_in_bytes_counts_payloads_and_releases_the_space)
 {
     static char bytes[1000];
     actor       a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_FAIL, 0, 1600));
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 100; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)), FILCH_EFULL);
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1)), FILCH_EFULL);
         ok(filch_send(w.sched, a.pid, filch_int(1))); /* values use no bytes */
-        same(world_inspect(&w, a.pid).messages, 101);
-        (void)world_tick(&w);
-        same(world_inspect(&w, a.pid).messages, 0);
+        same(fixture_inspect(&w, a.pid).messages, 101);
+        (void)fixture_tick(&w);
+        same(fixture_inspect(&w, a.pid).messages, 0);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1000)));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1000)), FILCH_EFULL);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 592)));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
     }
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(drop_oldest_in_bytes_drops_until_the_newest_fit)
 {
     static char bytes[64];
     actor       a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 0, 64));
     for (int i = 0; i < 4; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
     ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 64)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 2);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].number, 4);
     same(a.seen[1].kind, FILCH_KIND_BYTES);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_send_big(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -224,16 +224,16 @@ TEST(a_payload_that_can_never_fit_is_too_big_under_every_policy)
     static char bytes[4096];
     for (uint32_t policy = FILCH_OVERFLOW_FAIL; policy <= FILCH_OVERFLOW_STOP; policy++) {
         actor a = { .stage = 0 }, b = { .user = &a };
-        world_begin(&w, FILCH_NO_WORKERS);
+        fixture_begin(&w, FILCH_NO_WORKERS);
         actor_start_with(&w, &a, play_idle, limited(policy, 0, 1024));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, sizeof bytes)), FILCH_ETOOBIG);
         actor_start(&w, &b, play_send_big);
         actor_ends(&w, &b, FILCH_ETOOBIG); /* the completion of the yield reported the error */
-        same(world_inspect(&w, a.pid).messages, 0);
-        same(world_inspect(&w, a.pid).dropped, 0);
+        same(fixture_inspect(&w, a.pid).messages, 0);
+        same(fixture_inspect(&w, a.pid).dropped, 0);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* 1024 bytes just fit */
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -248,30 +248,30 @@ static filch_err play_send_one(actor *me, const filch_event *events, size_t coun
     return events[0].error != FILCH_OK ? events[0].error : filch_done(out, filch_none());
 }
 
-TEST(a_yielded_send_to_nobody_is_an_error_event)
+TEST(a_yielded_send_to_an_ended_process_is_an_error_event)
 {
     actor a = { .stage = 0 }, b = { .user = &a };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     actor_stop(&a);
     actor_start(&w, &b, play_send_one);
     actor_ends(&w, &b, FILCH_EDEAD);
-    same(world_stats(&w).undelivered, 1);
+    same(fixture_stats(&w).undelivered, 1);
     actor c = { .user = &a };
     a.pid.node++;
     actor_start(&w, &c, play_send_one);
     actor_ends(&w, &c, FILCH_EFOREIGN);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- what a full mailbox accepts ---- */
 
-static filch_receiver answer_to;
+static filch_receiver kept_receiver;
 
 static filch_err handle_keep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command, (void)tag;
-    answer_to = receiver;
+    kept_receiver = receiver;
     return FILCH_OK;
 }
 
@@ -281,7 +281,7 @@ static void begin_with_handler_and(int32_t workers, filch_options opt)
     ok(filch_registry_create(&registry));
     ok(filch_registry_add(registry, FILCH_CMD_USER, handle_keep, NULL));
     opt.registry = registry;
-    world_begin_with(&w, workers, opt);
+    fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
 }
 
@@ -304,7 +304,7 @@ static filch_err play_wait(actor *me, const filch_event *events, size_t count, f
     return me->stage == 1 ? filch_wait(out) : filch_idle(out);
 }
 
-TEST(a_yielded_send_hears_the_policy_in_its_event)
+TEST(a_yielded_send_gets_the_result_of_the_overflow_policy)
 {
     static const struct {
         uint32_t  policy;
@@ -317,22 +317,22 @@ TEST(a_yielded_send_hears_the_policy_in_its_event)
         actor a = { .stage = 0 }, b = { .user = &a };
         begin_with_handler(FILCH_NO_WORKERS);
         actor_start_with(&w, &a, play_wait, limited(cases[i].policy, 1, 0));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         send_numbers(&a, 0, 1, FILCH_OK);
         actor_start(&w, &b, play_send_one);
         actor_ends(&w, &b, cases[i].error);
-        filch_stats stats = world_stats(&w);
+        filch_stats stats = fixture_stats(&w);
         same(stats.refused, cases[i].error == FILCH_EFULL ? 1 : 0);
         if (cases[i].policy == FILCH_OVERFLOW_STOP) {
             actor_ends(&w, &a, FILCH_EOVERFLOW);
         } else {
             same(stats.dropped, cases[i].policy == FILCH_OVERFLOW_FAIL ? 0 : 1);
-            ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
-            (void)world_tick(&w);
+            ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
+            (void)fixture_tick(&w);
             same(a.seen[a.seen_count - 1].number, cases[i].policy == FILCH_OVERFLOW_DROP_OLDEST ? 99 : 0);
             actor_stop(&a);
         }
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -342,21 +342,21 @@ TEST(cancels_and_completions_pass_a_full_mailbox)
         actor a = { .stage = 0 };
         begin_with_handler(FILCH_NO_WORKERS);
         actor_start_with(&w, &a, play_wait, limited(policy, 1, 0));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         send_numbers(&a, 0, 1, FILCH_OK);
         send_numbers(&a, 1, 1, policy == FILCH_OVERFLOW_DROP_NEWEST ? FILCH_EDROPPED : FILCH_EFULL);
         ok(filch_cancel(w.sched, a.pid));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         same(a.seen_count, 1);
         same(a.seen[0].type, FILCH_EVENT_CANCEL);
-        ok(filch_complete(answer_to, 1, filch_int(5), FILCH_OK));
-        (void)world_tick(&w);
+        ok(filch_complete(kept_receiver, 1, filch_int(5), FILCH_OK));
+        (void)fixture_tick(&w);
         same(a.seen[1].type, FILCH_EVENT_YIELD);
         same(a.seen[1].number, 5);
         same(a.seen[a.seen_count - 1].type, FILCH_EVENT_MESSAGE);
-        same(world_inspect(&w, a.pid).messages, 0);
+        same(fixture_inspect(&w, a.pid).messages, 0);
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -382,17 +382,17 @@ TEST(a_timers_message_passes_a_full_mailbox_and_is_never_dropped)
         actor a = { .stage = 0 };
         begin_with_handler(FILCH_NO_WORKERS);
         actor_start_with(&w, &a, play_timer_then_wait, limited(policies[k], 2, 0));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         send_numbers(&a, 0, 2, FILCH_OK);
-        UNTIL(&w, world_stats(&w).timers == 0); /* the timer fired although the mailbox was full */
+        UNTIL(&w, fixture_stats(&w).timers == 0); /* the timer fired although the mailbox was full */
         if (policies[k] == FILCH_OVERFLOW_DROP_OLDEST) {
             for (int i = 0; i < 20; i++) {
                 send_numbers(&a, 10 + i, 1, FILCH_OK);
-                (void)world_tick(&w);
+                (void)fixture_tick(&w);
             }
         }
-        ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
-        (void)world_tick(&w);
+        ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
+        (void)fixture_tick(&w);
         uint32_t timers = 0, messages = 0;
         for (size_t i = 0; i < a.seen_count; i++) {
             timers += a.seen[i].type == FILCH_EVENT_MESSAGE && a.seen[i].tag == 77;
@@ -401,7 +401,7 @@ TEST(a_timers_message_passes_a_full_mailbox_and_is_never_dropped)
         same(timers, 1);
         same(messages, 2);
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -410,24 +410,24 @@ TEST(drop_oldest_trims_while_the_receiver_is_blocked)
     actor a = { .stage = 0 };
     begin_with_handler(FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_DROP_OLDEST, 4, 0));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 0; i < 100; i++) {
         send_numbers(&a, i, 1, FILCH_OK);
-        (void)world_tick(&w);
-        assert_true(world_inspect(&w, a.pid).messages <= 4);
-        same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+        (void)fixture_tick(&w);
+        assert_true(fixture_inspect(&w, a.pid).messages <= 4);
+        same(fixture_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
     }
     same(a.steps, 1);
-    same(world_inspect(&w, a.pid).dropped, 96);
-    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
-    (void)world_tick(&w);
+    same(fixture_inspect(&w, a.pid).dropped, 96);
+    ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
+    (void)fixture_tick(&w);
     same(a.seen[0].type, FILCH_EVENT_YIELD);
     same(a.seen[1].type, FILCH_EVENT_DROPPED);
     same(a.seen[1].number, 96);
     for (int i = 0; i < 4; i++) same(a.seen[2 + i].number, 96 + i);
     same(a.seen_count, 6);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- senders that wait for space in a mailbox ---- */
@@ -450,7 +450,7 @@ static filch_err play_push(actor *me, const filch_event *events, size_t count, f
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
+TEST(senders_that_wait_for_room_are_admitted_in_order_of_arrival)
 {
     enum { SENDERS = 20 };
     static actor  senders[SENDERS];
@@ -459,22 +459,22 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
     memset(senders, 0, sizeof senders);
     begin_with_handler(FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 3, 0));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 0; i < SENDERS; i++) {
         pushers[i] = (pusher){ .to = &a, .number = i, .times = 1 };
         senders[i].user = &pushers[i];
         actor_start(&w, &senders[i], play_push);
-        (void)world_tick(&w); /* senders start one after the other, so that their order is known */
+        (void)fixture_tick(&w); /* senders start one after the other, so that their order is known */
     }
     for (int i = 0; i < SENDERS; i++) {
         assert_true(is_over(&senders[i]) == (i < 3));
-        if (i >= 3) same(world_inspect(&w, senders[i].pid).state, FILCH_STATE_BLOCKED);
+        if (i >= 3) same(fixture_inspect(&w, senders[i].pid).state, FILCH_STATE_BLOCKED);
     }
-    same(world_inspect(&w, a.pid).messages, 3);
+    same(fixture_inspect(&w, a.pid).messages, 3);
     send_numbers(&a, 0, 1, FILCH_EFULL); /* a direct send does not overtake a waiting sender */
-    same(world_stats(&w).refused, 1);    /* waiting senders do not count as refused */
-    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
-    (void)world_tick(&w);
+    same(fixture_stats(&w).refused, 1);  /* waiting senders do not count as refused */
+    ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
+    (void)fixture_tick(&w);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
     same(a.seen_count, 1 + SENDERS);
     for (int i = 0; i < SENDERS; i++) {
@@ -482,10 +482,10 @@ TEST(senders_wait_for_room_and_are_let_in_in_the_order_they_came)
         assert_true(same_pid(a.seen[1 + i].from, senders[i].pid));
     }
     assert_true(a.count_max <= 3);
-    same(world_inspect(&w, a.pid).messages, 0);
+    same(fixture_inspect(&w, a.pid).messages, 0);
     send_numbers(&a, 0, 3, FILCH_OK); /* the mailbox is open to all senders again */
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_send_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -517,23 +517,23 @@ TEST(a_small_message_does_not_overtake_a_large_one_that_waits)
     opt.batch_max = 1; /* space in the mailbox becomes free one message at a time */
     begin_with_handler_and(FILCH_NO_WORKERS, opt);
     actor_start_with(&w, &a, play_sizes, limited(FILCH_OVERFLOW_WAIT, 0, 64));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 0; i < 4; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
     actor_start(&w, &large, play_send_bytes);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     actor_start(&w, &small, play_send_bytes);
-    (void)world_tick(&w);
-    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    (void)fixture_tick(&w);
+    ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &large, FILCH_OK);
     actor_ends(&w, &small, FILCH_OK);
     UNTIL(&w, a.note == 6);
     static const size_t expected[] = { 16, 16, 16, 16, 64, 16 };
     assert_memory_equal(sizes, expected, sizeof expected);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(senders_that_wait_are_told_when_the_receiver_dies)
+TEST(waiting_senders_fail_when_the_receiver_ends)
 {
     enum { SENDERS = 5 };
     static actor  senders[SENDERS];
@@ -547,17 +547,17 @@ TEST(senders_that_wait_are_told_when_the_receiver_dies)
         senders[i].user = &pushers[i];
         actor_start(&w, &senders[i], play_push);
     }
-    (void)world_tick(&w);
-    same(world_stats(&w).alive, 1 + SENDERS);
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).alive, 1 + SENDERS);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
-    same(world_stats(&w).undelivered, SENDERS + 1); /* the messages of the waiting senders, and the one in the
-                                                     * mailbox */
-    world_end(&w);
+    same(fixture_stats(&w).undelivered, SENDERS + 1); /* the messages of the waiting senders, and the one in the
+                                                       * mailbox */
+    fixture_end(&w);
 }
 
-TEST(a_sender_that_dies_while_it_waits_does_no_harm)
+TEST(a_sender_that_ends_while_it_waits_blocks_no_other_sender)
 {
     actor  a = { .stage = 0 }, b = { .stage = 0 }, c = { .stage = 0 };
     pusher first = { .to = &a, .number = 1, .times = 1 }, second = { .to = &a, .number = 2, .times = 1 };
@@ -565,23 +565,23 @@ TEST(a_sender_that_dies_while_it_waits_does_no_harm)
     c.user = &second;
     begin_with_handler(FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     send_numbers(&a, 7, 1, FILCH_OK);
     actor_start(&w, &b, play_push);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     actor_start(&w, &c, play_push);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_terminate(w.sched, b.pid));
     actor_ends(&w, &b, FILCH_EKILLED);
-    ok(filch_complete(answer_to, 1, filch_none(), FILCH_OK));
+    ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     /* The message was sent while its sender lived, so it may arrive after the sender's end, in its order. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
-    same(world_inspect(&w, a.pid).messages, 0);
+    same(fixture_inspect(&w, a.pid).messages, 0);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
@@ -592,8 +592,8 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
     begin_with_handler(2);
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
     actor_start(&w, &b, play_push);
-    UNTIL(&w, world_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && world_stats(&w).yields >= 3);
-    world_end_as(&w, 0, FILCH_EDEADLINE); /* both processes ignore a cancel */
+    UNTIL(&w, fixture_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && fixture_stats(&w).yields >= 3);
+    fixture_end_as(&w, 0, FILCH_EDEADLINE); /* both processes ignore a cancel */
     same(a.exit_error, FILCH_ECANCELLED);
     assert_true(b.exit_error == FILCH_EDEAD || b.exit_error == FILCH_ECANCELLED);
     same(a.closes, 1);
@@ -603,10 +603,10 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
 /* ---- many senders at once ---- */
 
 /* Counts its messages by sender, and checks that the messages of each sender arrive in order. */
-enum { CROWD = 8 };
+enum { MANY_SENDERS = 8 };
 
 typedef struct tally {
-    int64_t  next[CROWD];
+    int64_t  next[MANY_SENDERS];
     int64_t  received, dropped, out_of_order;
     uint32_t max_seen;
 } tally;
@@ -630,31 +630,31 @@ static filch_err play_tally(actor *me, const filch_event *events, size_t count, 
     return over ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost)
+TEST(many_senders_wait_for_room_on_all_workers_and_none_is_lost)
 {
-    static actor  senders[CROWD];
-    static pusher pushers[CROWD];
-    uint32_t      times = world_scale(20000, 200);
+    static actor  senders[MANY_SENDERS];
+    static pusher pushers[MANY_SENDERS];
+    uint32_t      times = fixture_scale(20000, 200);
     tally         t = { .received = 0 };
     actor         a = { .user = &t };
     memset(senders, 0, sizeof senders);
-    world_begin(&w, 4);
+    fixture_begin(&w, 4);
     actor_start_with(&w, &a, play_tally, limited(FILCH_OVERFLOW_WAIT, 3, 0));
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < MANY_SENDERS; i++) {
         pushers[i] = (pusher){ .to = &a, .number = i, .times = times };
         senders[i].user = &pushers[i];
         actor_start(&w, &senders[i], play_push);
     }
-    for (int i = 0; i < CROWD; i++) actor_ends(&w, &senders[i], FILCH_OK);
-    UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
+    for (int i = 0; i < MANY_SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
+    UNTIL(&w, fixture_inspect(&w, a.pid).messages == 0);
     actor_stop(&a);
-    same(t.received, (int64_t)times * CROWD);
+    same(t.received, (int64_t)times * MANY_SENDERS);
     same(t.out_of_order, 0);
-    for (int i = 0; i < CROWD; i++) same(t.next[i], times);
+    for (int i = 0; i < MANY_SENDERS; i++) same(t.next[i], times);
     assert_true(t.max_seen <= 3);
-    same(world_stats(&w).refused, 0);
-    same(world_stats(&w).sent, (int64_t)times * CROWD);
-    world_end(&w);
+    same(fixture_stats(&w).refused, 0);
+    same(fixture_stats(&w).sent, (int64_t)times * MANY_SENDERS);
+    fixture_end(&w);
 }
 
 /* Sends by filch_send and counts the results of the sends. */
@@ -683,22 +683,22 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
 {
     static const uint32_t policies[] = { FILCH_OVERFLOW_FAIL, FILCH_OVERFLOW_WAIT, FILCH_OVERFLOW_DROP_NEWEST,
                                          FILCH_OVERFLOW_DROP_OLDEST };
-    static actor          senders[CROWD];
-    static shouter        shouters[CROWD];
+    static actor          senders[MANY_SENDERS];
+    static shouter        shouters[MANY_SENDERS];
     for (size_t k = 0; k < COUNT_OF(policies); k++) {
-        uint32_t times = world_scale(20000, 200);
+        uint32_t times = fixture_scale(20000, 200);
         tally    t = { .received = 0 };
         actor    a = { .user = &t };
         memset(senders, 0, sizeof senders);
-        world_begin(&w, 4);
+        fixture_begin(&w, 4);
         actor_start_with(&w, &a, play_tally, limited(policies[k], 20, 0));
-        for (int i = 0; i < CROWD; i++) {
+        for (int i = 0; i < MANY_SENDERS; i++) {
             shouters[i] = (shouter){ .to = &a, .number = i, .times = times };
             senders[i].user = &shouters[i];
             actor_start(&w, &senders[i], play_shout);
         }
         shouter sum = { .to = NULL };
-        for (int i = 0; i < CROWD; i++) {
+        for (int i = 0; i < MANY_SENDERS; i++) {
             actor_ends(&w, &senders[i], FILCH_OK);
             sum.accepted += shouters[i].accepted;
             sum.full += shouters[i].full;
@@ -707,15 +707,15 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
         }
         /* Drops are reported with the next message. So the test sends one more message: messages may have been dropped
          * after the last one that was read. */
-        UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
+        UNTIL(&w, fixture_inspect(&w, a.pid).messages == 0);
         ok(filch_send(w.sched, a.pid, filch_int(999999)));
-        UNTIL(&w, world_inspect(&w, a.pid).messages == 0);
-        int64_t dropped = (int64_t)world_inspect(&w, a.pid).dropped;
+        UNTIL(&w, fixture_inspect(&w, a.pid).messages == 0);
+        int64_t dropped = (int64_t)fixture_inspect(&w, a.pid).dropped;
         actor_stop(&a);
         t.received--;
-        filch_stats stats = world_stats(&w);
+        filch_stats stats = fixture_stats(&w);
         same(sum.other, 0);
-        same(sum.accepted + sum.full + sum.dropped, (int64_t)times * CROWD);
+        same(sum.accepted + sum.full + sum.dropped, (int64_t)times * MANY_SENDERS);
         same(stats.sent, sum.accepted + 1);
         same(stats.refused, sum.full);
         same(stats.dropped, dropped);
@@ -726,33 +726,33 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
         if (policies[k] == FILCH_OVERFLOW_DROP_NEWEST) same(dropped, sum.dropped);
         assert_true(t.max_seen <= 20);
         same(stats.undelivered, 0);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fail_and_wait_answer_full_to_a_plain_send),
-        cmocka_unit_test(drop_newest_tells_the_sender_at_once_and_the_receiver_how_many),
-        cmocka_unit_test(drop_oldest_takes_the_new_and_tells_the_receiver_how_many),
-        cmocka_unit_test(drop_oldest_turns_the_newest_away_at_twice_the_limit),
-        cmocka_unit_test(a_drop_during_its_step_is_told_before_it_rests),
+        cmocka_unit_test(fail_and_wait_return_efull_to_a_direct_send),
+        cmocka_unit_test(drop_newest_returns_edropped_and_reports_the_count_to_the_receiver),
+        cmocka_unit_test(drop_oldest_accepts_new_messages_and_reports_the_count),
+        cmocka_unit_test(drop_oldest_refuses_the_newest_at_twice_the_limit),
+        cmocka_unit_test(a_drop_during_a_step_is_reported_before_the_process_idles),
         cmocka_unit_test(stop_ends_the_receiver_with_overflow),
-        cmocka_unit_test(a_limit_in_bytes_counts_payloads_and_gives_the_room_back),
+        cmocka_unit_test(a_limit_in_bytes_counts_payloads_and_releases_the_space),
         cmocka_unit_test(drop_oldest_in_bytes_drops_until_the_newest_fit),
         cmocka_unit_test(a_payload_that_can_never_fit_is_too_big_under_every_policy),
-        cmocka_unit_test(a_yielded_send_hears_the_policy_in_its_event),
-        cmocka_unit_test(a_yielded_send_to_nobody_is_an_error_event),
+        cmocka_unit_test(a_yielded_send_gets_the_result_of_the_overflow_policy),
+        cmocka_unit_test(a_yielded_send_to_an_ended_process_is_an_error_event),
         cmocka_unit_test(cancels_and_completions_pass_a_full_mailbox),
         cmocka_unit_test(a_timers_message_passes_a_full_mailbox_and_is_never_dropped),
         cmocka_unit_test(drop_oldest_trims_while_the_receiver_is_blocked),
-        cmocka_unit_test(senders_wait_for_room_and_are_let_in_in_the_order_they_came),
+        cmocka_unit_test(senders_that_wait_for_room_are_admitted_in_order_of_arrival),
         cmocka_unit_test(a_small_message_does_not_overtake_a_large_one_that_waits),
-        cmocka_unit_test(senders_that_wait_are_told_when_the_receiver_dies),
-        cmocka_unit_test(a_sender_that_dies_while_it_waits_does_no_harm),
+        cmocka_unit_test(waiting_senders_fail_when_the_receiver_ends),
+        cmocka_unit_test(a_sender_that_ends_while_it_waits_blocks_no_other_sender),
         cmocka_unit_test(stop_ends_senders_and_receivers_that_wait_for_each_other),
-        cmocka_unit_test(a_crowd_waits_for_room_on_all_workers_and_nobody_is_lost),
+        cmocka_unit_test(many_senders_wait_for_room_on_all_workers_and_none_is_lost),
         cmocka_unit_test(every_message_to_a_full_mailbox_is_accounted_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* memory_test.c - filch_stats.memory is the number of bytes that the host's allocator has given out, exactly. Also:
  * filch_now returns the time of the library's clock. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static void same_bytes(world *w)
+static void same_bytes(fixture *w)
 {
-    same(world_stats(w).memory, fli_load_rlx(&w->bytes));
+    same(fixture_stats(w).memory, fli_load_rlx(&w->bytes));
 }
 
 static filch_err play_large(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -20,12 +20,12 @@ static filch_err play_large(actor *me, const filch_event *events, size_t count, 
 
 static void memory_is_counted(size_t memory_max)
 {
-    world         w;
+    fixture       w;
     static actor  actors[200];
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.memory_max = memory_max;
     memset(actors, 0, sizeof actors);
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     same_bytes(&w);
     for (size_t i = 0; i < COUNT_OF(actors); i++) {
         actor_start(&w, &actors[i], play_large);
@@ -37,62 +37,62 @@ static void memory_is_counted(size_t memory_max)
         ok(filch_tick(w.sched, 17, NULL));
         same_bytes(&w);
     }
-    world_tick(&w);
+    fixture_tick(&w);
     same_bytes(&w);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(the_memory_in_use_is_told_to_the_byte)
+TEST(the_statistics_show_the_memory_in_use_to_the_byte)
 {
     memory_is_counted(0);
     memory_is_counted(64u << 20);
 }
 
 /* Blocks are allocated on one worker and freed on another. */
-TEST(with_many_workers_the_sum_is_exact_once_they_rest)
+TEST(with_many_workers_the_sum_is_exact_once_they_are_parked)
 {
-    world        w;
+    fixture      w;
     static actor actors[50];
     memset(actors, 0, sizeof actors);
-    world_begin(&w, 4);
+    fixture_begin(&w, 4);
     for (size_t i = 0; i < COUNT_OF(actors); i++) {
         actor_start(&w, &actors[i], play_large);
         ok(filch_send(w.sched, actors[i].pid, filch_int(1)));
     }
-    UNTIL(&w, world_stats(&w).sent == 2 * COUNT_OF(actors));
-    UNTIL(&w, world_stats(&w).asleep == 4);
-    UNTIL(&w, world_stats(&w).memory == (uint64_t)fli_load_rlx(&w.bytes));
-    world_end(&w);
+    UNTIL(&w, fixture_stats(&w).sent == 2 * COUNT_OF(actors));
+    UNTIL(&w, fixture_stats(&w).asleep == 4);
+    UNTIL(&w, fixture_stats(&w).memory == (uint64_t)fli_load_rlx(&w.bytes));
+    fixture_end(&w);
 }
 
 TEST(an_older_and_shorter_struct_of_stats_is_filled_as_far_as_it_goes)
 {
-    world       w;
+    fixture     w;
     filch_stats stats = { .size = offsetof(filch_stats, memory), .memory = 77 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_sched_stats(w.sched, &stats));
     same(stats.memory, 77);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(now_is_the_monotonic_clock_under_both_names)
+TEST(filch_now_is_the_monotonic_clock_under_both_names)
 {
-    world w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t before = fli_clock_ns(), now = filch_now(w.sched), old = filch_sim_now(w.sched), after = fli_clock_ns();
     assert_true(before <= now && now <= old && old <= after);
     same(filch_now(NULL), 0);
     same(filch_sim_now(NULL), 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_memory_in_use_is_told_to_the_byte),
-        cmocka_unit_test(with_many_workers_the_sum_is_exact_once_they_rest),
+        cmocka_unit_test(the_statistics_show_the_memory_in_use_to_the_byte),
+        cmocka_unit_test(with_many_workers_the_sum_is_exact_once_they_are_parked),
         cmocka_unit_test(an_older_and_shorter_struct_of_stats_is_filled_as_far_as_it_goes),
-        cmocka_unit_test(now_is_the_monotonic_clock_under_both_names),
+        cmocka_unit_test(filch_now_is_the_monotonic_clock_under_both_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

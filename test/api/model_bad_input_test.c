@@ -2,9 +2,9 @@
  * invalid names, or at a wrong time: each call returns an error and changes nothing. */
 #include <stdio.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
-static const filch_pid nobody = { 0, 0 };
+static const filch_pid null_pid = { 0, 0 };
 
 static filch_err play_plain(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -13,11 +13,11 @@ static filch_err play_plain(actor *me, const filch_event *events, size_t count, 
 
 TEST(null_schedulers_and_names_are_refused)
 {
-    world     w;
+    fixture   w;
     actor     a = { 0 };
     filch_pid pid;
     size_t    count;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_plain);
     same(filch_monitor(NULL, a.pid, a.pid, 0, NULL), FILCH_EINVAL);
     same(filch_unmonitor(NULL, a.pid, 1), FILCH_EINVAL);
@@ -57,51 +57,51 @@ TEST(null_schedulers_and_names_are_refused)
     same(filch_whereis(w.sched, "a", &pid), FILCH_EDEAD);
     ok(filch_members(w.sched, "g", NULL, 0, &count));
     same(count, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(nobody_the_process_itself_and_strangers_are_refused)
+TEST(invalid_pids_the_process_itself_and_foreign_pids_are_refused)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_plain);
-    filch_pid stranger = { a.pid.node + 1, a.pid.serial }, never = { a.pid.node, UINT64_MAX };
-    same(filch_monitor(w.sched, a.pid, nobody, 0, NULL), FILCH_EINVAL);
-    same(filch_monitor(w.sched, nobody, a.pid, 0, NULL), FILCH_EINVAL);
+    filch_pid foreign = { a.pid.node + 1, a.pid.serial }, never = { a.pid.node, UINT64_MAX };
+    same(filch_monitor(w.sched, a.pid, null_pid, 0, NULL), FILCH_EINVAL);
+    same(filch_monitor(w.sched, null_pid, a.pid, 0, NULL), FILCH_EINVAL);
     same(filch_monitor(w.sched, a.pid, a.pid, 0, NULL), FILCH_EINVAL);
-    same(filch_monitor(w.sched, a.pid, stranger, 0, NULL), FILCH_EFOREIGN);
-    same(filch_monitor(w.sched, stranger, a.pid, 0, NULL), FILCH_EFOREIGN);
+    same(filch_monitor(w.sched, a.pid, foreign, 0, NULL), FILCH_EFOREIGN);
+    same(filch_monitor(w.sched, foreign, a.pid, 0, NULL), FILCH_EFOREIGN);
     same(filch_link(w.sched, a.pid, a.pid), FILCH_EINVAL);
-    same(filch_link(w.sched, a.pid, stranger), FILCH_EFOREIGN);
+    same(filch_link(w.sched, a.pid, foreign), FILCH_EFOREIGN);
     same(filch_link(w.sched, never, (filch_pid){ a.pid.node, UINT64_MAX - 1 }), FILCH_EDEAD);
     same(filch_unlink(w.sched, a.pid, never), FILCH_ESTALE);
-    same(filch_unmonitor(w.sched, nobody, 1), FILCH_EINVAL);
-    same(filch_cancel_with(w.sched, nobody, 1, 0), FILCH_EINVAL);
+    same(filch_unmonitor(w.sched, null_pid, 1), FILCH_EINVAL);
+    same(filch_cancel_with(w.sched, null_pid, 1, 0), FILCH_EINVAL);
     same(filch_cancel_with(w.sched, never, 1, 0), FILCH_EDEAD);
-    same(filch_cancel_with(w.sched, stranger, 1, 0), FILCH_EFOREIGN);
-    same(filch_register(w.sched, "x", nobody), FILCH_EINVAL);
+    same(filch_cancel_with(w.sched, foreign, 1, 0), FILCH_EFOREIGN);
+    same(filch_register(w.sched, "x", null_pid), FILCH_EINVAL);
     same(filch_register(w.sched, "x", never), FILCH_EDEAD);
-    same(filch_register(w.sched, "x", stranger), FILCH_EFOREIGN);
+    same(filch_register(w.sched, "x", foreign), FILCH_EFOREIGN);
     same(filch_join(w.sched, "g", never), FILCH_EDEAD);
-    same(filch_join(w.sched, "g", stranger), FILCH_EFOREIGN);
+    same(filch_join(w.sched, "g", foreign), FILCH_EFOREIGN);
     same(filch_leave(w.sched, "g", never), FILCH_ESTALE);
-    same(filch_terminate(w.sched, stranger), FILCH_EFOREIGN);
-    same(filch_cancel(w.sched, stranger), FILCH_EFOREIGN);
-    world_tick(&w);
+    same(filch_terminate(w.sched, foreign), FILCH_EFOREIGN);
+    same(filch_cancel(w.sched, foreign), FILCH_EFOREIGN);
+    fixture_tick(&w);
     same(a.seen_count, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(too_large_is_refused_by_name_and_broadcast_and_first_messages)
+TEST(payloads_over_payload_max_are_refused_in_sends_and_spawns)
 {
     filch_options       opt = FILCH_OPTIONS_INIT;
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     static char         large[1000];
-    world               w;
+    fixture             w;
     actor               a = { 0 }, b = { 0 };
     opt.payload_max = 100;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_plain);
     ok(filch_register(w.sched, "a", a.pid));
     ok(filch_join(w.sched, "g", a.pid));
@@ -115,8 +115,8 @@ TEST(too_large_is_refused_by_name_and_broadcast_and_first_messages)
     same(filch_spawn(w.sched, &actor_type, &how, NULL), FILCH_ETOOBIG);
     same(b.inits, 1);
     same(b.closes, 1);
-    same(world_stats(&w).alive, 1);
-    world_end(&w);
+    same(fixture_stats(&w).alive, 1);
+    fixture_end(&w);
 }
 
 static filch_out *kept_out;
@@ -160,17 +160,17 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     return play_idle(me, events, count, out);
 }
 
-TEST(yields_say_at_once_or_with_the_answer_what_is_wrong)
+TEST(errors_of_yields_are_returned_at_once_or_in_the_completion)
 {
     static const filch_err answers[] = { FILCH_EDEAD, FILCH_EDEAD,  FILCH_ESTALE, FILCH_EINVAL,
                                          FILCH_EDEAD, FILCH_ESTALE, FILCH_EINVAL };
     filch_options          opt = FILCH_OPTIONS_INIT;
-    world                  w;
+    fixture                w;
     actor                  a = { 0 };
     opt.payload_max = 100;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_keeps);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(a.note);
     same(a.seen_count, COUNT_OF(answers));
     for (size_t i = 0; i < COUNT_OF(answers); i++) {
@@ -185,15 +185,15 @@ TEST(yields_say_at_once_or_with_the_answer_what_is_wrong)
     same(filch_yield_broadcast(kept_out, 1, "g", filch_move(moved, 64, NULL)), FILCH_ESTATE);
     free(moved); /* the caller still owns the memory */
     same(filch_yield_join(kept_out, 1, "g"), FILCH_ESTATE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_closed_scheduler_says_so_and_knows_nobody)
+TEST(a_closed_scheduler_returns_eclosed_and_has_no_names)
 {
-    world     w;
+    fixture   w;
     actor     a = { 0 }, b = { 0 };
     filch_pid pid;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_plain);
     actor_start(&w, &b, play_plain);
     ok(filch_register(w.sched, "a", a.pid));
@@ -201,34 +201,34 @@ TEST(a_closed_scheduler_says_so_and_knows_nobody)
     same(filch_monitor(w.sched, a.pid, b.pid, 0, NULL), FILCH_ECLOSED);
     same(filch_register(w.sched, "a", b.pid), FILCH_ECLOSED);
     same(filch_whereis(w.sched, "a", &pid), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Options of an older header end before the fields that were added later. */
 TEST(spawn_options_without_relations_are_understood)
 {
-    world               w;
+    fixture             w;
     actor               a = { .play = play_plain };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     memset(&opt, 0xff, sizeof opt);
     memset(&opt, 0, offsetof(filch_spawn_options, name));
     opt.size = offsetof(filch_spawn_options, name);
     opt.args = filch_ptr(&a);
     ok(filch_spawn(w.sched, &actor_type, &opt, NULL));
-    world_tick(&w);
+    fixture_tick(&w);
     same(a.inits, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(null_schedulers_and_names_are_refused),
-        cmocka_unit_test(nobody_the_process_itself_and_strangers_are_refused),
-        cmocka_unit_test(too_large_is_refused_by_name_and_broadcast_and_first_messages),
-        cmocka_unit_test(yields_say_at_once_or_with_the_answer_what_is_wrong),
-        cmocka_unit_test(a_closed_scheduler_says_so_and_knows_nobody),
+        cmocka_unit_test(invalid_pids_the_process_itself_and_foreign_pids_are_refused),
+        cmocka_unit_test(payloads_over_payload_max_are_refused_in_sends_and_spawns),
+        cmocka_unit_test(errors_of_yields_are_returned_at_once_or_in_the_completion),
+        cmocka_unit_test(a_closed_scheduler_returns_eclosed_and_has_no_names),
         cmocka_unit_test(spawn_options_without_relations_are_understood),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

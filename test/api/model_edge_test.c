@@ -1,7 +1,7 @@
 /* model_edge_test.c - edge cases of relations: the first relations of a scheduler made by two threads at once, members
  * that join while they are counted, invalid names, spawns by yield with and without relations, leaving a group without
  * being a member. */
-#include "api/world.h"
+#include "api/fixture.h"
 #include "proc/proc.h"
 #include "support/until.h"
 #include "sync/slab.h"
@@ -12,7 +12,7 @@
 static struct {
     size_t   least; /* minimum size of the allocation during which it runs; 0: never */
     uint32_t skip;  /* number of such allocations to skip first */
-    void (*meanwhile)(world *w);
+    void (*meanwhile)(fixture *w);
     bool happened;
 } pause_at;
 
@@ -30,14 +30,14 @@ static void *pausing_alloc(void *user, void *old, size_t old_size, size_t size)
         fli_thread_join(&other);
         pause_at.happened = true;
     }
-    return world_alloc(user, old, old_size, size);
+    return fixture_alloc(user, old, old_size, size);
 }
 
-static void begin(world *w)
+static void begin(fixture *w)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     memset(&pause_at, 0, sizeof pause_at);
-    *w = (world){ .ticks = true };
+    *w = (fixture){ .ticks = true };
     opt.workers = FILCH_NO_WORKERS;
     opt.alloc = pausing_alloc;
     opt.alloc_user = w;
@@ -47,14 +47,14 @@ static void begin(world *w)
 static actor     first_actor;
 static filch_err meanwhile_err;
 
-static void register_meanwhile(world *w)
+static void register_meanwhile(fixture *w)
 {
     meanwhile_err = filch_register(w->sched, "meanwhile", first_actor.pid);
 }
 
-TEST(two_who_make_the_first_relation_at_once_find_each_others)
+TEST(two_calls_that_make_the_first_relation_at_once_both_succeed)
 {
-    world     w;
+    fixture   w;
     filch_pid found;
     begin(&w);
     first_actor = (actor){ 0 };
@@ -67,20 +67,20 @@ TEST(two_who_make_the_first_relation_at_once_find_each_others)
     ok(filch_whereis(w.sched, "first", &found));
     ok(filch_whereis(w.sched, "meanwhile", &found));
     assert_true(same_pid(found, first_actor.pid));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static actor late_actor;
 
-static void join_meanwhile(world *w)
+static void join_meanwhile(fixture *w)
 {
     meanwhile_err = filch_join(w->sched, "group", late_actor.pid);
     meanwhile_err |= filch_join(w->sched, "group", late_actor.pid);
 }
 
-TEST(a_broadcast_reaches_those_who_join_while_it_makes_room)
+TEST(a_broadcast_reaches_members_that_join_while_it_allocates)
 {
-    world    w;
+    fixture  w;
     uint64_t sent = 0;
     begin(&w);
     first_actor = late_actor = (actor){ 0 };
@@ -93,10 +93,10 @@ TEST(a_broadcast_reaches_those_who_join_while_it_makes_room)
     assert_true(pause_at.happened);
     ok(meanwhile_err);
     same(sent, 3);
-    world_tick(&w);
+    fixture_tick(&w);
     same(first_actor.seen_count, 1);
     same(late_actor.seen_count, 2);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_members(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -110,14 +110,14 @@ static filch_err play_members(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
+TEST(members_are_counted_again_when_some_join_during_the_allocation)
 {
-    world w;
-    actor asks = { 0 }, again = { 0 };
+    fixture w;
+    actor   asks = { 0 }, again = { 0 };
     begin(&w);
     first_actor = late_actor = (actor){ 0 };
     actor_start(&w, &asks, play_members); /* no process of the scheduler has had a relation yet */
-    world_tick(&w);
+    fixture_tick(&w);
     same(asks.stage, 0);
     actor_start(&w, &first_actor, play_idle);
     actor_start(&w, &late_actor, play_idle);
@@ -126,20 +126,20 @@ TEST(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none)
     ok(filch_send(w.sched, first_actor.pid, filch_none())); /* leaves spare event nodes */
     pause_at.least = sizeof(filch_pid);
     pause_at.meanwhile = join_meanwhile;
-    world_tick(&w);
+    fixture_tick(&w);
     assert_true(pause_at.happened);
     ok(again.note | meanwhile_err);
     same(again.stage, 3);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- leaving a group without being in it ---- */
 
-TEST(whoever_is_not_in_a_group_cannot_leave_it)
+TEST(a_process_that_is_not_in_a_group_cannot_leave_it)
 {
-    world w;
-    actor in = { 0 }, out = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   in = { 0 }, out = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &in, play_idle);
     actor_start(&w, &out, play_idle);
     ok(filch_join(w.sched, "group", in.pid));
@@ -149,11 +149,11 @@ TEST(whoever_is_not_in_a_group_cannot_leave_it)
     ok(filch_register(w.sched, "out", out.pid));
     same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* process `out` has a name, but is not in the group */
     ok(filch_terminate(w.sched, out.pid));
-    world_tick(&w);
+    fixture_tick(&w);
     same(filch_leave(w.sched, "group", out.pid), FILCH_ESTALE); /* process `out` has ended */
     ok(filch_leave(w.sched, "group", in.pid));
     same(filch_leave(w.sched, "group", in.pid), FILCH_ESTALE); /* the group no longer exists */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- calls while a process ends ---- */
@@ -179,18 +179,18 @@ static filch_err end_at_once(void *self, const filch_event *events, size_t count
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(who_has_ended_has_no_name_and_is_in_no_group_though_nobody_has_heard_of_it_yet)
+TEST(an_ending_process_has_no_name_and_no_group_before_notices_are_sent)
 {
     static const filch_type mortal = { .name = "mortal", .step = end_at_once, .close = look_around };
     filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
-    world                   w;
+    fixture                 w;
     filch_pid               pid, found;
     size_t                  members;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     opt.name = "somebody";
     ok(filch_spawn(w.sched, &mortal, &opt, &pid));
     ok(filch_join(w.sched, "group", pid));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_whereis(w.sched, "somebody", &found));
     assert_true(same_pid(found, pid));
     ok(filch_members(w.sched, "group", NULL, 0, &members));
@@ -199,24 +199,24 @@ TEST(who_has_ended_has_no_name_and_is_in_no_group_though_nobody_has_heard_of_it_
     last_look.named = FILCH_OK;
     last_look.members = 7;
     ok(filch_send(w.sched, pid, filch_none()));
-    world_tick(&w);
+    fixture_tick(&w);
     same(last_look.named, FILCH_EDEAD);
     same(last_look.members, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- spawning ---- */
 
-TEST(a_spawn_with_a_name_that_is_none_leaves_nothing_behind)
+TEST(a_spawn_with_an_invalid_name_leaks_nothing)
 {
-    world               w;
+    fixture             w;
     actor               a = { .play = play_idle };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_data          first = filch_int(1);
     char                name[257];
     memset(name, 'n', sizeof name);
     name[256] = '\0';
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     opt.args = filch_ptr(&a);
     opt.name = name;
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
@@ -230,8 +230,8 @@ TEST(a_spawn_with_a_name_that_is_none_leaves_nothing_behind)
     opt.messages = &first;
     opt.message_count = (1u << 26) + 1;
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
-    same(world_stats(&w).alive, 1);
-    world_end(&w);
+    same(fixture_stats(&w).alive, 1);
+    fixture_end(&w);
 }
 
 static struct {
@@ -263,14 +263,14 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
+TEST(yielded_spawns_report_a_taken_name_and_leak_nothing)
 {
-    world w;
-    actor me = { 0 };
+    fixture w;
+    actor   me = { 0 };
     memset(&brood, 0, sizeof brood);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_brood);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(brood.err);
     static const filch_err expected[] = {
         FILCH_OK, FILCH_OK, FILCH_EEXISTS, FILCH_EEXISTS, FILCH_EINVAL, FILCH_EINVAL
@@ -280,15 +280,15 @@ TEST(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind)
         same(me.seen[i].tag, i);
         same(me.seen[i].error, expected[i]);
     }
-    same(world_stats(&w).alive, 3);
+    same(fixture_stats(&w).alive, 3);
     for (int i = 0; i < 4; i++) same(brood.kids[i].inits - brood.kids[i].closes, i < 2 ? 1 : 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* The payload of a yield counts as memory of the scheduler, to the last byte. */
 static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    world              *w = me->user;
+    fixture            *w = me->user;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     opt.args = filch_ptr(&brood.kids[0]);
@@ -299,15 +299,15 @@ static filch_err play_counts(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-TEST(without_memory_of_the_scheduler_nothing_is_packed)
+TEST(without_scheduler_memory_a_yielded_spawn_or_broadcast_is_refused)
 {
-    world w;
-    actor me = { .user = &w };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   me = { .user = &w };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_counts);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(me.note);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- in a simulation ---- */
@@ -337,7 +337,7 @@ static filch_err lonely_scenario(filch_sched *sched, void *user)
     return filch_spawn(sched, &lonely, NULL, NULL);
 }
 
-TEST(a_simulation_has_no_relations_with_other_threads)
+TEST(a_simulation_refuses_relations_made_by_other_threads)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
     ok(filch_sim_run(NULL, lonely_scenario, NULL, &report));
@@ -359,23 +359,23 @@ enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot of a segment that 
 
 static const filch_type idle_type = { .name = "idle", .step = end_when_cancelled };
 static filch_pid        newborn;
-static uint32_t         exits_told;
+static uint32_t         exits_reported;
 
 static filch_err count_exits(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++)
-        exits_told += events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EDEAD;
+        exits_reported += events[i].type == FILCH_EVENT_EXIT && events[i].error == FILCH_EDEAD;
     return end_when_cancelled(self, events, count, out);
 }
 
-static void spawn_meanwhile(world *w)
+static void spawn_meanwhile(fixture *w)
 {
     meanwhile_err = filch_spawn(w->sched, &idle_type, NULL, &newborn);
 }
 
 /* Spawns processes until the next one would get slot BEFORE. Returns the first process, which counts the exits that it
  * receives. */
-static filch_pid spawn_until_before(world *w)
+static filch_pid spawn_until_before(fixture *w)
 {
     static const filch_type counting = { .name = "counting", .step = count_exits };
     filch_pid               first, pid;
@@ -386,62 +386,62 @@ static filch_pid spawn_until_before(world *w)
 }
 
 /* Returns the pid of slot BEFORE in a scheduler that has not used the slot yet. */
-static filch_pid foretell(void)
+static filch_pid predict_pid(void)
 {
-    world     w;
+    fixture   w;
     filch_pid pid;
     begin(&w);
     (void)spawn_until_before(&w);
     ok(filch_spawn(w.sched, &idle_type, NULL, &pid));
     same(fli_serial_slot(pid.serial), BEFORE);
-    world_end(&w);
+    fixture_end(&w);
     return pid;
 }
 
 /* The process is spawned during allocation n of filch_monitor, for every n: so before and after the monitor has looked
  * up the pid. */
-TEST(a_process_that_is_spawned_while_its_pid_is_being_monitored)
+TEST(a_pid_monitored_while_its_process_is_spawned_is_monitored_or_dead)
 {
-    filch_pid pid = foretell();
-    uint32_t  told = 0, monitored = 0;
+    filch_pid pid = predict_pid();
+    uint32_t  reported = 0, monitored = 0;
     for (uint32_t n = 1;; n++) {
-        world w;
+        fixture w;
         begin(&w);
         filch_pid watcher = spawn_until_before(&w);
         pid.node = watcher.node;
-        exits_told = 0;
+        exits_reported = 0;
         pause_at.least = 1;
         pause_at.skip = n - 1;
         pause_at.meanwhile = spawn_meanwhile;
         ok(filch_monitor(w.sched, watcher, pid, 0, NULL));
         pause_at.least = 0;
-        world_tick(&w);
+        fixture_tick(&w);
         bool happened = pause_at.happened;
         if (happened) {
             ok(meanwhile_err);
             assert_true(same_pid(newborn, pid));
-            told += exits_told;
-            monitored += 1 - exits_told;
+            reported += exits_reported;
+            monitored += 1 - exits_reported;
         }
-        world_end(&w);
+        fixture_end(&w);
         if (!happened) break;
     }
-    assert_true(told > 0 && monitored > 0);
+    assert_true(reported > 0 && monitored > 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_who_make_the_first_relation_at_once_find_each_others),
-        cmocka_unit_test(a_broadcast_reaches_those_who_join_while_it_makes_room),
-        cmocka_unit_test(members_are_counted_anew_when_some_come_meanwhile_and_none_are_none),
-        cmocka_unit_test(whoever_is_not_in_a_group_cannot_leave_it),
-        cmocka_unit_test(who_has_ended_has_no_name_and_is_in_no_group_though_nobody_has_heard_of_it_yet),
-        cmocka_unit_test(a_spawn_with_a_name_that_is_none_leaves_nothing_behind),
-        cmocka_unit_test(spawns_as_yields_say_when_a_name_is_taken_and_leave_nothing_behind),
-        cmocka_unit_test(without_memory_of_the_scheduler_nothing_is_packed),
-        cmocka_unit_test(a_process_that_is_spawned_while_its_pid_is_being_monitored),
-        cmocka_unit_test(a_simulation_has_no_relations_with_other_threads),
+        cmocka_unit_test(two_calls_that_make_the_first_relation_at_once_both_succeed),
+        cmocka_unit_test(a_broadcast_reaches_members_that_join_while_it_allocates),
+        cmocka_unit_test(members_are_counted_again_when_some_join_during_the_allocation),
+        cmocka_unit_test(a_process_that_is_not_in_a_group_cannot_leave_it),
+        cmocka_unit_test(an_ending_process_has_no_name_and_no_group_before_notices_are_sent),
+        cmocka_unit_test(a_spawn_with_an_invalid_name_leaks_nothing),
+        cmocka_unit_test(yielded_spawns_report_a_taken_name_and_leak_nothing),
+        cmocka_unit_test(without_scheduler_memory_a_yielded_spawn_or_broadcast_is_refused),
+        cmocka_unit_test(a_pid_monitored_while_its_process_is_spawned_is_monitored_or_dead),
+        cmocka_unit_test(a_simulation_refuses_relations_made_by_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

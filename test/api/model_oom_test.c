@@ -2,12 +2,12 @@
  * and leaves no trace. */
 #include <stdio.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 #include "support/alloc.h"
 
 #define FAILURE (FILCH_EUSER + 2)
 
-static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
     for (size_t i = 0; i < count; i++) {
@@ -19,26 +19,26 @@ static filch_err play_told(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-TEST(notices_come_also_when_there_is_no_memory_left)
+TEST(notices_arrive_even_without_memory)
 {
     enum { WATCHERS = 20 };
-    world w;
-    actor watchers[WATCHERS] = { { 0 } }, target = { 0 }, linked = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &target, play_told);
-    actor_start(&w, &linked, play_told);
+    fixture w;
+    actor   watchers[WATCHERS] = { { 0 } }, target = { 0 }, linked = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &target, play_ends_on_message);
+    actor_start(&w, &linked, play_ends_on_message);
     ok(filch_link(w.sched, target.pid, linked.pid));
     ok(filch_register(w.sched, "target", target.pid));
     ok(filch_join(w.sched, "group", target.pid));
     for (int i = 0; i < WATCHERS; i++) {
-        actor_start(&w, &watchers[i], play_told);
+        actor_start(&w, &watchers[i], play_ends_on_message);
         ok(filch_monitor(w.sched, watchers[i].pid, target.pid, 1, NULL));
         ok(filch_watch(w.sched, "group", watchers[i].pid, 2));
     }
-    world_tick(&w);
+    fixture_tick(&w);
     fli_store_rlx(&w.deny, true);
     ok(filch_terminate(w.sched, target.pid));
-    world_tick(&w);
+    fixture_tick(&w);
     fli_store_rlx(&w.deny, false);
     for (int i = 0; i < WATCHERS; i++) {
         same(watchers[i].seen_count, 2);
@@ -47,7 +47,7 @@ TEST(notices_come_also_when_there_is_no_memory_left)
         same(watchers[i].seen[1].error, FILCH_EKILLED);
     }
     actor_ends(&w, &linked, FILCH_ELINK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- each allocation in turn fails ---- */
@@ -75,7 +75,7 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
         if (events[i].type == FILCH_EVENT_YIELD) (void)fine(events[i].error);
     }
     if (me->stage++ > 0) return filch_idle(out);
-    sweep.child.play = play_told;
+    sweep.child.play = play_ends_on_message;
     opt.args = filch_ptr(&sweep.child);
     opt.messages = &first;
     opt.message_count = 1;
@@ -100,7 +100,7 @@ static bool run_with(uint64_t nth)
     test_alloc    memory = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_sched  *sched;
-    world         w = { .ticks = true };
+    fixture       w = { .ticks = true };
     actor         a = { 0 }, b = { 0 };
     uint64_t      ref;
     char          name[16];
@@ -110,8 +110,8 @@ static bool run_with(uint64_t nth)
     opt.alloc_user = &memory;
     ok(filch_sched_create(&sched, &opt));
     w.sched = sched;
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
     sweep.first = b.pid;
     test_alloc_fail(&memory, nth, nth % 2 == 0);
     for (int i = 0; i < 20; i++) {
@@ -134,14 +134,14 @@ static bool run_with(uint64_t nth)
     /* The process is in two scopes and has a deadline. Those are allocated by malloc; the relations of the process are
      * not. */
     filch_values *scope, *inner, *deadline;
-    actor         third = { .play = play_told };
+    actor         third = { .play = play_ends_on_message };
     ok(filch_values_scope(NULL, &scope));
     ok(filch_values_scope(scope, &inner));
     ok(filch_values_deadline(inner, filch_now(sched) + FILCH_SECONDS(1000), &deadline));
     how.args = filch_ptr(&third);
     how.values = deadline;
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
-    world_tick(&w);
+    fixture_tick(&w);
     bool over = atomic_load(&memory.refused) == 0;
     test_alloc_fail(&memory, 0, false);
     ok(filch_values_cancel(scope, FAILURE));
@@ -174,7 +174,7 @@ static filch_err first_relation(filch_sched *sched, int which, filch_pid a, filc
     case 5: return filch_link(sched, a, b);
     default: break;
     }
-    child->play = play_told;
+    child->play = play_ends_on_message;
     how.args = filch_ptr(child);
     how.name = which == 6 ? long_name : NULL;
     err = which == 7 ? filch_values_scope(NULL, &scope) : FILCH_OK;
@@ -193,16 +193,16 @@ static bool first_with(int which, uint64_t nth)
 {
     test_alloc    memory = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    world         w = { .ticks = true };
+    fixture       w = { .ticks = true };
     actor         a = { 0 }, b = { 0 };
     memset(&sweep, 0, sizeof sweep);
     opt.workers = FILCH_NO_WORKERS;
     opt.alloc = test_alloc_fn;
     opt.alloc_user = &memory;
     ok(filch_sched_create(&w.sched, &opt));
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
-    world_tick(&w);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
+    fixture_tick(&w);
     test_alloc_fail(&memory, nth, false);
     filch_err err = first_relation(w.sched, which, a.pid, b.pid);
     bool      refused = atomic_load(&memory.refused) > 0;
@@ -211,7 +211,7 @@ static bool first_with(int which, uint64_t nth)
     same(sweep.child.inits - sweep.child.closes, err == FILCH_OK && which >= 6 ? 1 : 0);
     test_alloc_fail(&memory, 0, false);
     if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* now there is memory again */
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
     filch_drop(&a.result);
     filch_drop(&b.result);
@@ -219,7 +219,7 @@ static bool first_with(int which, uint64_t nth)
     return !refused;
 }
 
-TEST(the_first_relation_of_each_kind_is_made_whole_or_not_at_all)
+TEST(the_first_relation_of_each_kind_is_made_completely_or_not_at_all)
 {
     for (int which = 0; which < RELATIONS; which++) {
         uint64_t nth = 1;
@@ -232,29 +232,29 @@ TEST(the_first_relation_of_each_kind_is_made_whole_or_not_at_all)
  * notice is sent for a join or watch that failed. This allocator refuses large blocks. */
 static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
-    const world *w = user;
-    bool         deny = fli_load_rlx(&w->deny);
+    const fixture *w = user;
+    bool           deny = fli_load_rlx(&w->deny);
     if (deny && size >= 4096) return NULL; /* blocks of event nodes are this large */
-    fli_store_rlx(&((world *)user)->deny, false);
-    void *at = world_alloc(user, old, old_size, size);
-    fli_store_rlx(&((world *)user)->deny, deny);
+    fli_store_rlx(&((fixture *)user)->deny, false);
+    void *at = fixture_alloc(user, old, old_size, size);
+    fli_store_rlx(&((fixture *)user)->deny, deny);
     return at;
 }
 
-TEST(who_joins_or_watches_without_memory_for_the_news_is_not_there)
+TEST(join_and_watch_without_memory_for_notices_have_no_effect)
 {
     enum { MANY = 5000 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    world         w = { .ticks = true };
+    fixture       w = { .ticks = true };
     actor         member = { 0 }, watcher = { 0 };
     size_t        count;
     opt.workers = FILCH_NO_WORKERS;
     opt.alloc = few_blocks;
     opt.alloc_user = &w;
     ok(filch_sched_create(&w.sched, &opt));
-    actor_start(&w, &member, play_told);
-    actor_start(&w, &watcher, play_told);
-    world_tick(&w);
+    actor_start(&w, &member, play_ends_on_message);
+    actor_start(&w, &watcher, play_ends_on_message);
+    fixture_tick(&w);
     filch_err err = FILCH_OK;
     uint32_t  joined = 0, watched = 0;
     while (joined < 100 && filch_join(w.sched, "group", member.pid) == FILCH_OK) joined++;
@@ -270,16 +270,16 @@ TEST(who_joins_or_watches_without_memory_for_the_news_is_not_there)
     fli_store_rlx(&w.deny, false);
     ok(filch_members(w.sched, "group", NULL, 0, &count));
     same(count, joined + more);
-    world_tick(&w);
+    fixture_tick(&w);
     same(watcher.seen_count, (size_t)more * watched);
     for (uint32_t i = 0; i < watched; i++) ok(filch_unwatch(w.sched, "group", watcher.pid));
     same(filch_unwatch(w.sched, "group", watcher.pid), FILCH_ESTALE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
+TEST(any_single_failed_allocation_is_reported_and_leaks_nothing)
 {
-    uint64_t nth = 1, step = world_scale(100, 1) >= 100 ? 1 : 7;
+    uint64_t nth = 1, step = fixture_scale(100, 1) >= 100 ? 1 : 7;
     while (!run_with(nth)) nth += step;
     assert_true(nth > 50);
 }
@@ -289,16 +289,16 @@ TEST(any_single_refusal_is_an_answer_and_leaves_nothing_behind)
 /* Returns the bytes that `count` monitors of one process, and as many links with it, use. */
 static int64_t bytes_of(uint32_t count)
 {
-    world      w;
+    fixture    w;
     actor      hub = { 0 };
     filch_pid *pids = malloc(count * sizeof *pids);
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &hub, play_told);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &hub, play_ends_on_message);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    actor               other = { .play = play_told };
+    actor               other = { .play = play_ends_on_message };
     opt.args = filch_ptr(&other);
     for (uint32_t i = 0; i < count; i++) ok(filch_spawn(w.sched, &actor_type, &opt, &pids[i]));
-    world_tick(&w);
+    fixture_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     for (uint32_t i = 0; i < count; i++) {
         ok(filch_monitor(w.sched, hub.pid, pids[i], i, NULL));
@@ -306,16 +306,16 @@ static int64_t bytes_of(uint32_t count)
     }
     int64_t held = fli_load_rlx(&w.bytes) - before;
     ok(filch_send(w.sched, hub.pid, filch_int(FAILURE)));
-    while (world_stats(&w).alive > 0) world_tick(&w);
+    while (fixture_stats(&w).alive > 0) fixture_tick(&w);
     same(hub.exit_error, FAILURE);
-    world_end(&w);
+    fixture_end(&w);
     free(pids);
     return held;
 }
 
-TEST(a_hub_with_many_relations_costs_each_the_same)
+TEST(the_memory_per_relation_does_not_grow_with_their_number)
 {
-    uint32_t few = world_scale(4096, 64), many = few * 16;
+    uint32_t few = fixture_scale(4096, 64), many = few * 16;
     int64_t  little = bytes_of(few), much = bytes_of(many);
     assert_true(much < little * 32); /* bound with reserve, because slabs grow by doubling */
     assert_true(much / (2 * (int64_t)many) < 400);
@@ -324,11 +324,11 @@ TEST(a_hub_with_many_relations_costs_each_the_same)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notices_come_also_when_there_is_no_memory_left),
-        cmocka_unit_test(the_first_relation_of_each_kind_is_made_whole_or_not_at_all),
-        cmocka_unit_test(who_joins_or_watches_without_memory_for_the_news_is_not_there),
-        cmocka_unit_test(any_single_refusal_is_an_answer_and_leaves_nothing_behind),
-        cmocka_unit_test(a_hub_with_many_relations_costs_each_the_same),
+        cmocka_unit_test(notices_arrive_even_without_memory),
+        cmocka_unit_test(the_first_relation_of_each_kind_is_made_completely_or_not_at_all),
+        cmocka_unit_test(join_and_watch_without_memory_for_notices_have_no_effect),
+        cmocka_unit_test(any_single_failed_allocation_is_reported_and_leaks_nothing),
+        cmocka_unit_test(the_memory_per_relation_does_not_grow_with_their_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* model_test.c - processes with relations: monitors, links, names, spawning with relations, cancel with a deadline. */
 #include <stdio.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 /* Ends at the first message, an int n: n < 0 with the error -n, n >= 0 with the result n. */
-static filch_err play_told(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
     for (size_t i = 0; i < count; i++) {
@@ -19,7 +19,7 @@ static filch_err play_told(actor *me, const filch_event *events, size_t count, f
 
 #define FAILURE (FILCH_EUSER + 7)
 
-static void tell(world *w, actor *a, int64_t n)
+static void send_number(fixture *w, actor *a, int64_t n)
 {
     ok(filch_send(w->sched, a->pid, filch_int(n)));
 }
@@ -42,64 +42,64 @@ static filch_err play_trap(actor *me, const filch_event *events, size_t count, f
 
 /* ---- monitors ---- */
 
-TEST(a_monitor_brings_the_result_or_the_error_once)
+TEST(a_monitor_delivers_the_result_or_the_error_once)
 {
-    world    w;
+    fixture  w;
     actor    watcher = { 0 }, good = { 0 }, bad = { 0 };
     uint64_t ref = 0;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &watcher, play_idle);
-    actor_start(&w, &good, play_told);
-    actor_start(&w, &bad, play_told);
+    actor_start(&w, &good, play_ends_on_message);
+    actor_start(&w, &bad, play_ends_on_message);
     ok(filch_monitor(w.sched, watcher.pid, good.pid, 11, &ref));
     assert_true(ref != 0);
     ok(filch_monitor(w.sched, watcher.pid, bad.pid, 12, NULL));
-    world_tick(&w);
+    fixture_tick(&w);
     same(watcher.seen_count, 0);
-    tell(&w, &good, 42);
-    world_tick(&w);
-    tell(&w, &bad, -FAILURE);
-    world_tick(&w);
+    send_number(&w, &good, 42);
+    fixture_tick(&w);
+    send_number(&w, &bad, -FAILURE);
+    fixture_tick(&w);
     same(watcher.seen_count, 2);
     see(&watcher, 0, FILCH_EVENT_EXIT, good.pid, FILCH_OK, 11);
     same(watcher.seen[0].number, 42);
     see(&watcher, 1, FILCH_EVENT_EXIT, bad.pid, FAILURE, 12);
     same(filch_unmonitor(w.sched, watcher.pid, ref), FILCH_ESTALE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_monitor_of_the_dead_answers_at_once)
+TEST(a_monitor_of_an_ended_process_gets_exit_at_once)
 {
-    world    w;
+    fixture  w;
     actor    watcher = { 0 }, target = { 0 };
     uint64_t ref = 1;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &watcher, play_idle);
-    actor_start(&w, &target, play_told);
-    tell(&w, &target, 1);
+    actor_start(&w, &target, play_ends_on_message);
+    send_number(&w, &target, 1);
     actor_ends(&w, &target, FILCH_OK);
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 5, &ref));
     same(ref, 0);
-    world_tick(&w);
+    fixture_tick(&w);
     same(watcher.seen_count, 1);
     see(&watcher, 0, FILCH_EVENT_EXIT, target.pid, FILCH_EDEAD, 5);
     /* A pid that never existed counts as ended. */
     filch_pid nonsense = { watcher.pid.node, UINT64_C(0x0000000100ffffff) };
     ok(filch_monitor(w.sched, watcher.pid, nonsense, 6, NULL));
-    world_tick(&w);
+    fixture_tick(&w);
     see(&watcher, 1, FILCH_EVENT_EXIT, nonsense, FILCH_EDEAD, 6);
     same(filch_monitor(w.sched, target.pid, watcher.pid, 0, NULL), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(after_unmonitor_no_event_comes)
 {
-    world    w;
+    fixture  w;
     actor    watcher = { 0 }, target = { 0 };
     uint64_t first, second;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &watcher, play_idle);
-    actor_start(&w, &target, play_told);
+    actor_start(&w, &target, play_ends_on_message);
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, &first));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 2, &second));
     assert_true(first != second);
@@ -108,26 +108,26 @@ TEST(after_unmonitor_no_event_comes)
     same(filch_unmonitor(w.sched, watcher.pid, first), FILCH_ESTALE);
     same(filch_unmonitor(w.sched, watcher.pid, 0), FILCH_ESTALE);
     same(filch_unmonitor(w.sched, watcher.pid, UINT64_MAX), FILCH_ESTALE);
-    tell(&w, &target, 0);
-    world_tick(&w);
+    send_number(&w, &target, 0);
+    fixture_tick(&w);
     same(watcher.seen_count, 1);
     see(&watcher, 0, FILCH_EVENT_EXIT, target.pid, FILCH_OK, 2);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_watcher_that_ends_first_leaves_nothing_behind)
+TEST(a_monitoring_process_that_ends_first_leaks_nothing)
 {
-    world w;
-    actor watcher = { 0 }, target = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &watcher, play_told);
-    actor_start(&w, &target, play_told);
+    fixture w;
+    actor   watcher = { 0 }, target = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &watcher, play_ends_on_message);
+    actor_start(&w, &target, play_ends_on_message);
     for (int i = 0; i < 100; i++) ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, NULL));
-    tell(&w, &watcher, 0);
+    send_number(&w, &watcher, 0);
     actor_ends(&w, &watcher, FILCH_OK);
-    tell(&w, &target, 0);
+    send_number(&w, &target, 0);
     actor_ends(&w, &target, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Waits for a yield that is never completed. Ends when an exit notice arrives. */
@@ -141,36 +141,36 @@ static filch_err play_waits(actor *me, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_wait(out);
 }
 
-TEST(an_exit_reaches_a_process_that_waits_before_the_messages_that_came_first)
+TEST(an_exit_reaches_a_waiting_process_before_earlier_messages)
 {
-    world w;
-    actor watcher = { 0 }, target = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   watcher = { 0 }, target = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &watcher, play_waits);
-    actor_start(&w, &target, play_told);
-    world_tick(&w);
+    actor_start(&w, &target, play_ends_on_message);
+    fixture_tick(&w);
     for (int i = 0; i < 5; i++) ok(filch_send(w.sched, watcher.pid, filch_int(i)));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 9, NULL));
-    tell(&w, &target, -FAILURE);
-    (void)world_tick(&w);
+    send_number(&w, &target, -FAILURE);
+    (void)fixture_tick(&w);
     assert_true(is_over(&watcher));
     actor_ends(&w, &watcher, FILCH_OK);
     same(watcher.seen_count, 1);
     see(&watcher, 0, FILCH_EVENT_EXIT, target.pid, FAILURE, 9);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- links ---- */
 
-TEST(a_failure_ends_the_linked_and_theirs_with_the_first_reason)
+TEST(a_failure_ends_all_linked_processes_with_the_first_reason)
 {
-    world w;
-    actor chain[4] = { { 0 } };
-    world_begin(&w, FILCH_NO_WORKERS);
-    for (int i = 0; i < 4; i++) actor_start(&w, &chain[i], play_told);
+    fixture w;
+    actor   chain[4] = { { 0 } };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    for (int i = 0; i < 4; i++) actor_start(&w, &chain[i], play_ends_on_message);
     for (int i = 0; i < 3; i++) ok(filch_link(w.sched, chain[i].pid, chain[i + 1].pid));
-    world_tick(&w);
-    tell(&w, &chain[1], -FAILURE);
+    fixture_tick(&w);
+    send_number(&w, &chain[1], -FAILURE);
     UNTIL(&w, is_over(&chain[0]) && is_over(&chain[3]));
     same(filch_as_int(&chain[0].result), FAILURE);
     same(filch_as_int(&chain[2].result), FAILURE);
@@ -179,102 +179,102 @@ TEST(a_failure_ends_the_linked_and_theirs_with_the_first_reason)
     actor_ends(&w, &chain[1], FAILURE);
     actor_ends(&w, &chain[2], FILCH_ELINK);
     actor_ends(&w, &chain[3], FILCH_ELINK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(an_end_without_error_only_unties_the_link)
+TEST(an_end_without_error_only_removes_the_link)
 {
-    world w;
-    actor a = { 0 }, b = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
+    fixture w;
+    actor   a = { 0 }, b = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
     ok(filch_link(w.sched, a.pid, b.pid));
-    tell(&w, &a, 3);
+    send_number(&w, &a, 3);
     actor_ends(&w, &a, FILCH_OK);
-    world_tick(&w);
+    fixture_tick(&w);
     assert_false(is_over(&b));
     same(b.seen_count, 0);
     same(filch_unlink(w.sched, a.pid, b.pid), FILCH_ESTALE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(whoever_traps_links_hears_of_them_and_lives)
+TEST(a_process_that_traps_links_gets_link_down_and_continues)
 {
-    world w;
-    actor trapper = { 0 }, killed = { 0 }, failed = { 0 }, linked = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   trapper = { 0 }, killed = { 0 }, failed = { 0 }, linked = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &trapper, play_trap);
-    actor_start(&w, &killed, play_told);
-    actor_start(&w, &failed, play_told);
-    actor_start(&w, &linked, play_told);
-    world_tick(&w);
+    actor_start(&w, &killed, play_ends_on_message);
+    actor_start(&w, &failed, play_ends_on_message);
+    actor_start(&w, &linked, play_ends_on_message);
+    fixture_tick(&w);
     ok(trapper.note);
     ok(filch_link(w.sched, trapper.pid, killed.pid));
     ok(filch_link(w.sched, failed.pid, linked.pid));
     ok(filch_link(w.sched, linked.pid, trapper.pid));
     ok(filch_terminate(w.sched, killed.pid));
-    world_tick(&w);
-    tell(&w, &failed, -FAILURE);
-    world_tick(&w);
+    fixture_tick(&w);
+    send_number(&w, &failed, -FAILURE);
+    fixture_tick(&w);
     same(trapper.seen_count, 2);
     see(&trapper, 0, FILCH_EVENT_LINK_DOWN, killed.pid, FILCH_EKILLED, 0);
     see(&trapper, 1, FILCH_EVENT_LINK_DOWN, linked.pid, FILCH_ELINK, 0);
     same(trapper.seen[1].number, FAILURE);
     assert_false(is_over(&trapper));
-    world_end(&w);
+    fixture_end(&w);
     filch_drop(&linked.result);
 }
 
 TEST(linking_twice_is_one_link)
 {
-    world w;
-    actor a = { 0 }, b = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
+    fixture w;
+    actor   a = { 0 }, b = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
     ok(filch_link(w.sched, a.pid, b.pid));
     ok(filch_link(w.sched, b.pid, a.pid));
     ok(filch_unlink(w.sched, a.pid, b.pid));
     same(filch_unlink(w.sched, a.pid, b.pid), FILCH_ESTALE);
-    tell(&w, &a, -FAILURE);
+    send_number(&w, &a, -FAILURE);
     actor_ends(&w, &a, FAILURE);
-    world_tick(&w);
+    fixture_tick(&w);
     assert_false(is_over(&b));
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_link_with_the_dead_is_a_link_with_one_that_failed)
+TEST(a_link_with_an_ended_process_acts_as_if_it_had_failed)
 {
-    world w;
-    actor a = { 0 }, b = { 0 }, dead = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
+    fixture w;
+    actor   a = { 0 }, b = { 0 }, dead = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
     actor_start(&w, &b, play_trap);
-    actor_start(&w, &dead, play_told);
-    tell(&w, &dead, 0);
+    actor_start(&w, &dead, play_ends_on_message);
+    send_number(&w, &dead, 0);
     actor_ends(&w, &dead, FILCH_OK);
     ok(filch_link(w.sched, a.pid, dead.pid));
     ok(filch_link(w.sched, dead.pid, b.pid));
     UNTIL(&w, is_over(&a));
     same(filch_as_int(&a.result), FILCH_EDEAD);
     actor_ends(&w, &a, FILCH_ELINK);
-    world_tick(&w);
+    fixture_tick(&w);
     see(&b, 0, FILCH_EVENT_LINK_DOWN, dead.pid, FILCH_EDEAD, 0);
     same(filch_link(w.sched, a.pid, dead.pid), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- names ---- */
 
 TEST(a_name_has_one_process_until_that_ends)
 {
-    world     w;
+    fixture   w;
     actor     a = { 0 }, b = { 0 };
     filch_pid found = { 0, 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
-    actor_start(&w, &b, play_told);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
     same(filch_whereis(w.sched, "a", &found), FILCH_EDEAD);
     ok(filch_register(w.sched, "a", a.pid));
     ok(filch_register(w.sched, "also a", a.pid));
@@ -292,16 +292,16 @@ TEST(a_name_has_one_process_until_that_ends)
     ok(filch_register(w.sched, "a", b.pid));
     ok(filch_whereis(w.sched, "a", &found));
     assert_true(same_pid(found, b.pid));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(names_are_1_to_255_bytes)
 {
-    world w;
-    actor a = { 0 };
-    char  name[258];
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
+    fixture w;
+    actor   a = { 0 };
+    char    name[258];
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
     memset(name, 'x', sizeof name);
     name[256] = '\0';
     same(filch_register(w.sched, name, a.pid), FILCH_EINVAL);
@@ -309,18 +309,18 @@ TEST(names_are_1_to_255_bytes)
     ok(filch_register(w.sched, name, a.pid));
     same(filch_register(w.sched, "", a.pid), FILCH_EINVAL);
     same(filch_register(w.sched, NULL, a.pid), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(thousands_of_names_are_found_and_all_are_released)
 {
-    world     w;
+    fixture   w;
     actor     a = { 0 };
-    uint32_t  count = world_scale(20000, 200);
+    uint32_t  count = fixture_scale(20000, 200);
     char      name[32];
     filch_pid found;
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_told);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
     for (uint32_t i = 0; i < count; i++) {
         snprintf(name, sizeof name, "name %u", i);
         ok(filch_register(w.sched, name, a.pid));
@@ -329,10 +329,10 @@ TEST(thousands_of_names_are_found_and_all_are_released)
         snprintf(name, sizeof name, "name %u", i);
         ok(filch_whereis(w.sched, name, &found));
     }
-    tell(&w, &a, 0);
+    send_number(&w, &a, 0);
     actor_ends(&w, &a, FILCH_OK);
     same(filch_whereis(w.sched, "name 0", &found), FILCH_EDEAD);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- spawning with relations ---- */
@@ -350,7 +350,7 @@ static filch_err play_parent(actor *me, const filch_event *events, size_t count,
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         filch_data first[3] = { filch_int(1), filch_str("a text that needs more than 24 bytes"), filch_int(-FAILURE) };
-        birth.child.play = play_told;
+        birth.child.play = play_ends_on_message;
         opt.args = filch_ptr(&birth.child);
         opt.relations = birth.relations;
         opt.name = birth.name;
@@ -363,52 +363,52 @@ static filch_err play_parent(actor *me, const filch_event *events, size_t count,
     return play_idle(me, events, count, out);
 }
 
-static void give_birth(world *w, actor *parent, play_fn play, uint32_t relations, const char *name)
+static void give_birth(fixture *w, actor *parent, play_fn play, uint32_t relations, const char *name)
 {
     memset(&birth, 0, sizeof birth);
     birth.relations = relations;
     birth.name = name;
     actor_start(w, parent, play);
-    world_tick(w);
+    fixture_tick(w);
 }
 
-TEST(a_monitored_child_is_watched_from_the_beginning)
+TEST(a_child_spawned_with_a_monitor_is_monitored_from_its_start)
 {
-    world w;
-    actor parent = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   parent = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR, "child");
     ok(birth.err);
     same(parent.seen_count, 1);
     see(&parent, 0, FILCH_EVENT_EXIT, birth.pid, FAILURE, 77);
     assert_true(same_pid(birth.child.seen[0].from, parent.pid)); /* sender of the first message */
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_linked_child_takes_its_parent_along)
+TEST(a_linked_child_that_fails_ends_its_parent)
 {
-    world w;
-    actor parent = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   parent = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     give_birth(&w, &parent, play_parent, FILCH_SPAWN_LINK, NULL);
     ok(birth.err);
     assert_true(is_over(&parent));
     same(filch_as_int(&parent.result), FAILURE);
     actor_ends(&w, &parent, FILCH_ELINK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(both_relations_at_once_and_a_name_that_is_taken)
+TEST(a_spawn_with_monitor_link_and_a_taken_name_fails)
 {
-    world w;
-    actor parent = { 0 }, holder = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &holder, play_told);
+    fixture w;
+    actor   parent = { 0 }, holder = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &holder, play_ends_on_message);
     ok(filch_register(w.sched, "taken", holder.pid));
     give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
     same(birth.err, FILCH_EEXISTS);
     same(birth.child.inits, 0); /* the child was not even initialised */
-    same(world_stats(&w).alive, 2);
+    same(fixture_stats(&w).alive, 2);
     /* Outside of a step there is no process to monitor or link the child. */
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&birth.child);
@@ -416,24 +416,24 @@ TEST(both_relations_at_once_and_a_name_that_is_taken)
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_ESTATE);
     opt.relations = 8;
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(first_messages_come_first_and_in_order)
 {
-    world               w;
+    fixture             w;
     actor               a = { 0 };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_data          first[3] = { filch_int(1), filch_str("a text that needs more than its twenty-four bytes"),
                                      filch_int(3) };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     opt.messages = first;
     opt.message_count = 3;
     opt.mailbox_max = 1; /* first messages do not count against the limit */
     opt.name = "first";
     actor_start_with(&w, &a, play_idle, opt);
     ok(filch_send_name(w.sched, "first", filch_int(4)));
-    world_tick(&w);
+    fixture_tick(&w);
     same(a.seen_count, 4);
     same(a.seen[0].number, 1);
     same(a.seen[1].kind, FILCH_KIND_TEXT);
@@ -443,7 +443,7 @@ TEST(first_messages_come_first_and_in_order)
     opt.messages = NULL;
     opt.args = filch_ptr(&a);
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- as yields ---- */
@@ -453,42 +453,42 @@ static struct {
     filch_pid target;
     int64_t   order; /* the message that the child gets */
     filch_err err;
-} errand;
+} exec_job;
 
 /* Spawns a child by an exec yield, with message `order`; waits, and ends with the child's result. */
 static filch_err play_exec(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-        filch_data          first = filch_int(errand.order);
-        errand.child.play = play_told;
-        opt.args = filch_ptr(&errand.child);
+        filch_data          first = filch_int(exec_job.order);
+        exec_job.child.play = play_ends_on_message;
+        opt.args = filch_ptr(&exec_job.child);
         opt.messages = &first;
         opt.message_count = 1;
-        errand.err = filch_yield_exec(out, 5, &actor_type, &opt);
+        exec_job.err = filch_yield_exec(out, 5, &actor_type, &opt);
         return filch_wait(out);
     }
     if (count != 1 || events[0].type != FILCH_EVENT_YIELD || events[0].tag != 5) return FILCH_EUSER;
     return events[0].error != FILCH_OK ? events[0].error : filch_done(out, events[0].data);
 }
 
-TEST(exec_is_answered_with_the_result_or_the_error)
+TEST(exec_completes_with_the_result_or_the_error)
 {
-    world w;
-    actor good = { 0 }, bad = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    errand.order = 1234;
-    memset(&errand.child, 0, sizeof errand.child);
+    fixture w;
+    actor   good = { 0 }, bad = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    exec_job.order = 1234;
+    memset(&exec_job.child, 0, sizeof exec_job.child);
     actor_start(&w, &good, play_exec);
     UNTIL(&w, is_over(&good));
     same(filch_as_int(&good.result), 1234);
     actor_ends(&w, &good, FILCH_OK);
-    same(errand.child.closes, 1);
-    errand.order = -FAILURE;
-    memset(&errand.child, 0, sizeof errand.child);
+    same(exec_job.child.closes, 1);
+    exec_job.order = -FAILURE;
+    memset(&exec_job.child, 0, sizeof exec_job.child);
     actor_start(&w, &bad, play_exec);
     actor_ends(&w, &bad, FAILURE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Makes one yield with `target` in each stage; the actor records the completions. */
@@ -498,36 +498,36 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     switch (me->stage++) {
     case 0:
-        errand.child.play = play_told;
-        opt.args = filch_ptr(&errand.child);
+        exec_job.child.play = play_ends_on_message;
+        opt.args = filch_ptr(&exec_job.child);
         opt.relations = FILCH_SPAWN_MONITOR;
         opt.tag = 500;
         opt.name = "yielded";
-        errand.err = filch_yield_spawn(out, 1, &actor_type, &opt);
+        exec_job.err = filch_yield_spawn(out, 1, &actor_type, &opt);
         return filch_wait(out);
     case 1:
-        errand.target = filch_as_pid(&events[0].data);
-        errand.err |= filch_trap_links(out, 1);
-        errand.err |= filch_yield_monitor(out, 2, errand.target);
-        errand.err |= filch_yield_link(out, 3, errand.target);
-        errand.err |= filch_yield_register(out, 4, "me");
-        errand.err |= filch_yield_send_name(out, 5, "me", filch_str("hello, me: this is longer than 24 bytes"));
+        exec_job.target = filch_as_pid(&events[0].data);
+        exec_job.err |= filch_trap_links(out, 1);
+        exec_job.err |= filch_yield_monitor(out, 2, exec_job.target);
+        exec_job.err |= filch_yield_link(out, 3, exec_job.target);
+        exec_job.err |= filch_yield_register(out, 4, "me");
+        exec_job.err |= filch_yield_send_name(out, 5, "me", filch_str("hello, me: this is longer than 24 bytes"));
         return filch_idle(out);
     default: break;
     }
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD || events[i].tag != 2) continue;
-        errand.err |= filch_yield_unmonitor(out, 6, (uint64_t)filch_as_int(&events[i].data));
-        errand.err |= filch_yield_unlink(out, 7, errand.target);
-        errand.err |= filch_yield_unlink(out, 8, errand.target);
-        errand.err |= filch_yield_unregister(out, 9, "me");
-        errand.err |= filch_yield_cancel(out, 10, errand.target, FAILURE, FILCH_SECONDS(1));
-        errand.err |= filch_yield_terminate(out, 11, errand.target);
+        exec_job.err |= filch_yield_unmonitor(out, 6, (uint64_t)filch_as_int(&events[i].data));
+        exec_job.err |= filch_yield_unlink(out, 7, exec_job.target);
+        exec_job.err |= filch_yield_unlink(out, 8, exec_job.target);
+        exec_job.err |= filch_yield_unregister(out, 9, "me");
+        exec_job.err |= filch_yield_cancel(out, 10, exec_job.target, FAILURE, FILCH_SECONDS(1));
+        exec_job.err |= filch_yield_terminate(out, 11, exec_job.target);
     }
     return filch_idle(out);
 }
 
-static const sighting *answer_to(const actor *a, uint64_t tag)
+static const sighting *completion_of(const actor *a, uint64_t tag)
 {
     for (size_t i = 0; i < a->seen_count; i++) {
         if (a->seen[i].type == FILCH_EVENT_YIELD && a->seen[i].tag == tag) return &a->seen[i];
@@ -538,14 +538,14 @@ static const sighting *answer_to(const actor *a, uint64_t tag)
 
 TEST(every_relation_can_be_yielded)
 {
-    world w;
-    actor me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    memset(&errand, 0, sizeof errand);
+    fixture w;
+    actor   me = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    memset(&exec_job, 0, sizeof exec_job);
     actor_start(&w, &me, play_yields);
-    world_tick(&w);
-    ok(errand.err);
-    for (uint64_t tag = 1; tag <= 11; tag++) same(answer_to(&me, tag)->error, tag == 8 ? FILCH_ESTALE : FILCH_OK);
+    fixture_tick(&w);
+    ok(exec_job.err);
+    for (uint64_t tag = 1; tag <= 11; tag++) same(completion_of(&me, tag)->error, tag == 8 ? FILCH_ESTALE : FILCH_OK);
     const sighting *exit = &me.seen[me.seen_count - 1];
     size_t          exits = 0, texts = 0;
     for (size_t i = 0; i < me.seen_count; i++) {
@@ -557,10 +557,10 @@ TEST(every_relation_can_be_yielded)
     same(exit->tag, 500);
     same(exit->error, FILCH_EKILLED);
     same(texts, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-static filch_err play_bad_parcels(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_bad_commands(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)count;
     static const uint32_t commands[] = { FILCH_CMD_SPAWN,     FILCH_CMD_EXEC,      FILCH_CMD_CANCEL,  FILCH_CMD_JOIN,
@@ -574,37 +574,37 @@ static filch_err play_bad_parcels(actor *me, const filch_event *events, size_t c
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(commands_with_strange_data_are_refused)
+TEST(commands_with_invalid_data_are_refused)
 {
-    world w;
-    actor me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &me, play_bad_parcels);
-    world_tick(&w);
+    fixture w;
+    actor   me = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &me, play_bad_commands);
+    fixture_tick(&w);
     ok(me.note);
     same(me.seen_count, 14);
     for (size_t i = 0; i < me.seen_count; i++) same(me.seen[i].error, FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- cancel with a reason and a deadline ---- */
 
-TEST(a_cancel_tells_who_why_and_how_long_and_comes_first)
+TEST(a_cancel_carries_reason_and_deadline_and_comes_first)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
-    world_tick(&w);
+    fixture_tick(&w);
     for (int i = 0; i < 5; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     ok(filch_cancel_with(w.sched, a.pid, FAILURE, FILCH_SECONDS(100)));
     actor_ends(&w, &a, FILCH_OK);
     see(&a, 0, FILCH_EVENT_CANCEL, (filch_pid){ 0, 0 }, FAILURE, 0);
     same(a.seen[0].number, FILCH_SECONDS(100));
-    same(world_stats(&w).timers, 0); /* the deadline was removed with the process */
+    same(fixture_stats(&w).timers, 0); /* the deadline was removed with the process */
     same(filch_cancel_with(w.sched, a.pid, FAILURE, 0), FILCH_EDEAD);
     same(filch_cancel_with(w.sched, a.pid, FILCH_OK, 0), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_stubborn(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -618,27 +618,27 @@ static filch_err play_stubborn(actor *me, const filch_event *events, size_t coun
 TEST(after_its_deadline_a_cancelled_process_is_ended)
 {
     for (int32_t workers = FILCH_NO_WORKERS; workers <= 2; workers += 3) {
-        world w;
-        actor a = { 0 };
-        world_begin(&w, workers);
+        fixture w;
+        actor   a = { 0 };
+        fixture_begin(&w, workers);
         actor_start(&w, &a, play_stubborn);
         ok(filch_cancel_with(w.sched, a.pid, FAILURE, FILCH_MILLISECONDS(1)));
         actor_ends(&w, &a, FILCH_EKILLED);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 TEST(a_cancel_without_a_deadline_waits_for_ever)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_stubborn);
     ok(filch_cancel_with(w.sched, a.pid, FAILURE, FILCH_FOREVER));
-    world_tick(&w);
+    fixture_tick(&w);
     same(a.seen_count, 1);
-    same(world_stats(&w).timers, 0);
-    world_end_as(&w, 0, FILCH_EDEADLINE);
+    same(fixture_stats(&w).timers, 0);
+    fixture_end_as(&w, 0, FILCH_EDEADLINE);
 }
 
 /* ---- black boxes of processes with relations ---- */
@@ -649,20 +649,20 @@ static struct {
     filch_pid other;
     uint64_t  refs[2]; /* ref of the monitor as recorded, and in the replay */
     int       run;
-} taped;
+} recorded;
 
 static void keep_box(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size)
 {
     (void)user;
     (void)pid;
     (void)error;
-    taped.bytes = malloc(size);
-    taped.size = size;
-    memcpy(taped.bytes, bytes, size);
+    recorded.bytes = malloc(size);
+    recorded.size = size;
+    memcpy(recorded.bytes, bytes, size);
 }
 
 /* Makes every relation with another process, and fails when that process ends. */
-static filch_err taped_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err recorded_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t     *steps = self;
     filch_sched *sched = filch_out_sched(out);
@@ -673,19 +673,19 @@ static filch_err taped_step(void *self, const filch_event *events, size_t count,
     }
     if ((*steps)++ == 0) {
         uint64_t ref;
-        err |= filch_monitor(sched, me, taped.other, 4, &taped.refs[taped.run]);
-        err |= filch_monitor(sched, me, taped.other, 5, &ref);
+        err |= filch_monitor(sched, me, recorded.other, 4, &recorded.refs[recorded.run]);
+        err |= filch_monitor(sched, me, recorded.other, 5, &ref);
         err |= filch_unmonitor(sched, me, ref);
         err |= filch_register(sched, "taped", me);
         err |= filch_join(sched, "taped", me);
         err |= filch_broadcast(sched, "taped", filch_int(3), NULL);
         err |= filch_send_name(sched, "taped", filch_str("a message to itself, longer than an event can hold"));
-        err |= filch_cancel_with(sched, taped.other, FAILURE, FILCH_SECONDS(100));
+        err |= filch_cancel_with(sched, recorded.other, FAILURE, FILCH_SECONDS(100));
     }
     return err != FILCH_OK ? FILCH_EUSER : filch_idle(out);
 }
 
-static const filch_type taped_type = { .name = "taped", .size = sizeof(int64_t), .step = taped_step };
+static const filch_type recorded_type = { .name = "taped", .size = sizeof(int64_t), .step = recorded_step };
 
 /* Fails when it is cancelled. */
 static filch_err play_sulks(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -694,59 +694,60 @@ static filch_err play_sulks(actor *me, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? events[0].error : filch_idle(out);
 }
 
-TEST(a_process_with_relations_fails_again_when_played_alone)
+TEST(a_process_with_relations_fails_again_in_a_replay)
 {
     filch_options         opt = FILCH_OPTIONS_INIT;
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
-    world                 w;
+    fixture               w;
     actor                 other = { 0 };
-    memset(&taped, 0, sizeof taped);
+    memset(&recorded, 0, sizeof recorded);
     opt.on_blackbox = keep_box;
     opt.blackbox = 100;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start_with(&w, &other, play_sulks,
                      (filch_spawn_options){ .size = sizeof(filch_spawn_options), .blackbox = FILCH_BLACKBOX_OFF });
-    taped.other = other.pid;
-    ok(filch_spawn(w.sched, &taped_type, NULL, NULL));
-    world_tick(&w);
-    assert_non_null(taped.bytes);
-    taped.run = 1;
-    ok(filch_blackbox_replay(taped.bytes, taped.size, &taped_type, &report));
+    recorded.other = other.pid;
+    ok(filch_spawn(w.sched, &recorded_type, NULL, NULL));
+    fixture_tick(&w);
+    assert_non_null(recorded.bytes);
+    recorded.run = 1;
+    ok(filch_blackbox_replay(recorded.bytes, recorded.size, &recorded_type, &report));
     assert_string_equal(report.text, "");
     same(report.again, 1);
     same(report.error, FAILURE);
-    assert_true(taped.refs[0] != 0 && taped.refs[0] == taped.refs[1]); /* the replay returns the recorded ref */
-    free(taped.bytes);
-    world_end(&w);
+    assert_true(recorded.refs[0] != 0 &&
+                recorded.refs[0] == recorded.refs[1]); /* the replay returns the recorded ref */
+    free(recorded.bytes);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_monitor_brings_the_result_or_the_error_once),
-        cmocka_unit_test(a_monitor_of_the_dead_answers_at_once),
+        cmocka_unit_test(a_monitor_delivers_the_result_or_the_error_once),
+        cmocka_unit_test(a_monitor_of_an_ended_process_gets_exit_at_once),
         cmocka_unit_test(after_unmonitor_no_event_comes),
-        cmocka_unit_test(a_watcher_that_ends_first_leaves_nothing_behind),
-        cmocka_unit_test(an_exit_reaches_a_process_that_waits_before_the_messages_that_came_first),
-        cmocka_unit_test(a_failure_ends_the_linked_and_theirs_with_the_first_reason),
-        cmocka_unit_test(an_end_without_error_only_unties_the_link),
-        cmocka_unit_test(whoever_traps_links_hears_of_them_and_lives),
+        cmocka_unit_test(a_monitoring_process_that_ends_first_leaks_nothing),
+        cmocka_unit_test(an_exit_reaches_a_waiting_process_before_earlier_messages),
+        cmocka_unit_test(a_failure_ends_all_linked_processes_with_the_first_reason),
+        cmocka_unit_test(an_end_without_error_only_removes_the_link),
+        cmocka_unit_test(a_process_that_traps_links_gets_link_down_and_continues),
         cmocka_unit_test(linking_twice_is_one_link),
-        cmocka_unit_test(a_link_with_the_dead_is_a_link_with_one_that_failed),
+        cmocka_unit_test(a_link_with_an_ended_process_acts_as_if_it_had_failed),
         cmocka_unit_test(a_name_has_one_process_until_that_ends),
         cmocka_unit_test(names_are_1_to_255_bytes),
         cmocka_unit_test(thousands_of_names_are_found_and_all_are_released),
-        cmocka_unit_test(a_monitored_child_is_watched_from_the_beginning),
-        cmocka_unit_test(a_linked_child_takes_its_parent_along),
-        cmocka_unit_test(both_relations_at_once_and_a_name_that_is_taken),
+        cmocka_unit_test(a_child_spawned_with_a_monitor_is_monitored_from_its_start),
+        cmocka_unit_test(a_linked_child_that_fails_ends_its_parent),
+        cmocka_unit_test(a_spawn_with_monitor_link_and_a_taken_name_fails),
         cmocka_unit_test(first_messages_come_first_and_in_order),
-        cmocka_unit_test(exec_is_answered_with_the_result_or_the_error),
+        cmocka_unit_test(exec_completes_with_the_result_or_the_error),
         cmocka_unit_test(every_relation_can_be_yielded),
-        cmocka_unit_test(commands_with_strange_data_are_refused),
-        cmocka_unit_test(a_cancel_tells_who_why_and_how_long_and_comes_first),
+        cmocka_unit_test(commands_with_invalid_data_are_refused),
+        cmocka_unit_test(a_cancel_carries_reason_and_deadline_and_comes_first),
         cmocka_unit_test(after_its_deadline_a_cancelled_process_is_ended),
         cmocka_unit_test(a_cancel_without_a_deadline_waits_for_ever),
-        cmocka_unit_test(a_process_with_relations_fails_again_when_played_alone),
+        cmocka_unit_test(a_process_with_relations_fails_again_in_a_replay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,7 +290,7 @@ TEST(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing)
     create_sweep(FILCH_NO_WORKERS, CONDITION, 3);
 }
 
-TEST(a_scheduler_without_its_threads_is_not_created_and_those_that_ran_are_gone)
+TEST(a_scheduler_without_its_threads_is_not_created_and_leaves_none)
 {
     create_sweep(1, THREAD, 1);
     create_sweep(4, THREAD, 4);
@@ -328,7 +328,7 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-TEST(a_registry_without_memory_says_so_and_keeps_what_it_has)
+TEST(a_registry_without_memory_returns_enomem_and_keeps_its_handlers)
 {
     enum { FIRST = 1000, MANY = 100 };
     bool refused = true;
@@ -352,7 +352,7 @@ TEST(a_registry_without_memory_says_so_and_keeps_what_it_has)
     }
 }
 
-TEST(values_without_memory_say_so)
+TEST(values_without_memory_return_enomem)
 {
     static const char large[100] = "more than fits in an event";
     bool              refused = true;
@@ -437,7 +437,7 @@ static bool relate_without(thing t, long nth)
     return refused;
 }
 
-TEST(relations_without_locks_or_memory_say_so_and_leave_nothing)
+TEST(relations_without_locks_or_memory_fail_and_leak_nothing)
 {
     static const thing things[] = { LOCK, MEMORY };
     for (size_t i = 0; i < sizeof things / sizeof things[0]; i++) {
@@ -542,7 +542,7 @@ static bool replay_without(thing t, long nth)
     return refused;
 }
 
-TEST(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing)
+TEST(a_replay_without_memory_or_locks_fails_and_leaks_nothing)
 {
     record(70); /* more events and values than the initial capacity */
     for (thing t = LOCK; t <= MEMORY; t++) {
@@ -555,7 +555,7 @@ TEST(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing)
 
 /* ---- single functions ---- */
 
-TEST(a_seed_is_there_without_entropy_and_never_zero)
+TEST(a_seed_is_made_without_entropy_and_is_never_zero)
 {
     refuse(ENTROPY, 1);
     assert_true(fli_random_u64() != 0);
@@ -565,7 +565,7 @@ TEST(a_seed_is_there_without_entropy_and_never_zero)
     only_zeros = false;
 }
 
-TEST(there_is_one_cpu_where_the_system_names_none)
+TEST(the_cpu_count_is_1_if_the_system_reports_none)
 {
     refuse(CPUS, 1);
     same(fli_cpu_count(), 1);
@@ -575,7 +575,7 @@ TEST(there_is_one_cpu_where_the_system_names_none)
     no_cpus = false;
 }
 
-TEST(a_ring_that_a_signal_interrupts_rings_all_the_same)
+TEST(a_wake_descriptor_write_interrupted_by_a_signal_is_repeated)
 {
     int      fd;
     uint64_t rings = 0;
@@ -598,17 +598,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scheduler_without_locks_or_conditions_is_not_created_and_leaves_nothing),
-        cmocka_unit_test(a_scheduler_without_its_threads_is_not_created_and_those_that_ran_are_gone),
+        cmocka_unit_test(a_scheduler_without_its_threads_is_not_created_and_leaves_none),
         cmocka_unit_test(a_scheduler_without_workers_and_without_descriptors_is_not_created),
         cmocka_unit_test(a_scheduler_without_memory_of_malloc_is_not_created_and_leaves_nothing),
         cmocka_unit_test(threads_start_even_if_signals_cannot_be_blocked),
-        cmocka_unit_test(a_registry_without_memory_says_so_and_keeps_what_it_has),
-        cmocka_unit_test(values_without_memory_say_so),
-        cmocka_unit_test(relations_without_locks_or_memory_say_so_and_leave_nothing),
-        cmocka_unit_test(a_replay_without_memory_or_locks_is_an_answer_and_leaves_nothing),
-        cmocka_unit_test(a_seed_is_there_without_entropy_and_never_zero),
-        cmocka_unit_test(there_is_one_cpu_where_the_system_names_none),
-        cmocka_unit_test(a_ring_that_a_signal_interrupts_rings_all_the_same),
+        cmocka_unit_test(a_registry_without_memory_returns_enomem_and_keeps_its_handlers),
+        cmocka_unit_test(values_without_memory_return_enomem),
+        cmocka_unit_test(relations_without_locks_or_memory_fail_and_leak_nothing),
+        cmocka_unit_test(a_replay_without_memory_or_locks_fails_and_leaks_nothing),
+        cmocka_unit_test(a_seed_is_made_without_entropy_and_is_never_zero),
+        cmocka_unit_test(the_cpu_count_is_1_if_the_system_reports_none),
+        cmocka_unit_test(a_wake_descriptor_write_interrupted_by_a_signal_is_repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

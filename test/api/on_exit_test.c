@@ -1,10 +1,10 @@
 /* on_exit_test.c - when on_exit is called, the name, the count and the slot of the ended process are free again. */
 #include <filch.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 #include "port/atomic.h"
 
-enum { LIVES = 200 };
+enum { PROCESSES = 200 };
 
 typedef struct line {
     filch_sched         *sched;
@@ -34,7 +34,7 @@ static void next_of_line(void *user, filch_pid pid, filch_err error, const filch
     (void)error;
     (void)result;
     if (l->name != NULL && filch_whereis(l->sched, l->name, &found) != FILCH_EDEAD) fli_add_rlx(&l->found_alive, 1);
-    if (fli_load_rlx(&l->ended) + 1 < LIVES) spawn_next(l);
+    if (fli_load_rlx(&l->ended) + 1 < PROCESSES) spawn_next(l);
     fli_add_rel(&l->ended, 1);
 }
 
@@ -48,7 +48,7 @@ static void spawn_next(line *l)
     if (err == FILCH_OK) return;
     fli_store_rlx(&l->last_error, (int32_t)err);
     fli_add_rlx(&l->refused, 1);
-    fli_store_rel(&l->ended, LIVES);
+    fli_store_rel(&l->ended, PROCESSES);
 }
 
 static void run_line(const char *name, uint32_t max_processes)
@@ -59,19 +59,19 @@ static void run_line(const char *name, uint32_t max_processes)
     opt.max_processes = max_processes;
     ok(filch_sched_create(&l.sched, &opt));
     spawn_next(&l);
-    while (fli_load_acq(&l.ended) < LIVES) (void)!filch_tick(l.sched, 100, NULL);
+    while (fli_load_acq(&l.ended) < PROCESSES) (void)!filch_tick(l.sched, 100, NULL);
     same(fli_load_rlx(&l.last_error), FILCH_OK);
     same(fli_load_rlx(&l.refused), 0);
     same(fli_load_rlx(&l.found_alive), 0);
     ok(filch_sched_stop(l.sched, FILCH_FOREVER, NULL));
 }
 
-TEST(on_exit_may_spawn_the_next_one_under_the_same_name)
+TEST(on_exit_may_spawn_a_process_with_the_same_name)
 {
     run_line("the one", 0);
 }
 
-TEST(on_exit_may_spawn_the_next_one_at_the_limit_of_processes)
+TEST(on_exit_may_spawn_a_process_at_the_limit_of_processes)
 {
     run_line(NULL, 1);
     run_line("the one", 1);
@@ -83,15 +83,15 @@ static struct {
     filch_sched *sched;
     filch_pid    other;
     filch_err    found, registered;
-} heir;
+} name_taker;
 
 /* Close function: the process has ended, but its exit has not been reported yet. */
 static void leave_name(void *self)
 {
     filch_pid pid;
     (void)self;
-    heir.found = filch_whereis(heir.sched, "throne", &pid);
-    heir.registered = filch_register(heir.sched, "throne", heir.other);
+    name_taker.found = filch_whereis(name_taker.sched, "throne", &pid);
+    name_taker.registered = filch_register(name_taker.sched, "throne", name_taker.other);
 }
 
 static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -109,16 +109,16 @@ TEST(a_name_that_whereis_does_not_find_can_be_registered)
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           found;
     opt.workers = FILCH_NO_WORKERS;
-    ok(filch_sched_create(&heir.sched, &opt));
-    ok(filch_spawn(heir.sched, &idler, NULL, &heir.other));
+    ok(filch_sched_create(&name_taker.sched, &opt));
+    ok(filch_spawn(name_taker.sched, &idler, NULL, &name_taker.other));
     spawn.name = "throne";
-    ok(filch_spawn(heir.sched, &king, &spawn, NULL));
-    for (int i = 0; i < 10; i++) ok(filch_tick(heir.sched, 100, NULL));
-    same(heir.found, FILCH_EDEAD);
-    same(heir.registered, FILCH_OK);
-    ok(filch_whereis(heir.sched, "throne", &found));
-    same(found.serial, heir.other.serial);
-    ok(filch_sched_stop(heir.sched, FILCH_FOREVER, NULL));
+    ok(filch_spawn(name_taker.sched, &king, &spawn, NULL));
+    for (int i = 0; i < 10; i++) ok(filch_tick(name_taker.sched, 100, NULL));
+    same(name_taker.found, FILCH_EDEAD);
+    same(name_taker.registered, FILCH_OK);
+    ok(filch_whereis(name_taker.sched, "throne", &found));
+    same(found.serial, name_taker.other.serial);
+    ok(filch_sched_stop(name_taker.sched, FILCH_FOREVER, NULL));
 }
 
 /* ---- stop waits for on_exit ---- */
@@ -184,36 +184,36 @@ static filch_err looks_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type looks = { .name = "looks", .step = looks_step };
 
-typedef struct heirs {
+typedef struct successors {
     filch_sched *sched;
     int64_t      sum;
     uint32_t     ended;
-} heirs;
+} successors;
 
-static void add_heir(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static void add_successor(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
-    heirs *h = user;
+    successors *h = user;
     (void)pid;
     (void)error;
     h->sum += filch_as_int(result);
     if (h->ended++ > 0) return;
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
-    spawn.on_exit = add_heir;
+    spawn.on_exit = add_successor;
     spawn.on_exit_user = h;
     ok(filch_spawn(h->sched, &looks, &spawn, NULL));
 }
 
-TEST(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended)
+TEST(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one)
 {
     filch_options       opt = FILCH_OPTIONS_INIT;
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
-    heirs               h = { .sched = NULL };
+    successors          h = { .sched = NULL };
     filch_values       *values;
     opt.workers = FILCH_NO_WORKERS;
     ok(filch_sched_create(&h.sched, &opt));
     ok(filch_values_create(NULL, "key", filch_int(21), &values));
     spawn.values = values;
-    spawn.on_exit = add_heir;
+    spawn.on_exit = add_successor;
     spawn.on_exit_user = &h;
     ok(filch_spawn(h.sched, &looks, &spawn, NULL));
     filch_values_drop(values);
@@ -225,11 +225,11 @@ TEST(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_exit_may_spawn_the_next_one_under_the_same_name),
-        cmocka_unit_test(on_exit_may_spawn_the_next_one_at_the_limit_of_processes),
+        cmocka_unit_test(on_exit_may_spawn_a_process_with_the_same_name),
+        cmocka_unit_test(on_exit_may_spawn_a_process_at_the_limit_of_processes),
         cmocka_unit_test(a_name_that_whereis_does_not_find_can_be_registered),
         cmocka_unit_test(stop_waits_for_on_exit),
-        cmocka_unit_test(whom_on_exit_spawns_inherits_the_values_of_the_one_that_ended),
+        cmocka_unit_test(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

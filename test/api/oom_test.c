@@ -16,7 +16,7 @@ static struct {
     atomic_uint_fast64_t wrong; /* number of results that are neither FILCH_OK nor FILCH_ENOMEM */
     atomic_int           wrong_code;
     atomic_uint_fast64_t no_memory; /* number of results that are FILCH_ENOMEM */
-    atomic_uint_fast64_t opened, closed, lives, exits, heard;
+    atomic_uint_fast64_t opened, closed, lives, exits, received;
     atomic_uint_fast64_t moved, freed;
     filch_pid            sink;
     uint64_t             deaf; /* number of processes that ignore a cancel */
@@ -89,15 +89,15 @@ static filch_err end_with(filch_out *out, filch_data result)
 }
 
 /* The type that a life upgrades to. */
-static filch_err afterlife_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err upgraded_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
     filch_data moved = to_move();
     return took(filch_done(out, moved), moved) ? FILCH_OK : filch_done(out, filch_none());
 }
 
-static const filch_type afterlife = {
-    .name = "afterlife", .size = 64, .init = open_instance, .step = afterlife_step, .close = close_instance
+static const filch_type upgraded_type = {
+    .name = "afterlife", .size = 64, .init = open_instance, .step = upgraded_step, .close = close_instance
 };
 
 static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -117,12 +117,12 @@ static filch_err work(void *arg, filch_data *result)
 
 enum { TAG_TIMER = 100, TAG_TICKER, TAG_TICKER_END };
 
-typedef struct life {
+typedef struct subject {
     bool     begun, ticker_armed, ticker_over;
     unsigned yields, timers, tries;
     int64_t  ticker;
     uint64_t filler[4];
-} life;
+} subject;
 
 static filch_err send_one_kind(filch_sched *sched, filch_pid to, int kind)
 {
@@ -138,7 +138,7 @@ static filch_err send_one_kind(filch_sched *sched, filch_pid to, int kind)
     return err;
 }
 
-static filch_err life_begins(life *l, filch_out *out)
+static filch_err subject_begin(subject *l, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
@@ -164,7 +164,7 @@ static filch_err life_begins(life *l, filch_out *out)
     return filch_continue(out); /* if all calls failed, no event would come */
 }
 
-static void life_hears(life *l, const filch_event *e, filch_out *out)
+static void subject_read_event(subject *l, const filch_event *e, filch_out *out)
 {
     if (e->type == FILCH_EVENT_MESSAGE) {
         if (e->tag == TAG_TIMER) l->timers--;
@@ -185,18 +185,18 @@ static void life_hears(life *l, const filch_event *e, filch_out *out)
     }
 }
 
-static filch_err life_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err subject_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    life *l = self;
-    if (!l->begun) return life_begins(l, out);
-    for (size_t i = 0; i < count; i++) life_hears(l, &events[i], out);
+    subject *l = self;
+    if (!l->begun) return subject_begin(l, out);
+    for (size_t i = 0; i < count; i++) subject_read_event(l, &events[i], out);
     if (l->yields > 0 || l->timers > 0 || (l->ticker_armed && !l->ticker_over)) return filch_idle(out);
-    if (fine(filch_upgrade(out, &afterlife, "loud", filch_bytes(large, LARGE)))) return FILCH_OK;
+    if (fine(filch_upgrade(out, &upgraded_type, "loud", filch_bytes(large, LARGE)))) return FILCH_OK;
     return end_with(out, filch_bytes(large, LARGE));
 }
 
-static const filch_type living = {
-    .name = "life", .size = sizeof(life), .init = open_instance, .step = life_step, .close = close_instance
+static const filch_type subject_type = {
+    .name = "life", .size = sizeof(subject), .init = open_instance, .step = subject_step, .close = close_instance
 };
 
 static filch_err listen_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -205,7 +205,7 @@ static filch_err listen_step(void *self, const filch_event *events, size_t count
     (void)self;
     for (size_t i = 0; i < count; i++) {
         cancelled |= events[i].type == FILCH_EVENT_CANCEL;
-        if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.heard, 1);
+        if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.received, 1);
     }
     return cancelled ? end_with(out, filch_str("a farewell of more than twenty-four bytes")) : filch_idle(out);
 }
@@ -263,7 +263,7 @@ static void count_exit(void *user, filch_pid pid, filch_err error, const filch_d
     atomic_fetch_add(&seen.exits, 1);
 }
 
-static void spawn_everybody(filch_sched *sched, filch_values *values, int first, int32_t workers)
+static void spawn_all(filch_sched *sched, filch_values *values, int first, int32_t workers)
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     options.mailbox_max = 1;
@@ -277,7 +277,7 @@ static void spawn_everybody(filch_sched *sched, filch_values *values, int first,
     options.values = values;
     options.on_exit = count_exit;
     filch_pid pid;
-    if (!fine(filch_spawn(sched, &living, &options, &pid))) return;
+    if (!fine(filch_spawn(sched, &subject_type, &options, &pid))) return;
     atomic_fetch_add(&seen.lives, 1);
     /* With workers the process may end before it has its messages, if its yields got no memory. */
     for (int i = 0; i < 4; i++) {
@@ -298,10 +298,10 @@ typedef struct plan {
 static void works_again(filch_sched *sched, int32_t workers)
 {
     filch_pid pid;
-    uint64_t  heard = atomic_load(&seen.heard);
+    uint64_t  received = atomic_load(&seen.received);
     ok(filch_spawn(sched, &listening, NULL, &pid));
     ok(filch_send(sched, pid, filch_bytes(large, LARGE)));
-    until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && atomic_load(&seen.heard) == heard + 1);
+    until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && atomic_load(&seen.received) == received + 1);
     ok(filch_cancel(sched, pid));
     until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && filch_cancel(sched, pid) == FILCH_EDEAD);
 }
@@ -332,7 +332,7 @@ static void until_quiet(filch_sched *sched, int32_t workers)
 static void everything_once(filch_sched *sched, const plan *p, filch_values *values)
 {
     unsigned completed = 0;
-    spawn_everybody(sched, values, p->first, p->workers);
+    spawn_all(sched, values, p->first, p->workers);
     until((p->workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) &&
           (complete_some(&completed), atomic_load(&seen.exits) == atomic_load(&seen.lives)));
     until_quiet(sched, p->workers);
@@ -397,13 +397,13 @@ TEST(without_failures_nothing_is_refused)
     }
 }
 
-TEST(any_single_failure_is_an_answer_and_leaves_nothing_behind)
+TEST(a_single_failed_allocation_is_reported_and_leaks_nothing)
 {
     for (int first = 0; first < 4; first++) sweep((plan){ .workers = FILCH_NO_WORKERS, .first = first });
     sweep((plan){ .workers = FILCH_NO_WORKERS, .recovers = true });
 }
 
-TEST(memory_that_runs_out_for_good_is_an_answer_and_leaves_nothing_behind)
+TEST(permanent_lack_of_memory_is_reported_and_leaks_nothing)
 {
     sweep((plan){ .workers = FILCH_NO_WORKERS, .and_after = true });
 }
@@ -413,7 +413,7 @@ TEST(everything_works_again_when_there_is_memory_again)
     sweep((plan){ .workers = FILCH_NO_WORKERS, .and_after = true, .recovers = true });
 }
 
-TEST(workers_survive_it_too)
+TEST(workers_survive_failed_allocations)
 {
     sweep((plan){ .workers = 1, .recovers = true });
     sweep((plan){ .workers = 2, .and_after = true });
@@ -451,7 +451,7 @@ static filch_err hold(void *user, const filch_command *command, uint64_t tag, fi
     return FILCH_OK;
 }
 
-static void ask_for_everything(filch_out *out)
+static void yield_everything(filch_out *out)
 {
     last.asked = true;
     last.open += fine(filch_yield_ticker(out, TAG_TICKER, FILCH_MICROSECONDS(50)));
@@ -488,7 +488,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
     }
     if (!last.all_held && last.held_count < last.hold_max) return filch_continue(out);
     last.all_held = true;
-    if (last.asks && !last.asked) ask_for_everything(out);
+    if (last.asks && !last.asked) yield_everything(out);
     return filch_idle(out);
 }
 
@@ -531,7 +531,7 @@ static uint64_t with_few_events(uint64_t hold_max, bool asks)
     return held;
 }
 
-TEST(the_last_events_are_shared_out_and_each_yield_is_answered)
+TEST(with_few_event_nodes_every_yield_is_still_completed)
 {
     uint64_t all = with_few_events(UINT64_MAX, false), answers = 0;
     assert_true(all > 16);
@@ -547,11 +547,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_failures_nothing_is_refused),
-        cmocka_unit_test(any_single_failure_is_an_answer_and_leaves_nothing_behind),
-        cmocka_unit_test(memory_that_runs_out_for_good_is_an_answer_and_leaves_nothing_behind),
+        cmocka_unit_test(a_single_failed_allocation_is_reported_and_leaks_nothing),
+        cmocka_unit_test(permanent_lack_of_memory_is_reported_and_leaks_nothing),
         cmocka_unit_test(everything_works_again_when_there_is_memory_again),
-        cmocka_unit_test(workers_survive_it_too),
-        cmocka_unit_test(the_last_events_are_shared_out_and_each_yield_is_answered),
+        cmocka_unit_test(workers_survive_failed_allocations),
+        cmocka_unit_test(with_few_event_nodes_every_yield_is_still_completed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

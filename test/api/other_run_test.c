@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 #include "support/until.h"
 
 #define BROKEN (FILCH_EUSER + 9)

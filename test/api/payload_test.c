@@ -1,7 +1,7 @@
 /* payload_test.c - payloads: every kind arrives as it was sent, is copied as seldom as promised, and freed once. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 /* ---- memory that counts how often it was freed ---- */
 
@@ -82,7 +82,7 @@ TEST(values_arrive_as_they_were_sent)
     shelf s = { .count = 0 };
     actor a = { .user = &s };
     int   thing = 0;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     filch_pid pid = { UINT64_MAX, 0x123456789abcdef0 };
     ok(filch_send(w.sched, a.pid, filch_none()));
@@ -93,7 +93,7 @@ TEST(values_arrive_as_they_were_sent)
     ok(filch_send(w.sched, a.pid, filch_ptr(&thing)));
     ok(filch_send(w.sched, a.pid, filch_str(NULL)));
     ok(filch_send(w.sched, a.pid, filch_bytes(NULL, 0)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(s.count, 8);
     same(filch_kind_of(&s.kept[0]), FILCH_KIND_NONE);
     assert_true(filch_as_int(&s.kept[1]) == INT64_MIN);
@@ -108,7 +108,7 @@ TEST(values_arrive_as_they_were_sent)
     same(filch_size(&s.kept[7]), 0);
     shelf_clear(&s);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
@@ -117,14 +117,14 @@ TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
     shelf               s = { .count = 0 };
     actor               a = { .user = &s };
     char                text[1001], copy[1001];
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         memset(text, 'a' + (int)i, sizes[i]);
         text[sizes[i]] = '\0';
         ok(filch_send(w.sched, a.pid, filch_str(text)));
         memset(text, '!', sizeof text); /* the send has copied the text */
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         memset(copy, 'a' + (int)i, sizes[i]);
         copy[sizes[i]] = '\0';
         same(s.count, 1);
@@ -136,27 +136,27 @@ TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
         shelf_clear(&s);
     }
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
+TEST(up_to_24_bytes_are_inside_the_event_and_more_in_one_block)
 {
     static const size_t sizes[] = { 0, 1, 23, 24, 25, 4096, 1 << 20 };
     shelf               s = { .count = 0 };
     actor               a = { .user = &s };
     uint8_t            *bytes = malloc(1 << 20);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1))); /* leaves spare event nodes */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         for (size_t k = 0; k < sizes[i]; k++) bytes[k] = (uint8_t)(k * 7 + i);
         int64_t blocks = fli_load_rlx(&w.blocks);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, sizes[i])));
         same(fli_load_rlx(&w.blocks) - blocks, sizes[i] <= 24 ? 0 : 1);
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         same(s.count, 1);
         same(filch_kind_of(&s.kept[0]), FILCH_KIND_BYTES);
         same(filch_size(&s.kept[0]), sizes[i]);
@@ -171,7 +171,7 @@ TEST(up_to_24_bytes_sit_in_the_event_and_more_in_one_block)
     }
     free(bytes);
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(the_wrong_kind_reads_as_nothing)
@@ -186,7 +186,7 @@ TEST(the_wrong_kind_reads_as_nothing)
         bool bytes = kind == FILCH_KIND_BYTES || kind == FILCH_KIND_TEXT;
         if (kind != FILCH_KIND_INT) same(filch_as_int(&all[i]), 0);
         if (kind != FILCH_KIND_NUM) assert_true(filch_as_num(&all[i]) == 0.0);
-        if (kind != FILCH_KIND_PID) assert_true(is_nobody(filch_as_pid(&all[i])));
+        if (kind != FILCH_KIND_PID) assert_true(is_null_pid(filch_as_pid(&all[i])));
         if (kind != FILCH_KIND_PTR) assert_null(filch_as_ptr(&all[i]));
         if (kind != FILCH_KIND_TEXT) assert_string_equal(filch_text(&all[i]), "");
         if (bytes) assert_non_null(filch_raw(&all[i]));
@@ -213,23 +213,23 @@ TEST(moved_memory_is_freed_once_after_the_step_that_read_it)
 {
     actor a = { .stage = 0 };
     fli_store_rlx(&moved_freed, 0);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, moved()));
     same(fli_load_rlx(&moved_freed), 0);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fli_load_rlx(&moved_freed), 1);
     ok(filch_send(w.sched, a.pid, filch_move(malloc(10), 10, NULL))); /* NULL means free() */
     ok(filch_send(w.sched, a.pid, filch_move(malloc(1), 0, NULL)));   /* bytes of size 0 are freed, too */
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(moved_memory_that_was_refused_is_still_yours)
+TEST(moved_memory_that_was_refused_still_belongs_to_the_caller)
 {
     actor a = { .stage = 0 }, b = { .stage = 0 };
     fli_store_rlx(&moved_freed, 0);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     actor_stop(&a);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -243,24 +243,24 @@ TEST(moved_memory_that_was_refused_is_still_yours)
     same(filch_send(w.sched, b.pid, data), FILCH_EFULL);
     same(fli_load_rlx(&moved_freed), 0);
     assert_memory_equal(filch_raw(&data), "mmmm", 4);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, b.pid, data)); /* the send succeeds when the mailbox has space */
     actor_stop(&b);
     same(fli_load_rlx(&moved_freed), 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(moved_memory_nobody_reads_is_freed_once)
+TEST(moved_memory_that_is_never_read_is_freed_once)
 {
     actor a = { .stage = 0 }, b = { .stage = 0 }, c = { .stage = 0 };
     fli_store_rlx(&moved_freed, 0);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, moved()));
     ok(filch_terminate(w.sched, a.pid)); /* process a ends with unread messages */
     actor_ends(&w, &a, FILCH_EKILLED);
     same(fli_load_rlx(&moved_freed), 1);
-    same(world_stats(&w).undelivered, 1);
+    same(fixture_stats(&w).undelivered, 1);
 
     actor_start(&w, &b, play_fail); /* process b fails in the step that received the message */
     ok(filch_send(w.sched, b.pid, moved()));
@@ -275,22 +275,22 @@ TEST(moved_memory_nobody_reads_is_freed_once)
     same(fli_load_rlx(&moved_freed), 3);
     filch_drop(&c.result);
     same(fli_load_rlx(&moved_freed), 4);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(stop_frees_what_was_still_under_way)
+TEST(stop_frees_undelivered_messages)
 {
     static actor a[8];
     fli_store_rlx(&moved_freed, 0);
     memset(a, 0, sizeof a);
-    world_begin(&w, 2);
+    fixture_begin(&w, 2);
     for (size_t i = 0; i < COUNT_OF(a); i++) actor_start(&w, &a[i], play_idle);
     uint32_t sent = 0;
-    for (uint32_t n = world_scale(20000, 200); n > 0; n--) {
+    for (uint32_t n = fixture_scale(20000, 200); n > 0; n--) {
         ok(filch_send(w.sched, a[n % COUNT_OF(a)].pid, moved()));
         sent++;
     }
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&moved_freed), sent);
 }
 
@@ -308,14 +308,14 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     ok(filch_share(bytes, 100, free_shared, &paper, &data));
     assert_ptr_equal(filch_shared_user(&data, free_shared), &paper);
     assert_null(filch_shared_user(&data, free_moved));
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         a[i].user = &s[i];
         actor_start(&w, &a[i], play_keep);
         ok(filch_send(w.sched, a[i].pid, data));
         ok(filch_send(w.sched, a[i].pid, data));
     }
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     filch_drop(&data);
     same(filch_kind_of(&data), FILCH_KIND_NONE);
     filch_drop(&data); /* dropping an empty payload is allowed */
@@ -329,7 +329,7 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
         same(fli_load_rlx(&paper.freed), 0);
         if (i + 1 < COUNT_OF(a)) shelf_clear(&s[i]);
     }
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&paper.freed), 0); /* a kept payload outlives the scheduler */
     shelf_clear(&s[COUNT_OF(a) - 1]);
     same(fli_load_rlx(&paper.freed), 1);
@@ -338,11 +338,11 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     same(paper.size, 100);
 }
 
-TEST(a_shared_block_that_is_refused_stays_as_it_was)
+TEST(a_refused_shared_block_is_unchanged)
 {
     slip       paper = { .user = NULL };
     filch_data data;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_share(malloc(8), 8, free_shared, &paper, &data));
     same(filch_send(w.sched, (filch_pid){ 0, 0 }, data), FILCH_EDEAD);
     same(fli_load_rlx(&paper.freed), 0);
@@ -350,7 +350,7 @@ TEST(a_shared_block_that_is_refused_stays_as_it_was)
     same(fli_load_rlx(&paper.freed), 1);
     ok(filch_share(malloc(8), 8, NULL, NULL, &data)); /* NULL means free() */
     filch_drop(&data);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Records the address of the bytes of each message. Forwards the message to the actor in `user`, if there is one. */
@@ -366,18 +366,18 @@ static filch_err play_forward(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-TEST(an_event_that_is_passed_on_is_copied_once_in_all)
+TEST(a_forwarded_event_is_copied_once_in_total)
 {
     static const char text[] = "long enough to need a block of its own";
     static actor      a[4];
     memset(a, 0, sizeof a);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = COUNT_OF(a); i-- > 0;) {
         a[i].user = i + 1 < COUNT_OF(a) ? &a[i + 1] : NULL;
         actor_start(&w, &a[i], play_forward);
     }
     ok(filch_send(w.sched, a[0].pid, filch_str(text)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     assert_true(a[0].stage != 0 && a[0].stage != (int64_t)(intptr_t)text);
     for (size_t i = 1; i < COUNT_OF(a); i++) {
         assert_true(a[i].stage == a[0].stage);
@@ -387,16 +387,16 @@ TEST(an_event_that_is_passed_on_is_copied_once_in_all)
     filch_data data = moved();
     intptr_t   bytes = (intptr_t)filch_raw(&data);
     ok(filch_send(w.sched, a[0].pid, data)); /* moved bytes are never copied */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (size_t i = 0; i < COUNT_OF(a); i++) assert_true(a[i].stage == bytes);
     same(fli_load_rlx(&moved_freed), 1);
     for (size_t i = 0; i < COUNT_OF(a); i++) actor_stop(&a[i]);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- keep and drop ---- */
 
-TEST(keeping_copies_what_was_lent_and_takes_what_was_moved)
+TEST(keep_copies_borrowed_bytes_and_takes_moved_ones)
 {
     char       text[] = "some words that are longer than a payload";
     filch_data data = filch_str(text), kept;
@@ -467,7 +467,7 @@ TEST(one_block_goes_through_yield_completion_and_result_without_a_copy)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     fli_store_rlx(&moved_freed, 0);
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     filch_registry_destroy(registry);
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_echo);
@@ -479,7 +479,7 @@ TEST(one_block_goes_through_yield_completion_and_result_without_a_copy)
     assert_ptr_equal(filch_raw(&echo_kept), in_handler);
     filch_drop(&echo_kept);
     /* The scheduler has dropped its own references when it has stopped. */
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&moved_freed), 1);
 }
 
@@ -505,8 +505,8 @@ TEST(one_block_passed_around_by_all_workers_is_freed_once)
     slip         paper = { .user = NULL };
     memset(a, 0, sizeof a);
     ok(filch_share(malloc(64), 64, free_shared, &paper, &common));
-    world_begin(&w, 4);
-    uint32_t rounds = world_scale(20000, 100);
+    fixture_begin(&w, 4);
+    uint32_t rounds = fixture_scale(20000, 100);
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         a[i].user = a;
         a[i].stage = rounds;
@@ -525,7 +525,7 @@ TEST(one_block_passed_around_by_all_workers_is_freed_once)
         actor_stop(&a[i]);
         same(a[i].note, 0);
     }
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&paper.freed), 1);
 }
 
@@ -534,16 +534,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_arrive_as_they_were_sent),
         cmocka_unit_test(texts_keep_their_nul_on_both_sides_of_the_inline_limit),
-        cmocka_unit_test(up_to_24_bytes_sit_in_the_event_and_more_in_one_block),
+        cmocka_unit_test(up_to_24_bytes_are_inside_the_event_and_more_in_one_block),
         cmocka_unit_test(the_wrong_kind_reads_as_nothing),
         cmocka_unit_test(moved_memory_is_freed_once_after_the_step_that_read_it),
-        cmocka_unit_test(moved_memory_that_was_refused_is_still_yours),
-        cmocka_unit_test(moved_memory_nobody_reads_is_freed_once),
-        cmocka_unit_test(stop_frees_what_was_still_under_way),
+        cmocka_unit_test(moved_memory_that_was_refused_still_belongs_to_the_caller),
+        cmocka_unit_test(moved_memory_that_is_never_read_is_freed_once),
+        cmocka_unit_test(stop_frees_undelivered_messages),
         cmocka_unit_test(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last),
-        cmocka_unit_test(a_shared_block_that_is_refused_stays_as_it_was),
-        cmocka_unit_test(an_event_that_is_passed_on_is_copied_once_in_all),
-        cmocka_unit_test(keeping_copies_what_was_lent_and_takes_what_was_moved),
+        cmocka_unit_test(a_refused_shared_block_is_unchanged),
+        cmocka_unit_test(a_forwarded_event_is_copied_once_in_total),
+        cmocka_unit_test(keep_copies_borrowed_bytes_and_takes_moved_ones),
         cmocka_unit_test(one_block_goes_through_yield_completion_and_result_without_a_copy),
         cmocka_unit_test(one_block_passed_around_by_all_workers_is_freed_once),
     };

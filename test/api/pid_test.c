@@ -101,7 +101,7 @@ static filch_err nurse_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type nursing = { .name = "nurse", .size = sizeof(nurse), .step = nurse_step };
 
-TEST(stale_pid_stays_dead_however_often_its_slot_is_reused)
+TEST(a_stale_pid_stays_dead_however_often_its_slot_is_reused)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     seen.rounds = scaled(1000000);
@@ -201,7 +201,7 @@ static void send_and_send(void *arg)
     }
 }
 
-TEST(message_racing_the_end_of_its_receiver_never_reaches_the_next_owner_of_the_slot)
+TEST(a_message_to_an_ending_process_never_reaches_the_next_process_in_its_slot)
 {
     for (int32_t workers = 1; workers <= 2; workers++) {
         filch_sched *sched = begin(workers);
@@ -245,7 +245,7 @@ static filch_err idle_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type idle = { .name = "idle", .step = idle_step };
 
-static filch_pid dead_one(filch_sched *sched)
+static filch_pid ended_process(filch_sched *sched)
 {
     filch_pid pid;
     ok(filch_spawn(sched, &mayfly, NULL, &pid));
@@ -253,10 +253,10 @@ static filch_pid dead_one(filch_sched *sched)
     return pid;
 }
 
-TEST(what_is_done_to_the_dead_is_refused_and_counted)
+TEST(calls_on_ended_processes_are_refused_and_messages_to_them_counted)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
-    filch_pid    pid = dead_one(sched);
+    filch_pid    pid = ended_process(sched);
     filch_stats  stats = FILCH_STATS_INIT;
     filch_info   info = { .size = sizeof info };
     char         bytes[100] = "";
@@ -276,7 +276,7 @@ TEST(what_is_done_to_the_dead_is_refused_and_counted)
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
 
-TEST(messages_that_the_dead_never_read_are_counted)
+TEST(messages_unread_at_the_end_of_their_process_are_counted)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     filch_pid    pid;
@@ -293,7 +293,7 @@ TEST(messages_that_the_dead_never_read_are_counted)
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
 
-TEST(pids_that_never_were_are_dead_or_foreign)
+TEST(pids_that_never_existed_are_dead_or_foreign)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     filch_pid    pid;
@@ -338,18 +338,18 @@ static filch_err hold(void *user, const filch_command *command, uint64_t tag, fi
 /* Makes a yield and waits for its completion, `rounds` times; then ends. */
 static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    uint64_t *asked = self;
+    uint64_t *yield_count = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         atomic_fetch_add(&seen.answers, 1);
         /* Each completion must carry the tag of its yield. A completion for an earlier yield would carry an older
          * tag. */
-        if (events[i].tag != *asked || (uint64_t)filch_as_int(&events[i].data) != *asked) {
+        if (events[i].tag != *yield_count || (uint64_t)filch_as_int(&events[i].data) != *yield_count) {
             atomic_fetch_add(&seen.astray, 1);
         }
     }
-    if (*asked == seen.rounds) return filch_done(out, filch_none());
-    filch_err err = filch_yield(out, HOLD, ++*asked, filch_none());
+    if (*yield_count == seen.rounds) return filch_done(out, filch_none());
+    filch_err err = filch_yield(out, HOLD, ++*yield_count, filch_none());
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
@@ -373,7 +373,7 @@ static filch_sched *begin_asking(uint64_t rounds, filch_pid *pid)
     return sched;
 }
 
-TEST(second_completion_does_nothing_and_says_so)
+TEST(a_second_completion_returns_estale_and_has_no_effect)
 {
     filch_pid      pid;
     filch_sched   *sched = begin_asking(2, &pid);
@@ -404,7 +404,7 @@ TEST(second_completion_does_nothing_and_says_so)
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
 
-TEST(completion_for_the_dead_does_nothing_and_says_so)
+TEST(a_completion_for_an_ended_process_returns_estale_and_has_no_effect)
 {
     filch_pid    pid;
     filch_sched *sched = begin_asking(2, &pid);
@@ -419,7 +419,7 @@ TEST(completion_for_the_dead_does_nothing_and_says_so)
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
 
-TEST(stale_receiver_never_answers_a_later_yield)
+TEST(a_stale_receiver_never_completes_a_later_yield)
 {
     filch_pid      pid;
     uint64_t       rounds = scaled(300000);
@@ -442,14 +442,14 @@ TEST(stale_receiver_never_answers_a_later_yield)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stale_pid_stays_dead_however_often_its_slot_is_reused),
-        cmocka_unit_test(message_racing_the_end_of_its_receiver_never_reaches_the_next_owner_of_the_slot),
-        cmocka_unit_test(what_is_done_to_the_dead_is_refused_and_counted),
-        cmocka_unit_test(messages_that_the_dead_never_read_are_counted),
-        cmocka_unit_test(pids_that_never_were_are_dead_or_foreign),
-        cmocka_unit_test(second_completion_does_nothing_and_says_so),
-        cmocka_unit_test(completion_for_the_dead_does_nothing_and_says_so),
-        cmocka_unit_test(stale_receiver_never_answers_a_later_yield),
+        cmocka_unit_test(a_stale_pid_stays_dead_however_often_its_slot_is_reused),
+        cmocka_unit_test(a_message_to_an_ending_process_never_reaches_the_next_process_in_its_slot),
+        cmocka_unit_test(calls_on_ended_processes_are_refused_and_messages_to_them_counted),
+        cmocka_unit_test(messages_unread_at_the_end_of_their_process_are_counted),
+        cmocka_unit_test(pids_that_never_existed_are_dead_or_foreign),
+        cmocka_unit_test(a_second_completion_returns_estale_and_has_no_effect),
+        cmocka_unit_test(a_completion_for_an_ended_process_returns_estale_and_has_no_effect),
+        cmocka_unit_test(a_stale_receiver_never_completes_a_later_yield),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "world.h"
+#include "fixture.h"
 
-static world w;
+static fixture w;
 
 /* ---- a report without memory ---- */
 
@@ -21,14 +21,14 @@ static filch_err play_deaf(actor *me, const filch_event *events, size_t count, f
     return filch_wait(out);
 }
 
-TEST(a_stop_without_memory_counts_what_it_cannot_list)
+TEST(a_stop_without_memory_counts_processes_it_cannot_list)
 {
     enum { DEAF = 3 };
     actor        deaf[DEAF] = { { 0 } };
     filch_report report = FILCH_REPORT_INIT;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (int i = 0; i < DEAF; i++) actor_start(&w, &deaf[i], play_deaf);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (int i = 0; i < DEAF; i++) {
         for (int k = 0; k < 5; k++) ok(filch_send(w.sched, deaf[i].pid, filch_int(k)));
     }
@@ -50,7 +50,7 @@ TEST(a_stop_without_memory_counts_what_it_cannot_list)
 
 static struct {
     filch_err none, longer, unknown, environment, kind, empty, low, high;
-} told;
+} yield_results;
 
 static filch_err play_options(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -64,10 +64,10 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
     if (me->stage > 0) return me->stage > 2 ? filch_done(out, filch_none()) : filch_idle(out);
     me->stage = 1;
     more.now.size = sizeof more;
-    told.longer = filch_yield_run_with(out, 1, argv, &more.now);
-    told.none = filch_yield_run_with(out, 2, argv, NULL);
+    yield_results.longer = filch_yield_run_with(out, 1, argv, &more.now);
+    yield_results.none = filch_yield_run_with(out, 2, argv, NULL);
     more.later = 1;
-    told.unknown = filch_yield_run_with(out, 3, argv, &more.now);
+    yield_results.unknown = filch_yield_run_with(out, 3, argv, &more.now);
     /* Larger than any system accepts. */
     size_t            size = (16u << 20) + 2;
     char             *large = malloc(size);
@@ -76,25 +76,25 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
     memset(large, 'x', size - 1);
     large[size - 1] = '\0';
     options.environment = list;
-    told.environment = filch_yield_run_with(out, 4, argv, &options);
+    yield_results.environment = filch_yield_run_with(out, 4, argv, &options);
     free(large);
     return filch_idle(out);
 }
 
 #if FLI_IO
-TEST(run_options_that_are_longer_are_taken_if_the_rest_is_zero)
+TEST(run_options_of_a_newer_header_are_accepted_if_the_rest_is_zero)
 {
     actor me = { 0 };
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &me, play_options);
     actor_ends(&w, &me, FILCH_OK);
-    same(told.longer, FILCH_OK);
-    same(told.none, FILCH_OK);
-    same(told.unknown, FILCH_EINVAL);
-    same(told.environment, FILCH_ETOOBIG);
+    same(yield_results.longer, FILCH_OK);
+    same(yield_results.none, FILCH_OK);
+    same(yield_results.unknown, FILCH_EINVAL);
+    same(yield_results.environment, FILCH_ETOOBIG);
     same(me.seen[0].error, FILCH_OK);
     same(me.seen[1].error, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 #endif
 
@@ -117,7 +117,7 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
 {
     actor         me = { 0 };
     struct rlimit limit, none;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(pipe(ends));
     actor_start(&w, &me, play_poll);
     UNTIL(&w, me.seen_count >= 1); /* the poller exists from here on */
@@ -132,7 +132,7 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
         same(me.seen[i].type, FILCH_EVENT_YIELD);
         assert_int_not_equal(me.seen[i].error, FILCH_OK);
     }
-    world_end(&w);
+    fixture_end(&w);
     filch_drop(&me.result);
     ok(close(ends[0]));
     ok(close(ends[1]));
@@ -203,7 +203,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     actor         me = { 0 };
     filch_options options = FILCH_OPTIONS_INIT;
     options.work_threads = 3;
-    world_begin_with(&w, FILCH_NO_WORKERS, options); /* steps run on this thread, which may read `me` */
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options); /* steps run on this thread, which may read `me` */
     actor_start(&w, &me, play_work);
     UNTIL(&w, fli_load_acq(&begun) == 2);
     UNTIL(&w, me.seen_count >= 1);
@@ -211,7 +211,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     ok(filch_cancel(w.sched, me.pid));
     actor_ends(&w, &me, FILCH_OK);
     fli_store_rel(&may_return, true);
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_acq(&freed), 1);
 }
 
@@ -231,7 +231,7 @@ static void keep_line(void *user, const filch_log_line *line)
 static filch_err log_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)command;
-    filch_err err = filch_log(((world *)user)->sched, FILCH_LOG_INFO, FILCH_OK, "from a handler");
+    filch_err err = filch_log(((fixture *)user)->sched, FILCH_LOG_INFO, FILCH_OK, "from a handler");
     return filch_complete(receiver, tag, filch_none(), err);
 }
 
@@ -255,15 +255,15 @@ TEST(a_line_logged_by_a_handler_names_no_process)
     options.registry = registry;
     options.on_log = keep_line;
     options.on_log_user = &all;
-    world_begin_with(&w, FILCH_NO_WORKERS, options);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options);
     actor_start(&w, &me, play_log);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_log(w.sched, FILCH_LOG_INFO, FILCH_OK, "from a thread"));
     same(all.count, 3);
     assert_true(same_pid(all.pids[0], me.pid));
-    assert_true(is_nobody(all.pids[1]));
-    assert_true(is_nobody(all.pids[2]));
-    world_end(&w);
+    assert_true(is_null_pid(all.pids[1]));
+    assert_true(is_null_pid(all.pids[2]));
+    fixture_end(&w);
     filch_registry_destroy(registry);
     filch_drop(&me.result);
 }
@@ -275,7 +275,7 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     actor               me = { 0 };
     filch_values       *outer, *inner;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched);
     ok(filch_values_deadline(NULL, now_ns + FILCH_SECONDS(3600), &outer));
     ok(filch_values_deadline(outer, now_ns, &inner)); /* earlier than the enclosing deadline */
@@ -285,7 +285,7 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     same(me.seen[0].type, FILCH_EVENT_CANCEL);
     filch_values_drop(inner);
     filch_values_drop(outer);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- threads that call supervisors ---- */
@@ -319,25 +319,25 @@ static const filch_type failing_type = {
     .name = "failing", .size = sizeof(int64_t), .init = failing_init, .step = failing_step
 };
 
-static void start_supervisor(const filch_supervisor *spec, actor *watch, filch_pid *pid)
+static void start_supervisor(const filch_supervisor *spec, actor *exit_record, filch_pid *pid)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr((void *)(uintptr_t)spec);
     opt.on_exit = actor_exit;
-    opt.on_exit_user = watch;
-    ok(filch_spawn(w.sched, &filch_supervisor_type, &opt, &watch->pid));
-    *pid = watch->pid;
+    opt.on_exit_user = exit_record;
+    ok(filch_spawn(w.sched, &filch_supervisor_type, &opt, &exit_record->pid));
+    *pid = exit_record->pid;
 }
 
-TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
+TEST(a_thread_may_start_a_child_without_taking_its_pid)
 {
     filch_supervisor   spec = { .strategy = FILCH_ONE_FOR_ONE };
     filch_child        child = { .id = "late", .type = &idle_type };
     filch_child_answer answer;
-    actor              watch = { 0 };
+    actor              exit_record = { 0 };
     filch_pid          pid;
-    world_begin(&w, 1);
-    start_supervisor(&spec, &watch, &pid);
+    fixture_begin(&w, 1);
+    start_supervisor(&spec, &exit_record, &pid);
     ok(filch_child_await(w.sched, pid)); /* a request without a thread that waits for the answer */
     ok(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL), FILCH_EEXISTS);
@@ -346,9 +346,9 @@ TEST(a_thread_may_start_a_child_without_asking_for_its_pid)
     same(filch_child_answered(&no_answer, &answer), 0);
     same(filch_child_answered(NULL, &answer), 0);
     ok(filch_cancel(w.sched, pid));
-    UNTIL(&w, is_over(&watch));
-    filch_drop(&watch.result);
-    world_end(&w);
+    UNTIL(&w, is_over(&exit_record));
+    filch_drop(&exit_record.result);
+    fixture_end(&w);
 }
 
 /* Ignores a cancel: ends only when it is killed. */
@@ -366,31 +366,31 @@ static void count_release(const filch_child *child)
     fli_add_rel(&released, 1);
 }
 
-TEST(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_killed)
+TEST(a_waiting_child_start_is_released_when_the_supervisor_is_killed)
 {
     static const filch_type stubborn = { .name = "stubborn", .step = stubborn_step };
     filch_supervisor        spec = { .strategy = FILCH_ONE_FOR_ONE };
     filch_child child = { .id = "same", .type = &stubborn, .stop_ns = FILCH_FOREVER, .release = count_release };
-    actor       watch = { 0 };
+    actor       exit_record = { 0 };
     filch_pid   pid;
-    world_begin(&w, FILCH_NO_WORKERS);
-    start_supervisor(&spec, &watch, &pid);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    start_supervisor(&spec, &exit_record, &pid);
     ok(filch_child_start(w.sched, pid, &child));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_child_stop(w.sched, pid, "same"));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_child_start(w.sched, pid, &child)); /* would start when the first child has ended, which does not happen */
     ok(filch_child_start(w.sched, pid, &child));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fli_load_acq(&released), 0);
     ok(filch_terminate(w.sched, pid));
-    UNTIL(&w, is_over(&watch));
-    filch_drop(&watch.result);
-    world_end(&w); /* the child has ended because of its link */
+    UNTIL(&w, is_over(&exit_record));
+    filch_drop(&exit_record.result);
+    fixture_end(&w); /* the child has ended because of its link */
     same(fli_load_acq(&released), 3);
 }
 
-TEST(a_supervisor_gives_up_with_the_first_line_of_whatever_the_child_said)
+TEST(a_supervisor_gives_up_with_the_first_line_of_the_childs_error_text)
 {
     static const char *const want[] = { "first", "", "" };
     for (int64_t how = 0; how < 3; how++) {
@@ -398,42 +398,42 @@ TEST(a_supervisor_gives_up_with_the_first_line_of_whatever_the_child_said)
         options.args = filch_int(how);
         filch_child      child = { .id = "fails", .type = &failing_type, .options = &options };
         filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ONE };
-        actor            watch = { 0 };
+        actor            exit_record = { 0 };
         filch_pid        pid;
         spec.children = &child;
         spec.child_count = 1;
         spec.intensity = FILCH_NO_RESTARTS;
-        world_begin(&w, 1);
-        start_supervisor(&spec, &watch, &pid);
-        UNTIL(&w, is_over(&watch));
-        same(watch.exit_error, FILCH_ELIMIT);
-        const char *text = filch_text(&watch.result);
+        fixture_begin(&w, 1);
+        start_supervisor(&spec, &exit_record, &pid);
+        UNTIL(&w, is_over(&exit_record));
+        same(exit_record.exit_error, FILCH_ELIMIT);
+        const char *text = filch_text(&exit_record.result);
         if (how == 0) {
             assert_non_null(strstr(text, want[how]));
             assert_null(strstr(text, "second"));
         } else {
             assert_non_null(strstr(text, filch_err_text(FILCH_EUSER)));
         }
-        filch_drop(&watch.result);
-        world_end(&w);
+        filch_drop(&exit_record.result);
+        fixture_end(&w);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stop_without_memory_counts_what_it_cannot_list),
+        cmocka_unit_test(a_stop_without_memory_counts_processes_it_cannot_list),
 #if FLI_IO
         cmocka_unit_test(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted),
-        cmocka_unit_test(run_options_that_are_longer_are_taken_if_the_rest_is_zero),
+        cmocka_unit_test(run_options_of_a_newer_header_are_accepted_if_the_rest_is_zero),
 #endif
         cmocka_unit_test(bytes_that_are_no_list_of_a_directory_are_refused),
         cmocka_unit_test(a_result_for_a_process_that_has_ended_is_freed),
         cmocka_unit_test(a_line_logged_by_a_handler_names_no_process),
         cmocka_unit_test(the_earliest_of_several_deadlines_counts_wherever_it_is),
-        cmocka_unit_test(a_thread_may_start_a_child_without_asking_for_its_pid),
-        cmocka_unit_test(a_child_that_waits_for_its_forerunner_is_released_when_the_supervisor_is_killed),
-        cmocka_unit_test(a_supervisor_gives_up_with_the_first_line_of_whatever_the_child_said),
+        cmocka_unit_test(a_thread_may_start_a_child_without_taking_its_pid),
+        cmocka_unit_test(a_waiting_child_start_is_released_when_the_supervisor_is_killed),
+        cmocka_unit_test(a_supervisor_gives_up_with_the_first_line_of_the_childs_error_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,22 +2,22 @@
  * requests that are damaged or made by hand are refused. */
 #include <string.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
-enum { ASKED_MAX = 24, BYTES_MAX = 512 };
+enum { REQUESTS_MAX = 24, BYTES_MAX = 512 };
 
 /* What the handlers got, in order: copies of the commands' bytes, and the results of filch_io_read(). */
 static struct {
     size_t           count;
-    uint32_t         id[ASKED_MAX];
-    filch_pid        target[ASKED_MAX];
-    filch_err        err[ASKED_MAX];
-    filch_io_request request[ASKED_MAX]; /* texts in it are valid only inside the handler; the next two fields are
-                                          * copies */
-    char    text[ASKED_MAX][64], service[ASKED_MAX][64], bytes[ASKED_MAX][64];
-    uint8_t raw[ASKED_MAX][BYTES_MAX];
-    size_t  raw_size[ASKED_MAX];
-} asked;
+    uint32_t         id[REQUESTS_MAX];
+    filch_pid        target[REQUESTS_MAX];
+    filch_err        err[REQUESTS_MAX];
+    filch_io_request request[REQUESTS_MAX]; /* texts in it are valid only inside the handler; the next two fields are
+                                             * copies */
+    char    text[REQUESTS_MAX][64], service[REQUESTS_MAX][64], bytes[REQUESTS_MAX][64];
+    uint8_t raw[REQUESTS_MAX][BYTES_MAX];
+    size_t  raw_size[REQUESTS_MAX];
+} requests;
 
 static void copy(char *to, const void *from, size_t size)
 {
@@ -26,23 +26,23 @@ static void copy(char *to, const void *from, size_t size)
 
 static filch_err notes(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
-    size_t            n = asked.count++;
-    filch_io_request *r = &asked.request[n];
+    size_t            n = requests.count++;
+    filch_io_request *r = &requests.request[n];
     (void)user;
     r->size = sizeof *r;
-    asked.id[n] = command->id;
-    asked.target[n] = command->target;
-    asked.err[n] = filch_io_read(command, r);
-    copy(asked.text[n], r->text, r->text_size);
-    copy(asked.service[n], r->service, r->service != NULL ? strlen(r->service) : 0);
-    copy(asked.bytes[n], r->bytes, r->byte_count);
-    asked.raw_size[n] = filch_size(&command->data);
-    bool fits = asked.raw_size[n] > 0 && asked.raw_size[n] <= BYTES_MAX;
-    if (fits) memcpy(asked.raw[n], filch_raw(&command->data), asked.raw_size[n]);
+    requests.id[n] = command->id;
+    requests.target[n] = command->target;
+    requests.err[n] = filch_io_read(command, r);
+    copy(requests.text[n], r->text, r->text_size);
+    copy(requests.service[n], r->service, r->service != NULL ? strlen(r->service) : 0);
+    copy(requests.bytes[n], r->bytes, r->byte_count);
+    requests.raw_size[n] = filch_size(&command->data);
+    bool fits = requests.raw_size[n] > 0 && requests.raw_size[n] <= BYTES_MAX;
+    if (fits) memcpy(requests.raw[n], filch_raw(&command->data), requests.raw_size[n]);
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-static void begin(world *w, size_t payload_max)
+static void begin(fixture *w, size_t payload_max)
 {
     static const uint32_t ids[] = {
         FILCH_CMD_CONNECT, FILCH_CMD_LISTEN,       FILCH_CMD_ACCEPT,   FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,
@@ -51,7 +51,7 @@ static void begin(world *w, size_t payload_max)
         FILCH_CMD_EXIT,    FILCH_CMD_KILL,         FILCH_CMD_SIGNALS,
     };
     filch_options opt = FILCH_OPTIONS_INIT;
-    memset(&asked, 0, sizeof asked);
+    memset(&requests, 0, sizeof requests);
     opt.payload_max = payload_max;
     ok(filch_registry_create(&opt.registry));
     for (size_t i = 0; i < COUNT_OF(ids); i++) {
@@ -59,17 +59,17 @@ static void begin(world *w, size_t payload_max)
         assert_true(err == FILCH_OK || err == FILCH_ECOMMAND); /* FILCH_ECOMMAND: the library was built without I/O */
         ok(filch_registry_add(opt.registry, ids[i], notes, NULL));
     }
-    world_begin_with(w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(opt.registry);
 }
 
 /* Runs `play` once; it makes `yields` yields and reports errors in its note. */
-static void perform(world *w, actor *me, play_fn play, size_t yields)
+static void perform(fixture *w, actor *me, play_fn play, size_t yields)
 {
     actor_start(w, me, play);
-    world_tick(w);
+    fixture_tick(w);
     ok(me->note);
-    same(asked.count, yields);
+    same(requests.count, yields);
     same(me->seen_count, yields);
 }
 
@@ -108,15 +108,15 @@ static filch_err play_all(actor *me, const filch_event *events, size_t count, fi
     return filch_idle(out);
 }
 
-TEST(a_handler_of_your_own_finds_everything_that_was_asked)
+TEST(a_users_handler_can_read_every_io_request)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 0);
     perform(&w, &a, play_all, 21);
-    for (size_t i = 0; i < 21; i++) ok(asked.err[i]);
-    const filch_io_request *r = asked.request;
-    assert_string_equal(asked.text[0], "a:1");
+    for (size_t i = 0; i < 21; i++) ok(requests.err[i]);
+    const filch_io_request *r = requests.request;
+    assert_string_equal(requests.text[0], "a:1");
     same(r[0].timeout_ns, 5);
     same(r[0].backlog, 7);
     same(r[0].how, FILCH_SOCKET_KEEPALIVE);
@@ -124,12 +124,12 @@ TEST(a_handler_of_your_own_finds_everything_that_was_asked)
     same(r[1].timeout_ns, FILCH_FOREVER);
     same(r[2].stream.id, 10);
     same(r[2].timeout_ns, 9);
-    assert_string_equal(asked.text[3], "host");
+    assert_string_equal(requests.text[3], "host");
     assert_null(r[3].service);
     assert_null(r[4].text);
-    assert_string_equal(asked.service[4], "service");
-    assert_string_equal(asked.text[5], "c:3");
-    assert_string_equal(asked.bytes[5], "sent");
+    assert_string_equal(requests.service[4], "service");
+    assert_string_equal(requests.text[5], "c:3");
+    assert_string_equal(requests.bytes[5], "sent");
     same(r[5].byte_count, 4);
     same(r[6].most, 65536);
     same(r[7].most, 65536);
@@ -139,17 +139,17 @@ TEST(a_handler_of_your_own_finds_everything_that_was_asked)
     same(r[9].how, 2);
     same(r[9].delimiter_size, 8);
     assert_memory_equal(r[9].delimiter, "12345678", 8);
-    assert_string_equal(asked.bytes[10], "written");
+    assert_string_equal(requests.bytes[10], "written");
     same(r[11].number, -12);
     same(r[11].how, 2);
-    assert_string_equal(asked.text[12], "path");
+    assert_string_equal(requests.text[12], "path");
     same(r[13].text_size, 4 + 1 + 6);
-    assert_memory_equal(asked.text[13], "one\0\0three", 11);
+    assert_memory_equal(requests.text[13], "one\0\0three", 11);
     same(r[14].timeout_ns, 13);
     same(r[15].number, 9);
     same(r[16].byte_count, 2 * sizeof(int));
-    assert_string_equal(asked.text[20], "d:4");
-    world_end(&w);
+    assert_string_equal(requests.text[20], "d:4");
+    fixture_end(&w);
 }
 
 static filch_err play_empty(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -165,15 +165,15 @@ static filch_err play_empty(actor *me, const filch_event *events, size_t count, 
 
 TEST(an_empty_text_may_be_written_but_a_number_may_not)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 0);
     perform(&w, &a, play_empty, 3);
     for (size_t i = 0; i < 3; i++) {
-        ok(asked.err[i]);
-        same(asked.request[i].byte_count, 0);
+        ok(requests.err[i]);
+        same(requests.request[i].byte_count, 0);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_little_room(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -190,16 +190,16 @@ static filch_err play_little_room(actor *me, const filch_event *events, size_t c
     return filch_idle(out);
 }
 
-TEST(a_read_asks_for_no_more_than_a_payload_may_hold)
+TEST(a_read_requests_no_more_than_payload_max)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 100);
     perform(&w, &a, play_little_room, 3);
-    same(asked.request[0].most, 100);
-    same(asked.request[1].most, 99);
-    same(asked.request[2].most, 100);
-    world_end(&w);
+    same(requests.request[0].most, 100);
+    same(requests.request[1].most, 99);
+    same(requests.request[2].most, 100);
+    fixture_end(&w);
 }
 
 /* A datagram is sent from moved memory: its bytes are copied into the request, and the memory is freed at once. */
@@ -226,16 +226,16 @@ static filch_err play_moves(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-TEST(memory_moved_into_a_datagram_is_freed_once_and_only_if_it_was_taken)
+TEST(memory_moved_into_a_datagram_is_freed_once_and_only_if_accepted)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     freed = 0;
     begin(&w, 0);
     perform(&w, &a, play_moves, 1);
     same(freed, 1);
-    assert_string_equal(asked.bytes[0], "moved");
-    world_end(&w);
+    assert_string_equal(requests.bytes[0], "moved");
+    fixture_end(&w);
 }
 
 static filch_err play_options(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -257,14 +257,14 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
 
 TEST(socket_options_of_an_older_and_of_a_newer_header_are_understood)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 0);
     perform(&w, &a, play_options, 2);
-    same(asked.request[0].how, FILCH_SOCKET_GATHER);
-    same(asked.request[1].how, 0);
-    same(asked.request[1].timeout_ns, 3);
-    world_end(&w);
+    same(requests.request[0].how, FILCH_SOCKET_GATHER);
+    same(requests.request[1].how, 0);
+    same(requests.request[1].timeout_ns, 3);
+    fixture_end(&w);
 }
 
 static filch_err play_too_long(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -296,12 +296,12 @@ static filch_err play_too_long(actor *me, const filch_event *events, size_t coun
 
 TEST(texts_that_are_too_long_are_refused_and_the_longest_are_not)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 0);
     perform(&w, &a, play_too_long, 2);
-    same(asked.request[1].text_size, 129);
-    world_end(&w);
+    same(requests.request[1].text_size, 129);
+    fixture_end(&w);
 }
 
 /* ---- damaged requests ---- */
@@ -318,7 +318,7 @@ static filch_err play_samples(actor *me, const filch_event *events, size_t count
 /* Returns the result of filch_io_read() for the bytes of sample `nth` as a request `id`. */
 static filch_err reads(size_t nth, uint32_t id, size_t size)
 {
-    filch_command    command = { .id = id, .data = filch_bytes(asked.raw[nth], size) };
+    filch_command    command = { .id = id, .data = filch_bytes(requests.raw[nth], size) };
     filch_io_request request = { .size = sizeof request };
     return filch_io_read(&command, &request);
 }
@@ -326,27 +326,27 @@ static filch_err reads(size_t nth, uint32_t id, size_t size)
 /* Changes one byte of a sample. Returns true if the changed sample is refused. */
 static bool refuses(size_t nth, uint32_t id, size_t at, uint8_t value)
 {
-    uint8_t was = asked.raw[nth][at];
-    asked.raw[nth][at] = value;
-    filch_err err = reads(nth, id, asked.raw_size[nth]);
-    asked.raw[nth][at] = was;
-    same(reads(nth, id, asked.raw_size[nth]), FILCH_OK);
+    uint8_t was = requests.raw[nth][at];
+    requests.raw[nth][at] = value;
+    filch_err err = reads(nth, id, requests.raw_size[nth]);
+    requests.raw[nth][at] = was;
+    same(reads(nth, id, requests.raw_size[nth]), FILCH_OK);
     return err == FILCH_EINVAL;
 }
 
 TEST(a_damaged_request_is_refused)
 {
-    world w;
-    actor a = { 0 };
+    fixture w;
+    actor   a = { 0 };
     begin(&w, 0);
     perform(&w, &a, play_samples, 3);
-    same(asked.raw_size[0], 24);
+    same(requests.raw_size[0], 24);
     assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* the mark of the request */
     assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* an invalid kind of read */
     assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* a delimiter longer than its field */
     assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit is valid */
     same(reads(0, FILCH_CMD_READ, 23), FILCH_EINVAL);
-    size_t size = asked.raw_size[1];
+    size_t size = requests.raw_size[1];
     same(size, 40 + 5 + 8);
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* the mark of the request */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* a host longer than the request */
@@ -356,12 +356,12 @@ TEST(a_damaged_request_is_refused)
     same(reads(1, FILCH_CMD_RESOLVE, 39), FILCH_EINVAL);
     same(reads(1, FILCH_CMD_RESOLVE, size - 1), FILCH_EINVAL);
     ok(reads(1, FILCH_CMD_CONNECT, size)); /* valid: both requests contain a text */
-    ok(reads(2, FILCH_CMD_SEEK, asked.raw_size[2]));
-    same(reads(2, FILCH_CMD_OPEN, asked.raw_size[2]), FILCH_EINVAL); /* the request has no path */
-    world_end(&w);
+    ok(reads(2, FILCH_CMD_SEEK, requests.raw_size[2]));
+    same(reads(2, FILCH_CMD_OPEN, requests.raw_size[2]), FILCH_EINVAL); /* the request has no path */
+    fixture_end(&w);
 }
 
-TEST(what_is_no_request_is_not_read_as_one)
+TEST(data_that_is_no_io_request_is_refused)
 {
     filch_io_request request = { .size = sizeof request - 1 };
     filch_command    command = { .id = FILCH_CMD_WRITE, .data = filch_str("x") };
@@ -396,9 +396,9 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
     return play_idle(me, events, count, out);
 }
 
-TEST(streams_are_only_spoken_of_inside_a_step)
+TEST(stream_functions_are_refused_outside_a_step)
 {
-    world      w;
+    fixture    w;
     actor      a = { 0 };
     char       text[8];
     filch_data data = filch_none();
@@ -409,7 +409,7 @@ TEST(streams_are_only_spoken_of_inside_a_step)
     same(filch_stream_take(kept_out, &data, &stream), FILCH_ESTATE);
     same(filch_stream_address(kept_out, tenth, FILCH_ADDRESS_LOCAL, text, sizeof text), FILCH_ESTATE);
     same(filch_yield_read(kept_out, 0, tenth, 0, 0), FILCH_ESTATE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err simulated_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -436,15 +436,15 @@ TEST(a_simulation_has_no_streams_to_give)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handler_of_your_own_finds_everything_that_was_asked),
+        cmocka_unit_test(a_users_handler_can_read_every_io_request),
         cmocka_unit_test(an_empty_text_may_be_written_but_a_number_may_not),
-        cmocka_unit_test(a_read_asks_for_no_more_than_a_payload_may_hold),
-        cmocka_unit_test(memory_moved_into_a_datagram_is_freed_once_and_only_if_it_was_taken),
+        cmocka_unit_test(a_read_requests_no_more_than_payload_max),
+        cmocka_unit_test(memory_moved_into_a_datagram_is_freed_once_and_only_if_accepted),
         cmocka_unit_test(socket_options_of_an_older_and_of_a_newer_header_are_understood),
         cmocka_unit_test(texts_that_are_too_long_are_refused_and_the_longest_are_not),
         cmocka_unit_test(a_damaged_request_is_refused),
-        cmocka_unit_test(what_is_no_request_is_not_read_as_one),
-        cmocka_unit_test(streams_are_only_spoken_of_inside_a_step),
+        cmocka_unit_test(data_that_is_no_io_request_is_refused),
+        cmocka_unit_test(stream_functions_are_refused_outside_a_step),
         cmocka_unit_test(a_simulation_has_no_streams_to_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,7 +159,7 @@ TEST(routed_messages_go_both_ways_and_keep_their_sender)
     call_across(2, 2);
 }
 
-TEST(route_to_a_scheduler_that_is_closing_is_told_closed)
+TEST(a_route_to_a_closing_scheduler_returns_eclosed)
 {
     memset(&seen, 0, sizeof seen);
     filch_sched *b = make(1, NULL, NULL, NULL, NULL), *a = make(FILCH_NO_WORKERS, NULL, NULL, filch_deliver, b);
@@ -222,7 +222,7 @@ static filch_err where(void *user, const filch_command *command, uint64_t tag, f
 }
 
 /* Makes a yield that returns its own pid, sleeps a moment, and ends. */
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err where_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     if (count == 0) {
@@ -231,9 +231,10 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
         return err == FILCH_OK ? filch_wait(out) : err;
     }
     for (size_t i = 0; i < count; i++) {
-        filch_pid me = filch_ctx_self(filch_out_ctx(out)), told = filch_as_pid(&events[i].data);
+        filch_pid me = filch_ctx_self(filch_out_ctx(out)), handler_pid = filch_as_pid(&events[i].data);
         if (events[i].error != FILCH_OK) return events[i].error;
-        if (events[i].tag == 1 && (told.node != me.node || told.serial != me.serial)) atomic_fetch_add(&seen.wrong, 1);
+        if (events[i].tag == 1 && (handler_pid.node != me.node || handler_pid.serial != me.serial))
+            atomic_fetch_add(&seen.wrong, 1);
         if (events[i].tag == 2) {
             atomic_fetch_add(&seen.answers, 1);
             return filch_done(out, filch_none());
@@ -244,7 +245,7 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
 
 TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
 {
-    static const filch_type asker = { .name = "asker", .step = asker_step };
+    static const filch_type where_type = { .name = "asker", .step = where_step };
     memset(&seen, 0, sizeof seen);
     atomic_uint_fast64_t calls = 0;
     filch_registry      *registry;
@@ -256,7 +257,7 @@ TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
     same(filch_registry_add(registry, WHERE + 1, where, &calls), FILCH_EFROZEN);
     filch_registry_destroy(registry);
     for (int n = 0; n < 100; n++) {
-        for (int i = 0; i < HOW_MANY; i++) ok(filch_spawn(sched[i], &asker, NULL, NULL));
+        for (int i = 0; i < HOW_MANY; i++) ok(filch_spawn(sched[i], &where_type, NULL, NULL));
     }
     while (atomic_load(&seen.answers) < 100 * HOW_MANY) {
         ok(filch_tick(sched[0], 0, NULL));
@@ -361,7 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pids_of_one_scheduler_are_foreign_to_the_others),
         cmocka_unit_test(routed_messages_go_both_ways_and_keep_their_sender),
-        cmocka_unit_test(route_to_a_scheduler_that_is_closing_is_told_closed),
+        cmocka_unit_test(a_route_to_a_closing_scheduler_returns_eclosed),
         cmocka_unit_test(yielded_sends_are_routed_too),
         cmocka_unit_test(schedulers_share_a_registry_and_the_last_one_frees_it),
         cmocka_unit_test(scheduler_can_be_ticked_inside_a_step_of_another),

@@ -1,53 +1,53 @@
 /* scope_test.c - deadlines and scopes in the context that children inherit. */
-#include "api/world.h"
+#include "api/fixture.h"
 
 #define REASON (FILCH_EUSER + 4)
 
 /* A process that spawns a chain of children `stage` deep and then idles until it is cancelled. */
 static struct {
-    FLI_ATOMIC(uint32_t) alive, asked;
+    FLI_ATOMIC(uint32_t) alive, cancelled;
     FLI_ATOMIC(int)      reason;
     FLI_ATOMIC(uint64_t) deadline_ns;
-} family;
+} tree;
 
-static const filch_type heir;
+static const filch_type descendant;
 
-static filch_err heir_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err descendant_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
     (void)method;
     *(int64_t *)self = filch_as_int(args);
-    fli_add_rlx(&family.alive, 1);
+    fli_add_rlx(&tree.alive, 1);
     return FILCH_OK;
 }
 
-static void heir_close(void *self)
+static void descendant_close(void *self)
 {
     (void)self;
-    fli_add_rel(&family.alive, (uint32_t)0 - 1);
+    fli_add_rel(&tree.alive, (uint32_t)0 - 1);
 }
 
-static filch_err heir_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err descendant_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t *left = self;
     if (has_cancel(events, count)) {
-        fli_add_rlx(&family.asked, 1);
-        fli_store_rlx(&family.reason, filch_ctx_cancelled(filch_out_ctx(out)));
+        fli_add_rlx(&tree.cancelled, 1);
+        fli_store_rlx(&tree.reason, filch_ctx_cancelled(filch_out_ctx(out)));
         return filch_done(out, filch_none());
     }
-    fli_store_rlx(&family.deadline_ns, filch_ctx_deadline(filch_out_ctx(out)));
+    fli_store_rlx(&tree.deadline_ns, filch_ctx_deadline(filch_out_ctx(out)));
     if (*left > 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.args = filch_int(*left - 1);
-        filch_err err = filch_spawn(filch_out_sched(out), &heir, &opt, NULL);
+        filch_err err = filch_spawn(filch_out_sched(out), &descendant, &opt, NULL);
         if (err != FILCH_OK) return err;
         *left = 0;
     }
     return filch_idle(out);
 }
 
-static const filch_type heir = {
-    .name = "heir", .size = sizeof(int64_t), .init = heir_init, .step = heir_step, .close = heir_close
+static const filch_type descendant = {
+    .name = "heir", .size = sizeof(int64_t), .init = descendant_init, .step = descendant_step, .close = descendant_close
 };
 
 static void found(filch_sched *sched, filch_values *values, int64_t depth)
@@ -55,48 +55,48 @@ static void found(filch_sched *sched, filch_values *values, int64_t depth)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth);
     opt.values = values;
-    ok(filch_spawn(sched, &heir, &opt, NULL));
+    ok(filch_spawn(sched, &descendant, &opt, NULL));
 }
 
 static uint32_t alive(void)
 {
-    return fli_load_acq(&family.alive);
+    return fli_load_acq(&tree.alive);
 }
 
-TEST(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else)
+TEST(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it)
 {
-    world         w, other;
+    fixture       w, other;
     filch_values *outer, *inner;
-    memset(&family, 0, sizeof family);
-    world_begin(&w, FILCH_NO_WORKERS);
-    world_begin(&other, FILCH_NO_WORKERS);
+    memset(&tree, 0, sizeof tree);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&other, FILCH_NO_WORKERS);
     ok(filch_values_scope(NULL, &outer));
     ok(filch_values_scope(outer, &inner));
     found(w.sched, outer, 3);     /* a chain of four processes in the outer scope */
     found(w.sched, inner, 4);     /* five processes in both scopes */
     found(other.sched, inner, 0); /* one process in another scheduler */
     found(w.sched, NULL, 1);      /* two processes in no scope */
-    world_tick(&w);
-    world_tick(&other);
+    fixture_tick(&w);
+    fixture_tick(&other);
     same(alive(), 12);
     ok(filch_values_cancel(inner, REASON));
-    world_tick(&w);
-    world_tick(&other);
+    fixture_tick(&w);
+    fixture_tick(&other);
     same(alive(), 6);
-    same(fli_load_rlx(&family.asked), 6);
-    same(fli_load_rlx(&family.reason), REASON);
+    same(fli_load_rlx(&tree.cancelled), 6);
+    same(fli_load_rlx(&tree.reason), REASON);
     ok(filch_values_cancel(inner, REASON + 1)); /* a second cancel changes nothing */
     found(w.sched, inner, 2);                   /* the scope is cancelled: the process ends before it has children */
-    world_tick(&w);
+    fixture_tick(&w);
     same(alive(), 6);
-    same(fli_load_rlx(&family.reason), REASON);
+    same(fli_load_rlx(&tree.reason), REASON);
     ok(filch_values_cancel(outer, REASON + 2));
-    world_tick(&w);
+    fixture_tick(&w);
     same(alive(), 2);
     filch_values_drop(outer);
     filch_values_drop(inner);
-    world_end(&w);
-    world_end(&other);
+    fixture_end(&w);
+    fixture_end(&other);
     same(alive(), 0);
 }
 
@@ -110,46 +110,46 @@ uint64_t                    __wrap_fli_clock_ns(void)
     return __real_fli_clock_ns() + fli_load_rlx(&forward_ns);
 }
 
-TEST(a_deadline_is_seen_by_all_and_asks_them_to_end)
+TEST(a_deadline_is_inherited_and_cancels_all_processes_under_it)
 {
-    world         w;
+    fixture       w;
     filch_values *late, *early;
-    memset(&family, 0, sizeof family);
-    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&tree, 0, sizeof tree);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched), at_ns = now_ns + FILCH_SECONDS(5000);
     ok(filch_values_deadline(NULL, at_ns, &early));
     ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier deadline of the two counts */
     found(w.sched, late, 2);
-    world_tick(&w);
-    same(fli_load_rlx(&family.deadline_ns), at_ns);
+    fixture_tick(&w);
+    same(fli_load_rlx(&tree.deadline_ns), at_ns);
     same(alive(), 3);
     fli_store_rlx(&forward_ns, FILCH_SECONDS(5000));
     UNTIL(&w, alive() == 0);
     assert_true(filch_now(w.sched) >= at_ns);
-    same(fli_load_rlx(&family.asked), 3);
-    same(fli_load_rlx(&family.reason), FILCH_OK); /* the deadline has passed, but no scope was cancelled */
-    found(w.sched, late, 2);                      /* after the deadline: the process is cancelled at once */
-    world_tick(&w);
+    same(fli_load_rlx(&tree.cancelled), 3);
+    same(fli_load_rlx(&tree.reason), FILCH_OK); /* the deadline has passed, but no scope was cancelled */
+    found(w.sched, late, 2);                    /* after the deadline: the process is cancelled at once */
+    fixture_tick(&w);
     same(alive(), 0);
-    same(world_stats(&w).timers, 0);
+    same(fixture_stats(&w).timers, 0);
     filch_values_drop(late);
     filch_values_drop(early);
-    world_end(&w);
+    fixture_end(&w);
     fli_store_rlx(&forward_ns, 0); /* sleeping threads use the real clock */
 }
 
-TEST(whoever_ends_before_its_deadline_leaves_no_timer_behind)
+TEST(a_process_that_ends_before_its_deadline_leaves_no_timer)
 {
-    world         w;
+    fixture       w;
     filch_values *values;
-    memset(&family, 0, sizeof family);
-    world_begin(&w, FILCH_NO_WORKERS);
+    memset(&tree, 0, sizeof tree);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_values_deadline(NULL, filch_now(w.sched) + FILCH_SECONDS(1000), &values));
     found(w.sched, values, 3);
-    world_tick(&w);
-    same(world_stats(&w).timers, 4);
+    fixture_tick(&w);
+    same(fixture_stats(&w).timers, 4);
     filch_values_drop(values);
-    world_end(&w);
+    fixture_end(&w);
     same(alive(), 0);
 }
 
@@ -174,12 +174,12 @@ TEST(handlers_see_deadline_and_cancellation)
     filch_options       opt = FILCH_OPTIONS_INIT;
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     filch_values       *scope, *both;
-    world               w;
+    fixture             w;
     actor               a = { 0 };
     ok(filch_registry_create(&registry));
     ok(filch_registry_add(registry, FILCH_CMD_USER, on_look, NULL));
     opt.registry = registry;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     ok(filch_values_scope(NULL, &scope));
     ok(filch_values_deadline(scope, filch_now(w.sched) + FILCH_SECONDS(1000), &both));
     how.values = both;
@@ -194,29 +194,29 @@ TEST(handlers_see_deadline_and_cancellation)
     filch_values_drop(scope);
     filch_values_drop(both);
     filch_registry_destroy(registry);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* One thread cancels the scope while other threads spawn processes in it. */
-TEST(nobody_slips_into_a_scope_that_is_being_cancelled)
+TEST(no_process_escapes_a_scope_that_is_being_cancelled)
 {
-    uint32_t rounds = world_scale(300, 10);
-    world    w;
-    memset(&family, 0, sizeof family);
-    world_begin(&w, 2);
+    uint32_t rounds = fixture_scale(300, 10);
+    fixture  w;
+    memset(&tree, 0, sizeof tree);
+    fixture_begin(&w, 2);
     for (uint32_t i = 0; i < rounds; i++) {
         filch_values *scope;
         ok(filch_values_scope(NULL, &scope));
         for (int k = 0; k < 4; k++) found(w.sched, scope, 50);
-        if (i % 3 > 0) UNTIL(&w, fli_load_rlx(&family.alive) > i % 3 * 20);
+        if (i % 3 > 0) UNTIL(&w, fli_load_rlx(&tree.alive) > i % 3 * 20);
         ok(filch_values_cancel(scope, REASON));
         UNTIL(&w, alive() == 0);
         filch_values_drop(scope);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(scopes_and_deadlines_are_checked)
+TEST(invalid_arguments_about_scopes_are_refused)
 {
     filch_values *scope, *plain;
     same(filch_values_scope(NULL, NULL), FILCH_EINVAL);
@@ -235,12 +235,12 @@ TEST(scopes_and_deadlines_are_checked)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelling_a_scope_reaches_everybody_who_inherited_it_and_nobody_else),
-        cmocka_unit_test(a_deadline_is_seen_by_all_and_asks_them_to_end),
-        cmocka_unit_test(whoever_ends_before_its_deadline_leaves_no_timer_behind),
+        cmocka_unit_test(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it),
+        cmocka_unit_test(a_deadline_is_inherited_and_cancels_all_processes_under_it),
+        cmocka_unit_test(a_process_that_ends_before_its_deadline_leaves_no_timer),
         cmocka_unit_test(handlers_see_deadline_and_cancellation),
-        cmocka_unit_test(nobody_slips_into_a_scope_that_is_being_cancelled),
-        cmocka_unit_test(scopes_and_deadlines_are_checked),
+        cmocka_unit_test(no_process_escapes_a_scope_that_is_being_cancelled),
+        cmocka_unit_test(invalid_arguments_about_scopes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* sentinel_test.c - a worker that parks while another one runs becomes the sentinel in the moment in which it is
  * counted as parked. Otherwise a sender could see a parked worker and no sentinel, and unpark the worker for
  * nothing. */
-#include "api/world.h"
+#include "api/fixture.h"
 #include "sched/sched.h"
 #include "support/until.h"
 
@@ -35,22 +35,22 @@ static filch_err play_busy(actor *me, const filch_event *events, size_t count, f
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-TEST(who_parks_beside_a_running_worker_is_counted_as_its_sentinel_at_once)
+TEST(a_worker_that_parks_beside_a_running_one_counts_as_sentinel_at_once)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, 2);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, 2);
     fli_store_rlx(&looked_at, w.sched);
     actor_start(&w, &a, play_busy);
     until(fli_load_rlx(&parks) >= 50);
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_rlx(&gaps), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_parks_beside_a_running_worker_is_counted_as_its_sentinel_at_once),
+        cmocka_unit_test(a_worker_that_parks_beside_a_running_one_counts_as_sentinel_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,19 +8,19 @@
 
 enum { ASK = FILCH_CMD_USER };
 
-static int asked;
+static int handler_calls;
 
-static filch_err answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+static filch_err complete_yield(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     char payload[500];
     (void)user, (void)command;
     memset(payload, 'x', sizeof payload);
-    asked++;
+    handler_calls++;
     return filch_complete(receiver, tag, filch_bytes(payload, sizeof payload), FILCH_OK);
 }
 
 /* Makes a yield and ends without waiting for the completion. */
-static filch_err ask_and_end(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yield_and_end(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int *steps = self;
     (void)events, (void)count;
@@ -29,7 +29,7 @@ static filch_err ask_and_end(void *self, const filch_event *events, size_t count
     return filch_continue(out);
 }
 
-static const filch_type hasty = { .name = "hasty", .size = sizeof(int), .step = ask_and_end };
+static const filch_type hasty = { .name = "hasty", .size = sizeof(int), .step = yield_and_end };
 
 static filch_err scenario(filch_sched *sched, void *user)
 {
@@ -38,7 +38,7 @@ static filch_err scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-TEST(late_answers_to_the_dead_leave_nothing_behind)
+TEST(late_completions_for_ended_processes_leak_nothing)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         test_alloc        alloc = { 0 };
@@ -47,7 +47,7 @@ TEST(late_answers_to_the_dead_leave_nothing_behind)
         filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
         filch_sim_report  report = FILCH_SIM_REPORT_INIT;
         ok(filch_registry_create(&registry));
-        ok(filch_registry_add(registry, ASK, answer, NULL));
+        ok(filch_registry_add(registry, ASK, complete_yield, NULL));
         sched.registry = registry;
         sched.alloc = test_alloc_fn;
         sched.alloc_user = &alloc;
@@ -55,10 +55,10 @@ TEST(late_answers_to_the_dead_leave_nothing_behind)
         sim.seed = seed;
         sim.late_answer = 1000; /* in thousandths: every completion is late */
         sim.double_answer = seed % 2 == 0 ? 1000 : 0;
-        asked = 0;
+        handler_calls = 0;
         ok(filch_sim_run(&sim, scenario, NULL, &report));
         same(report.verdict, FILCH_SIM_OK);
-        same(asked, 10);
+        same(handler_calls, 10);
         assert_true(report.late_answers > 0);
         filch_sim_report_free(&report);
         filch_registry_destroy(registry);
@@ -68,6 +68,6 @@ TEST(late_answers_to_the_dead_leave_nothing_behind)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(late_answers_to_the_dead_leave_nothing_behind) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(late_completions_for_ended_processes_leak_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ typedef struct slow_answer {
     filch_err      outcome;
 } slow_answer;
 
-static void answer_slowly(filch_sched *sched, void *arg)
+static void complete_slowly(filch_sched *sched, void *arg)
 {
     slow_answer *a = arg;
     (void)sched;
@@ -126,7 +126,7 @@ static filch_err on_slow(void *user, const filch_command *command, uint64_t tag,
     if (a == NULL) return FILCH_ENOMEM;
     a->receiver = receiver;
     filch_sched *sched = filch_ctx_sched(command->ctx);
-    filch_err    err = filch_sim_later(sched, filch_sim_draw(sched, 100000), answer_slowly, a);
+    filch_err    err = filch_sim_later(sched, filch_sim_draw(sched, 100000), complete_slowly, a);
     if (err != FILCH_OK) free(a);
     return err;
 }
@@ -241,7 +241,7 @@ static void all_faults(filch_sim_options *options)
 
 /* ---- equal runs ---- */
 
-TEST(the_same_seed_is_the_same_run)
+TEST(the_same_seed_gives_the_same_run)
 {
     market m;
     market_begin(&m);
@@ -264,7 +264,7 @@ TEST(the_same_seed_is_the_same_run)
     filch_registry_destroy(m.registry);
 }
 
-TEST(other_seeds_are_other_runs)
+TEST(different_seeds_give_different_runs)
 {
     enum { RUNS = 50 };
     market m;
@@ -299,7 +299,7 @@ static filch_err spawn_long_names(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-TEST(of_a_long_name_the_chart_shows_both_ends)
+TEST(the_chart_shows_both_ends_of_a_long_name)
 {
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report  r = run(&options, spawn_long_names, NULL);
@@ -309,7 +309,7 @@ TEST(of_a_long_name_the_chart_shows_both_ends)
     filch_sim_report_free(&r);
 }
 
-TEST(the_hash_covers_what_the_chart_has_forgotten)
+TEST(the_hash_covers_events_that_the_chart_leaves_out)
 {
     market m;
     market_begin(&m);
@@ -345,7 +345,7 @@ TEST(pids_are_the_same_each_time)
 
 /* ---- nothing is lost ---- */
 
-TEST(no_message_is_lost_whatever_goes_wrong)
+TEST(no_message_is_lost_under_any_fault)
 {
     static const uint32_t workers[] = { 1, 2, 4, 17, 64 };
     market                m;
@@ -387,7 +387,7 @@ TEST(the_same_processes_run_on_threads)
     /* Outside of a simulation these functions are refused and do nothing. */
     same(filch_sim_fail(sched, "no"), FILCH_ESTATE);
     same(filch_sim_note(sched, "no"), FILCH_ESTATE);
-    same(filch_sim_later(sched, 0, answer_slowly, NULL), FILCH_ESTATE);
+    same(filch_sim_later(sched, 0, complete_slowly, NULL), FILCH_ESTATE);
     same(filch_sim_draw(sched, 100), 0);
     uint64_t before = fli_clock_ns(), now = filch_sim_now(sched);
     assert_true(before <= now && now <= fli_clock_ns());
@@ -496,7 +496,7 @@ static filch_err start_chaos(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-TEST(chaos_is_survived_and_is_the_same_twice)
+TEST(all_faults_together_are_survived_and_repeat_with_the_seed)
 {
     chaos  c;
     market m;
@@ -590,7 +590,7 @@ static filch_err count_is_right(filch_sched *sched, void *user)
     return c->value == 2 ? FILCH_OK : filch_sim_fail(sched, "an update was lost");
 }
 
-TEST(a_lost_update_is_found_replayed_and_gone_when_fixed)
+TEST(a_lost_update_is_found_replayed_and_absent_once_fixed)
 {
     counter           c = { .fixed = false };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
@@ -617,14 +617,14 @@ TEST(a_lost_update_is_found_replayed_and_gone_when_fixed)
 
 /* One process sends to two others. The first receiver forwards the message to the second, which wrongly assumes that
  * the direct message has arrived before. */
-typedef struct gossip {
+typedef struct relay {
     filch_pid middle, last;
-    int       heard;
-} gossip;
+    int       arrivals;
+} relay;
 
-static filch_err gossip_play(player *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err relay_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
-    gossip *g = me->stage;
+    relay *g = me->stage;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->role == 0) {
         if (filch_send(sched_of(out), g->middle, filch_none()) || filch_send(sched_of(out), g->last, filch_int(1))) {
@@ -634,34 +634,34 @@ static filch_err gossip_play(player *me, const filch_event *events, size_t count
     }
     for (size_t i = 0; i < count; i++) {
         if (me->role == 1 && filch_send(sched_of(out), g->last, filch_int(2))) return FILCH_EFULL;
-        if (me->role == 2 && filch_as_int(&events[i].data) == 2 && g->heard == 0) {
+        if (me->role == 2 && filch_as_int(&events[i].data) == 2 && g->arrivals == 0) {
             (void)filch_sim_fail(sched_of(out), "the second hand was faster");
         }
-        if (me->role == 2) g->heard++;
+        if (me->role == 2) g->arrivals++;
     }
     return filch_idle(out);
 }
 
-static filch_err start_gossip(filch_sched *sched, void *user)
+static filch_err start_relay(filch_sched *sched, void *user)
 {
-    gossip *g = user;
-    g->heard = 0;
-    ok(enter(sched, gossip_play, g, 1, &g->middle));
-    ok(enter(sched, gossip_play, g, 2, &g->last));
-    ok(enter(sched, gossip_play, g, 0, NULL));
+    relay *g = user;
+    g->arrivals = 0;
+    ok(enter(sched, relay_play, g, 1, &g->middle));
+    ok(enter(sched, relay_play, g, 2, &g->last));
+    ok(enter(sched, relay_play, g, 0, NULL));
     return FILCH_OK;
 }
 
 TEST(a_step_is_interrupted_between_two_sends)
 {
-    gossip            g = { .heard = 0 };
+    relay             g = { .arrivals = 0 };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
-    filch_sim_report  found = sweep(&options, 300, start_gossip, &g);
+    filch_sim_report  found = sweep(&options, 300, start_relay, &g);
     same(found.verdict, FILCH_SIM_FAILED);
     assert_true(found.interrupted > 0);
     filch_sim_report_free(&found);
     options.whole_steps = 1;
-    filch_sim_report whole = sweep(&options, 300, start_gossip, &g);
+    filch_sim_report whole = sweep(&options, 300, start_relay, &g);
     same(whole.verdict, FILCH_SIM_OK);
     same(whole.interrupted, 0);
     filch_sim_report_free(&whole);
@@ -714,7 +714,7 @@ static filch_err start_busy(filch_sched *sched, void *user)
     return enter(sched, busy_play, user, 0, NULL);
 }
 
-TEST(a_run_without_end_is_ended)
+TEST(a_run_that_does_not_end_is_stopped)
 {
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     options.steps_max = 1000;
@@ -771,7 +771,7 @@ static filch_err failing_check(filch_sched *sched, void *user)
     return strcmp(user, "check error") == 0 ? FILCH_EDEAD : FILCH_OK;
 }
 
-TEST(a_violation_is_reported_from_everywhere)
+TEST(a_violation_can_be_reported_from_any_callback)
 {
     filch_registry *registry;
     ok(filch_registry_create(&registry));
@@ -836,7 +836,7 @@ static filch_err start_ticker(filch_sched *sched, void *user)
     return enter(sched, sleeper_play, user, 1, NULL);
 }
 
-TEST(time_is_virtual_and_nobody_waits_for_it)
+TEST(time_is_virtual_and_a_run_does_not_wait_for_it)
 {
     sleeper_log       log;
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
@@ -874,7 +874,7 @@ static filch_sim_report market_with(market *m, filch_sim_options options, filch_
     return report;
 }
 
-TEST(each_fault_happens_when_asked_for_and_only_then)
+TEST(each_fault_happens_if_and_only_if_enabled)
 {
     market        m;
     filch_options sched = { 0 };
@@ -998,14 +998,14 @@ enum { MANY_ANSWERS = 40 };
 
 static uint32_t many_answered;
 
-static filch_err answer_at_once(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+static filch_err complete_at_once(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
 /* Makes many yields in one step and ends when all are completed. */
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
@@ -1017,23 +1017,23 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return many_answered < MANY_ANSWERS ? filch_wait(out) : filch_done(out, filch_none());
 }
 
-static filch_err start_asker(filch_sched *sched, void *user)
+static filch_err start_yielder(filch_sched *sched, void *user)
 {
-    static const filch_type asker = { .name = "asker", .step = asker_step };
+    static const filch_type yielder = { .name = "asker", .step = yielder_step };
     (void)user;
-    return filch_spawn(sched, &asker, NULL, NULL);
+    return filch_spawn(sched, &yielder, NULL, NULL);
 }
 
 /* The simulation holds late completions in a list that grows. If there is no memory for the list, completions are not
  * late. */
-TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
+TEST(a_completion_without_memory_to_delay_it_comes_at_once)
 {
     test_alloc        alloc = { 0 };
     filch_options     sched = { .size = sizeof sched, .alloc = test_alloc_fn, .alloc_user = &alloc };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     uint64_t          least = UINT64_MAX, most = 0;
     ok(filch_registry_create(&sched.registry));
-    ok(filch_registry_add(sched.registry, FILCH_CMD_USER, answer_at_once, NULL));
+    ok(filch_registry_add(sched.registry, FILCH_CMD_USER, complete_at_once, NULL));
     options.sched = &sched;
     options.late_answer = options.double_answer = 1000;
     options.seed = 7;
@@ -1041,7 +1041,7 @@ TEST(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once)
         filch_sim_report report = FILCH_SIM_REPORT_INIT;
         many_answered = 0;
         test_alloc_fail(&alloc, nth, nth % 2 == 0);
-        filch_err err = filch_sim_run(&options, start_asker, NULL, &report);
+        filch_err err = filch_sim_run(&options, start_yielder, NULL, &report);
         test_alloc_fail(&alloc, 0, false);
         /* In other cases an allocation of the process or of the scheduler failed. */
         if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
@@ -1091,7 +1091,7 @@ static filch_err start_visits(filch_sched *sched, void *user)
     return filch_sim_later(sched, FILCH_SECONDS(1), visit, v);
 }
 
-TEST(things_from_outside_happen_once_and_in_time)
+TEST(scheduled_outside_calls_happen_once_and_in_time)
 {
     visitors          v;
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
@@ -1165,7 +1165,7 @@ static filch_err refused_scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-TEST(calls_that_make_no_sense_are_refused_by_name)
+TEST(calls_that_cannot_be_simulated_are_refused_by_name)
 {
     static const char *const names[] = { "filch_tick", "filch_wake_fd", "filch_next_timeout", "filch_sched_stop",
                                          "filch_sched_close" };
@@ -1190,7 +1190,7 @@ static void intrude(void *arg)
     case 4: i->answer = filch_deliver(i->sched, &package); break;
     case 5: i->answer = filch_complete((filch_receiver){ .sched = i->sched, .key = 1 }, 0, filch_none(), 0); break;
     case 6: i->answer = filch_sim_fail(i->sched, "from elsewhere"); break;
-    case 7: i->answer = filch_sim_later(i->sched, 0, answer_slowly, NULL); break;
+    case 7: i->answer = filch_sim_later(i->sched, 0, complete_slowly, NULL); break;
     default: i->answer = filch_tick(i->sched, 0, NULL); break;
     }
 }
@@ -1303,7 +1303,7 @@ TEST(bad_input_is_refused)
 
     same(filch_sim_fail(NULL, "x"), FILCH_EINVAL);
     same(filch_sim_note(NULL, "x"), FILCH_EINVAL);
-    same(filch_sim_later(NULL, 0, answer_slowly, NULL), FILCH_EINVAL);
+    same(filch_sim_later(NULL, 0, complete_slowly, NULL), FILCH_EINVAL);
     same(filch_sim_draw(NULL, 5), 0);
     same(filch_sim_now(NULL), 0);
 }
@@ -1327,7 +1327,7 @@ static filch_err odd_calls(filch_sched *sched, void *user)
     return filch_sim_note(sched, "still here");
 }
 
-TEST(a_run_inside_a_run_is_fine)
+TEST(a_run_inside_a_run_works)
 {
     filch_sim_report report = run(NULL, odd_calls, NULL);
     same(report.verdict, FILCH_SIM_OK);
@@ -1335,7 +1335,7 @@ TEST(a_run_inside_a_run_is_fine)
     filch_sim_report_free(&report);
 }
 
-TEST(the_chart_shows_who_sent_what_to_whom)
+TEST(the_chart_shows_senders_messages_and_receivers)
 {
     counter                  c = { .fixed = true };
     filch_sim_options        options = FILCH_SIM_OPTIONS_INIT;
@@ -1360,31 +1360,31 @@ TEST(the_chart_shows_who_sent_what_to_whom)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_seed_is_the_same_run),
-        cmocka_unit_test(other_seeds_are_other_runs),
-        cmocka_unit_test(of_a_long_name_the_chart_shows_both_ends),
-        cmocka_unit_test(the_hash_covers_what_the_chart_has_forgotten),
+        cmocka_unit_test(the_same_seed_gives_the_same_run),
+        cmocka_unit_test(different_seeds_give_different_runs),
+        cmocka_unit_test(the_chart_shows_both_ends_of_a_long_name),
+        cmocka_unit_test(the_hash_covers_events_that_the_chart_leaves_out),
         cmocka_unit_test(pids_are_the_same_each_time),
-        cmocka_unit_test(no_message_is_lost_whatever_goes_wrong),
+        cmocka_unit_test(no_message_is_lost_under_any_fault),
         cmocka_unit_test(the_same_processes_run_on_threads),
-        cmocka_unit_test(chaos_is_survived_and_is_the_same_twice),
-        cmocka_unit_test(a_lost_update_is_found_replayed_and_gone_when_fixed),
+        cmocka_unit_test(all_faults_together_are_survived_and_repeat_with_the_seed),
+        cmocka_unit_test(a_lost_update_is_found_replayed_and_absent_once_fixed),
         cmocka_unit_test(a_step_is_interrupted_between_two_sends),
         cmocka_unit_test(a_process_that_waits_for_ever_is_a_violation),
-        cmocka_unit_test(a_run_without_end_is_ended),
-        cmocka_unit_test(a_violation_is_reported_from_everywhere),
-        cmocka_unit_test(time_is_virtual_and_nobody_waits_for_it),
-        cmocka_unit_test(each_fault_happens_when_asked_for_and_only_then),
+        cmocka_unit_test(a_run_that_does_not_end_is_stopped),
+        cmocka_unit_test(a_violation_can_be_reported_from_any_callback),
+        cmocka_unit_test(time_is_virtual_and_a_run_does_not_wait_for_it),
+        cmocka_unit_test(each_fault_happens_if_and_only_if_enabled),
         cmocka_unit_test(a_payload_that_was_kept_outlives_the_run),
         cmocka_unit_test(a_run_that_gets_no_memory_leaves_nothing_behind),
-        cmocka_unit_test(an_answer_for_which_there_is_no_memory_to_be_late_comes_at_once),
-        cmocka_unit_test(things_from_outside_happen_once_and_in_time),
+        cmocka_unit_test(a_completion_without_memory_to_delay_it_comes_at_once),
+        cmocka_unit_test(scheduled_outside_calls_happen_once_and_in_time),
         cmocka_unit_test(blocking_work_runs_on_this_thread),
-        cmocka_unit_test(calls_that_make_no_sense_are_refused_by_name),
+        cmocka_unit_test(calls_that_cannot_be_simulated_are_refused_by_name),
         cmocka_unit_test(calls_from_other_threads_are_refused_by_name),
         cmocka_unit_test(bad_input_is_refused),
-        cmocka_unit_test(a_run_inside_a_run_is_fine),
-        cmocka_unit_test(the_chart_shows_who_sent_what_to_whom),
+        cmocka_unit_test(a_run_inside_a_run_works),
+        cmocka_unit_test(the_chart_shows_senders_messages_and_receivers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

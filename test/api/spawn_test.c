@@ -1,7 +1,7 @@
 /* spawn_test.c - how processes begin and end: init, entry points, limits, pids, on_exit. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 /* ---- init ---- */
 
@@ -14,7 +14,7 @@ typedef struct probe {
     bool         zeroed, aligned;
     size_t       size;
     uint32_t     inits, steps, closes;
-    filch_err    answer;
+    filch_err    init_result;
     void        *at[3]; /* address of the instance in init, step and close */
 } probe;
 
@@ -38,7 +38,7 @@ static filch_err probe_init(void *self, const filch_ctx *ctx, const char *method
     p.aligned = (uintptr_t)self % _Alignof(max_align_t) == 0;
     p.at[0] = self;
     p.inits++;
-    return p.answer;
+    return p.init_result;
 }
 
 static filch_err probe_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -59,7 +59,7 @@ static void probe_close(void *self)
 TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
 {
     static const size_t sizes[] = { 0, 1, 8, 15, 16, 17, 24, 128, 4096, 1 << 20 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
             filch_type type = {
@@ -76,7 +76,7 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
             assert_ptr_equal(p.sched, w.sched);
             assert_null(p.method);
             same(filch_kind_of(&p.args), FILCH_KIND_NONE);
-            (void)world_tick(&w);
+            (void)fixture_tick(&w);
             same(p.steps, 1);
             same(p.closes, 1);
             assert_true(p.zeroed);
@@ -84,7 +84,7 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
             assert_ptr_equal(p.at[0], p.at[2]);
         }
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(init_gets_method_and_args_as_they_were_given)
@@ -93,7 +93,7 @@ TEST(init_gets_method_and_args_as_they_were_given)
     static const char       method[] = "second door";
     char                    text[100] = "arguments are lent: the very same bytes";
     filch_data all[] = { filch_int(3), filch_num(1.5), filch_ptr(text), filch_str(text), filch_bytes(text, 50) };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.method = method;
@@ -103,8 +103,8 @@ TEST(init_gets_method_and_args_as_they_were_given)
         assert_ptr_equal(p.method, method);
         assert_memory_equal(&p.args, &all[i], sizeof all[i]);
     }
-    (void)world_tick(&w);
-    world_end(&w);
+    (void)fixture_tick(&w);
+    fixture_end(&w);
 }
 
 static filch_err keeper_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -130,7 +130,7 @@ static void free_never(void *user, void *bytes, size_t size)
     abort();
 }
 
-TEST(moved_arguments_are_lent_like_all_others)
+TEST(moved_arguments_are_borrowed_like_all_others)
 {
     static const filch_type type = {
         .size = sizeof(filch_data), .init = keeper_init, .step = keeper_step, .close = keeper_close
@@ -138,23 +138,23 @@ TEST(moved_arguments_are_lent_like_all_others)
     char                bytes[64] = "on the stack: whoever frees this is wrong";
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_move(bytes, sizeof bytes, free_never);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps the args: it gets a copy */
     memset(bytes, 0, sizeof bytes);
-    (void)world_tick(&w);
-    same(world_stats(&w).ended, 1);
-    world_end(&w);
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).ended, 1);
+    fixture_end(&w);
 }
 
-TEST(an_init_that_fails_leaves_nothing_behind)
+TEST(an_init_that_fails_leaks_nothing)
 {
     static const size_t sizes[] = { 0, 16, 1000 };
     actor               a = { .stage = 0 };
     filch_values       *values;
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle); /* so that the first blocks are allocated before the count */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         filch_type          type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -162,17 +162,17 @@ TEST(an_init_that_fails_leaves_nothing_behind)
         opt.on_exit_user = &a;
         opt.values = values;
         opt.mailbox_max = 5;
-        p = (probe){ .size = sizes[i], .answer = FILCH_EUSER + (int)i };
+        p = (probe){ .size = sizes[i], .init_result = FILCH_EUSER + (int)i };
         filch_pid   pid = { 8, 9 };
-        filch_stats before = world_stats(&w);
+        filch_stats before = fixture_stats(&w);
         int64_t     blocks = fli_load_rlx(&w.blocks), bytes = fli_load_rlx(&w.bytes);
         for (int k = 0; k < 100; k++) same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EUSER + (int)i);
         same(p.inits, 100);
         same(p.closes, 0);
         assert_true(pid.node == 8 && pid.serial == 9);
-        same(world_tick(&w), 0);
+        same(fixture_tick(&w), 0);
         same(p.steps, 0);
-        filch_stats after = world_stats(&w);
+        filch_stats after = fixture_stats(&w);
         assert_memory_equal(&before, &after, sizeof before);
         same(fli_load_rlx(&w.blocks), blocks);
         same(fli_load_rlx(&w.bytes), bytes);
@@ -180,7 +180,7 @@ TEST(an_init_that_fails_leaves_nothing_behind)
     }
     same(fli_load_rlx(&a.exits), 0);
     filch_values_drop(values);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* Spawns a type without init three times: without options, with a method, and with arguments. */
@@ -199,21 +199,21 @@ static filch_err play_asks_for_too_much(actor *me, const filch_event *events, si
     return filch_continue(out);
 }
 
-TEST(a_step_is_told_that_a_type_without_init_has_no_methods_and_no_arguments)
+TEST(a_spawn_in_a_step_refuses_method_and_args_for_a_type_without_init)
 {
     actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_asks_for_too_much);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(a.note);
-    same(world_stats(&w).spawned, 5);
-    world_end(&w);
+    same(fixture_stats(&w).spawned, 5);
+    fixture_end(&w);
 }
 
-TEST(a_type_without_init_has_no_methods_and_no_arguments)
+TEST(a_spawn_refuses_method_and_args_for_a_type_without_init)
 {
     static const filch_type type = { .size = 64, .step = probe_step };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
     opt.method = "main";
@@ -224,13 +224,13 @@ TEST(a_type_without_init_has_no_methods_and_no_arguments)
     opt.method = "main"; /* a type with init must refuse an unknown method itself */
     opt.args = filch_ptr(&w);
     same(filch_spawn(w.sched, &actor_type, &opt, &pid), FILCH_EMETHOD);
-    same(world_stats(&w).spawned, 0);
+    same(fixture_stats(&w).spawned, 0);
     p = (probe){ .zeroed = true };
     ok(filch_spawn(w.sched, &type, NULL, &pid));
-    assert_string_equal(world_inspect(&w, pid).name, "?"); /* the type has no name either */
-    (void)world_tick(&w);
-    same(world_stats(&w).ended, 1);
-    world_end(&w);
+    assert_string_equal(fixture_inspect(&w, pid).name, "?"); /* the type has no name either */
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).ended, 1);
+    fixture_end(&w);
 }
 
 /* ---- limits and pids ---- */
@@ -242,7 +242,7 @@ TEST(no_more_than_max_processes_are_alive)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.max_processes = MAX;
     memset(a, 0, sizeof a);
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_spawn_options more = FILCH_SPAWN_OPTIONS_INIT;
     more.args = filch_ptr(&a[MAX]);
     a[MAX].play = play_idle;
@@ -253,13 +253,13 @@ TEST(no_more_than_max_processes_are_alive)
         }
         for (int i = 0; i < 3; i++) same(filch_spawn(w.sched, &actor_type, &more, NULL), FILCH_ELIMIT);
         same(a[MAX].inits, 0); /* the spawn was refused before init */
-        same(world_stats(&w).alive, MAX);
+        same(fixture_stats(&w).alive, MAX);
         for (int i = 0; i < MAX; i++) {
             ok(filch_cancel(w.sched, a[i].pid));
             actor_ends(&w, &a[i], FILCH_OK);
         }
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static FLI_ATOMIC(uint32_t) began, refused_by_limit, went_wrong;
@@ -293,7 +293,7 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
         fli_store_rlx(&began, 0);
         fli_store_rlx(&refused_by_limit, 0);
         fli_store_rlx(&went_wrong, 0);
-        world_begin_with(&w, 2, opt);
+        fixture_begin_with(&w, 2, opt);
         for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "spawn", spawn_many, &each));
         for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
         /* Concurrent spawns may exceed the limit: by at most one process for each thread but one. */
@@ -301,34 +301,34 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
         assert_true(n >= 50 && n < 50 + COUNT_OF(threads));
         same(fli_load_rlx(&refused_by_limit), COUNT_OF(threads) * each - n);
         same(fli_load_rlx(&went_wrong), 0);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(a_pid_that_has_died_stays_dead)
+TEST(the_pid_of_an_ended_process_stays_dead)
 {
-    uint32_t                n = world_scale(50000, 500);
+    uint32_t                n = fixture_scale(50000, 500);
     filch_pid              *pids = calloc(n, sizeof *pids);
     static const filch_type brief = { .step = probe_step };
     p = (probe){ .size = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (uint32_t i = 0; i < n; i++) {
         ok(filch_spawn(w.sched, &brief, NULL, &pids[i]));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         assert_true(pids[i].serial != 0);
         if (i > 0) assert_false(same_pid(pids[i], pids[i - 1]));
     }
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_idle); /* reuses the memory of the earlier processes */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     for (uint32_t i = 0; i < n; i++) {
         assert_false(same_pid(pids[i], a.pid));
         same(filch_send(w.sched, pids[i], filch_int(1)), FILCH_EDEAD);
         if (i % 100 == 0) same(filch_terminate(w.sched, pids[i]), FILCH_EDEAD);
     }
     same(a.seen_count, 0);
-    same(world_stats(&w).undelivered, n);
-    world_end(&w);
+    same(fixture_stats(&w).undelivered, n);
+    fixture_end(&w);
     free(pids);
 }
 
@@ -365,18 +365,18 @@ static filch_err twig_step(void *self, const filch_event *events, size_t count, 
 TEST(a_tree_of_processes_grows_on_all_workers)
 {
     int64_t depth = 4;
-    while ((UINT32_C(2) << depth) < world_scale(100000, 100)) depth++;
+    while ((UINT32_C(2) << depth) < fixture_scale(100000, 100)) depth++;
     uint64_t all = (UINT64_C(2) << depth) - 1;
-    world_begin(&w, 4);
+    fixture_begin(&w, 4);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth);
     ok(filch_spawn(w.sched, &twig_type, &opt, NULL));
-    UNTIL(&w, world_stats(&w).ended == all);
-    filch_stats stats = world_stats(&w);
+    UNTIL(&w, fixture_stats(&w).ended == all);
+    filch_stats stats = fixture_stats(&w);
     same(stats.spawned, all);
     same(stats.failed, 0);
     same(stats.alive, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* A process that its on_exit spawns again. */
@@ -423,22 +423,22 @@ static void rise(void *user, filch_pid pid, filch_err error, const filch_data *r
     if (again && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) fli_store_rel(&bird.failed, 1);
 }
 
-TEST(on_exit_comes_once_after_close_and_may_spawn_and_send)
+TEST(on_exit_is_called_once_after_close_and_may_spawn_and_send)
 {
     actor watcher = { .stage = 0 };
-    world_begin(&w, 2);
-    bird = (phoenix){ .sched = w.sched, .watcher = &watcher, .times = world_scale(5000, 100) };
+    fixture_begin(&w, 2);
+    bird = (phoenix){ .sched = w.sched, .watcher = &watcher, .times = fixture_scale(5000, 100) };
     actor_start(&w, &watcher, play_idle);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
     ok(filch_spawn(w.sched, &phoenix_type, &opt, NULL));
     UNTIL(&w, fli_load_acq(&bird.lives) == bird.times);
-    UNTIL(&w, world_stats(&w).alive == 1);
+    UNTIL(&w, fixture_stats(&w).alive == 1);
     ok(filch_cancel(w.sched, watcher.pid));
     actor_ends(&w, &watcher, FILCH_OK);
     same(bird.early + bird.wrong + fli_load_acq(&bird.failed), 0);
     same(bird.closes, bird.times);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
@@ -446,15 +446,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(init_finds_zeroed_aligned_memory_that_stays_where_it_is),
         cmocka_unit_test(init_gets_method_and_args_as_they_were_given),
-        cmocka_unit_test(moved_arguments_are_lent_like_all_others),
-        cmocka_unit_test(an_init_that_fails_leaves_nothing_behind),
-        cmocka_unit_test(a_type_without_init_has_no_methods_and_no_arguments),
-        cmocka_unit_test(a_step_is_told_that_a_type_without_init_has_no_methods_and_no_arguments),
+        cmocka_unit_test(moved_arguments_are_borrowed_like_all_others),
+        cmocka_unit_test(an_init_that_fails_leaks_nothing),
+        cmocka_unit_test(a_spawn_refuses_method_and_args_for_a_type_without_init),
+        cmocka_unit_test(a_spawn_in_a_step_refuses_method_and_args_for_a_type_without_init),
         cmocka_unit_test(no_more_than_max_processes_are_alive),
         cmocka_unit_test(threads_that_spawn_at_once_stay_within_max_processes),
-        cmocka_unit_test(a_pid_that_has_died_stays_dead),
+        cmocka_unit_test(the_pid_of_an_ended_process_stays_dead),
         cmocka_unit_test(a_tree_of_processes_grows_on_all_workers),
-        cmocka_unit_test(on_exit_comes_once_after_close_and_may_spawn_and_send),
+        cmocka_unit_test(on_exit_is_called_once_after_close_and_may_spawn_and_send),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

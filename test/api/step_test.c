@@ -1,7 +1,7 @@
 /* step_test.c - a step and its effects: statuses, errors, upgrades, ends, and the order of events. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 static void actor_stop(actor *a)
 {
@@ -23,18 +23,18 @@ static filch_err play_statuses(actor *me, const filch_event *events, size_t coun
     }
 }
 
-TEST(continue_goes_on_idle_rests_wait_waits_and_done_ends)
+TEST(continue_idle_wait_and_done_do_what_they_say)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_statuses);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
-    (void)world_tick(&w);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_READY);
+    (void)fixture_tick(&w);
     same(a.steps, 3); /* the process continues twice without events, then idles */
     same(a.seen_count, 0);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_READY);
     UNTIL(&w, is_over(&a));
     same(a.note, FILCH_OK);
     same(a.exit_error, FILCH_OK);
@@ -44,15 +44,15 @@ TEST(continue_goes_on_idle_rests_wait_waits_and_done_ends)
     same(a.seen[0].type, FILCH_EVENT_MESSAGE);
     same(a.seen[1].type, FILCH_EVENT_YIELD);
     same(a.seen[1].tag, 5);
-    assert_true(is_nobody(a.seen[0].from) && is_nobody(a.seen[1].from));
+    assert_true(is_null_pid(a.seen[0].from) && is_null_pid(a.seen[1].from));
     actor_ends(&w, &a, FILCH_OK);
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.steps, 5);
     same(stats.spawned, 1);
     same(stats.ended, 1);
     same(stats.failed, 0);
     same(stats.alive, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_many_minds(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -76,14 +76,14 @@ static filch_err play_many_minds(actor *me, const filch_event *events, size_t co
 TEST(the_last_status_counts)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_many_minds);
     UNTIL(&w, is_over(&a));
     same(a.steps, 2);
     same(filch_as_int(&a.result), 2);
     same(a.inits, 2);
     same(a.closes, 2); /* one close for each init that succeeded */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_returns(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -121,17 +121,17 @@ TEST(a_step_that_fails_ends_with_its_error)
                   { play_fails_after_done, 0, FILCH_EUSER + 3 } };
     static actor a[COUNT_OF(cases)];
     memset(a, 0, sizeof a);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         a[i].stage = cases[i].stage;
         actor_start(&w, &a[i], cases[i].play);
         UNTIL(&w, is_over(&a[i]));
         same(filch_kind_of(&a[i].result), FILCH_KIND_NONE);
         actor_ends(&w, &a[i], cases[i].error);
-        same(world_stats(&w).failed, i + 1);
+        same(fixture_stats(&w).failed, i + 1);
     }
-    same(world_stats(&w).yields, 0); /* the yields of a failing step are not dispatched */
-    world_end(&w);
+    same(fixture_stats(&w).yields, 0); /* the yields of a failing step are not dispatched */
+    fixture_end(&w);
 }
 
 static filch_err play_fails_with_words(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -147,11 +147,11 @@ static filch_err play_fails_with_words(actor *me, const filch_event *events, siz
     return FILCH_OK;
 }
 
-TEST(a_step_that_fails_may_say_why)
+TEST(a_step_that_fails_may_add_a_detail)
 {
     static actor a[3];
     memset(a, 0, sizeof a);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (int i = 0; i < 3; i++) {
         a[i].stage = i;
         actor_start(&w, &a[i], play_fails_with_words);
@@ -163,7 +163,7 @@ TEST(a_step_that_fails_may_say_why)
     actor_ends(&w, &a[2], FILCH_OK);
     same(a[0].note, 1);
     actor_ends(&w, &a[0], FILCH_ENOSTATUS);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- results ---- */
@@ -190,7 +190,7 @@ TEST(every_kind_of_result_reaches_on_exit)
                                 filch_move(malloc(50), 50, NULL),
                                 filch_none() };
     ok(filch_share(malloc(60), 60, NULL, NULL, &all[9]));
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         actor a = { .user = &all[i] };
         actor_start(&w, &a, play_result);
@@ -206,7 +206,7 @@ TEST(every_kind_of_result_reaches_on_exit)
         actor_ends(&w, &a, FILCH_OK);
     }
     filch_drop(&all[9]);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- batches and the order of events ---- */
@@ -218,25 +218,25 @@ TEST(a_step_gets_at_most_batch_max_events)
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.batch_max = max[i];
         actor a = { .stage = 0 };
-        world_begin_with(&w, FILCH_NO_WORKERS, opt);
+        fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
         actor_start(&w, &a, play_idle);
         for (int k = 0; k < 3000; k++) ok(filch_send(w.sched, a.pid, filch_int(k)));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
         same(a.seen_count, 3000);
         same(a.count_max, max[i]);
         for (int k = 0; k < SIGHTINGS_MAX; k++) same(a.seen[k].number, k); /* messages arrive in order */
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 TEST(a_cancel_overtakes_all_messages_however_many)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
-    (void)world_tick(&w);
-    uint32_t n = world_scale(100000, 1000);
+    (void)fixture_tick(&w);
+    uint32_t n = fixture_scale(100000, 1000);
     for (uint32_t i = 0; i < n; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     ok(filch_cancel(w.sched, a.pid));
     ok(filch_cancel(w.sched, a.pid)); /* two cancels count as one */
@@ -246,9 +246,9 @@ TEST(a_cancel_overtakes_all_messages_however_many)
     same(a.seen[0].step, 2);
     same(a.seen[0].error, FILCH_ECANCELLED);
     for (size_t i = 1; i < SIGHTINGS_MAX; i++) same(a.seen[i].type, FILCH_EVENT_MESSAGE);
-    same(world_stats(&w).sent, n);
-    same(world_stats(&w).undelivered, n - (a.seen_count - 1));
-    world_end(&w);
+    same(fixture_stats(&w).sent, n);
+    same(fixture_stats(&w).undelivered, n - (a.seen_count - 1));
+    fixture_end(&w);
 }
 
 static filch_err play_stubborn(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -259,18 +259,18 @@ static filch_err play_stubborn(actor *me, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-TEST(a_process_may_go_on_after_a_cancel_and_be_asked_again)
+TEST(a_process_may_continue_after_a_cancel_and_be_cancelled_again)
 {
     actor a = { .stage = 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_stubborn);
     for (int i = 0; i < 3; i++) {
         same(a.stage, i);
         ok(filch_cancel(w.sched, a.pid));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
     }
     actor_ends(&w, &a, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- waiting and idling with outstanding yields ---- */
@@ -293,7 +293,7 @@ static void begin_with_handler(void)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     receiver_count = 0;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(registry);
 }
 
@@ -311,27 +311,27 @@ static filch_err play_wait(actor *me, const filch_event *events, size_t count, f
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(messages_queue_while_it_waits_and_come_in_order_afterwards)
+TEST(messages_queue_during_a_wait_and_come_in_order_afterwards)
 {
     actor a = { .stage = 0 };
     begin_with_handler();
     actor_start(&w, &a, play_wait);
-    (void)world_tick(&w);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+    (void)fixture_tick(&w);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
     for (int i = 0; i < 30; i++) {
         ok(filch_send(w.sched, a.pid, filch_int(i)));
-        (void)world_tick(&w);
+        (void)fixture_tick(&w);
     }
     same(a.steps, 1);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
     ok(filch_cancel(w.sched, a.pid)); /* a cancel is delivered */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.steps, 2);
     same(a.seen_count, 1);
     same(a.seen[0].type, FILCH_EVENT_CANCEL);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
     ok(filch_complete(receivers[0], 42, filch_int(7), FILCH_OK));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 32);
     same(a.seen[1].type, FILCH_EVENT_YIELD);
     same(a.seen[1].tag, 42);
@@ -339,7 +339,7 @@ TEST(messages_queue_while_it_waits_and_come_in_order_afterwards)
     for (int i = 0; i < 30; i++) same(a.seen[2 + i].number, i);
     assert_true(a.seen[2].step > a.seen[1].step); /* the step after the wait got only the completion */
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_idle_with_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -350,22 +350,22 @@ static filch_err play_idle_with_yields(actor *me, const filch_event *events, siz
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-TEST(an_idle_process_with_yields_out_is_woken_by_either)
+TEST(an_idle_process_with_yields_is_woken_by_messages_and_completions)
 {
     actor a = { .stage = 0 };
     begin_with_handler();
     actor_start(&w, &a, play_idle_with_yields);
-    (void)world_tick(&w);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+    (void)fixture_tick(&w);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.steps, 2);
     ok(filch_complete(receivers[2], 3, filch_int(3), FILCH_OK));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.steps, 3);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_complete(receivers[0], 1, filch_int(1), FILCH_OK));
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.steps, 4);
     const int32_t  types[] = { FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD, FILCH_EVENT_YIELD, FILCH_EVENT_MESSAGE };
     const uint64_t tags[] = { 0, 3, 1, 0 };
@@ -377,7 +377,7 @@ TEST(an_idle_process_with_yields_out_is_woken_by_either)
     actor_stop(&a);
     same(filch_complete(receivers[1], 2, filch_none(), FILCH_OK), FILCH_ESTALE); /* the process ended while this yield
                                                                                   * was outstanding */
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- upgrade ---- */
@@ -459,22 +459,22 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     begin_with_handler();
     actor_start(&w, &a, play_upgrade);
     b.pid = a.pid;
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(1))); /* all upgrades of this step fail: the process stays idle */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.note, 0);
     same(a.stage, 2);
-    assert_string_equal(world_inspect(&w, a.pid).name, "actor");
+    assert_string_equal(fixture_inspect(&w, a.pid).name, "actor");
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     uint32_t ran = 0;
     ok(filch_tick(w.sched, 1, &ran)); /* runs the step that upgrades */
     same(a.stage, 3);
     same(a.note, 0);
-    assert_string_equal(world_inspect(&w, a.pid).name, "second");
+    assert_string_equal(fixture_inspect(&w, a.pid).name, "second");
     same(a.closes, 1);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     ok(filch_complete(receivers[0], 42, filch_int(4), FILCH_OK)); /* this yield was made by the old instance */
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(b.seen_count, 2);
     same(b.seen[0].type, FILCH_EVENT_YIELD);
     same(b.seen[0].tag, 42);
@@ -487,8 +487,8 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     same(b.inits, 1);
     same(b.closes, 1);
     same(a.closes, 1);
-    same(world_stats(&w).spawned, 1);
-    world_end(&w);
+    same(fixture_stats(&w).spawned, 1);
+    fixture_end(&w);
 }
 
 /* ---- kills ---- */
@@ -508,7 +508,7 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
     begin_with_handler();
     actor_start(&w, &idle, play_idle);
     actor_start(&w, &blocked, play_wait);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     actor_start(&w, &ready, play_idle);
     ok(filch_terminate(w.sched, ready.pid));
     ok(filch_terminate(w.sched, idle.pid));
@@ -527,8 +527,8 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
         same(self[i].note, 0);
         same(self[i].steps, 1);
     }
-    same(world_stats(&w).failed, 5);
-    world_end(&w);
+    same(fixture_stats(&w).failed, 5);
+    fixture_end(&w);
 }
 
 /* ---- budget hints ---- */
@@ -546,21 +546,21 @@ static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t c
     return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none()); /* the next step has a new budget */
 }
 
-TEST(should_yield_speaks_up_when_the_send_budget_is_spent)
+TEST(should_yield_is_true_when_the_send_budget_is_spent)
 {
     actor         a = { .stage = 0 }, b = { .user = &a };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.send_budget = 10;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_idle);
     actor_start(&w, &b, play_sends_a_lot);
     actor_ends(&w, &b, FILCH_OK);
     same(b.note, 0);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(a.seen_count, 20);
     assert_true(same_pid(a.seen[0].from, b.pid));
     actor_stop(&a);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- inspecting from a foreign thread ---- */
@@ -576,24 +576,24 @@ static filch_err play_held(actor *me, const filch_event *events, size_t count, f
     return play_idle(me, events, count, out);
 }
 
-TEST(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile)
+TEST(a_process_in_a_step_is_shown_running_and_gets_messages_sent_meanwhile)
 {
     actor a = { .stage = 0 };
     fli_store_rel(&inside, 0);
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_held);
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
-    assert_string_equal(world_inspect(&w, a.pid).name, "actor");
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
+    assert_string_equal(fixture_inspect(&w, a.pid).name, "actor");
     ok(filch_send(w.sched, a.pid, filch_int(1))); /* sent while the step runs: the message must not get lost when the
                                                    * step ends */
     fli_store_rel(&inside, 2);
-    UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
-    same(world_stats(&w).steps, 2);
+    UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    same(fixture_stats(&w).steps, 2);
     actor_stop(&a);
     same(a.seen_count, 2);
     same(a.seen[0].number, 1);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- inspecting while the worker ends another process ---- */
@@ -623,45 +623,45 @@ static filch_err play_kills(actor *me, const filch_event *events, size_t count, 
     return play_idle(me, events, count, out);
 }
 
-TEST(who_waits_while_another_is_closed_is_not_seen_running)
+TEST(a_waiting_process_is_not_shown_running_while_another_is_closed)
 {
     for (int i = 0; i < 20; i++) {
         actor a = { .stage = 0 };
         fli_store_rel(&inside, 0);
-        world_begin(&w, 1);
+        fixture_begin(&w, 1);
         ok(filch_spawn(w.sched, &doomed_type, NULL, &doomed));
-        UNTIL(&w, world_inspect(&w, doomed).state == FILCH_STATE_IDLE);
+        UNTIL(&w, fixture_inspect(&w, doomed).state == FILCH_STATE_IDLE);
         actor_start(&w, &a, play_kills);
         while (fli_load_acq(&inside) != 1) fli_thread_yield();
         ok(a.note);
-        same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+        same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
         ok(filch_send(w.sched, a.pid, filch_int(1)));
-        same(world_inspect(&w, a.pid).state, FILCH_STATE_READY);
+        same(fixture_inspect(&w, a.pid).state, FILCH_STATE_READY);
         fli_store_rel(&inside, 2);
-        UNTIL(&w, world_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+        UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
         actor_stop(&a);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(continue_goes_on_idle_rests_wait_waits_and_done_ends),
+        cmocka_unit_test(continue_idle_wait_and_done_do_what_they_say),
         cmocka_unit_test(the_last_status_counts),
         cmocka_unit_test(a_step_that_fails_ends_with_its_error),
-        cmocka_unit_test(a_step_that_fails_may_say_why),
+        cmocka_unit_test(a_step_that_fails_may_add_a_detail),
         cmocka_unit_test(every_kind_of_result_reaches_on_exit),
         cmocka_unit_test(a_step_gets_at_most_batch_max_events),
         cmocka_unit_test(a_cancel_overtakes_all_messages_however_many),
-        cmocka_unit_test(a_process_may_go_on_after_a_cancel_and_be_asked_again),
-        cmocka_unit_test(messages_queue_while_it_waits_and_come_in_order_afterwards),
-        cmocka_unit_test(an_idle_process_with_yields_out_is_woken_by_either),
+        cmocka_unit_test(a_process_may_continue_after_a_cancel_and_be_cancelled_again),
+        cmocka_unit_test(messages_queue_during_a_wait_and_come_in_order_afterwards),
+        cmocka_unit_test(an_idle_process_with_yields_is_woken_by_messages_and_completions),
         cmocka_unit_test(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance),
         cmocka_unit_test(terminate_ends_a_process_in_any_state_without_another_step),
-        cmocka_unit_test(should_yield_speaks_up_when_the_send_budget_is_spent),
-        cmocka_unit_test(a_process_inside_its_step_is_seen_running_and_gets_what_comes_meanwhile),
-        cmocka_unit_test(who_waits_while_another_is_closed_is_not_seen_running),
+        cmocka_unit_test(should_yield_is_true_when_the_send_budget_is_spent),
+        cmocka_unit_test(a_process_in_a_step_is_shown_running_and_gets_messages_sent_meanwhile),
+        cmocka_unit_test(a_waiting_process_is_not_shown_running_while_another_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static bool cancelled(instance *self, const filch_event *events, size_t count)
 
 /* ---- behaviours ---- */
 
-static filch_err polite_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err ends_on_cancel_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     return cancelled(self, events, count) ? filch_done(out, filch_int(7)) : filch_idle(out);
 }
@@ -92,9 +92,11 @@ static filch_err busy_step(void *self, const filch_event *events, size_t count, 
     return filch_continue(out);
 }
 
-static const filch_type polite = {
-    .name = "polite", .size = sizeof(instance), .init = open_instance, .step = polite_step, .close = close_instance
-};
+static const filch_type ends_on_cancel = { .name = "polite",
+                                           .size = sizeof(instance),
+                                           .init = open_instance,
+                                           .step = ends_on_cancel_step,
+                                           .close = close_instance };
 static const filch_type deaf = {
     .name = "deaf", .size = sizeof(instance), .init = open_instance, .step = deaf_step, .close = close_instance
 };
@@ -208,7 +210,7 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
  * time. */
 #define SOME_WORKER_COUNTS(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w += 2)
 
-TEST(stopping_an_empty_scheduler_gives_everything_back)
+TEST(stopping_an_empty_scheduler_frees_everything)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -225,7 +227,7 @@ TEST(processes_that_end_on_cancel_are_counted_and_stop_is_ok)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]);
-        for (int i = 0; i < 300; i++) (void)start(sched, &polite);
+        for (int i = 0; i < 300; i++) (void)start(sched, &ends_on_cancel);
         filch_report report = FILCH_REPORT_INIT;
         same(filch_sched_stop(sched, FILCH_SECONDS(30), &report), FILCH_OK);
         assert_true(report.ended == 300 && report.forced == 0 && report.stuck == 0 && report.count == 0);
@@ -266,7 +268,7 @@ TEST(report_names_each_straggler_and_what_it_waited_for)
             ok(filch_tick(sched, 0, NULL));
         }
         filch_pid runs = start(sched, &busy);
-        (void)start(sched, &polite);
+        (void)start(sched, &ends_on_cancel);
         filch_report report = FILCH_REPORT_INIT;
         same(filch_sched_stop(sched, FILCH_MILLISECONDS(30), &report), FILCH_EDEADLINE);
         same(report.ended, 1);
@@ -292,7 +294,7 @@ TEST(report_names_each_straggler_and_what_it_waited_for)
     }
 }
 
-TEST(forced_processes_are_closed_once_and_told_that_they_were_cancelled)
+TEST(forced_processes_are_closed_once_and_end_with_ecancelled)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -330,7 +332,7 @@ TEST(deadline_zero_ends_everything_at_once)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]);
-        for (int i = 0; i < 50; i++) (void)start(sched, i % 2 == 0 ? &polite : &busy);
+        for (int i = 0; i < 50; i++) (void)start(sched, i % 2 == 0 ? &ends_on_cancel : &busy);
         filch_report report = FILCH_REPORT_INIT;
         same(filch_sched_stop(sched, 0, &report), FILCH_EDEADLINE);
         same(report.ended + report.forced, 50);
@@ -389,12 +391,12 @@ TEST(timers_do_not_keep_stop_waiting)
 
 /* ---- a step that does not return ---- */
 
-TEST(step_that_never_returns_is_named_and_left_alone_until_a_later_stop)
+TEST(a_step_that_never_returns_is_reported_and_left_until_a_later_stop)
 {
     filch_sched *sched = begin(2);
     filch_pid    pid = start(sched, &stuck);
     until(atomic_load(&seen.inside));
-    (void)start(sched, &polite);
+    (void)start(sched, &ends_on_cancel);
     filch_pid forced = start(sched, &deaf);
 
     filch_report report = FILCH_REPORT_INIT;
@@ -579,7 +581,7 @@ TEST(bad_arguments_to_stop_change_nothing)
     same(filch_sched_close(NULL, 0, NULL), FILCH_EINVAL);
     same(filch_sched_stop(sched, 0, &report), FILCH_EINVAL);
     filch_report_free(NULL);
-    (void)start(sched, &polite);
+    (void)start(sched, &ends_on_cancel);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
     end();
 }
@@ -621,11 +623,11 @@ static filch_err refuse_init(void *self, const filch_ctx *ctx, const char *metho
 /* Returns true if the scheduler is open. Changes nothing. */
 static bool is_open(filch_sched *sched)
 {
-    static const filch_type refuses = { .init = refuse_init, .step = polite_step };
+    static const filch_type refuses = { .init = refuse_init, .step = ends_on_cancel_step };
     return filch_spawn(sched, &refuses, NULL, NULL) != FILCH_ECLOSED;
 }
 
-TEST(second_thread_that_stops_is_told_busy)
+TEST(a_second_thread_that_stops_gets_ebusy)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -646,7 +648,7 @@ TEST(second_thread_that_stops_is_told_busy)
     }
 }
 
-TEST(calls_while_closing_and_after_answer_what_they_should)
+TEST(calls_during_and_after_close_return_the_documented_codes)
 {
     EACH_WORKER_COUNT(w)
     {
@@ -660,7 +662,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
         filch_package package = { .to = pid, .data = filch_int(1) };
         same(filch_send(sched, pid, filch_int(1)), FILCH_ECLOSED);
         same(filch_deliver(sched, &package), FILCH_ECLOSED);
-        same(filch_spawn(sched, &polite, NULL, NULL), FILCH_ECLOSED);
+        same(filch_spawn(sched, &ends_on_cancel, NULL, NULL), FILCH_ECLOSED);
         same(filch_cancel(sched, pid), FILCH_OK);
         assert_true(state_of(sched, pid) != FILCH_STATE_COMPLETE);
         until(state_of(sched, pid) == FILCH_STATE_BLOCKED);
@@ -669,7 +671,7 @@ TEST(calls_while_closing_and_after_answer_what_they_should)
 
         same(filch_send(sched, pid, filch_int(1)), FILCH_ECLOSED);
         same(filch_deliver(sched, &package), FILCH_ECLOSED);
-        same(filch_spawn(sched, &polite, NULL, NULL), FILCH_ECLOSED);
+        same(filch_spawn(sched, &ends_on_cancel, NULL, NULL), FILCH_ECLOSED);
         same(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK), FILCH_ECLOSED);
         same(filch_cancel(sched, pid), FILCH_EDEAD);
         same(filch_terminate(sched, pid), FILCH_EDEAD);
@@ -699,7 +701,7 @@ static filch_err last_words_step(void *self, const filch_event *events, size_t c
         return filch_done(out, filch_none());
     }
     if (!cancelled(self, events, count)) return filch_idle(out);
-    atomic_store(&seen.code[0], filch_spawn(sched, &polite, NULL, NULL));
+    atomic_store(&seen.code[0], filch_spawn(sched, &ends_on_cancel, NULL, NULL));
     atomic_store(&seen.code[1], filch_send(sched, filch_ctx_self(filch_out_ctx(out)), filch_int(1)));
     atomic_store(&seen.code[2], filch_send(sched, seen.peer, filch_str("farewell")));
     ok(filch_yield_work(out, 9, work_stuck, NULL));
@@ -741,9 +743,11 @@ static filch_err slow_init(void *self, const filch_ctx *ctx, const char *method,
     return open_instance(self, ctx, method, args);
 }
 
-static const filch_type slow_to_start = {
-    .name = "slow to start", .size = sizeof(instance), .init = slow_init, .step = polite_step, .close = close_instance
-};
+static const filch_type slow_to_start = { .name = "slow to start",
+                                          .size = sizeof(instance),
+                                          .init = slow_init,
+                                          .step = ends_on_cancel_step,
+                                          .close = close_instance };
 
 static void spawn_slowly(void *sched)
 {
@@ -793,13 +797,13 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
 }
 
 /* For an init that waits and then fails: afterwards its thread waits at this gate before it takes the lock of stop. */
-static gate                           door;
-static _Thread_local const fli_mutex *door_lock;
+static gate                           late_gate;
+static _Thread_local const fli_mutex *late_gate_lock;
 void                                  __real_fli_mutex_lock(fli_mutex *mutex);
 void                                  __wrap_fli_mutex_lock(fli_mutex *mutex);
 void                                  __wrap_fli_mutex_lock(fli_mutex *mutex)
 {
-    if (mutex == door_lock) gate_pass(&door);
+    if (mutex == late_gate_lock) gate_pass(&late_gate);
     __real_fli_mutex_lock(mutex);
 }
 
@@ -807,12 +811,12 @@ static filch_err slow_to_refuse_init(void *self, const filch_ctx *ctx, const cha
 {
     filch_err err = slow_init(self, ctx, method, args);
     close_instance(self);
-    door_lock = &filch_ctx_sched(ctx)->stop.lock;
+    late_gate_lock = &filch_ctx_sched(ctx)->stop.lock;
     return err != FILCH_OK ? err : FILCH_EUSER;
 }
 
 static const filch_type slow_to_refuse = {
-    .name = "slow to refuse", .size = sizeof(instance), .init = slow_to_refuse_init, .step = polite_step
+    .name = "slow to refuse", .size = sizeof(instance), .init = slow_to_refuse_init, .step = ends_on_cancel_step
 };
 
 static void spawn_in_vain(void *sched)
@@ -827,16 +831,16 @@ TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
     {
         filch_sched *sched = begin(worker_counts[w]);
         fli_thread   spawner;
-        gate_shut(&door);
+        gate_shut(&late_gate);
         ok(fli_thread_start(&spawner, "spawner", spawn_in_vain, sched));
         until(atomic_load(&seen.inside));
         closing c;
         close_begin(&c, sched, FILCH_MILLISECONDS(100));
         until((fli_load_acq(&sched->stop.foreign_spawns) & FLI_SPAWN_CLOSED) != 0);
         atomic_store(&seen.release, true);
-        until(gate_is_waiting(&door));
+        until(gate_is_waiting(&late_gate));
         same(close_end(&c), FILCH_EBUSY);
-        gate_open(&door);
+        gate_open(&late_gate);
         fli_thread_join(&spawner);
         same(atomic_load(&seen.code[0]), FILCH_EUSER);
         same(filch_sched_stop(sched, FILCH_SECONDS(30), NULL), FILCH_OK);
@@ -904,7 +908,7 @@ static void storm(void *arg)
     for (uint64_t i = 0; s->closed < 200; i++) {
         filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
         options.on_exit = on_exit_count;
-        filch_err err = filch_spawn(s->sched, &polite, &options, &pid);
+        filch_err err = filch_spawn(s->sched, &ends_on_cancel, &options, &pid);
         tally(s, err);
         if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* number of spawns for which on_exit must be called */
         void *bytes = malloc(40);
@@ -955,7 +959,7 @@ static void storm_once(int32_t workers, uint64_t deadline_ns)
     end();
 }
 
-TEST(close_in_a_storm_of_calls_loses_and_leaks_nothing)
+TEST(close_during_concurrent_calls_loses_and_leaks_nothing)
 {
     uint64_t rounds = scaled(80);
     for (uint64_t i = 0; i < rounds; i++) {
@@ -963,13 +967,13 @@ TEST(close_in_a_storm_of_calls_loses_and_leaks_nothing)
     }
 }
 
-TEST(a_thousand_lives_leave_nothing_behind)
+TEST(a_thousand_schedulers_created_and_stopped_leak_nothing)
 {
     int      threads = thread_count();
     uint64_t rounds = scaled(1000);
     for (uint64_t i = 0; i < rounds; i++) {
         filch_sched *sched = begin(i % 4 == 0 ? FILCH_NO_WORKERS : (int32_t)(i % 3 + 1));
-        (void)start(sched, &polite);
+        (void)start(sched, &ends_on_cancel);
         if (i % 2 == 0) (void)start(sched, &timed);
         if (i % 5 == 0) (void)start(sched, &blocked);
         filch_err err = filch_sched_stop(sched, i % 5 == 0 ? 0 : FILCH_SECONDS(30), NULL);
@@ -1006,7 +1010,7 @@ static void complete_when_stop_waits(void *arg)
     *err = until_or_late(stop_waits, NULL) ? filch_complete(seen.receiver, 77, filch_none(), FILCH_OK) : FILCH_EUSER;
 }
 
-TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
+TEST(stop_without_workers_runs_processes_woken_by_other_threads_at_once)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     filch_err    err = FILCH_EUSER;
@@ -1029,7 +1033,7 @@ TEST(a_stop_without_workers_runs_what_another_thread_wakes_at_once)
 
 static FLI_ATOMIC(bool) in_close;
 
-static filch_err leaves_when_told(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err ends_on_message(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
@@ -1045,9 +1049,9 @@ static void slow_close(void *self)
     while (fli_clock_ns() < until_ns) fli_thread_yield();
 }
 
-static const filch_type slow_to_close = { .name = "slow to close", .step = leaves_when_told, .close = slow_close };
+static const filch_type slow_to_close = { .name = "slow to close", .step = ends_on_message, .close = slow_close };
 
-TEST(a_close_that_takes_its_time_is_no_step_that_does_not_return)
+TEST(a_slow_close_function_is_not_reported_as_stuck)
 {
     for (int killed = 0; killed < 2; killed++) {
         filch_report report = FILCH_REPORT_INIT;
@@ -1084,10 +1088,10 @@ static void close_after_all(void *self)
     slow_close(self);
 }
 
-static const filch_type one_of_many = { .name = "one of many", .step = leaves_when_told, .close = close_one_of_many };
-static const filch_type after_all = { .name = "after all", .step = leaves_when_told, .close = close_after_all };
+static const filch_type one_of_many = { .name = "one of many", .step = ends_on_message, .close = close_one_of_many };
+static const filch_type after_all = { .name = "after all", .step = ends_on_message, .close = close_after_all };
 
-TEST(a_force_goes_on_as_long_as_processes_end)
+TEST(stop_continues_after_its_deadline_as_long_as_processes_end)
 {
     filch_report report = FILCH_REPORT_INIT;
     filch_sched *sched = begin(1);
@@ -1114,7 +1118,7 @@ static void close_when_allowed(void *self)
 }
 
 static const filch_type held_in_close = { .name = "held in close",
-                                          .step = leaves_when_told,
+                                          .step = ends_on_message,
                                           .close = close_when_allowed };
 
 TEST(a_close_that_does_not_return_is_counted_as_stuck)
@@ -1138,34 +1142,34 @@ TEST(a_close_that_does_not_return_is_counted_as_stuck)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopping_an_empty_scheduler_gives_everything_back),
+        cmocka_unit_test(stopping_an_empty_scheduler_frees_everything),
         cmocka_unit_test(processes_that_end_on_cancel_are_counted_and_stop_is_ok),
         cmocka_unit_test(processes_that_keep_spawning_do_not_outlive_stop),
         cmocka_unit_test(report_names_each_straggler_and_what_it_waited_for),
-        cmocka_unit_test(forced_processes_are_closed_once_and_told_that_they_were_cancelled),
+        cmocka_unit_test(forced_processes_are_closed_once_and_end_with_ecancelled),
         cmocka_unit_test(stop_delivers_its_cancel_once),
         cmocka_unit_test(deadline_zero_ends_everything_at_once),
         cmocka_unit_test(no_step_runs_and_no_thread_is_left_after_stop),
         cmocka_unit_test(timers_do_not_keep_stop_waiting),
-        cmocka_unit_test(step_that_never_returns_is_named_and_left_alone_until_a_later_stop),
+        cmocka_unit_test(a_step_that_never_returns_is_reported_and_left_until_a_later_stop),
         cmocka_unit_test(one_stuck_step_does_not_keep_the_others_from_ending),
-        cmocka_unit_test(a_close_that_takes_its_time_is_no_step_that_does_not_return),
-        cmocka_unit_test(a_force_goes_on_as_long_as_processes_end),
+        cmocka_unit_test(a_slow_close_function_is_not_reported_as_stuck),
+        cmocka_unit_test(stop_continues_after_its_deadline_as_long_as_processes_end),
         cmocka_unit_test(a_close_that_does_not_return_is_counted_as_stuck),
         cmocka_unit_test(work_function_that_does_not_return_counts_as_stuck),
         cmocka_unit_test(work_that_has_not_begun_at_the_deadline_is_dropped),
         cmocka_unit_test(stop_from_inside_is_refused),
         cmocka_unit_test(bad_arguments_to_stop_change_nothing),
-        cmocka_unit_test(second_thread_that_stops_is_told_busy),
-        cmocka_unit_test(calls_while_closing_and_after_answer_what_they_should),
+        cmocka_unit_test(a_second_thread_that_stops_gets_ebusy),
+        cmocka_unit_test(calls_during_and_after_close_return_the_documented_codes),
         cmocka_unit_test(processes_may_still_send_spawn_and_block_while_closing),
         cmocka_unit_test(spawn_that_began_before_close_is_waited_for_and_ended),
         cmocka_unit_test(spawn_whose_init_does_not_return_keeps_the_scheduler_alive),
         cmocka_unit_test(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive),
         cmocka_unit_test(process_that_arrives_after_the_deadline_is_ended_without_a_step),
-        cmocka_unit_test(close_in_a_storm_of_calls_loses_and_leaks_nothing),
-        cmocka_unit_test(a_stop_without_workers_runs_what_another_thread_wakes_at_once),
-        cmocka_unit_test(a_thousand_lives_leave_nothing_behind),
+        cmocka_unit_test(close_during_concurrent_calls_loses_and_leaks_nothing),
+        cmocka_unit_test(stop_without_workers_runs_processes_woken_by_other_threads_at_once),
+        cmocka_unit_test(a_thousand_schedulers_created_and_stopped_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* supervisor_cases_test.c - which children are restarted after they were stopped because of a sibling, how much time a
  * child and a subtree have to end, that jitter spreads restarts, and the boundary of each default. Runs in virtual
  * time. */
-#include "api/diary.h"
+#include "api/child_log.h"
 
 /* ---- which children are restarted ---- */
 
@@ -14,20 +14,20 @@ static const filch_child mixed[] = {
 static void returns_with(uint32_t strategy)
 {
     const filch_supervisor spec = { .strategy = strategy, .children = mixed, .child_count = 3 };
-    world                  w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(3), "-a -c -b +a +b +c");
-    tell(&w, 1, 0); /* the child ends by itself without an error: it is not restarted */
-    assert_string_equal(diary_from(9), "-b");
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(10), "-a -c +a +c");
-    world_end(&w);
+    fixture_tick(&w);
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(3), "-a -c -b +a +b +c");
+    send_child(&w, 1, 0); /* the child ends by itself without an error: it is not restarted */
+    assert_string_equal(child_log_from(9), "-b");
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(10), "-a -c +a +c");
+    fixture_end(&w);
 }
 
-TEST(a_transient_child_that_was_stopped_for_its_siblings_comes_back)
+TEST(a_transient_child_stopped_with_its_siblings_is_restarted)
 {
     returns_with(FILCH_ONE_FOR_ALL);
     returns_with(FILCH_REST_FOR_ONE);
@@ -56,54 +56,55 @@ static void run_cancelled(const filch_supervisor *spec)
     opt.time_max_ns = FILCH_SECONDS(3600);
     ok(filch_sim_run(&opt, cancelled_scenario, (void *)(uintptr_t)spec, &report));
     if (report.verdict != FILCH_SIM_OK) fail_msg("%s", report.text);
-    same(diary.goings, 1);
-    same(diary.gone, FILCH_OK);
+    same(child_log.goings, 1);
+    same(child_log.gone, FILCH_OK);
     filch_sim_report_free(&report);
 }
 
 /* Returns the time of entry `nth`, counted from the cancel of the supervisor. */
 static uint64_t at_ns(size_t nth)
 {
-    return diary.times_ns[nth] - FILCH_SECONDS(10);
+    return child_log.times_ns[nth] - FILCH_SECONDS(10);
 }
 
 #define WITHIN(ns, least) assert_true((ns) >= (least) && (ns) < (least) + FILCH_SECONDS(1))
 
-TEST(a_child_that_says_nothing_of_its_time_has_five_seconds_to_end)
+TEST(a_child_without_a_shutdown_time_has_five_seconds_to_end)
 {
-    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    static const filch_child      child_specs[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 1 };
     run_cancelled(&spec);
-    assert_string_equal(diary_from(0), "+b -b");
+    assert_string_equal(child_log_from(0), "+b -b");
     WITHIN(at_ns(1), FILCH_SECONDS(5));
 }
 
-TEST(a_nested_supervisor_has_the_time_that_its_children_take)
+TEST(a_nested_supervisor_has_the_time_its_children_need_to_end)
 {
-    static const filch_child low_kids[] = {
+    static const filch_child low_specs[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0) },
         { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) }
     };
-    static const filch_supervisor low = { .children = low_kids, .child_count = 2 };
-    static const filch_child      kids[] = { { .id = "c", .type = &child_type, .options = ARGS(2) },
-                                             { .id = "low", .supervisor = &low } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
+    static const filch_supervisor low = { .children = low_specs, .child_count = 2 };
+    static const filch_child      child_specs[] = { { .id = "c", .type = &child_type, .options = ARGS(2) },
+                                                    { .id = "low", .supervisor = &low } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
     run_cancelled(&spec);
-    assert_string_equal(diary_from(0), "+c +a +b -b -a -c"); /* all children ended in order: none was killed early */
+    assert_string_equal(child_log_from(0),
+                        "+c +a +b -b -a -c"); /* all children ended in order: none was killed early */
     WITHIN(at_ns(3), FILCH_SECONDS(60));
     WITHIN(at_ns(4), FILCH_SECONDS(60));
 }
 
-TEST(a_nested_supervisor_with_a_time_of_its_own_has_no_more_than_that)
+TEST(a_nested_supervisor_has_no_more_than_its_own_shutdown_time)
 {
-    static const filch_child low_kids[] = {
+    static const filch_child low_specs[] = {
         { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(60) }
     };
-    static const filch_supervisor low = { .children = low_kids, .child_count = 1 };
-    static const filch_child      kids[] = { { .id = "low", .supervisor = &low, .stop_ns = FILCH_SECONDS(7) } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    static const filch_supervisor low = { .children = low_specs, .child_count = 1 };
+    static const filch_child      child_specs[] = { { .id = "low", .supervisor = &low, .stop_ns = FILCH_SECONDS(7) } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 1 };
     run_cancelled(&spec);
-    assert_string_equal(diary_from(0), "+b -b");
+    assert_string_equal(child_log_from(0), "+b -b");
     WITHIN(at_ns(1), FILCH_SECONDS(7));
 }
 
@@ -118,7 +119,7 @@ static char                many_ids[MANY][4];
 static void fail_all(filch_sched *sched, void *arg)
 {
     (void)arg;
-    for (int i = 0; i < MANY; i++) (void)!filch_send(sched, diary.pids[i], filch_int(FAILURE));
+    for (int i = 0; i < MANY; i++) (void)!filch_send(sched, child_log.pids[i], filch_int(FAILURE));
 }
 
 static filch_err together_scenario(filch_sched *sched, void *user)
@@ -147,15 +148,15 @@ static void waits_of(uint16_t jitter, uint64_t waits[MANY])
     for (int i = 0; i < MANY; i++) {
         uint64_t down = 0;
         waits[i] = 0;
-        for (size_t n = 0; n < diary.count; n++) {
-            if (diary.entries[n][1] != 'a' + i) continue;
-            if (diary.entries[n][0] == '-' && down == 0) down = diary.times_ns[n];
-            if (diary.entries[n][0] == '+' && down != 0 && waits[i] == 0) waits[i] = diary.times_ns[n] - down;
+        for (size_t n = 0; n < child_log.count; n++) {
+            if (child_log.entries[n][1] != 'a' + i) continue;
+            if (child_log.entries[n][0] == '-' && down == 0) down = child_log.times_ns[n];
+            if (child_log.entries[n][0] == '+' && down != 0 && waits[i] == 0) waits[i] = child_log.times_ns[n] - down;
         }
     }
 }
 
-TEST(children_that_fail_together_do_not_come_back_together)
+TEST(children_that_fail_together_are_restarted_at_different_times)
 {
     uint64_t waits[MANY], least = UINT64_MAX, most = 0;
     waits_of(1000, waits); /* waits between 5 s and 15 s */
@@ -171,14 +172,14 @@ TEST(children_that_fail_together_do_not_come_back_together)
     assert_true(least < FILCH_SECONDS(8) && most > FILCH_SECONDS(12));
 }
 
-TEST(without_jitter_they_come_back_together)
+TEST(without_jitter_children_are_restarted_together)
 {
     uint64_t waits[MANY];
     waits_of(0, waits);
     for (int i = 0; i < MANY; i++) WITHIN(waits[i], FILCH_SECONDS(10));
 }
 
-TEST(a_small_jitter_is_a_small_one)
+TEST(a_small_jitter_changes_the_back_off_a_little)
 {
     uint64_t waits[MANY];
     waits_of(10, waits); /* one percent: 9.95 s to 10.05 s */
@@ -197,7 +198,7 @@ typedef struct failing {
 static void fail_a(filch_sched *sched, void *arg)
 {
     (void)arg;
-    (void)!filch_send(sched, diary.pids[0], filch_int(FAILURE));
+    (void)!filch_send(sched, child_log.pids[0], filch_int(FAILURE));
 }
 
 static filch_err failing_scenario(filch_sched *sched, void *user)
@@ -226,12 +227,12 @@ TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
     failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* at the fourth failure the first one is outside the
                                                             * period */
     run_failing(&few);
-    assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a +a -a");
-    assert_true(diary.gone != FILCH_ELIMIT);
+    assert_string_equal(child_log_from(0), "+a -a +a -a +a -a +a -a +a -a");
+    assert_true(child_log.gone != FILCH_ELIMIT);
     failing many = { .at_ms = { 1000, 2000, 3000, 5900 } };
     run_failing(&many);
-    assert_string_equal(diary_from(0), "+a -a +a -a +a -a +a -a");
-    same(diary.gone, FILCH_ELIMIT);
+    assert_string_equal(child_log_from(0), "+a -a +a -a +a -a +a -a");
+    same(child_log.gone, FILCH_ELIMIT);
 }
 
 TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
@@ -242,26 +243,26 @@ TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
     run_failing(&how);
     static const uint64_t expected_s[] = { 8, 16, 30, 30, 8 };
     for (size_t i = 0; i < COUNT_OF(expected_s); i++) {
-        uint64_t wait = diary.times_ns[2 + 2 * i] - diary.times_ns[1 + 2 * i];
+        uint64_t wait = child_log.times_ns[2 + 2 * i] - child_log.times_ns[1 + 2 * i];
         WITHIN(wait, FILCH_SECONDS(expected_s[i]));
     }
 }
 
 /* ---- what is refused ---- */
 
-TEST(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error)
+TEST(options_of_size_0_and_args_of_all_memory_have_errors_of_their_own)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid                     pid;
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t size = 0; size < sizeof opt.size; size++) {
         opt.size = size;
         same(filch_supervise(w.sched, &spec, &opt, &pid), FILCH_EINVAL);
     }
     pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     const filch_child late = { .id = "late", .type = &child_type, .options = &opt };
     fli_store_rlx(&w.deny, true); /* no memory: stands for a size that no machine has */
@@ -270,21 +271,21 @@ TEST(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error)
     opt.args = filch_bytes("x", SIZE_MAX / 2 + 1);
     same(filch_child_start(w.sched, pid, &late), FILCH_ETOOBIG);
     fli_store_rlx(&w.deny, false);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_transient_child_that_was_stopped_for_its_siblings_comes_back),
-        cmocka_unit_test(a_child_that_says_nothing_of_its_time_has_five_seconds_to_end),
-        cmocka_unit_test(a_nested_supervisor_has_the_time_that_its_children_take),
-        cmocka_unit_test(a_nested_supervisor_with_a_time_of_its_own_has_no_more_than_that),
-        cmocka_unit_test(children_that_fail_together_do_not_come_back_together),
-        cmocka_unit_test(without_jitter_they_come_back_together),
-        cmocka_unit_test(a_small_jitter_is_a_small_one),
+        cmocka_unit_test(a_transient_child_stopped_with_its_siblings_is_restarted),
+        cmocka_unit_test(a_child_without_a_shutdown_time_has_five_seconds_to_end),
+        cmocka_unit_test(a_nested_supervisor_has_the_time_its_children_need_to_end),
+        cmocka_unit_test(a_nested_supervisor_has_no_more_than_its_own_shutdown_time),
+        cmocka_unit_test(children_that_fail_together_are_restarted_at_different_times),
+        cmocka_unit_test(without_jitter_children_are_restarted_together),
+        cmocka_unit_test(a_small_jitter_changes_the_back_off_a_little),
         cmocka_unit_test(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not),
-        cmocka_unit_test(options_of_no_size_and_args_of_all_memory_are_refused_by_their_own_error),
+        cmocka_unit_test(options_of_size_0_and_args_of_all_memory_have_errors_of_their_own),
         cmocka_unit_test(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 /* supervisor_edge_test.c - edge cases of supervisors: restarts that fail, missing memory, invalid messages, unrelated
  * events, ends at the same time, back-offs that do not fit into 64 bits. */
-#include "api/diary.h"
+#include "api/child_log.h"
 #include "support/alloc.h"
 
 /* ---- restarts that fail ---- */
 
-TEST(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_tried_again)
+TEST(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry)
 {
     static const filch_supervisor all = {
         .strategy = FILCH_ONE_FOR_ALL, .children = three, .child_count = 3, .intensity = 10
@@ -13,58 +13,58 @@ TEST(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_trie
     static const filch_supervisor rest = {
         .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10
     };
-    world w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &all);
-    world_tick(&w);
-    diary.refuse[1] = 2;
-    tell(&w, 2, FAILURE);
+    fixture_tick(&w);
+    child_log.refuse[1] = 2;
+    send_child(&w, 2, FAILURE);
     /* Each time b cannot start, the supervisor stops a, which runs again already. No child runs twice. */
-    assert_string_equal(diary_from(3), "-c -b -a +a -a +a -a +a +b +c");
-    same(diary.alive, 3);
+    assert_string_equal(child_log_from(3), "-c -b -a +a -a +a -a +a +b +c");
+    same(child_log.alive, 3);
     /* With rest_for_one, children before the failed one are not affected. */
     (void)supervise(w.sched, &rest);
-    world_tick(&w);
-    diary.refuse[2] = 1;
-    tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(3), "-b -c +b +c"); /* c was started twice, b once */
-    diary.refuse[1] = 1;
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(7), "-a -c -b +a +b +c");
-    world_end(&w);
+    fixture_tick(&w);
+    child_log.refuse[2] = 1;
+    send_child(&w, 1, FAILURE);
+    assert_string_equal(child_log_from(3), "-b -c +b +c"); /* c was started twice, b once */
+    child_log.refuse[1] = 1;
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(7), "-a -c -b +a +b +c");
+    fixture_end(&w);
 }
 
 TEST(one_for_all_restarts_that_keep_failing_end_the_supervisor)
 {
     static const filch_supervisor all = { .strategy = FILCH_ONE_FOR_ALL, .children = three, .child_count = 3 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &all);
-    world_tick(&w);
-    diary.refuse[1] = 100;
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(3), "-a -c -b +a -a +a -a +a -a");
-    same(diary.gone, FILCH_ELIMIT);
-    same(diary.refuse[1], 97); /* one failure and two restarts were counted; the third restart exceeded the limit */
-    same(world_stats(&w).alive, 0);
-    world_end(&w);
+    fixture_tick(&w);
+    child_log.refuse[1] = 100;
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(3), "-a -c -b +a -a +a -a +a -a");
+    same(child_log.gone, FILCH_ELIMIT);
+    same(child_log.refuse[1], 97); /* one failure and two restarts were counted; the third restart exceeded the limit */
+    same(fixture_stats(&w).alive, 0);
+    fixture_end(&w);
 }
 
-TEST(options_that_turned_bad_are_a_start_that_fails)
+TEST(options_that_became_invalid_fail_the_restart)
 {
     filch_spawn_options    opt = FILCH_SPAWN_OPTIONS_INIT;
-    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = &opt } };
-    const filch_supervisor spec = { .children = kids, .child_count = 1 };
-    world                  w;
+    const filch_child      child_specs[] = { { .id = "a", .type = &child_type, .options = &opt } };
+    const filch_supervisor spec = { .children = child_specs, .child_count = 1 };
+    fixture                w;
     opt.args = filch_int(0);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     opt.size = 1;
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(0), "+a -a");
-    same(diary.gone, FILCH_ELIMIT);
-    world_end(&w);
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(0), "+a -a");
+    same(child_log.gone, FILCH_ELIMIT);
+    fixture_end(&w);
 }
 
 /* ---- a stop during a start ---- */
@@ -72,7 +72,7 @@ TEST(options_that_turned_bad_are_a_start_that_fails)
 static FLI_ATOMIC(bool) may_close;
 
 /* Init that returns when the scheduler stops, so that the next child cannot be started. */
-static filch_err door_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err stop_waiter_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)method, (void)args;
     fli_store_rel(&may_close, true);
@@ -84,7 +84,7 @@ static filch_err door_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-static filch_err door_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err stop_waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
@@ -92,41 +92,41 @@ static filch_err door_step(void *self, const filch_event *events, size_t count, 
 
 TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
 {
-    static const filch_type       door = { .name = "door", .init = door_init, .step = door_step };
-    static const filch_child      kids[] = { { .id = "door", .type = &door },
-                                             { .id = "a", .type = &child_type, .options = ARGS(0) } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
-    world                         w;
+    static const filch_type       stop_waiter = { .name = "door", .init = stop_waiter_init, .step = stop_waiter_step };
+    static const filch_child      child_specs[] = { { .id = "door", .type = &stop_waiter },
+                                                    { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
+    fixture                       w;
     fli_store_rel(&may_close, false);
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     (void)supervise(w.sched, &spec);
     UNTIL(&w, fli_load_acq(&may_close));
-    world_end(&w);
-    same(diary.goings, 1);
-    same(diary.gone, FILCH_OK);
-    same(diary.count, 0); /* child a was never started */
+    fixture_end(&w);
+    same(child_log.goings, 1);
+    same(child_log.gone, FILCH_OK);
+    same(child_log.count, 0); /* child a was never started */
 }
 
-TEST(a_child_that_comes_while_the_supervisor_ends_is_refused)
+TEST(a_child_started_while_the_supervisor_ends_is_refused)
 {
     /* Child b ignores a cancel. */
-    static const filch_child      kids[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
+    static const filch_child      child_specs[] = { { .id = "b", .type = &child_type, .options = ARGS(4) } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 1 };
     static const filch_child      late = { .id = "late", .type = &child_type, .options = ARGS(0) };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
     ok(filch_cancel(w.sched, pid)); /* a second cancel changes nothing */
-    world_tick(&w);
-    same(diary.goings, 0);
-    tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(0), "+b -b");
-    same(diary.goings, 1);
-    world_end(&w);
+    fixture_tick(&w);
+    same(child_log.goings, 0);
+    send_child(&w, 1, FAILURE);
+    assert_string_equal(child_log_from(0), "+b -b");
+    same(child_log.goings, 1);
+    fixture_end(&w);
 }
 
 /* ---- requests ---- */
@@ -159,72 +159,72 @@ static filch_err play_boss(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-TEST(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobody)
+TEST(a_list_of_no_children_is_empty_and_a_foreign_stop_gets_no_answer)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
-    world                         w;
+    fixture                       w;
     actor                         me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     memset(&boss, 0, sizeof boss);
     boss.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_stop(w.sched, boss.supervisor, "nobody"));
     ok(filch_child_stop(w.sched, boss.supervisor, "a"));
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a -a");
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a -a");
     boss.list = true;
     actor_start(&w, &me, play_boss);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(me.note);
     same(boss.answers, 1);
     same(boss.kind[0], FILCH_KIND_BYTES);
     same(boss.size[0], 0);
-    same(diary.goings, 0); /* the supervisor continues without children */
-    world_end(&w);
+    same(child_log.goings, 0); /* the supervisor continues without children */
+    fixture_end(&w);
 }
 
-TEST(a_late_child_that_cannot_start_is_told_and_forgotten)
+TEST(a_dynamic_child_that_cannot_start_is_reported_and_removed)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
     static const filch_child      late = { .id = "late", .type = &child_type, .options = ARGS(3) };
-    world                         w;
+    fixture                       w;
     actor                         me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     memset(&boss, 0, sizeof boss);
     boss.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
-    diary.refuse[3] = 1;
+    fixture_tick(&w);
+    child_log.refuse[3] = 1;
     boss.start = &late;
     boss.stop = "late";
     boss.list = true;
     actor_start(&w, &me, play_boss);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(me.note);
     same(boss.answers, 3);
     same(boss.number[0], FAILURE);
     same(boss.number[1], FILCH_EDEAD);
     same(boss.size[2], sizeof(filch_child_info));
-    assert_string_equal(diary_from(0), "+a");
-    world_end(&w);
+    assert_string_equal(child_log_from(0), "+a");
+    fixture_end(&w);
 }
 
 /* The args that each child got: their kind, and the text or the bytes. */
-static char       heard[3][64];
-static filch_kind heard_kind[3];
-static size_t     heard_size[3], heard_count;
+static char       args_seen[3][64];
+static filch_kind args_kind[3];
+static size_t     args_size[3], args_count;
 
-static filch_err hearing_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err recording_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)ctx, (void)method;
-    size_t n = heard_count++ % 3;
-    heard_kind[n] = filch_kind_of(args);
-    heard_size[n] = filch_size(args);
-    memset(heard[n], 0, sizeof heard[n]);
-    memcpy(heard[n], filch_size(args) > 0 ? filch_raw(args) : "", filch_size(args));
+    size_t n = args_count++ % 3;
+    args_kind[n] = filch_kind_of(args);
+    args_size[n] = filch_size(args);
+    memset(args_seen[n], 0, sizeof args_seen[n]);
+    memcpy(args_seen[n], filch_size(args) > 0 ? filch_raw(args) : "", filch_size(args));
     return FILCH_OK;
 }
 
-static filch_err hearing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err recording_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
@@ -234,110 +234,110 @@ static filch_err hearing_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-TEST(the_args_of_a_late_child_are_the_same_at_each_start)
+TEST(the_args_of_a_dynamic_child_are_the_same_at_each_start)
 {
-    static const filch_type       hearing = { .name = "hearing", .init = hearing_init, .step = hearing_step };
+    static const filch_type recording_type = { .name = "hearing", .init = recording_init, .step = recording_step };
     static const filch_supervisor spec = { .children = three, .child_count = 1, .intensity = 100 };
     static const char             words[] = "a text that does not fit into an event";
     static char                   lent[40];
     filch_data                    shared;
     void                         *bytes = malloc(10);
-    world                         w;
+    fixture                       w;
     memcpy(bytes, "0123456789", 10);
     ok(filch_share(bytes, 10, NULL, NULL, &shared));
     memset(lent, 'x', sizeof lent);
     const filch_data args[] = { filch_str(words), filch_bytes(lent, sizeof lent), shared, filch_int(7), filch_str("") };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     for (size_t i = 0; i < COUNT_OF(args); i++) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-        filch_child         late = { .id = "late", .type = &hearing, .options = &opt };
+        filch_child         late = { .id = "late", .type = &recording_type, .options = &opt };
         opt.args = args[i];
         opt.name = "late";
-        heard_count = 0;
+        args_count = 0;
         memset(lent, 'x', sizeof lent);
         ok(filch_child_start(w.sched, pid, &late));
         memset(lent, 'y', sizeof lent); /* the caller may overwrite the args after the call */
         opt.args = filch_none();
-        world_tick(&w);
+        fixture_tick(&w);
         opt.args = filch_none();
         for (int k = 0; k < 2; k++) {
             ok(filch_send_name(w.sched, "late", filch_none()));
-            world_tick(&w);
+            fixture_tick(&w);
         }
-        same(heard_count, 3);
+        same(args_count, 3);
         for (size_t k = 0; k < 3; k++) {
-            same(heard_kind[k], filch_kind_of(&args[i]));
-            same(heard_size[k], filch_size(&args[i]));
-            if (i == 0) assert_string_equal(heard[k], words);
-            if (i == 1) assert_int_equal(heard[k][39], 'x');
-            if (i == 2) assert_memory_equal(heard[k], "0123456789", 10);
+            same(args_kind[k], filch_kind_of(&args[i]));
+            same(args_size[k], filch_size(&args[i]));
+            if (i == 0) assert_string_equal(args_seen[k], words);
+            if (i == 1) assert_int_equal(args_seen[k][39], 'x');
+            if (i == 2) assert_memory_equal(args_seen[k], "0123456789", 10);
         }
         ok(filch_child_stop(w.sched, pid, "late"));
-        world_tick(&w);
+        fixture_tick(&w);
     }
     filch_drop(&shared);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(more_children_than_at_first_there_was_room_for)
+TEST(the_child_list_grows_beyond_its_first_capacity)
 {
     static const char *const      ids[] = { "0", "1", "2",  "3",  "4",  "5",  "6",  "7",
                                             "8", "9", "10", "11", "12", "13", "14", "15" };
     static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ONE };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
     for (size_t i = 0; i < COUNT_OF(ids); i++) {
         filch_child late = { .id = ids[i], .type = &child_type, .options = &opt };
         opt.args = filch_int((int64_t)i);
         ok(filch_child_start(w.sched, pid, &late));
     }
-    world_tick(&w);
-    same(diary.alive, 16);
+    fixture_tick(&w);
+    same(child_log.alive, 16);
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(16), "-p -o -n -m -l -k -j -i -h -g -f -e -d -c -b -a");
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(16), "-p -o -n -m -l -k -j -i -h -g -f -e -d -c -b -a");
+    fixture_end(&w);
 }
 
-TEST(a_temporary_child_that_is_told_to_leave_leaves_once)
+TEST(a_temporary_child_that_is_stopped_is_removed_once)
 {
-    static const filch_child kids[] = {
+    static const filch_child child_specs[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TEMPORARY },
         { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TRANSIENT },
     };
-    static const filch_supervisor spec = { .children = kids, .child_count = 2 };
-    world                         w;
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
+    fixture                       w;
     actor                         me = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     memset(&boss, 0, sizeof boss);
     boss.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     boss.stop = "a";
     boss.list = true;
     actor_start(&w, &me, play_boss);
-    world_tick(&w);
+    fixture_tick(&w);
     same(boss.answers, 2);
     same(boss.size[0], 2 * sizeof(filch_child_info)); /* the list is answered at once, while a is still stopping */
     same(boss.number[1], FILCH_OK);
-    tell(&w, 1, 0); /* b has ended without an error and stays in the list, down */
+    send_child(&w, 1, 0); /* b has ended without an error and stays in the list, down */
     actor again = { 0 };
     boss.answers = 0;
     boss.stop = "b";
     actor_start(&w, &again, play_boss);
-    world_tick(&w);
+    fixture_tick(&w);
     same(boss.size[0], sizeof(filch_child_info));
     same(boss.number[1], FILCH_OK);
-    assert_string_equal(diary_from(0), "+a +b -a -b");
-    world_end(&w);
+    assert_string_equal(child_log_from(0), "+a +b -a -b");
+    fixture_end(&w);
 }
 
 /* ---- invalid messages and unrelated events ---- */
 
-TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
+TEST(each_invalid_child_or_supervisor_spec_is_refused)
 {
     static const filch_type       stepless = { .name = "stepless" };
     static const filch_supervisor sub = { .strategy = FILCH_ONE_FOR_ONE };
@@ -355,8 +355,8 @@ TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
         { .id = "a", .type = &stepless, .supervisor = &sub },
     };
     const filch_supervisor spares = { .spare = 1 }, nothing = { .child_count = 1 };
-    world                  w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &sub);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         filch_supervisor spec = { .children = &bad[i], .child_count = 1 };
@@ -384,84 +384,84 @@ TEST(children_and_descriptions_that_make_no_sense_are_refused_one_by_one)
     same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EMETHOD);
     opt.method = NULL;
     ok(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL));
-    world_tick(&w);
-    same(world_stats(&w).alive, 2);
-    world_end(&w);
+    fixture_tick(&w);
+    same(fixture_stats(&w).alive, 2);
+    fixture_end(&w);
 }
 
-TEST(what_is_no_order_and_ends_of_strangers_disturb_nobody)
+TEST(a_supervisor_ignores_unknown_messages_and_unrelated_exits)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 2 };
     static const char             zeros[512];
-    world                         w;
-    actor                         stranger = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    actor                         unrelated = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     for (size_t size = 0; size <= sizeof zeros; size += 8) ok(filch_send(w.sched, pid, filch_bytes(zeros, size)));
     ok(filch_send(w.sched, pid, filch_ptr(&w)));
     ok(filch_send(w.sched, pid, filch_int(1)));
     /* The supervisor is made to monitor an unrelated process and to watch a group, so that it gets events it did not
      * request. */
-    actor_start(&w, &stranger, play_idle);
-    ok(filch_monitor(w.sched, pid, stranger.pid, 0, NULL));
+    actor_start(&w, &unrelated, play_idle);
+    ok(filch_monitor(w.sched, pid, unrelated.pid, 0, NULL));
     ok(filch_watch(w.sched, "group", pid, 0));
-    ok(filch_join(w.sched, "group", stranger.pid));
-    ok(filch_terminate(w.sched, stranger.pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b");
-    same(diary.goings, 0);
-    world_end(&w);
+    ok(filch_join(w.sched, "group", unrelated.pid));
+    ok(filch_terminate(w.sched, unrelated.pid));
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b");
+    same(child_log.goings, 0);
+    fixture_end(&w);
 }
 
-TEST(a_supervisor_whose_partner_fails_stops_its_children_and_fails_too)
+TEST(a_supervisor_with_a_failed_link_stops_its_children_and_fails)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 2 };
-    world                         w;
+    fixture                       w;
     actor                         partner = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
     actor_start(&w, &partner, play_idle);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_link(w.sched, pid, partner.pid));
     ok(filch_terminate(w.sched, partner.pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(2), "-b -a");
-    same(diary.gone, FILCH_ELINK);
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(2), "-b -a");
+    same(child_log.gone, FILCH_ELINK);
+    fixture_end(&w);
 }
 
 /* ---- subtrees that have not started completely ---- */
 
-TEST(a_tree_of_three_floors_is_up_when_its_lowest_floor_is)
+TEST(a_tree_of_three_levels_is_up_when_its_lowest_level_is)
 {
-    static const filch_child      low_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) } };
-    static const filch_supervisor low = { .children = low_kids, .child_count = 1 };
-    static const filch_child      mid_kids[] = { { .id = "low", .supervisor = &low },
-                                                 { .id = "b", .type = &child_type, .options = ARGS(1) } };
-    static const filch_supervisor mid = { .children = mid_kids, .child_count = 2 };
-    static const filch_child      top_kids[] = { { .id = "mid", .supervisor = &mid },
-                                                 { .id = "c", .type = &child_type, .options = ARGS(2) } };
-    static const filch_supervisor top = { .children = top_kids, .child_count = 2 };
+    static const filch_child      low_specs[] = { { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor low = { .children = low_specs, .child_count = 1 };
+    static const filch_child      mid_specs[] = { { .id = "low", .supervisor = &low },
+                                                  { .id = "b", .type = &child_type, .options = ARGS(1) } };
+    static const filch_supervisor mid = { .children = mid_specs, .child_count = 2 };
+    static const filch_child      top_specs[] = { { .id = "mid", .supervisor = &mid },
+                                                  { .id = "c", .type = &child_type, .options = ARGS(2) } };
+    static const filch_supervisor top = { .children = top_specs, .child_count = 2 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid                     pid;
-    world                         w;
-    memset(&diary, 0, sizeof diary);
+    fixture                       w;
+    memset(&child_log, 0, sizeof child_log);
     opt.on_exit = on_gone;
     opt.mailbox_max = 1; /* reports of children get lost; the supervisor asks a child again that has not reported */
     opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_supervise(w.sched, &top, &opt, &pid));
     for (int i = 0; i < 40; i++) {
         ok(filch_tick(w.sched, 1, NULL));
         (void)!filch_send(w.sched, pid, filch_int(1));
     }
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c");
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b +c");
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(3), "-c -b -a");
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(3), "-c -b -a");
+    fixture_end(&w);
 }
 
 TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
@@ -469,28 +469,28 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
     static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options),
                                              .name = "taken",
                                              .args = FILCH_INT_INIT(1) };
-    static const filch_child         low_kids[] = {
+    static const filch_child         low_specs[] = {
                 { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TEMPORARY },
                 { .id = "b", .type = &child_type, .options = &opt },
     };
-    static const filch_supervisor low = { .children = low_kids, .child_count = 2, .intensity = 10000 };
-    static const filch_child      top_kids[] = { { .id = "low", .supervisor = &low },
-                                                 { .id = "c", .type = &child_type, .options = ARGS(2) } };
-    static const filch_supervisor top = { .children = top_kids, .child_count = 2 };
-    world                         w;
+    static const filch_supervisor low = { .children = low_specs, .child_count = 2, .intensity = 10000 };
+    static const filch_child      top_specs[] = { { .id = "low", .supervisor = &low },
+                                                  { .id = "c", .type = &child_type, .options = ARGS(2) } };
+    static const filch_supervisor top = { .children = top_specs, .child_count = 2 };
+    fixture                       w;
     actor                         holder = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &holder, play_idle);
     ok(filch_register(w.sched, "taken", holder.pid));
     (void)supervise(w.sched, &top);
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a");
-    tell(&w, 0, 0); /* a is not restarted, so the supervisor does not wait for a */
-    assert_string_equal(diary_from(0), "+a -a");
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a");
+    send_child(&w, 0, 0); /* a is not restarted, so the supervisor does not wait for a */
+    assert_string_equal(child_log_from(0), "+a -a");
     ok(filch_unregister(w.sched, "taken"));
-    UNTIL(&w, diary.count == 4);
-    assert_string_equal(diary_from(0), "+a -a +b +c");
-    world_end(&w);
+    UNTIL(&w, child_log.count == 4);
+    assert_string_equal(child_log_from(0), "+a -a +b +c");
+    fixture_end(&w);
 }
 
 /* ---- back-offs ---- */
@@ -505,14 +505,14 @@ typedef struct waiting {
 
 static void fail_one(filch_sched *sched, void *arg)
 {
-    (void)!filch_send(sched, diary.pids[*(uint32_t *)arg], filch_int(FAILURE));
+    (void)!filch_send(sched, child_log.pids[*(uint32_t *)arg], filch_int(FAILURE));
 }
 
 static filch_err waiting_scenario(filch_sched *sched, void *user)
 {
     waiting                *how = user;
     filch_err               err = FILCH_OK;
-    static const filch_type plain = { .name = "plain", .step = door_step };
+    static const filch_type plain = { .name = "plain", .step = stop_waiter_step };
     for (uint32_t i = 0; i < how->before; i++) err |= filch_spawn(sched, &plain, NULL, NULL);
     (void)supervise(sched, &how->spec);
     for (size_t i = 0; i < 4 && how->fails_at_ms[i] != 0; i++) {
@@ -533,11 +533,11 @@ static void runs(waiting *how, uint64_t time_max_ns)
 
 static void waited(size_t nth, uint64_t least_ns)
 {
-    uint64_t wait_ns = diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
+    uint64_t wait_ns = child_log.times_ns[2 + 2 * nth] - child_log.times_ns[1 + 2 * nth];
     assert_true(wait_ns >= least_ns && wait_ns < least_ns + least_ns / 10);
 }
 
-TEST(a_back_off_is_never_longer_than_its_most)
+TEST(a_back_off_is_never_longer_than_its_maximum)
 {
     waiting how = { .spec = { .children = three, .child_count = 1, .intensity = 10, .backoff_ns = FILCH_SECONDS(10) },
                     .fails_at_ms = { 1, 20000, 60000 } };
@@ -552,7 +552,7 @@ TEST(a_back_off_is_never_longer_than_its_most)
     waited(2, FILCH_SECONDS(30));
 }
 
-TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
+TEST(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around)
 {
     /* Half of all random back-offs would exceed 64 bits, by up to 2562 hours. If such a value wrapped around, one of
      * the twelve children would be restarted early; none may be. */
@@ -563,11 +563,11 @@ TEST(a_back_off_for_ever_with_jitter_does_not_come_round)
                         .before = before };
         how.spec.backoff_ns = how.spec.backoff_max_ns = FILCH_FOREVER;
         runs(&how, FILCH_SECONDS(3600 * UINT64_C(3000)));
-        assert_string_equal(diary_from(0), "+a +b +c -a -b -c");
+        assert_string_equal(child_log_from(0), "+a +b +c -a -b -c");
     }
 }
 
-TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
+TEST(rest_for_one_waits_for_the_back_off_of_the_later_failure)
 {
     /* c fails at 1 s and would be restarted at 11 s. a fails at 6 s: all are restarted at 16 s, none before. */
     waiting how = { .spec = { .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10 },
@@ -575,9 +575,9 @@ TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
                     .fails = { 2, 0 } };
     how.spec.backoff_ns = FILCH_SECONDS(10);
     runs(&how, FILCH_SECONDS(60));
-    diary.count = diary.count < 9 ? diary.count : 9; /* later entries come from the end of the run */
-    assert_string_equal(diary_from(0), "+a +b +c -c -a -b +a +b +c");
-    assert_true(diary.times_ns[6] - diary.times_ns[4] >= FILCH_SECONDS(10));
+    child_log.count = child_log.count < 9 ? child_log.count : 9; /* later entries come from the end of the run */
+    assert_string_equal(child_log_from(0), "+a +b +c -c -a -b +a +b +c");
+    assert_true(child_log.times_ns[6] - child_log.times_ns[4] >= FILCH_SECONDS(10));
 }
 
 /* ---- memory ---- */
@@ -585,24 +585,24 @@ TEST(rest_for_one_the_later_failure_is_the_one_that_is_waited_for)
 static const filch_child      grove_low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
                                                    { .id = "c", .type = &child_type, .options = ARGS(2) } };
 static const filch_supervisor grove_low = { .children = grove_low_kids, .child_count = 2 };
-static const filch_child      grove_kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
-                                               { .id = "low", .supervisor = &grove_low } };
-static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children = grove_kids, .child_count = 2 };
+static const filch_child      grove_specs[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                                { .id = "low", .supervisor = &grove_low } };
+static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children = grove_specs, .child_count = 2 };
 
-typedef struct errand {
+typedef struct requester {
     filch_pid supervisor;
-    size_t    asked, answered;
+    size_t    requests_sent, answered;
     bool      stopped; /* the late child was started and stopped again */
     bool      wrong;
-} errand;
+} requester;
 
 /* Requests to start a child, to stop it, and to list all. Each request that was sent must be answered. */
-static filch_err play_errand(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_requester(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const char          words[] = "args that do not fit into an event";
     static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* must live longer than the supervisor */
     const filch_child          late = { .id = "late", .type = &child_type, .options = &opt };
-    errand                    *e = me->user;
+    requester                 *e = me->user;
     filch_sched               *sched = filch_out_sched(out);
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
@@ -617,7 +617,7 @@ static filch_err play_errand(actor *me, const filch_event *events, size_t count,
     sent[1] = filch_child_list(sched, e->supervisor);
     sent[2] = filch_child_stop(sched, e->supervisor, "late");
     for (int i = 0; i < 3; i++) {
-        e->asked += sent[i] == FILCH_OK;
+        e->requests_sent += sent[i] == FILCH_OK;
         if (sent[i] != FILCH_OK && sent[i] != FILCH_ENOMEM && sent[i] != FILCH_EDEAD) e->wrong = true;
     }
     return filch_idle(out);
@@ -630,13 +630,13 @@ static bool grows_without(uint64_t nth, bool and_after)
     test_alloc          memory = { 0 };
     filch_options       opt = FILCH_OPTIONS_INIT;
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
-    world               w = { .ticks = true };
-    errand              e = { .asked = 0 };
-    actor               runner = { .user = &e, .play = play_errand };
+    fixture             w = { .ticks = true };
+    requester           e = { .requests_sent = 0 };
+    actor               runner = { .user = &e, .play = play_requester };
     opt.workers = FILCH_NO_WORKERS;
     opt.alloc = test_alloc_fn;
     opt.alloc_user = &memory;
-    memset(&diary, 0, sizeof diary);
+    memset(&child_log, 0, sizeof child_log);
     ok(filch_sched_create(&w.sched, &opt));
     test_alloc_fail(&memory, nth, and_after);
     how.on_exit = on_gone;
@@ -646,37 +646,37 @@ static bool grows_without(uint64_t nth, bool and_after)
     how.args = filch_ptr(&runner);
     if (there && filch_spawn(w.sched, &actor_type, &how, NULL) != FILCH_OK) runner.user = NULL;
     if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* a child that had no memory to report its start tries again */
-    else world_tick(&w);
-    if (diary.pids[1].serial != 0) (void)!filch_send(w.sched, diary.pids[1], filch_int(FAILURE));
-    if (!and_after) world_tick(&w);
+    else fixture_tick(&w);
+    if (child_log.pids[1].serial != 0) (void)!filch_send(w.sched, child_log.pids[1], filch_int(FAILURE));
+    if (!and_after) fixture_tick(&w);
     bool over = atomic_load(&memory.refused) == 0;
     test_alloc_fail(&memory, 0, false);
-    world_tick(&w);
-    bool ended = diary.goings > 0 && world_stats(&w).alive <= 1;
+    fixture_tick(&w);
+    bool ended = child_log.goings > 0 && fixture_stats(&w).alive <= 1;
     if (there && !ended)
-        assert_in_range(diary.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
-                                                             * failed */
-    if (ended) same(diary.alive, 0);
-    assert_true(e.answered <= e.asked);
+        assert_in_range(child_log.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
+                                                                 * failed */
+    if (ended) same(child_log.alive, 0);
+    assert_true(e.answered <= e.requests_sent);
     if (there && !ended && !and_after)
-        same(e.answered, e.asked); /* in other cases there may be no memory for the
-                                    * answers */
+        same(e.answered, e.requests_sent); /* in other cases there may be no memory for the
+                                            * answers */
     assert_false(e.wrong);
     if (over) same(e.answered, 3);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
-    same(diary.alive, 0);
+    same(child_log.alive, 0);
     test_alloc_balanced(&memory);
     return over;
 }
 
-TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
+TEST(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 3, .intensity = 10000 };
     filch_options                 opt = FILCH_OPTIONS_INIT;
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     ok(filch_supervise(w.sched, &spec, NULL, NULL));
     assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* the supervisor stores the times of 10000 restarts */
@@ -684,18 +684,18 @@ TEST(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system)
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_ENOMEM);
     same(filch_child_start(w.sched, pid, &three[0]), FILCH_ENOMEM);
     fli_store_rlx(&w.deny, false);
-    world_end(&w);
+    fixture_end(&w);
     opt.memory_max = 500000;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_err err = FILCH_OK;
     for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_supervise(w.sched, &spec, NULL, NULL);
     same(err, FILCH_ENOMEM); /* the supervisors of a host count against its memory limit */
-    world_end_as(&w, FILCH_SECONDS(60), FILCH_OK);
+    fixture_end_as(&w, FILCH_SECONDS(60), FILCH_OK);
 }
 
-TEST(a_tree_grows_or_says_why_not_whichever_asking_for_memory_is_refused)
+TEST(a_tree_starts_or_reports_enomem_whichever_allocation_fails)
 {
-    uint64_t nth = 1, step = world_scale(100, 1) >= 100 ? 1 : 5;
+    uint64_t nth = 1, step = fixture_scale(100, 1) >= 100 ? 1 : 5;
     while (!grows_without(nth, false)) nth += step;
     assert_true(nth > 15);
     for (nth = 1; !grows_without(nth, true);) nth += step;
@@ -705,12 +705,12 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_memory  memory = filch_sched_memory(NULL);
-    world         w;
+    fixture       w;
     void         *plain = memory.alloc(memory.user, NULL, 0, 8);
     assert_non_null(plain);
     free(plain); /* `plain` came from malloc */
     opt.memory_max = 3000000;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     memory = filch_sched_memory(w.sched);
     int64_t before = fli_load_rlx(&w.bytes);
     char   *at = memory.alloc(memory.user, NULL, 0, 1000);
@@ -739,26 +739,26 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_for_all_a_restart_that_fails_stops_those_who_are_back_before_it_is_tried_again),
+        cmocka_unit_test(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry),
         cmocka_unit_test(one_for_all_restarts_that_keep_failing_end_the_supervisor),
-        cmocka_unit_test(options_that_turned_bad_are_a_start_that_fails),
+        cmocka_unit_test(options_that_became_invalid_fail_the_restart),
         cmocka_unit_test(a_scheduler_that_stops_while_children_are_started_is_no_failure),
-        cmocka_unit_test(a_child_that_comes_while_the_supervisor_ends_is_refused),
-        cmocka_unit_test(a_list_of_no_children_is_empty_and_a_stop_from_outside_is_answered_to_nobody),
-        cmocka_unit_test(a_late_child_that_cannot_start_is_told_and_forgotten),
-        cmocka_unit_test(the_args_of_a_late_child_are_the_same_at_each_start),
-        cmocka_unit_test(more_children_than_at_first_there_was_room_for),
-        cmocka_unit_test(a_temporary_child_that_is_told_to_leave_leaves_once),
-        cmocka_unit_test(children_and_descriptions_that_make_no_sense_are_refused_one_by_one),
-        cmocka_unit_test(what_is_no_order_and_ends_of_strangers_disturb_nobody),
-        cmocka_unit_test(a_supervisor_whose_partner_fails_stops_its_children_and_fails_too),
-        cmocka_unit_test(a_tree_of_three_floors_is_up_when_its_lowest_floor_is),
+        cmocka_unit_test(a_child_started_while_the_supervisor_ends_is_refused),
+        cmocka_unit_test(a_list_of_no_children_is_empty_and_a_foreign_stop_gets_no_answer),
+        cmocka_unit_test(a_dynamic_child_that_cannot_start_is_reported_and_removed),
+        cmocka_unit_test(the_args_of_a_dynamic_child_are_the_same_at_each_start),
+        cmocka_unit_test(the_child_list_grows_beyond_its_first_capacity),
+        cmocka_unit_test(a_temporary_child_that_is_stopped_is_removed_once),
+        cmocka_unit_test(each_invalid_child_or_supervisor_spec_is_refused),
+        cmocka_unit_test(a_supervisor_ignores_unknown_messages_and_unrelated_exits),
+        cmocka_unit_test(a_supervisor_with_a_failed_link_stops_its_children_and_fails),
+        cmocka_unit_test(a_tree_of_three_levels_is_up_when_its_lowest_level_is),
         cmocka_unit_test(a_subtree_whose_child_waits_for_its_name_is_not_up),
-        cmocka_unit_test(a_back_off_is_never_longer_than_its_most),
-        cmocka_unit_test(a_back_off_for_ever_with_jitter_does_not_come_round),
-        cmocka_unit_test(rest_for_one_the_later_failure_is_the_one_that_is_waited_for),
-        cmocka_unit_test(what_a_supervisor_needs_is_asked_of_its_scheduler_and_not_of_the_system),
-        cmocka_unit_test(a_tree_grows_or_says_why_not_whichever_asking_for_memory_is_refused),
+        cmocka_unit_test(a_back_off_is_never_longer_than_its_maximum),
+        cmocka_unit_test(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around),
+        cmocka_unit_test(rest_for_one_waits_for_the_back_off_of_the_later_failure),
+        cmocka_unit_test(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system),
+        cmocka_unit_test(a_tree_starts_or_reports_enomem_whichever_allocation_fails),
         cmocka_unit_test(a_type_may_use_the_memory_of_its_scheduler_within_its_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,8 +15,9 @@ enum { FIRST, SECOND, THIRD, LAST, CHILDREN, STEPS = 300 };
 /* Written by steps of processes that end one after the other. Read when the scheduler has stopped. */
 static struct {
     FLI_ATOMIC(uint32_t) started[CHILDREN];
-    FLI_ATOMIC(uint32_t) order, asked[CHILDREN]; /* position of each child in the order of cancels; 0: not cancelled */
-    FLI_ATOMIC(uint32_t) last_ended;             /* position of the end of LAST in the order of cancels */
+    FLI_ATOMIC(uint32_t) order,
+        cancelled_as[CHILDREN];      /* position of each child in the order of cancels; 0: not cancelled */
+    FLI_ATOMIC(uint32_t) last_ended; /* position of the end of LAST in the order of cancels */
     FLI_ATOMIC(uint64_t) victim;
     int64_t              fails; /* index of the child that ends by itself */
     test_alloc           alloc;
@@ -41,7 +42,7 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) return FILCH_EUSER;
         if (events[i].type != FILCH_EVENT_CANCEL) continue;
-        fli_store_rlx(&seen.asked[me->number], fli_add_rlx(&seen.order, 1) + 1);
+        fli_store_rlx(&seen.cancelled_as[me->number], fli_add_rlx(&seen.order, 1) + 1);
         return filch_done(out, filch_none());
     }
     return filch_idle(out);
@@ -80,11 +81,11 @@ static void fails_during_stop(uint32_t strategy, int32_t workers, int64_t fails)
         { .id = "third", .type = &child_type, .options = ARGS(THIRD), .stop_ns = FILCH_SECONDS(60) }
     };
     const filch_supervisor inner = { .strategy = strategy, .children = three, .child_count = 3 };
-    const filch_child      kids[] = {
+    const filch_child      child_specs[] = {
              { .id = "inner", .supervisor = &inner },
              { .id = "last", .type = &last_type, .options = ARGS(LAST), .stop_ns = FILCH_SECONDS(60) }
     };
-    const filch_supervisor tree = { .children = kids, .child_count = 2 };
+    const filch_supervisor tree = { .children = child_specs, .child_count = 2 };
     filch_options          options = FILCH_OPTIONS_INIT;
     filch_report           report = FILCH_REPORT_INIT;
     filch_sched           *sched;
@@ -107,7 +108,7 @@ static void fails_during_stop(uint32_t strategy, int32_t workers, int64_t fails)
     same(fli_load_rlx(&seen.last_ended), place++);
     for (int64_t n = THIRD; n >= FIRST; n--) {
         same(fli_load_rlx(&seen.started[n]), 1);
-        same(fli_load_rlx(&seen.asked[n]), n == fails ? 0 : place++);
+        same(fli_load_rlx(&seen.cancelled_as[n]), n == fails ? 0 : place++);
     }
     filch_report_free(&report);
     test_alloc_balanced(&seen.alloc);
@@ -121,7 +122,7 @@ static void fails_with(uint32_t strategy)
     }
 }
 
-TEST(one_for_one_does_not_start_a_child_again_during_a_stop)
+TEST(one_for_one_does_not_restart_a_child_during_a_stop)
 {
     fails_with(FILCH_ONE_FOR_ONE);
 }
@@ -139,7 +140,7 @@ TEST(rest_for_one_leaves_the_siblings_alone_during_a_stop)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_for_one_does_not_start_a_child_again_during_a_stop),
+        cmocka_unit_test(one_for_one_does_not_restart_a_child_during_a_stop),
         cmocka_unit_test(one_for_all_leaves_the_siblings_alone_during_a_stop),
         cmocka_unit_test(rest_for_one_leaves_the_siblings_alone_during_a_stop),
     };

@@ -1,22 +1,22 @@
 /* supervisor_tag_test.c - answers of a supervisor are identified by a tag, and those for one id come in order. Bytes
  * that only look like a request or an answer are ignored. */
-#include "api/diary.h"
+#include "api/child_log.h"
 
 static const filch_spawn_options a_options = { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(0) };
 static const filch_child         child_a = { .id = "late", .type = &child_type, .options = &a_options };
 
-enum { HEARD_MAX = 16 };
+enum { ANSWERS_MAX = 16 };
 
 static struct {
     filch_pid          supervisor, pid;
-    filch_child_answer answers[HEARD_MAX];
+    filch_child_answer answers[ANSWERS_MAX];
     uint32_t           count, others;
-    int64_t            plain[HEARD_MAX]; /* answers without a tag */
+    int64_t            untagged[ANSWERS_MAX]; /* answers without a tag */
     bool               tagged;
 } boss;
 
 /* Sends six requests in one step: start, stop, start, stop, start, and a stop of an unknown child. */
-static filch_err give_orders(filch_sched *sched)
+static filch_err send_requests(filch_sched *sched)
 {
     filch_pid to = boss.supervisor;
     filch_err err = FILCH_OK;
@@ -39,13 +39,13 @@ static filch_err give_orders(filch_sched *sched)
 static filch_err boss_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t *steps = self;
-    if ((*steps)++ == 0 && give_orders(filch_out_sched(out)) != FILCH_OK) return FAILURE;
+    if ((*steps)++ == 0 && send_requests(filch_out_sched(out)) != FILCH_OK) return FAILURE;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (events[i].type != FILCH_EVENT_MESSAGE || boss.count == HEARD_MAX) continue;
+        if (events[i].type != FILCH_EVENT_MESSAGE || boss.count == ANSWERS_MAX) continue;
         if (filch_child_answered(&events[i].data, &boss.answers[boss.count])) boss.count++;
         else
-            boss.plain[boss.others++] =
+            boss.untagged[boss.others++] =
                 filch_kind_of(&events[i].data) == FILCH_KIND_PID ? -1 : filch_as_int(&events[i].data);
     }
     return filch_idle(out);
@@ -55,18 +55,18 @@ static const filch_type boss_type = { .name = "boss", .size = 8, .step = boss_st
 
 static const filch_supervisor empty = { .child_count = 0 };
 
-static void boss_begin(world *w, bool tagged)
+static void boss_begin(fixture *w, bool tagged)
 {
     memset(&boss, 0, sizeof boss);
     boss.tagged = tagged;
-    world_begin(w, FILCH_NO_WORKERS);
+    fixture_begin(w, FILCH_NO_WORKERS);
     boss.supervisor = supervise(w->sched, &empty);
-    world_tick(w);
+    fixture_tick(w);
     ok(filch_spawn(w->sched, &boss_type, NULL, &boss.pid));
-    for (int i = 0; i < 20; i++) world_tick(w);
+    for (int i = 0; i < 20; i++) fixture_tick(w);
 }
 
-static const filch_child_answer *answer_to(uint64_t tag)
+static const filch_child_answer *answer_with_tag(uint64_t tag)
 {
     for (uint32_t i = 0; i < boss.count; i++) {
         if (boss.answers[i].tag == tag) return &boss.answers[i];
@@ -75,41 +75,41 @@ static const filch_child_answer *answer_to(uint64_t tag)
     return NULL;
 }
 
-TEST(each_order_is_answered_with_its_tag_and_those_about_one_id_in_order)
+TEST(each_request_is_answered_with_its_tag_and_in_order_for_one_id)
 {
     static const uint64_t in_order[] = { 10, 11, 12, 13, 14, 15 };
-    world                 w;
+    fixture               w;
     boss_begin(&w, true);
     same(boss.count, 7);
     same(boss.others, 0);
-    same(answer_to(10)->error, FILCH_OK);
-    same(answer_to(11)->error, FILCH_OK);
-    same(answer_to(12)->error, FILCH_OK);
-    same(answer_to(13)->error, FILCH_EEXISTS);
-    same(answer_to(14)->error, FILCH_OK);
-    same(answer_to(15)->error, FILCH_OK);
-    same(answer_to(UINT64_MAX)->error, FILCH_EDEAD);
-    assert_true(answer_to(10)->pid.serial != 0 && answer_to(12)->pid.serial != 0);
-    assert_true(answer_to(10)->pid.serial != answer_to(12)->pid.serial);
-    same(answer_to(11)->pid.serial, 0);
+    same(answer_with_tag(10)->error, FILCH_OK);
+    same(answer_with_tag(11)->error, FILCH_OK);
+    same(answer_with_tag(12)->error, FILCH_OK);
+    same(answer_with_tag(13)->error, FILCH_EEXISTS);
+    same(answer_with_tag(14)->error, FILCH_OK);
+    same(answer_with_tag(15)->error, FILCH_OK);
+    same(answer_with_tag(UINT64_MAX)->error, FILCH_EDEAD);
+    assert_true(answer_with_tag(10)->pid.serial != 0 && answer_with_tag(12)->pid.serial != 0);
+    assert_true(answer_with_tag(10)->pid.serial != answer_with_tag(12)->pid.serial);
+    same(answer_with_tag(11)->pid.serial, 0);
     uint32_t next = 0;
     for (uint32_t i = 0; i < boss.count; i++) {
         if (boss.answers[i].tag == UINT64_MAX) continue;
         same(boss.answers[i].tag, in_order[next++]);
     }
-    assert_string_equal(diary_from(0), "+a -a +a -a +a");
-    world_end(&w);
+    assert_string_equal(child_log_from(0), "+a -a +a -a +a");
+    fixture_end(&w);
 }
 
 TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
 {
-    world w;
+    fixture w;
     boss_begin(&w, false);
     same(boss.others, 3);
-    same(boss.plain[0], -1); /* -1 stands for a pid */
-    same(boss.plain[1], FILCH_OK);
-    same(boss.plain[2], -1);
-    world_end(&w);
+    same(boss.untagged[0], -1); /* -1 stands for a pid */
+    same(boss.untagged[1], FILCH_OK);
+    same(boss.untagged[2], -1);
+    fixture_end(&w);
 }
 
 /* Bytes of a request, copied by a process that has seen the request. */
@@ -129,27 +129,27 @@ static filch_err thief_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type thief_type = { .name = "thief", .step = thief_step };
 
-TEST(bytes_that_look_like_an_order_are_an_ordinary_message)
+TEST(bytes_that_look_like_a_request_are_an_ordinary_message)
 {
-    world     w;
+    fixture   w;
     filch_pid thief, supervisor;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     supervisor = supervise(w.sched, &(const filch_supervisor){ .children = three, .child_count = 3 });
     ok(filch_spawn(w.sched, &thief_type, NULL, &thief));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_stop(w.sched, thief, "a"));
-    world_tick(&w);
+    fixture_tick(&w);
     assert_in_range(copied_size, 1, sizeof copied);
     ok(filch_send(w.sched, supervisor, filch_bytes(copied, copied_size)));
-    for (int i = 0; i < 5; i++) world_tick(&w);
-    same(diary.alive, 3);
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    same(child_log.alive, 3);
     ok(filch_child_stop(w.sched, supervisor, "a")); /* the only valid request */
-    for (int i = 0; i < 5; i++) world_tick(&w);
-    same(diary.alive, 2);
-    world_end(&w);
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    same(child_log.alive, 2);
+    fixture_end(&w);
 }
 
-TEST(bytes_that_look_like_an_answer_are_none)
+TEST(bytes_that_look_like_an_answer_are_not_taken_for_one)
 {
     filch_child_answer out, forged = { .tag = 1 };
     filch_data         bytes = filch_bytes(&forged, sizeof forged), number = filch_int(0);
@@ -161,10 +161,10 @@ TEST(bytes_that_look_like_an_answer_are_none)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_order_is_answered_with_its_tag_and_those_about_one_id_in_order),
+        cmocka_unit_test(each_request_is_answered_with_its_tag_and_in_order_for_one_id),
         cmocka_unit_test(stop_and_start_of_one_id_are_answered_in_order_without_a_tag),
-        cmocka_unit_test(bytes_that_look_like_an_order_are_an_ordinary_message),
-        cmocka_unit_test(bytes_that_look_like_an_answer_are_none),
+        cmocka_unit_test(bytes_that_look_like_a_request_are_an_ordinary_message),
+        cmocka_unit_test(bytes_that_look_like_an_answer_are_not_taken_for_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

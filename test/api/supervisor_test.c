@@ -1,29 +1,29 @@
 /* supervisor_test.c - supervisors: which children are restarted, in which order, how often, and when the supervisor
  * gives up. Mostly in virtual time (filch_sim_run). The last part exposes a tree to faults for five minutes of virtual
  * time. */
-#include "api/diary.h"
+#include "api/child_log.h"
 
 static void fails_with(uint32_t strategy, const char *expected)
 {
     const filch_supervisor spec = { .strategy = strategy, .children = three, .child_count = 3 };
-    world                  w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c");
-    tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(3), expected);
-    same(diary.alive, 3);
-    size_t before = diary.count;
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b +c");
+    send_child(&w, 1, FAILURE);
+    assert_string_equal(child_log_from(3), expected);
+    same(child_log.alive, 3);
+    size_t before = child_log.count;
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(before), "-c -b -a"); /* children are stopped in reverse order */
-    same(diary.goings, 1);
-    same(diary.gone, FILCH_OK);
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(before), "-c -b -a"); /* children are stopped in reverse order */
+    same(child_log.goings, 1);
+    same(child_log.gone, FILCH_OK);
+    fixture_end(&w);
 }
 
-TEST(one_for_one_starts_whoever_ended)
+TEST(one_for_one_restarts_the_child_that_ended)
 {
     fails_with(FILCH_ONE_FOR_ONE, "-b +b");
 }
@@ -33,118 +33,118 @@ TEST(one_for_all_stops_the_others_in_reverse_and_starts_all_in_order)
     fails_with(FILCH_ONE_FOR_ALL, "-b -c -a +a +b +c");
 }
 
-TEST(rest_for_one_stops_and_starts_those_after_it)
+TEST(rest_for_one_restarts_the_children_after_the_failed_one)
 {
     fails_with(FILCH_REST_FOR_ONE, "-b -c +b +c");
 }
 
-TEST(permanent_transient_and_temporary)
+TEST(permanent_transient_and_temporary_children_restart_as_documented)
 {
-    static const filch_child kids[] = {
+    static const filch_child child_specs[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_PERMANENT },
         { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TRANSIENT },
         { .id = "c", .type = &child_type, .options = ARGS(2), .restart = FILCH_TEMPORARY },
     };
-    static const filch_supervisor spec = { .children = kids, .child_count = 3, .intensity = 10 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 3, .intensity = 10 };
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
-    tell(&w, 0, 0);
-    tell(&w, 0, FAILURE);
-    tell(&w, 1, FAILURE);
-    tell(&w, 1, 0);
-    tell(&w, 2, FAILURE);
-    assert_string_equal(diary_from(3), "-a +a -a +a -b +b -b -c");
-    world_end(&w);
+    fixture_tick(&w);
+    send_child(&w, 0, 0);
+    send_child(&w, 0, FAILURE);
+    send_child(&w, 1, FAILURE);
+    send_child(&w, 1, 0);
+    send_child(&w, 2, FAILURE);
+    assert_string_equal(child_log_from(3), "-a +a -a +a -b +b -b -c");
+    fixture_end(&w);
 }
 
-TEST(a_temporary_child_that_is_stopped_for_others_does_not_come_back)
+TEST(a_temporary_child_stopped_with_its_siblings_is_not_restarted)
 {
-    static const filch_child kids[] = {
+    static const filch_child child_specs[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0) },
         { .id = "b", .type = &child_type, .options = ARGS(1), .restart = FILCH_TEMPORARY },
         { .id = "c", .type = &child_type, .options = ARGS(2) },
     };
-    static const filch_supervisor all = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
-    static const filch_supervisor rest = { .strategy = FILCH_REST_FOR_ONE, .children = kids, .child_count = 3 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    static const filch_supervisor all = { .strategy = FILCH_ONE_FOR_ALL, .children = child_specs, .child_count = 3 };
+    static const filch_supervisor rest = { .strategy = FILCH_REST_FOR_ONE, .children = child_specs, .child_count = 3 };
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &all);
-    world_tick(&w);
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(3), "-a -c -b +a +c");
-    tell(&w, 2, FAILURE); /* the child fails and is removed from the list */
-    assert_string_equal(diary_from(8), "-c -a +a +c");
+    fixture_tick(&w);
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(3), "-a -c -b +a +c");
+    send_child(&w, 2, FAILURE); /* the child fails and is removed from the list */
+    assert_string_equal(child_log_from(8), "-c -a +a +c");
     (void)supervise(w.sched, &rest);
-    world_tick(&w);
-    tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(3), "-a -c -b +a +c");
-    world_end(&w);
+    fixture_tick(&w);
+    send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(3), "-a -c -b +a +c");
+    fixture_end(&w);
 }
 
-TEST(a_transient_child_that_ended_well_before_its_turn_is_done)
+TEST(a_transient_child_that_ends_before_its_stop_is_not_restarted)
 {
-    static const filch_child kids[] = {
+    static const filch_child child_specs[] = {
         { .id = "a", .type = &child_type, .options = ARGS(0), .restart = FILCH_TRANSIENT },
         { .id = "c", .type = &child_type, .options = ARGS(2) },
         { .id = "b", .type = &child_type, .options = ARGS(4) }, /* child b ignores a cancel */
     };
-    static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ALL, .children = kids, .child_count = 3 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    static const filch_supervisor spec = { .strategy = FILCH_ONE_FOR_ALL, .children = child_specs, .child_count = 3 };
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
-    tell(&w, 2, FAILURE); /* now b is being stopped, which takes a while; then a would be stopped */
-    tell(&w, 0, 0);
-    tell(&w, 1, 0);
-    assert_string_equal(diary_from(3), "-c -a -b +c +b");
-    world_end(&w);
+    fixture_tick(&w);
+    send_child(&w, 2, FAILURE); /* now b is being stopped, which takes a while; then a would be stopped */
+    send_child(&w, 0, 0);
+    send_child(&w, 1, 0);
+    assert_string_equal(child_log_from(3), "-c -a -b +c +b");
+    fixture_end(&w);
 }
 
-TEST(one_restart_too_many_ends_the_supervisor_and_its_children)
+TEST(a_restart_over_the_limit_ends_the_supervisor_and_its_children)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 3, .intensity = 2 };
     static const filch_supervisor none = { .children = three, .child_count = 3, .intensity = FILCH_NO_RESTARTS };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
-    for (int i = 0; i < 3; i++) tell(&w, 0, FAILURE);
-    assert_string_equal(diary_from(3), "-a +a -a +a -a -c -b");
-    same(diary.gone, FILCH_ELIMIT);
-    assert_non_null(strstr(diary.last_words, "too many restarts, the last of '"));
-    same(world_stats(&w).alive, 0);
+    fixture_tick(&w);
+    for (int i = 0; i < 3; i++) send_child(&w, 0, FAILURE);
+    assert_string_equal(child_log_from(3), "-a +a -a +a -a -c -b");
+    same(child_log.gone, FILCH_ELIMIT);
+    assert_non_null(strstr(child_log.last_words, "too many restarts, the last of '"));
+    same(fixture_stats(&w).alive, 0);
     (void)supervise(w.sched, &none);
-    world_tick(&w);
-    tell(&w, 2, FAILURE);
-    assert_string_equal(diary_from(3), "-c -b -a");
-    same(diary.gone, FILCH_ELIMIT);
-    world_end(&w);
+    fixture_tick(&w);
+    send_child(&w, 2, FAILURE);
+    assert_string_equal(child_log_from(3), "-c -b -a");
+    same(child_log.gone, FILCH_ELIMIT);
+    fixture_end(&w);
 }
 
-TEST(a_child_that_cannot_start_ends_the_beginning)
+TEST(a_child_that_cannot_start_fails_the_start_of_the_supervisor)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 3 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    diary.refuse[2] = 1;
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b -b -a");
-    same(diary.gone, FAILURE);
+    child_log.refuse[2] = 1;
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b -b -a");
+    same(child_log.gone, FAILURE);
     /* A restart that fails is tried again, as often as the intensity allows. */
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
-    diary.refuse[1] = 2;
-    tell(&w, 1, FAILURE);
-    assert_string_equal(diary_from(0), "+a +b +c -b +b");
-    same(diary.goings, 0);
-    diary.refuse[1] = 100;
-    tell(&w, 1, FAILURE);
-    same(diary.gone, FILCH_ELIMIT);
-    same(diary.alive, 0);
-    world_end(&w);
+    fixture_tick(&w);
+    child_log.refuse[1] = 2;
+    send_child(&w, 1, FAILURE);
+    assert_string_equal(child_log_from(0), "+a +b +c -b +b");
+    same(child_log.goings, 0);
+    child_log.refuse[1] = 100;
+    send_child(&w, 1, FAILURE);
+    same(child_log.gone, FILCH_ELIMIT);
+    same(child_log.alive, 0);
+    fixture_end(&w);
 }
 
 TEST(a_name_is_free_again_for_each_start)
@@ -152,19 +152,19 @@ TEST(a_name_is_free_again_for_each_start)
     filch_spawn_options named = FILCH_SPAWN_OPTIONS_INIT;
     named.args = filch_int(0);
     named.name = "the one";
-    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = &named } };
-    const filch_supervisor spec = { .children = kids, .child_count = 1, .intensity = 1000 };
-    world                  w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    const filch_child      child_specs[] = { { .id = "a", .type = &child_type, .options = &named } };
+    const filch_supervisor spec = { .children = child_specs, .child_count = 1, .intensity = 1000 };
+    fixture                w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     for (int i = 0; i < 100; i++) {
         ok(filch_send_name(w.sched, "the one", filch_int(FAILURE)));
-        world_tick(&w);
+        fixture_tick(&w);
     }
-    same(diary.count, 201);
-    same(diary.goings, 0);
-    world_end(&w);
+    same(child_log.count, 201);
+    same(child_log.goings, 0);
+    fixture_end(&w);
 }
 
 /* ---- in virtual time ---- */
@@ -181,7 +181,7 @@ static const filch_supervisor slow = { .children = three,
 static void fail_a(filch_sched *sched, void *arg)
 {
     (void)arg;
-    (void)!filch_send(sched, diary.pids[0], filch_int(FAILURE));
+    (void)!filch_send(sched, child_log.pids[0], filch_int(FAILURE));
 }
 
 static filch_err slow_scenario(filch_sched *sched, void *user)
@@ -198,7 +198,7 @@ static filch_err slow_scenario(filch_sched *sched, void *user)
 /* Returns the time between end number `nth` and the start after it. */
 static uint64_t waited_ns(size_t nth)
 {
-    return diary.times_ns[2 + 2 * nth] - diary.times_ns[1 + 2 * nth];
+    return child_log.times_ns[2 + 2 * nth] - child_log.times_ns[1 + 2 * nth];
 }
 
 TEST(back_off_grows_by_its_factor_to_its_cap_and_a_stable_time_resets_it)
@@ -212,7 +212,7 @@ TEST(back_off_grows_by_its_factor_to_its_cap_and_a_stable_time_resets_it)
     ok(filch_sim_run(&opt, slow_scenario, (void *)(uintptr_t)&slow, &report));
     same(report.verdict, FILCH_SIM_OK);
     static const uint64_t expected_ms[] = { 100, 300, 900, 2000, 2000, 2000, 100 };
-    assert_true(diary.count >= 15);
+    assert_true(child_log.count >= 15);
     for (size_t i = 0; i < COUNT_OF(expected_ms); i++) {
         uint64_t wait_ns = waited_ns(i), least = FILCH_MILLISECONDS(expected_ms[i]);
         assert_true(wait_ns >= least && wait_ns < least + least / 10 + FILCH_MILLISECONDS(5));
@@ -270,10 +270,10 @@ TEST(a_child_that_does_not_end_is_forced_at_its_deadline)
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
     ok(filch_sim_run(NULL, stubborn_scenario, (void *)(uintptr_t)&stubborn, &report));
     same(report.verdict, FILCH_SIM_OK);
-    assert_string_equal(diary_from(3), "-c -b -a");
-    uint64_t took_ns = diary.times_ns[4] - diary.times_ns[3];
+    assert_string_equal(child_log_from(3), "-c -b -a");
+    uint64_t took_ns = child_log.times_ns[4] - child_log.times_ns[3];
     assert_true(took_ns >= FILCH_SECONDS(3) && took_ns < FILCH_SECONDS(4));
-    same(diary.gone, FILCH_OK);
+    same(child_log.gone, FILCH_OK);
     filch_sim_report_free(&report);
 }
 
@@ -291,40 +291,40 @@ static const filch_child      outer_kids[] = {
 };
 static const filch_supervisor outer = { .strategy = FILCH_REST_FOR_ONE, .children = outer_kids, .child_count = 3 };
 
-TEST(a_subtree_that_gives_up_is_started_again_by_its_supervisor)
+TEST(a_subtree_that_gives_up_is_restarted_by_its_supervisor)
 {
-    world w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &outer);
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* each child starts when all before it are up, including whole
-                                                        * subtrees */
-    size_t before = diary.count;
-    tell(&w, 2, FAILURE);
-    assert_string_equal(diary_from(before), "-c +c");
-    before = diary.count;
-    tell(&w, 2, FAILURE); /* one failure too many: the subtree and all children after it are restarted */
-    assert_string_equal(diary_from(before), "-c -b -d +b +c +d");
-    before = diary.count;
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b +c +d"); /* each child starts when all before it are up, including
+                                                            * whole subtrees */
+    size_t before = child_log.count;
+    send_child(&w, 2, FAILURE);
+    assert_string_equal(child_log_from(before), "-c +c");
+    before = child_log.count;
+    send_child(&w, 2, FAILURE); /* one failure too many: the subtree and all children after it are restarted */
+    assert_string_equal(child_log_from(before), "-c -b -d +b +c +d");
+    before = child_log.count;
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(before), "-d -c -b -a");
-    same(diary.gone, FILCH_OK);
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(before), "-d -c -b -a");
+    same(child_log.gone, FILCH_OK);
+    fixture_end(&w);
 }
 
-TEST(a_supervisor_that_is_killed_takes_its_tree_along)
+TEST(a_killed_supervisor_ends_its_tree)
 {
-    world w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &outer);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_terminate(w.sched, pid));
-    world_tick(&w);
-    same(diary.gone, FILCH_EKILLED);
-    same(diary.alive, 0);
-    same(world_stats(&w).alive, 0);
-    world_end(&w);
+    fixture_tick(&w);
+    same(child_log.gone, FILCH_EKILLED);
+    same(child_log.alive, 0);
+    same(fixture_stats(&w).alive, 0);
+    fixture_end(&w);
 }
 
 /* ---- children that are added at run time ---- */
@@ -364,42 +364,42 @@ static filch_err play_clerk(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-TEST(children_come_and_go_by_message)
+TEST(children_are_started_and_stopped_by_request)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 2 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
-    world                         w;
+    fixture                       w;
     actor                         me = { 0 };
     memset(&clerk, 0, sizeof clerk);
     opt.args = filch_int(5);
     clerk.child = (filch_child){ .id = "late", .type = &child_type, .options = &opt };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     actor_start(&w, &me, play_clerk);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(me.note);
     same(clerk.listed, 3);
     assert_string_equal(clerk.ids, "ablate");
-    assert_true(same_pid(clerk.started, diary.pids[5]));
+    assert_true(same_pid(clerk.started, child_log.pids[5]));
     same(clerk.count, 3);
     same(clerk.answers[0], FILCH_EEXISTS);
     same(clerk.answers[1], FILCH_OK);
     same(clerk.answers[2], FILCH_EDEAD);
-    assert_string_equal(diary_from(0), "+a +b +f -f");
+    assert_string_equal(child_log_from(0), "+a +b +f -f");
     /* A child added by a foreign thread is restarted like the others. */
     ok(filch_child_start(w.sched, clerk.supervisor, &clerk.child));
-    world_tick(&w);
-    tell(&w, 5, FAILURE);
-    assert_string_equal(diary_from(4), "+f -f +f");
+    fixture_tick(&w);
+    send_child(&w, 5, FAILURE);
+    assert_string_equal(child_log_from(4), "+f -f +f");
     /* A message that is not a request is ignored. */
     ok(filch_send(w.sched, clerk.supervisor, filch_str("hello")));
-    world_tick(&w);
-    same(diary.goings, 0);
-    world_end(&w);
+    fixture_tick(&w);
+    same(child_log.goings, 0);
+    fixture_end(&w);
 }
 
-TEST(descriptions_that_make_no_sense_are_refused)
+TEST(invalid_supervisor_specs_are_refused)
 {
     static const filch_child      twins[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
                                               { .id = "a", .type = &child_type, .options = ARGS(0) } };
@@ -413,8 +413,8 @@ TEST(descriptions_that_make_no_sense_are_refused)
         { .jitter = 1001 },
     };
     static const filch_supervisor same_ids = { .children = twins, .child_count = 2 };
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(bad); i++) same(filch_supervise(w.sched, &bad[i], NULL, NULL), FILCH_EINVAL);
     same(filch_supervise(w.sched, &same_ids, NULL, NULL), FILCH_EEXISTS);
     same(filch_supervise(w.sched, NULL, NULL, NULL), FILCH_EINVAL);
@@ -422,7 +422,7 @@ TEST(descriptions_that_make_no_sense_are_refused)
     same(filch_child_stop(w.sched, (filch_pid){ 0, 0 }, ""), FILCH_EINVAL);
     same(filch_child_list(NULL, (filch_pid){ 0, 0 }), FILCH_EINVAL);
     same(filch_child_await(NULL, (filch_pid){ 0, 0 }), FILCH_EINVAL);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static int releases;
@@ -433,39 +433,39 @@ static void count_release(const filch_child *child)
     releases++;
 }
 
-TEST(a_late_child_is_released_once_when_it_is_forgotten)
+TEST(a_dynamic_child_is_released_once_when_it_is_removed)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_child late = { .id = "late", .type = &child_type, .options = &opt, .release = count_release };
-    world       w;
+    fixture     w;
     releases = 0;
     opt.args = filch_int(1);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
-    world_tick(&w);
-    tell(&w, 1, FAILURE); /* the child is restarted and stays in the list */
+    fixture_tick(&w);
+    send_child(&w, 1, FAILURE); /* the child is restarted and stays in the list */
     same(releases, 0);
     ok(filch_child_stop(w.sched, pid, "late"));
-    world_tick(&w);
+    fixture_tick(&w);
     same(releases, 1);
-    diary.refuse[1] = 1; /* the next start of this child fails */
+    child_log.refuse[1] = 1; /* the next start of this child fails */
     ok(filch_child_start(w.sched, pid, &late));
-    world_tick(&w);
+    fixture_tick(&w);
     same(releases, 2);
     ok(filch_child_start(w.sched, pid, &late)); /* the child ends with its supervisor */
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_start(w.sched, pid, &late)); /* the id is in use */
-    world_tick(&w);
+    fixture_tick(&w);
     same(releases, 3);
     ok(filch_terminate(w.sched, pid));
-    world_tick(&w);
+    fixture_tick(&w);
     same(releases, 4);
     same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* the caller still owns the args */
     same(releases, 4);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_await(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -476,26 +476,26 @@ static filch_err play_await(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-TEST(who_awaits_a_tree_hears_when_all_of_it_is_up)
+TEST(await_of_a_tree_is_answered_when_all_children_are_up)
 {
-    world w;
-    actor me = { 0 }, other = { 0 };
+    fixture w;
+    actor   me = { 0 }, other = { 0 };
     memset(&clerk, 0, sizeof clerk);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &outer);
-    diary.refuse[3] = 1; /* the last child of the outer tree fails to start once */
-    world_tick(&w);
-    same(diary.goings, 1);
+    child_log.refuse[3] = 1; /* the last child of the outer tree fails to start once */
+    fixture_tick(&w);
+    same(child_log.goings, 1);
     clerk.supervisor = supervise(w.sched, &outer);
     actor_start(&w, &me, play_await); /* awaits before any child is up */
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d");
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b +c +d");
     same(clerk.count, 1);
     actor_start(&w, &other, play_await); /* awaits when all children are up: answered at once */
-    world_tick(&w);
+    fixture_tick(&w);
     same(clerk.count, 2);
     same(clerk.answers[0] | clerk.answers[1] | me.note | other.note, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* A supervisor type of the test, which counts its instances. */
@@ -523,23 +523,23 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     const filch_type wrap = {
         .name = "wrap", .size = filch_supervisor_type.size, .init = wrap_init, .step = wrap_step, .close = wrap_close
     };
-    const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
-                                      { .id = "inner", .supervisor = &inner, .type = &wrap },
-                                      { .id = "d", .type = &child_type, .options = ARGS(3) } };
-    const filch_supervisor spec = { .children = kids, .child_count = 3 };
-    world                  w;
+    const filch_child      child_specs[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                             { .id = "inner", .supervisor = &inner, .type = &wrap },
+                                             { .id = "d", .type = &child_type, .options = ARGS(3) } };
+    const filch_supervisor spec = { .children = child_specs, .child_count = 3 };
+    fixture                w;
     wrapped = 0;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+a +b +c +d"); /* as with Filch's own supervisor type: d starts when b and c are
-                                                        * up */
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+a +b +c +d"); /* as with Filch's own supervisor type: d starts when b and c
+                                                            * are up */
     same(wrapped, 1);
     ok(filch_cancel(w.sched, pid));
-    world_tick(&w);
-    assert_string_equal(diary_from(4), "-d -c -b -a");
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(4), "-d -c -b -a");
     same(wrapped, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- regression tests for bugs that users found ---- */
@@ -553,41 +553,41 @@ static filch_err play_stops(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-TEST(everybody_who_asked_for_a_stop_hears_of_it)
+TEST(every_process_that_requested_a_stop_gets_an_answer)
 {
     /* The child ignores a cancel. */
-    static const filch_child      kids[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } };
-    static const filch_supervisor spec = { .children = kids, .child_count = 1 };
-    world                         w;
+    static const filch_child      child_specs[] = { { .id = "a", .type = &child_type, .options = ARGS(4) } };
+    static const filch_supervisor spec = { .children = child_specs, .child_count = 1 };
+    fixture                       w;
     actor                         me = { 0 }, you = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     actor_start(&w, &me, play_stops);
     actor_start(&w, &you, play_stops);
-    world_tick(&w);
+    fixture_tick(&w);
     same(me.note | you.note, FILCH_OK);
     same(me.seen_count + you.seen_count, 0);
-    tell(&w, 1, 0);
+    send_child(&w, 1, 0);
     same(me.seen_count, 1);
     same(you.seen_count, 1);
     same(me.seen[0].number, FILCH_OK);
     same(you.seen[0].number, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* The mailbox of the upper supervisor holds one message. It is full when the lower supervisor reports that it is up. */
-static void crowd(uint32_t overflow)
+static void fill_upper_mailbox(uint32_t overflow)
 {
     static const filch_supervisor lower = { .children = &three[1], .child_count = 1 };
-    static const filch_child      kids[] = { { .id = "lower", .supervisor = &lower },
-                                             { .id = "a", .type = &child_type, .options = ARGS(0) } };
-    static const filch_supervisor upper = { .children = kids, .child_count = 2 };
+    static const filch_child      child_specs[] = { { .id = "lower", .supervisor = &lower },
+                                                    { .id = "a", .type = &child_type, .options = ARGS(0) } };
+    static const filch_supervisor upper = { .children = child_specs, .child_count = 2 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid                     pid;
-    world                         w;
-    world_begin(&w, FILCH_NO_WORKERS);
-    memset(&diary, 0, sizeof diary);
+    fixture                       w;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    memset(&child_log, 0, sizeof child_log);
     opt.mailbox_max = 1;
     opt.overflow = overflow;
     ok(filch_supervise(w.sched, &upper, &opt, &pid));
@@ -595,56 +595,56 @@ static void crowd(uint32_t overflow)
     /* With DROP_OLDEST the lower supervisor has reported, and the next message drops the report. */
     if (overflow == FILCH_OVERFLOW_DROP_OLDEST) ok(filch_tick(w.sched, 1, NULL));
     ok(filch_send(w.sched, pid, filch_int(1)));
-    world_tick(&w);
-    assert_string_equal(diary_from(0), "+b +a");
-    world_end(&w);
+    fixture_tick(&w);
+    assert_string_equal(child_log_from(0), "+b +a");
+    fixture_end(&w);
 }
 
 TEST(a_supervisor_with_a_full_mailbox_still_starts_all_its_children)
 {
-    crowd(FILCH_OVERFLOW_FAIL);
-    crowd(FILCH_OVERFLOW_DROP_NEWEST);
-    crowd(FILCH_OVERFLOW_DROP_OLDEST);
+    fill_upper_mailbox(FILCH_OVERFLOW_FAIL);
+    fill_upper_mailbox(FILCH_OVERFLOW_DROP_NEWEST);
+    fill_upper_mailbox(FILCH_OVERFLOW_DROP_OLDEST);
 }
 
-TEST(a_list_that_is_too_large_is_answered_with_that_error)
+TEST(a_list_that_is_too_large_is_answered_with_etoobig)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 3 };
     filch_options                 opt = FILCH_OPTIONS_INIT;
-    world                         w;
+    fixture                       w;
     actor                         me = { .stage = 2 }; /* begins with the request for a list */
     memset(&clerk, 0, sizeof clerk);
     opt.payload_max = 2 * sizeof(filch_child_info);
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     clerk.supervisor = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     actor_start(&w, &me, play_clerk);
-    world_tick(&w);
+    fixture_tick(&w);
     same(clerk.answers[0], FILCH_ETOOBIG);
     same(clerk.listed, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(args_that_a_late_child_was_lent_stay_the_callers)
+TEST(borrowed_args_of_a_dynamic_child_still_belong_to_the_caller)
 {
     static const filch_supervisor spec = { .children = three, .child_count = 1 };
     filch_spawn_options           opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_child                   late = { .id = "late", .type = &child_type, .options = &opt };
-    world                         w;
+    fixture                       w;
     char                         *bytes = malloc(40);
     assert_non_null(bytes);
     opt.args = filch_move(bytes, 40, NULL);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_child_start(w.sched, pid, &late));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_terminate(w.sched, pid));
-    world_tick(&w);
+    fixture_tick(&w);
     same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD);
     memset(bytes, 1, 40);
     free(bytes);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(options_of_a_child_without_their_size_are_refused)
@@ -653,72 +653,72 @@ TEST(options_of_a_child_without_their_size_are_refused)
         filch_spawn_options known;
         uint64_t            later;
     } newer = { .known = { .name = "b" } };
-    filch_child            kid = { .id = "a", .type = &child_type, .options = &newer.known };
-    const filch_supervisor spec = { .children = &kid, .child_count = 1 };
-    world                  w;
+    filch_child            one_child = { .id = "a", .type = &child_type, .options = &newer.known };
+    const filch_supervisor spec = { .children = &one_child, .child_count = 1 };
+    fixture                w;
     filch_pid              pid;
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
-    same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &kid), FILCH_EINVAL);
+    same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &one_child), FILCH_EINVAL);
     /* Options of a newer header are accepted while the new fields are zero. */
     newer.known.size = sizeof newer;
     pid = supervise(w.sched, &spec);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_whereis(w.sched, "b", &pid));
     newer.later = 1;
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
-    kid.options = NULL;
+    one_child.options = NULL;
     same(filch_supervise(w.sched, &spec, &newer.known, NULL), FILCH_EINVAL);
     newer.later = 0;
     newer.known.name = NULL;
     ok(filch_supervise(w.sched, &spec, &newer.known, NULL));
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_name_that_stays_taken_is_how_the_beginning_ends)
+TEST(a_name_that_stays_taken_fails_the_start_of_the_supervisor)
 {
     static const filch_spawn_options opt = { .size = sizeof(filch_spawn_options), .name = "taken" };
-    static const filch_child         kids[] = { { .id = "a", .type = &child_type, .options = &opt } };
-    static const filch_supervisor    spec = { .children = kids, .child_count = 1 };
-    world                            w;
+    static const filch_child         child_specs[] = { { .id = "a", .type = &child_type, .options = &opt } };
+    static const filch_supervisor    spec = { .children = child_specs, .child_count = 1 };
+    fixture                          w;
     actor                            holder = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &holder, play_idle);
     ok(filch_register(w.sched, "taken", holder.pid));
     (void)supervise(w.sched, &spec);
-    UNTIL(&w, diary.goings == 1);
-    same(diary.gone, FILCH_EEXISTS);
-    world_end(&w);
+    UNTIL(&w, child_log.goings == 1);
+    same(child_log.gone, FILCH_EEXISTS);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_for_one_starts_whoever_ended),
+        cmocka_unit_test(one_for_one_restarts_the_child_that_ended),
         cmocka_unit_test(one_for_all_stops_the_others_in_reverse_and_starts_all_in_order),
-        cmocka_unit_test(rest_for_one_stops_and_starts_those_after_it),
-        cmocka_unit_test(permanent_transient_and_temporary),
-        cmocka_unit_test(a_temporary_child_that_is_stopped_for_others_does_not_come_back),
-        cmocka_unit_test(a_transient_child_that_ended_well_before_its_turn_is_done),
-        cmocka_unit_test(one_restart_too_many_ends_the_supervisor_and_its_children),
-        cmocka_unit_test(a_child_that_cannot_start_ends_the_beginning),
+        cmocka_unit_test(rest_for_one_restarts_the_children_after_the_failed_one),
+        cmocka_unit_test(permanent_transient_and_temporary_children_restart_as_documented),
+        cmocka_unit_test(a_temporary_child_stopped_with_its_siblings_is_not_restarted),
+        cmocka_unit_test(a_transient_child_that_ends_before_its_stop_is_not_restarted),
+        cmocka_unit_test(a_restart_over_the_limit_ends_the_supervisor_and_its_children),
+        cmocka_unit_test(a_child_that_cannot_start_fails_the_start_of_the_supervisor),
         cmocka_unit_test(a_name_is_free_again_for_each_start),
         cmocka_unit_test(back_off_grows_by_its_factor_to_its_cap_and_a_stable_time_resets_it),
         cmocka_unit_test(jitter_stays_within_its_share_and_is_the_same_for_the_same_seed),
         cmocka_unit_test(a_child_that_does_not_end_is_forced_at_its_deadline),
-        cmocka_unit_test(a_subtree_that_gives_up_is_started_again_by_its_supervisor),
-        cmocka_unit_test(a_supervisor_that_is_killed_takes_its_tree_along),
-        cmocka_unit_test(children_come_and_go_by_message),
-        cmocka_unit_test(descriptions_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_late_child_is_released_once_when_it_is_forgotten),
-        cmocka_unit_test(who_awaits_a_tree_hears_when_all_of_it_is_up),
+        cmocka_unit_test(a_subtree_that_gives_up_is_restarted_by_its_supervisor),
+        cmocka_unit_test(a_killed_supervisor_ends_its_tree),
+        cmocka_unit_test(children_are_started_and_stopped_by_request),
+        cmocka_unit_test(invalid_supervisor_specs_are_refused),
+        cmocka_unit_test(a_dynamic_child_is_released_once_when_it_is_removed),
+        cmocka_unit_test(await_of_a_tree_is_answered_when_all_children_are_up),
         cmocka_unit_test(a_subtree_may_have_a_type_that_wraps_the_supervisors),
-        cmocka_unit_test(everybody_who_asked_for_a_stop_hears_of_it),
+        cmocka_unit_test(every_process_that_requested_a_stop_gets_an_answer),
         cmocka_unit_test(a_supervisor_with_a_full_mailbox_still_starts_all_its_children),
-        cmocka_unit_test(a_list_that_is_too_large_is_answered_with_that_error),
-        cmocka_unit_test(args_that_a_late_child_was_lent_stay_the_callers),
+        cmocka_unit_test(a_list_that_is_too_large_is_answered_with_etoobig),
+        cmocka_unit_test(borrowed_args_of_a_dynamic_child_still_belong_to_the_caller),
         cmocka_unit_test(options_of_a_child_without_their_size_are_refused),
-        cmocka_unit_test(a_name_that_stays_taken_is_how_the_beginning_ends),
+        cmocka_unit_test(a_name_that_stays_taken_fails_the_start_of_the_supervisor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

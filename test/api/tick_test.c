@@ -18,14 +18,14 @@ static struct {
     filch_receiver       receiver;
     filch_err            code[4];
     uint64_t             on_thread, elsewhere; /* number of steps on the test's own thread, and on others */
-    pthread_t            home;
+    pthread_t            test_thread;
     uint64_t             slept, fired, ticks;
     filch_pid            pid;
 } seen;
 
-static void worker(void)
+static void count_step(void)
 {
-    if (pthread_equal(pthread_self(), seen.home)) seen.on_thread++;
+    if (pthread_equal(pthread_self(), seen.test_thread)) seen.on_thread++;
     else seen.elsewhere++;
     atomic_fetch_add(&seen.steps, 1);
 }
@@ -41,7 +41,7 @@ static filch_err hold(void *user, const filch_command *command, uint64_t tag, fi
 static filch_sched *begin(int32_t workers)
 {
     memset(&seen, 0, sizeof seen);
-    seen.home = pthread_self();
+    seen.test_thread = pthread_self();
     filch_options options = FILCH_OPTIONS_INIT;
     options.workers = workers;
     ok(filch_registry_create(&options.registry));
@@ -71,7 +71,7 @@ static void host_waits(filch_sched *sched)
 static filch_err counting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    worker();
+    count_step();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) atomic_fetch_add(&seen.messages, 1);
@@ -84,7 +84,7 @@ static const filch_type counting = { .name = "counting", .step = counting_step }
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    worker();
+    count_step();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
@@ -115,7 +115,7 @@ static filch_err day_step(void *self, const filch_event *events, size_t count, f
 {
     day         *d = self;
     filch_sched *sched = filch_out_sched(out);
-    worker();
+    count_step();
     if (d->began_ns == 0) return day_begins(d, out);
     for (size_t i = 0; i < count; i++) {
         const filch_event *e = &events[i];
@@ -207,7 +207,7 @@ static void send_many(void *arg)
     atomic_store(&seen.sent, true);
 }
 
-TEST(no_ring_is_lost_while_others_send_and_the_host_sleeps)
+TEST(no_wake_up_is_lost_while_others_send_and_the_host_sleeps)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     uint64_t     count = scaled(100000), began_ns = fli_clock_ns();
@@ -268,14 +268,14 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
 }
 
 /* Init of a process that sleeps for the given time and ends. */
-static filch_err nap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err sleeper_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
     *(uint64_t *)self = (uint64_t)filch_as_int(args);
     return FILCH_OK;
 }
 
-static filch_err nap_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;
     if (count > 0) {
@@ -286,12 +286,14 @@ static filch_err nap_step(void *self, const filch_event *events, size_t count, f
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static void spawn_nap(filch_sched *sched, uint64_t ns)
+static void spawn_sleeper(filch_sched *sched, uint64_t ns)
 {
-    static const filch_type nap = { .name = "nap", .size = sizeof(uint64_t), .init = nap_init, .step = nap_step };
-    filch_spawn_options     options = FILCH_SPAWN_OPTIONS_INIT;
+    static const filch_type sleeper = {
+        .name = "nap", .size = sizeof(uint64_t), .init = sleeper_init, .step = sleeper_step
+    };
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     options.args = filch_int((int64_t)ns);
-    ok(filch_spawn(sched, &nap, &options, NULL));
+    ok(filch_spawn(sched, &sleeper, &options, NULL));
 }
 
 TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
@@ -303,9 +305,9 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
      * proves nothing. */
     for (unsigned i = 0; i < ROUNDS && !held; i++) {
         seen.slept = 0;
-        spawn_nap(sched, 0);
-        spawn_nap(sched, 0);
-        spawn_nap(sched, FILCH_MICROSECONDS(100));
+        spawn_sleeper(sched, 0);
+        spawn_sleeper(sched, 0);
+        spawn_sleeper(sched, FILCH_MICROSECONDS(100));
         ok(filch_tick(sched, 3, NULL));
         uint64_t armed_ns = fli_clock_ns(), before = seen.slept;
         while (fli_clock_ns() < armed_ns + FILCH_MICROSECONDS(40)) {}
@@ -337,7 +339,7 @@ static void tick_elsewhere(void *arg)
     seen.code[0] = filch_tick(arg, 0, NULL);
 }
 
-TEST(second_thread_that_ticks_is_told_busy)
+TEST(a_second_thread_that_ticks_gets_ebusy)
 {
     static const filch_type lingering = { .name = "lingering", .step = lingering_step };
     filch_sched            *sched = begin(FILCH_NO_WORKERS);
@@ -396,7 +398,7 @@ TEST(scheduler_with_workers_is_not_ticked)
 static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
-    worker();
+    count_step();
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) atomic_fetch_add(&seen.cancels, 1);
         if (events[i].type == FILCH_EVENT_YIELD) return filch_done(out, filch_none());
@@ -435,7 +437,7 @@ static filch_err tidy_step(void *self, const filch_event *events, size_t count, 
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-TEST(stop_without_workers_rings_the_timers_of_those_who_tidy_up)
+TEST(stop_without_workers_fires_timers_of_processes_that_clean_up)
 {
     const filch_type type = { .name = "tidy", .step = tidy_step };
     filch_sched     *sched = begin(FILCH_NO_WORKERS);
@@ -450,7 +452,7 @@ TEST(stop_without_workers_rings_the_timers_of_those_who_tidy_up)
     filch_report_free(&report);
 }
 
-TEST(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads)
+TEST(stop_runs_processes_to_their_end_and_gets_foreign_completions)
 {
     uint64_t rounds = scaled(500), began_ns = fli_clock_ns();
     for (uint64_t i = 0; i < rounds; i++) {
@@ -481,15 +483,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_loop_runs_everything_without_a_thread),
         cmocka_unit_test(descriptor_becomes_readable_when_another_thread_sends),
-        cmocka_unit_test(no_ring_is_lost_while_others_send_and_the_host_sleeps),
+        cmocka_unit_test(no_wake_up_is_lost_while_others_send_and_the_host_sleeps),
         cmocka_unit_test(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left),
         cmocka_unit_test(next_timeout_is_the_time_to_the_next_timer),
         cmocka_unit_test(after_several_timers_at_once_the_host_may_sleep_a_little),
-        cmocka_unit_test(second_thread_that_ticks_is_told_busy),
+        cmocka_unit_test(a_second_thread_that_ticks_gets_ebusy),
         cmocka_unit_test(tick_inside_a_step_is_refused),
         cmocka_unit_test(scheduler_with_workers_is_not_ticked),
-        cmocka_unit_test(stop_without_workers_rings_the_timers_of_those_who_tidy_up),
-        cmocka_unit_test(stop_runs_processes_to_their_end_and_hears_answers_from_other_threads),
+        cmocka_unit_test(stop_without_workers_fires_timers_of_processes_that_clean_up),
+        cmocka_unit_test(stop_runs_processes_to_their_end_and_gets_foreign_completions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

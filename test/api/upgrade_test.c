@@ -1,7 +1,7 @@
 /* upgrade_test.c - a status that is chosen after an upgrade in the same step does not replace the upgrade. */
 #include <filch.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 static struct {
     int       old_steps, old_closed, new_opened, new_steps, new_closed;
@@ -98,7 +98,7 @@ static void play(filch_err (*then)(filch_out *out), bool returns)
     same(seen.new_closed, 1);
 }
 
-TEST(an_upgrade_followed_by_another_status_is_refused_and_stays)
+TEST(a_status_after_an_upgrade_is_refused_and_the_upgrade_stays)
 {
     filch_err (*const statuses[])(filch_out *) = { filch_continue, filch_wait, filch_idle };
     for (int i = 0; i < 3; i++) {
@@ -131,7 +131,7 @@ TEST(an_upgrade_followed_by_the_end_closes_the_new_instance)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_upgrade_followed_by_another_status_is_refused_and_stays),
+        cmocka_unit_test(a_status_after_an_upgrade_is_refused_and_the_upgrade_stays),
         cmocka_unit_test(a_step_that_returns_the_refusal_ends_with_it),
         cmocka_unit_test(an_upgrade_followed_by_the_end_closes_the_new_instance),
     };

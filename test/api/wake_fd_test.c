@@ -2,9 +2,9 @@
  * descriptor misses no timer. Polls have a timeout only so that a failure does not hang the test. */
 #include <poll.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
-static bool readable_within(world *w, int ms)
+static bool readable_within(fixture *w, int ms)
 {
     struct pollfd p = { .fd = filch_wake_fd(w->sched), .events = POLLIN };
     int           n = poll(&p, 1, ms);
@@ -30,9 +30,9 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
 
 TEST(a_host_that_only_polls_the_descriptor_runs_every_timer)
 {
-    world w;
-    actor a = { .stage = 20 }, b = { .stage = 13 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { .stage = 20 }, b = { .stage = 13 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_sleeps);
     actor_start(&w, &b, play_sleeps);
     HOST_UNTIL(&w, is_over(&a) && is_over(&b));
@@ -40,19 +40,19 @@ TEST(a_host_that_only_polls_the_descriptor_runs_every_timer)
     assert_false(readable_within(&w, 0)); /* no timer is left, and the timer descriptor is not armed */
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_timer_from_before_the_descriptor_was_asked_for_is_told_too)
+TEST(a_timer_older_than_the_wake_descriptor_makes_it_readable)
 {
-    world w;
-    actor a = { .stage = 1 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { .stage = 1 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_sleeps);
     ok(filch_tick(w.sched, 0, NULL));
     HOST_UNTIL(&w, is_over(&a));
     actor_ends(&w, &a, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -63,17 +63,17 @@ static filch_err play_deaf(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-TEST(a_deadline_that_another_thread_sets_is_told)
+TEST(a_deadline_set_by_another_thread_makes_the_descriptor_readable)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_deaf);
     HOST_UNTIL(&w, a.steps > 0);
     ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER, FILCH_MILLISECONDS(1)));
     HOST_UNTIL(&w, is_over(&a));
     actor_ends(&w, &a, FILCH_EKILLED);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* The descriptor must not stay readable for a timer that was cancelled. */
@@ -86,27 +86,27 @@ static filch_err play_takes_back(actor *me, const filch_event *events, size_t co
     return filch_idle(out);
 }
 
-TEST(a_timer_that_is_far_away_or_gone_does_not_make_it_readable)
+TEST(a_far_or_cancelled_timer_does_not_make_the_descriptor_readable)
 {
-    world w;
-    actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    actor   a = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
     (void)filch_wake_fd(w.sched);
     actor_start(&w, &a, play_takes_back);
     HOST_UNTIL(&w, a.stage >= 1);
     HOST_UNTIL(&w, a.stage >= 3);
     for (int i = 0; i < 3; i++) ok(filch_tick(w.sched, 0, NULL));
     assert_false(readable_within(&w, 0));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_host_that_only_polls_the_descriptor_runs_every_timer),
-        cmocka_unit_test(a_timer_from_before_the_descriptor_was_asked_for_is_told_too),
-        cmocka_unit_test(a_deadline_that_another_thread_sets_is_told),
-        cmocka_unit_test(a_timer_that_is_far_away_or_gone_does_not_make_it_readable),
+        cmocka_unit_test(a_timer_older_than_the_wake_descriptor_makes_it_readable),
+        cmocka_unit_test(a_deadline_set_by_another_thread_makes_the_descriptor_readable),
+        cmocka_unit_test(a_far_or_cancelled_timer_does_not_make_the_descriptor_readable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static uint64_t scaled(uint64_t count)
 }
 
 /* Relaxed: these are only counts and flags, and order no other memory. */
-static FLI_ATOMIC(uint32_t) expected, asked, arrived, left;
+static FLI_ATOMIC(uint32_t) expected, sleeps, arrived, left;
 static FLI_ATOMIC(bool)     give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
 
@@ -58,7 +58,7 @@ static bool wait_until_asleep(filch_sched *sched)
 static void reset(uint32_t parties)
 {
     fli_store_rlx(&expected, parties);
-    fli_store_rlx(&asked, 0);
+    fli_store_rlx(&sleeps, 0);
     fli_store_rlx(&arrived, 0);
     fli_store_rlx(&left, 0);
     fli_store_rlx(&give_up, false);
@@ -78,7 +78,7 @@ static filch_sched *start(int32_t workers, const filch_options *more)
 
 /* ---- meeting inside steps ---- */
 
-static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
     (void)fli_add_rlx(&arrived, 1);
@@ -87,33 +87,33 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_none());
 }
 
-static const filch_type guest = { .name = "guest", .step = guest_step };
+static const filch_type waiter = { .name = "guest", .step = waiter_step };
 
 /* Wakes the others, then waits for them inside its step, as they wait for each other. */
-static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
     for (uint32_t i = 1; i < fli_load_rlx(&expected); i++) {
-        if (filch_spawn(sched, &guest, NULL, NULL) != FILCH_OK) return FILCH_ENOMEM;
+        if (filch_spawn(sched, &waiter, NULL, NULL) != FILCH_OK) return FILCH_ENOMEM;
     }
-    return guest_step(self, events, count, out);
+    return waiter_step(self, events, count, out);
 }
 
-static const filch_type host = { .name = "host", .step = host_step };
+static const filch_type spawner = { .name = "host", .step = spawner_step };
 
-TEST(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step)
+TEST(the_queue_of_a_worker_in_a_long_step_is_stolen)
 {
     filch_sched *sched = start(2, NULL);
     for (uint64_t i = 0; i < scaled(100); i++) {
         reset(2);
-        ok(filch_spawn(sched, &host, NULL, NULL));
+        ok(filch_spawn(sched, &spawner, NULL, NULL));
         assert_true(wait_for(&left, 2));
     }
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
 /* The first thief takes a part of the queue and then stays in a step: another worker must come for the rest. */
-TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
+TEST(as_many_processes_as_workers_can_be_inside_steps_at_once)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {
         filch_sched *sched = start(workers, NULL);
@@ -121,7 +121,7 @@ TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
             /* In every second round all workers are parked; in the others they may be about to park. */
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
-            ok(filch_spawn(sched, &host, NULL, NULL));
+            ok(filch_spawn(sched, &spawner, NULL, NULL));
             assert_true(wait_for(&left, (uint32_t)workers));
         }
         ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -130,14 +130,14 @@ TEST(as_many_processes_as_workers_can_meet_inside_their_steps)
 
 /* A foreign thread spawns the processes, so they come from the global queue, from which a worker takes several at
  * once. */
-TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
+TEST(processes_spawned_by_a_foreign_thread_can_be_inside_steps_at_once)
 {
     for (int32_t workers = 2; workers <= 5; workers++) {
         filch_sched *sched = start(workers, NULL);
         for (uint64_t i = 0; i < scaled(20); i++) {
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
-            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &guest, NULL, NULL));
+            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &waiter, NULL, NULL));
             assert_true(wait_for(&left, (uint32_t)workers));
         }
         ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -145,26 +145,26 @@ TEST(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps)
 }
 
 /* Sleeps first, each process a little longer than the one before it. Then waits for the others inside its step. */
-static filch_err late_guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err late_waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    if (count > 0) return guest_step(self, events, count, out);
-    uint64_t  n = fli_add_rlx(&asked, 1);
+    if (count > 0) return waiter_step(self, events, count, out);
+    uint64_t  n = fli_add_rlx(&sleeps, 1);
     filch_err err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(5) * (1 + n));
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type late_guest = { .name = "late guest", .step = late_guest_step };
+static const filch_type late_waiter = { .name = "late guest", .step = late_waiter_step };
 
 /* The worker that wakes for the first timer stays in a step. Another worker must wake for the second timer, and so
  * on. */
-TEST(timers_are_served_while_those_who_woke_for_others_are_in_long_steps)
+TEST(timers_fire_while_the_workers_of_earlier_timers_are_in_long_steps)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
         filch_sched *sched = start(workers, NULL);
         for (uint64_t i = 0; i < scaled(10); i++) {
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
-            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &late_guest, NULL, NULL));
+            for (int32_t n = 0; n < workers; n++) ok(filch_spawn(sched, &late_waiter, NULL, NULL));
             assert_true(wait_for(&left, (uint32_t)workers));
         }
         ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -193,7 +193,7 @@ static filch_err sloth_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type sloth = { .name = "sloth", .step = sloth_step };
 
-TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
+TEST(a_long_step_is_reported_while_it_runs_and_counted_when_it_ends)
 {
     filch_pid     pid = { 0, 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -214,7 +214,7 @@ TEST(a_long_step_is_named_while_it_runs_and_counted_when_it_ends)
 }
 
 /* Nothing is queued and no worker has a timeout: another worker must be unparked to check the running one. */
-TEST(a_long_step_out_of_silence_is_named_while_it_runs)
+TEST(a_long_step_after_full_idle_is_reported_while_it_runs)
 {
     filch_pid     pid = { 0, 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -265,7 +265,7 @@ static filch_err hermit_step(void *self, const filch_event *events, size_t count
     return filch_done(out, filch_none());
 }
 
-TEST(a_long_step_is_named_once_while_it_runs_however_often_others_look)
+TEST(a_long_step_is_reported_once_while_it_runs_however_often_checked)
 {
     static const filch_type hermit = { .name = "hermit", .step = hermit_step };
     static const filch_type fidget = { .name = "fidget", .step = fidget_step };
@@ -286,7 +286,7 @@ TEST(a_long_step_is_named_once_while_it_runs_however_often_others_look)
     }
 }
 
-TEST(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not)
+TEST(long_steps_are_counted_without_a_callback_and_short_ones_are_not)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_stats   stats = FILCH_STATS_INIT;
@@ -307,14 +307,14 @@ TEST(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_n
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rest_of_the_queue_is_taken_from_a_worker_in_a_long_step),
-        cmocka_unit_test(as_many_processes_as_workers_can_meet_inside_their_steps),
-        cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_meet_inside_their_steps),
-        cmocka_unit_test(timers_are_served_while_those_who_woke_for_others_are_in_long_steps),
-        cmocka_unit_test(a_long_step_is_named_while_it_runs_and_counted_when_it_ends),
-        cmocka_unit_test(a_long_step_out_of_silence_is_named_while_it_runs),
-        cmocka_unit_test(a_long_step_is_named_once_while_it_runs_however_often_others_look),
-        cmocka_unit_test(long_steps_are_counted_without_anybody_to_name_them_to_and_short_ones_are_not),
+        cmocka_unit_test(the_queue_of_a_worker_in_a_long_step_is_stolen),
+        cmocka_unit_test(as_many_processes_as_workers_can_be_inside_steps_at_once),
+        cmocka_unit_test(processes_spawned_by_a_foreign_thread_can_be_inside_steps_at_once),
+        cmocka_unit_test(timers_fire_while_the_workers_of_earlier_timers_are_in_long_steps),
+        cmocka_unit_test(a_long_step_is_reported_while_it_runs_and_counted_when_it_ends),
+        cmocka_unit_test(a_long_step_after_full_idle_is_reported_while_it_runs),
+        cmocka_unit_test(a_long_step_is_reported_once_while_it_runs_however_often_checked),
+        cmocka_unit_test(long_steps_are_counted_without_a_callback_and_short_ones_are_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 /* work_test.c - blocking functions on the work pool: their results, their limits, and jobs of processes that have
  * ended. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-static world w;
+static fixture w;
 
 /* ---- jobs ---- */
 
 static FLI_ATOMIC(uint32_t) gate, entered, running, running_max, freed;
 
-static filch_err job_answer(void *arg, filch_data *result)
+static filch_err job_result(void *arg, filch_data *result)
 {
     if (filch_kind_of(result) != FILCH_KIND_NONE) return FILCH_EUSER; /* error: the result must be empty at first */
     *result = *(filch_data *)arg;
@@ -83,7 +83,7 @@ static filch_err play_work(actor *me, const filch_event *events, size_t count, f
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-TEST(every_kind_of_result_comes_back)
+TEST(every_kind_of_job_result_is_delivered)
 {
     static const char text[] = "lent by the function, copied before it is told";
     close_gate();
@@ -101,9 +101,9 @@ TEST(every_kind_of_result_comes_back)
             all[6] = filch_move(malloc(30), 30, count_free);
             ok(filch_share(malloc(40), 40, count_free, NULL, &all[7]));
         }
-        world_begin(&w, workers);
+        fixture_begin(&w, workers);
         for (size_t i = 0; i < COUNT_OF(all); i++) {
-            task  t = { job_answer, &all[i] };
+            task  t = { job_result, &all[i] };
             actor a = { .user = &t };
             actor_start(&w, &a, play_work);
             UNTIL(&w, is_over(&a));
@@ -117,41 +117,41 @@ TEST(every_kind_of_result_comes_back)
                                                                              * copied */
             actor_ends(&w, &a, FILCH_OK);
         }
-        world_end(&w);
+        fixture_end(&w);
     }
     same(fli_load_acq(&freed), 4);
 }
 
-TEST(an_error_comes_back_with_the_event)
+TEST(the_error_of_a_job_is_in_its_completion)
 {
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     task  t = { job_fail, (void *)(intptr_t)(FILCH_EUSER + 8) };
     actor a = { .user = &t };
     actor_start(&w, &a, play_work);
     actor_ends(&w, &a, FILCH_EUSER + 8);
     same(a.seen[0].tag, 6);
     same(a.seen[0].number, 5); /* the completion has the error and the data of the job */
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(a_result_that_cannot_travel_becomes_an_error)
+TEST(a_result_that_cannot_be_sent_becomes_an_error)
 {
     close_gate();
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.payload_max = 64;
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     static char big[65];
     filch_data  bad[] = {
          filch_bytes(big, sizeof big), filch_bytes(NULL, 1), { .kind = 99 }, filch_move(malloc(65), 65, count_free)
     };
     filch_err errors[] = { FILCH_ETOOBIG, FILCH_EINVAL, FILCH_EINVAL, FILCH_ETOOBIG };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        task  t = { job_answer, &bad[i] };
+        task  t = { job_result, &bad[i] };
         actor a = { .user = &t };
         actor_start(&w, &a, play_work);
         actor_ends(&w, &a, errors[i]);
     }
-    world_end(&w);
+    fixture_end(&w);
     same(fli_load_acq(&freed), 1); /* the job's moved bytes are freed, because no process can use them */
 }
 
@@ -159,18 +159,18 @@ static filch_err play_bad_work(actor *me, const filch_event *events, size_t coun
 {
     if (count > 0) return events[0].error;
     if (filch_yield_work(out, 1, NULL, me) != FILCH_EINVAL) me->note = 1;
-    filch_err err = filch_yield(out, FILCH_CMD_WORK, 2, filch_ptr((void *)(intptr_t)job_answer));
+    filch_err err = filch_yield(out, FILCH_CMD_WORK, 2, filch_ptr((void *)(intptr_t)job_result));
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
 TEST(the_pool_runs_no_pointer_that_was_not_packed_for_it)
 {
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor a = { .stage = 0 };
     actor_start(&w, &a, play_bad_work);
     actor_ends(&w, &a, FILCH_EINVAL);
     same(a.note, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- limits ---- */
@@ -180,11 +180,11 @@ TEST(a_function_that_blocks_holds_no_worker)
     close_gate();
     task  t = { job_block, (void *)3 };
     actor blocked = { .user = &t }, other = { .stage = 0 };
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &blocked, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
-    UNTIL(&w, world_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the step may not have returned before
-                                                                             * this */
+    UNTIL(&w, fixture_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the step may not have returned before
+                                                                               * this */
     actor_start(&w, &other, play_idle);
     for (int i = 0; i < 100; i++) ok(filch_send(w.sched, other.pid, filch_int(i)));
     ok(filch_cancel(w.sched, other.pid));
@@ -194,10 +194,10 @@ TEST(a_function_that_blocks_holds_no_worker)
     UNTIL(&w, is_over(&blocked));
     same(filch_as_int(&blocked.result), 3);
     actor_ends(&w, &blocked, FILCH_OK);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(the_pool_takes_as_many_as_its_threads_and_queue_hold)
+TEST(the_pool_takes_as_many_jobs_as_its_threads_and_queue_hold)
 {
     enum { THREADS = 2, QUEUE = 3, JOBS = 9 };
     static actor  a[JOBS];
@@ -207,13 +207,13 @@ TEST(the_pool_takes_as_many_as_its_threads_and_queue_hold)
     opt.work_queue = QUEUE;
     memset(a, 0, sizeof a);
     close_gate();
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     for (int i = 0; i < JOBS; i++) {
         a[i].user = &t;
         actor_start(&w, &a[i], play_work);
     }
     uint32_t full = 0, done = 0;
-    UNTIL(&w, world_stats(&w).ended == JOBS - THREADS - QUEUE);
+    UNTIL(&w, fixture_stats(&w).ended == JOBS - THREADS - QUEUE);
     for (int i = 0; i < JOBS; i++) {
         if (!is_over(&a[i])) continue;
         same(a[i].exit_error, FILCH_EFULL);
@@ -228,18 +228,18 @@ TEST(the_pool_takes_as_many_as_its_threads_and_queue_hold)
     }
     same(done, THREADS + QUEUE);
     same(fli_load_acq(&running_max), THREADS);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(jobs_of_many_processes_all_come_back)
+TEST(jobs_of_many_processes_all_complete)
 {
-    uint32_t      n = world_scale(20000, 100);
+    uint32_t      n = fixture_scale(20000, 100);
     actor        *a = calloc(n, sizeof *a);
-    filch_data    answer = filch_int(12);
-    task          t = { job_answer, &answer };
+    filch_data    twelve = filch_int(12);
+    task          t = { job_result, &twelve };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.work_queue = UINT32_MAX;
-    world_begin_with(&w, 2, opt);
+    fixture_begin_with(&w, 2, opt);
     for (uint32_t i = 0; i < n; i++) {
         a[i].user = &t;
         actor_start(&w, &a[i], play_work);
@@ -249,18 +249,18 @@ TEST(jobs_of_many_processes_all_come_back)
         same(filch_as_int(&a[i].result), 12);
         actor_ends(&w, &a[i], FILCH_OK);
     }
-    world_end(&w);
+    fixture_end(&w);
     free(a);
 }
 
 /* ---- when the process or the scheduler ends first ---- */
 
-TEST(a_result_for_the_dead_is_freed_once)
+TEST(a_result_for_an_ended_process_is_freed_once)
 {
     task  t[] = { { job_moves, NULL }, { job_shares, NULL } };
     actor a[2] = { { .user = &t[0] }, { .user = &t[1] } };
     close_gate();
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     for (int i = 0; i < 2; i++) actor_start(&w, &a[i], play_work);
     UNTIL(&w, fli_load_acq(&entered) == 2);
     for (int i = 0; i < 2; i++) {
@@ -269,8 +269,8 @@ TEST(a_result_for_the_dead_is_freed_once)
     }
     fli_store_rel(&gate, 1);
     UNTIL(&w, fli_load_acq(&freed) == 2);
-    same(world_stats(&w).late_completions, 2);
-    world_end(&w);
+    same(fixture_stats(&w).late_completions, 2);
+    fixture_end(&w);
     same(fli_load_acq(&freed), 2);
 }
 
@@ -291,12 +291,12 @@ TEST(stop_waits_for_jobs_that_have_begun_and_for_those_behind_them)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.work_threads = 1;
     close_gate();
-    world_begin_with(&w, 1, opt);
+    fixture_begin_with(&w, 1, opt);
     actor_start(&w, &first, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
     actor_start(&w, &second, play_opens);
-    UNTIL(&w, world_inspect(&w, second.pid).state == FILCH_STATE_BLOCKED);
-    world_end(&w); /* all processes end by themselves */
+    UNTIL(&w, fixture_inspect(&w, second.pid).state == FILCH_STATE_BLOCKED);
+    fixture_end(&w); /* all processes end by themselves */
     same(first.exit_error, FILCH_OK);
     same(filch_as_int(&first.result), 4);
     same(second.exit_error, FILCH_OK);
@@ -309,7 +309,7 @@ TEST(a_function_that_never_returns_keeps_the_scheduler_alive_until_it_does)
     actor        a = { .user = &t };
     filch_report report = FILCH_REPORT_INIT;
     close_gate();
-    world_begin(&w, 1);
+    fixture_begin(&w, 1);
     actor_start(&w, &a, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
     same(filch_sched_stop(w.sched, 0, &report), FILCH_EBUSY);
@@ -327,14 +327,14 @@ TEST(a_function_that_never_returns_keeps_the_scheduler_alive_until_it_does)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_result_comes_back),
-        cmocka_unit_test(an_error_comes_back_with_the_event),
-        cmocka_unit_test(a_result_that_cannot_travel_becomes_an_error),
+        cmocka_unit_test(every_kind_of_job_result_is_delivered),
+        cmocka_unit_test(the_error_of_a_job_is_in_its_completion),
+        cmocka_unit_test(a_result_that_cannot_be_sent_becomes_an_error),
         cmocka_unit_test(the_pool_runs_no_pointer_that_was_not_packed_for_it),
         cmocka_unit_test(a_function_that_blocks_holds_no_worker),
-        cmocka_unit_test(the_pool_takes_as_many_as_its_threads_and_queue_hold),
-        cmocka_unit_test(jobs_of_many_processes_all_come_back),
-        cmocka_unit_test(a_result_for_the_dead_is_freed_once),
+        cmocka_unit_test(the_pool_takes_as_many_jobs_as_its_threads_and_queue_hold),
+        cmocka_unit_test(jobs_of_many_processes_all_complete),
+        cmocka_unit_test(a_result_for_an_ended_process_is_freed_once),
         cmocka_unit_test(stop_waits_for_jobs_that_have_begun_and_for_those_behind_them),
         cmocka_unit_test(a_function_that_never_returns_keeps_the_scheduler_alive_until_it_does),
     };

@@ -1,11 +1,11 @@
 /* yield_test.c - commands and their handlers: what a handler receives; which threads may complete a yield, when, and
  * how often. */
-#include "api/world.h"
+#include "api/fixture.h"
 
 enum { CMD_KEEP = FILCH_CMD_USER, CMD_AT_ONCE, CMD_FAILS, CMD_BOTH, CMD_LOOK, CMD_SMALL = 255, CMD_LARGE = INT32_MAX };
 #define CMD_LARGEST UINT32_MAX
 
-static world w;
+static fixture w;
 
 /* ---- handlers ---- */
 
@@ -82,14 +82,14 @@ static void begin(int32_t workers)
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     fli_store_rlx(&kept_count, 0);
-    world_begin_with(&w, workers, opt);
+    fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
 }
 
 /* ---- plays ---- */
 
 /* Yields the command `stage` once, with the payload `user`. Ends with the error or the data of the completion. */
-static filch_err play_ask(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yield(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
@@ -101,21 +101,21 @@ static filch_err play_ask(actor *me, const filch_event *events, size_t count, fi
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-TEST(a_handler_may_answer_at_once)
+TEST(a_handler_may_complete_synchronously)
 {
     actor a = { .stage = CMD_AT_ONCE };
     begin(FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_ask);
+    actor_start(&w, &a, play_yield);
     UNTIL(&w, is_over(&a));
     same(filch_as_int(&a.result), 31);
     same(a.seen[0].type, FILCH_EVENT_YIELD);
     assert_true(a.seen[0].tag == UINT64_MAX - 5);
     actor_ends(&w, &a, FILCH_OK);
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.yields, 1);
     same(stats.completions, 1);
     same(stats.late_completions, 0);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 TEST(errors_of_handlers_and_unknown_commands_are_events)
@@ -128,14 +128,14 @@ TEST(errors_of_handlers_and_unknown_commands_are_events)
     begin(FILCH_NO_WORKERS);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         actor a = { .stage = cases[i].command };
-        actor_start(&w, &a, play_ask);
+        actor_start(&w, &a, play_yield);
         UNTIL(&w, is_over(&a));
         same(a.seen_count, 1); /* one completion, even if the handler made two */
         actor_ends(&w, &a, cases[i].error);
     }
-    same(world_stats(&w).completions, COUNT_OF(cases));
-    same(world_stats(&w).late_completions, 1);
-    world_end(&w);
+    same(fixture_stats(&w).completions, COUNT_OF(cases));
+    same(fixture_stats(&w).late_completions, 1);
+    fixture_end(&w);
 }
 
 TEST(built_in_commands_refuse_data_they_do_not_understand)
@@ -150,18 +150,18 @@ TEST(built_in_commands_refuse_data_they_do_not_understand)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         filch_data data = filch_str("not what it wants");
         actor      a = { .stage = cases[i].command, .user = &data };
-        actor_start(&w, &a, play_ask);
+        actor_start(&w, &a, play_yield);
         actor_ends(&w, &a, cases[i].error);
     }
     filch_data zero = filch_int(0);
     actor      a = { .stage = FILCH_CMD_TICKER, .user = &zero };
-    actor_start(&w, &a, play_ask);
+    actor_start(&w, &a, play_yield);
     actor_ends(&w, &a, FILCH_EINVAL);
-    same(world_stats(&w).timers, 0);
-    world_end(&w);
+    same(fixture_stats(&w).timers, 0);
+    fixture_end(&w);
 }
 
-TEST(a_handler_is_told_who_asks_for_what)
+TEST(a_handler_gets_the_command_its_data_and_the_yielding_process)
 {
     static const uint32_t ids[] = { CMD_LOOK, CMD_SMALL, CMD_LARGE, CMD_LARGEST };
     filch_values         *values;
@@ -172,12 +172,12 @@ TEST(a_handler_is_told_who_asks_for_what)
         actor               a = { .stage = ids[i], .user = &text };
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         opt.values = values;
-        actor_start_with(&w, &a, play_ask, opt);
+        actor_start_with(&w, &a, play_yield, opt);
         actor_ends(&w, &a, FILCH_OK);
         assert_true(last_look.user == (void *)(uintptr_t)ids[i]); /* the handler was found by its own id */
         same(last_look.command.id, ids[i]);
         assert_true(same_pid(last_look.command.from, a.pid));
-        assert_true(is_nobody(last_look.command.target));
+        assert_true(is_null_pid(last_look.command.target));
         assert_true(last_look.tag == UINT64_MAX - 5);
         assert_true(same_pid(last_look.ctx_self, a.pid));
         assert_ptr_equal(last_look.ctx_sched, w.sched);
@@ -186,22 +186,22 @@ TEST(a_handler_is_told_who_asks_for_what)
         filch_drop(&last_look.data);
     }
     filch_values_drop(values);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- completing from a foreign thread ---- */
 
-TEST(the_first_answer_counts)
+TEST(the_first_completion_counts)
 {
     actor a = { .stage = CMD_KEEP };
     begin(FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_ask);
-    (void)world_tick(&w);
+    actor_start(&w, &a, play_yield);
+    (void)fixture_tick(&w);
     same(fli_load_acq(&kept_count), 1);
     filch_receiver to = kept[0];
     same(filch_complete(to, 7, filch_int(0), FILCH_OK), FILCH_EINVAL); /* 7 is not the tag of the yield */
     same(filch_complete(to, to.tag, filch_bytes(NULL, 1), FILCH_OK), FILCH_EINVAL);
-    same(world_stats(&w).completions, 0);
+    same(fixture_stats(&w).completions, 0);
     ok(filch_complete(to, to.tag, filch_int(1), FILCH_OK));
     same(filch_complete(to, to.tag, filch_int(2), FILCH_OK), FILCH_ESTALE);
     UNTIL(&w, is_over(&a));
@@ -212,18 +212,18 @@ TEST(the_first_answer_counts)
     same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* the process has ended; the caller still owns the
                                                                       * memory */
     free((void *)filch_raw(&moved));
-    filch_stats stats = world_stats(&w);
+    filch_stats stats = fixture_stats(&w);
     same(stats.completions, 1);
     same(stats.late_completions, 2);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(receivers_that_never_were_are_refused)
+TEST(receivers_that_never_existed_are_refused)
 {
     actor a = { .stage = CMD_KEEP };
     begin(FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_ask);
-    (void)world_tick(&w);
+    actor_start(&w, &a, play_yield);
+    (void)fixture_tick(&w);
     static const uint64_t wrong[] = { 1, 2, UINT64_MAX, UINT32_MAX, UINT64_C(1) << 32, UINT64_C(1) << 63 };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         filch_receiver to = kept[0];
@@ -232,31 +232,31 @@ TEST(receivers_that_never_were_are_refused)
         filch_err err = filch_complete(to, to.tag, filch_int(9), FILCH_OK);
         assert_true(err == FILCH_ESTALE || err == FILCH_EINVAL);
     }
-    same(world_stats(&w).completions, 0);
+    same(fixture_stats(&w).completions, 0);
     ok(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_EUSER + 1));
     actor_ends(&w, &a, FILCH_EUSER + 1); /* an error code of the program is passed on unchanged */
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(an_answer_for_the_dead_does_nothing)
+TEST(a_completion_for_an_ended_process_has_no_effect)
 {
     actor a = { .stage = CMD_KEEP };
     begin(FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_ask);
-    (void)world_tick(&w);
+    actor_start(&w, &a, play_yield);
+    (void)fixture_tick(&w);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
     /* The next yield may use the node of the old one. The old receiver must not complete the new yield. */
     actor b = { .stage = CMD_KEEP };
-    actor_start(&w, &b, play_ask);
-    (void)world_tick(&w);
+    actor_start(&w, &b, play_yield);
+    (void)fixture_tick(&w);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
     same(b.seen_count, 0);
     ok(filch_complete(kept[1], kept[1].tag, filch_int(2), FILCH_OK));
     actor_ends(&w, &b, FILCH_OK);
-    same(world_stats(&w).late_completions, 2);
-    world_end(&w);
+    same(fixture_stats(&w).late_completions, 2);
+    fixture_end(&w);
 }
 
 /* Makes a yield and ends in one step. */
@@ -267,7 +267,7 @@ static filch_err play_last_words(actor *me, const filch_event *events, size_t co
     return filch_done(out, filch_none());
 }
 
-TEST(what_the_last_step_yields_is_dispatched_too)
+TEST(yields_of_the_last_step_are_dispatched)
 {
     actor a = { .stage = 0 };
     begin(FILCH_NO_WORKERS);
@@ -277,19 +277,19 @@ TEST(what_the_last_step_yields_is_dispatched_too)
     same(last_look.tag, 3);
     same(filch_as_int(&last_look.data), 8);
     assert_true(same_pid(last_look.command.from, a.pid));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- many yields ---- */
 
-typedef struct crowd {
+typedef struct yield_batch {
     uint32_t n, answered, repeated, wrong;
     uint8_t  seen[KEPT_MAX];
-} crowd;
+} yield_batch;
 
-static filch_err play_crowd(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yield_batch(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    crowd *c = me->user;
+    yield_batch *c = me->user;
     if (me->stage++ == 0) {
         for (uint64_t tag = 0; tag < c->n; tag++) {
             filch_err err = filch_yield(out, CMD_KEEP, tag, filch_int((int64_t)tag));
@@ -308,88 +308,88 @@ static filch_err play_crowd(actor *me, const filch_event *events, size_t count, 
     return c->answered < c->n ? filch_wait(out) : filch_done(out, filch_none());
 }
 
-static void crowd_begin(actor *a, crowd *c, int32_t workers)
+static void yield_batch_begin(actor *a, yield_batch *c, int32_t workers)
 {
     memset(c, 0, sizeof *c);
-    c->n = world_scale(KEPT_MAX, 100);
+    c->n = fixture_scale(KEPT_MAX, 100);
     a->user = c;
     begin(workers);
-    actor_start(&w, a, play_crowd);
+    actor_start(&w, a, play_yield_batch);
     UNTIL(&w, fli_load_acq(&kept_count) == c->n);
 }
 
-static void crowd_end(actor *a, crowd *c)
+static void yield_batch_end(actor *a, yield_batch *c)
 {
     actor_ends(&w, a, FILCH_OK);
     same(c->answered, c->n);
     same(c->repeated + c->wrong, 0);
-    same(world_stats(&w).yields, c->n);
-    same(world_stats(&w).completions, c->n);
-    world_end(&w);
+    same(fixture_stats(&w).yields, c->n);
+    same(fixture_stats(&w).completions, c->n);
+    fixture_end(&w);
 }
 
-TEST(thousands_of_yields_of_one_step_are_answered_in_any_order)
+TEST(thousands_of_yields_of_one_step_complete_in_any_order)
 {
-    static crowd c;
-    actor        a = { .stage = 0 };
-    crowd_begin(&a, &c, FILCH_NO_WORKERS);
+    static yield_batch c;
+    actor              a = { .stage = 0 };
+    yield_batch_begin(&a, &c, FILCH_NO_WORKERS);
     /* A fixed shuffle; 7919 is a prime that divides none of the counts. */
     for (uint64_t i = 0; i < c.n; i++) {
         filch_receiver to = kept[i * 7919 % c.n];
         ok(filch_complete(to, to.tag, filch_int(-(int64_t)to.tag), FILCH_OK));
-        if (i % 97 == 0) (void)world_tick(&w);
+        if (i % 97 == 0) (void)fixture_tick(&w);
     }
-    crowd_end(&a, &c);
+    yield_batch_end(&a, &c);
 }
 
-static FLI_ATOMIC(uint32_t) next_answer, wins;
+static FLI_ATOMIC(uint32_t) bad_results, wins;
 
 /* Two threads complete every yield; one of them succeeds for each. */
-static void answer_all(void *arg)
+static void complete_all(void *arg)
 {
-    const crowd *c = arg;
+    const yield_batch *c = arg;
     for (uint32_t i = 0; i < c->n; i++) {
         filch_err err = filch_complete(kept[i], kept[i].tag, filch_int(-(int64_t)kept[i].tag), FILCH_OK);
         if (err == FILCH_OK) fli_add_rlx(&wins, 1);
-        else if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_add_rlx(&next_answer, 1);
+        else if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_add_rlx(&bad_results, 1);
     }
 }
 
-TEST(threads_that_race_to_answer_give_one_answer_each)
+TEST(threads_that_race_to_complete_make_one_completion_per_yield)
 {
-    static crowd c;
-    actor        a = { .stage = 0 };
-    fli_thread   threads[3];
+    static yield_batch c;
+    actor              a = { .stage = 0 };
+    fli_thread         threads[3];
     fli_store_rlx(&wins, 0);
-    fli_store_rlx(&next_answer, 0);
-    crowd_begin(&a, &c, 2);
-    for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "answer", answer_all, &c));
+    fli_store_rlx(&bad_results, 0);
+    yield_batch_begin(&a, &c, 2);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "answer", complete_all, &c));
     for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
     same(fli_load_rlx(&wins), c.n);
-    same(fli_load_rlx(&next_answer), 0);
-    same(world_stats(&w).late_completions, 2 * c.n);
-    crowd_end(&a, &c);
+    same(fli_load_rlx(&bad_results), 0);
+    same(fixture_stats(&w).late_completions, 2 * c.n);
+    yield_batch_end(&a, &c);
 }
 
-TEST(answers_that_race_with_the_end_of_the_process_harm_nobody)
+TEST(completions_that_race_with_the_end_of_the_process_are_safe)
 {
-    static crowd c;
+    static yield_batch c;
     for (int round = 0; round < 5; round++) {
         actor      a = { .stage = 0 };
         fli_thread thread;
         fli_store_rlx(&wins, 0);
-        fli_store_rlx(&next_answer, 0);
-        crowd_begin(&a, &c, 2);
-        ok(fli_thread_start(&thread, "answer", answer_all, &c));
+        fli_store_rlx(&bad_results, 0);
+        yield_batch_begin(&a, &c, 2);
+        ok(fli_thread_start(&thread, "answer", complete_all, &c));
         UNTIL(&w, fli_load_rlx(&wins) > c.n / 8);
         filch_err err = filch_terminate(w.sched, a.pid);
         fli_thread_join(&thread);
         UNTIL(&w, is_over(&a));
         assert_true(err == FILCH_OK || err == FILCH_EDEAD);
-        same(fli_load_rlx(&next_answer), 0);
-        same(world_stats(&w).completions + world_stats(&w).late_completions, c.n);
+        same(fli_load_rlx(&bad_results), 0);
+        same(fixture_stats(&w).completions + fixture_stats(&w).late_completions, c.n);
         same(a.closes, 1);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -406,7 +406,7 @@ TEST(tags_need_not_differ)
     actor a = { .stage = 0 };
     begin(FILCH_NO_WORKERS);
     actor_start(&w, &a, play_same_tags);
-    (void)world_tick(&w);
+    (void)fixture_tick(&w);
     same(fli_load_acq(&kept_count), 5);
     for (uint32_t i = 5; i-- > 0;) ok(filch_complete(kept[i], 1, filch_int(i), FILCH_OK));
     actor_ends(&w, &a, FILCH_OK);
@@ -415,23 +415,23 @@ TEST(tags_need_not_differ)
         same(a.seen[i].tag, 1);
         same(a.seen[i].number, 4 - i); /* in the order of the completions */
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handler_may_answer_at_once),
+        cmocka_unit_test(a_handler_may_complete_synchronously),
         cmocka_unit_test(errors_of_handlers_and_unknown_commands_are_events),
         cmocka_unit_test(built_in_commands_refuse_data_they_do_not_understand),
-        cmocka_unit_test(a_handler_is_told_who_asks_for_what),
-        cmocka_unit_test(the_first_answer_counts),
-        cmocka_unit_test(receivers_that_never_were_are_refused),
-        cmocka_unit_test(an_answer_for_the_dead_does_nothing),
-        cmocka_unit_test(what_the_last_step_yields_is_dispatched_too),
-        cmocka_unit_test(thousands_of_yields_of_one_step_are_answered_in_any_order),
-        cmocka_unit_test(threads_that_race_to_answer_give_one_answer_each),
-        cmocka_unit_test(answers_that_race_with_the_end_of_the_process_harm_nobody),
+        cmocka_unit_test(a_handler_gets_the_command_its_data_and_the_yielding_process),
+        cmocka_unit_test(the_first_completion_counts),
+        cmocka_unit_test(receivers_that_never_existed_are_refused),
+        cmocka_unit_test(a_completion_for_an_ended_process_has_no_effect),
+        cmocka_unit_test(yields_of_the_last_step_are_dispatched),
+        cmocka_unit_test(thousands_of_yields_of_one_step_complete_in_any_order),
+        cmocka_unit_test(threads_that_race_to_complete_make_one_completion_per_yield),
+        cmocka_unit_test(completions_that_race_with_the_end_of_the_process_are_safe),
         cmocka_unit_test(tags_need_not_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

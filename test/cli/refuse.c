@@ -1,6 +1,6 @@
 /* refuse.c - makes calls into libc fail (LD_PRELOAD): the n-th call of one function.
  *
- *     FILCH_REFUSE="memory 12 told"     malloc and its like; creates the file `told` when the call has failed
+ *     FILCH_REFUSE="memory 12 told"     malloc and its like; creates the file `marker` when the call has failed
  *
  * Kinds and their failures: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe
  * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: the write of
@@ -28,18 +28,18 @@ void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
 static struct {
-    char       *told;
+    char       *marker;
     char        what[16];
     atomic_long left; /* number of calls until the failure; 0: it has happened, or never will */
 } plan;
 
 __attribute__((constructor)) static void read_plan(void)
 {
-    static char told[256];
+    static char marker[256];
     const char *text = getenv("FILCH_REFUSE");
     long        nth = 0;
-    if (text == NULL || sscanf(text, "%15s %ld %255s", plan.what, &nth, told) != 3) return;
-    plan.told = told;
+    if (text == NULL || sscanf(text, "%15s %ld %255s", plan.what, &nth, marker) != 3) return;
+    plan.marker = marker;
     atomic_store(&plan.left, nth);
 }
 
@@ -47,8 +47,8 @@ static bool refuses(const char *what)
 {
     if (atomic_load(&plan.left) <= 0 || strcmp(plan.what, what) != 0 || atomic_fetch_sub(&plan.left, 1) != 1)
         return false;
-    int told = open(plan.told, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (told >= 0) close(told);
+    int marker = open(plan.marker, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (marker >= 0) close(marker);
     return true;
 }
 

@@ -36,21 +36,21 @@ static filch_sched *neighbour;
 
 /* The arguments of the next init, what it must do, and what it has done. */
 static struct {
-    const parcel *args;
-    const char   *method;
-    bool          fails;
-    bool          spawns;  /* the process is being spawned: the model does not know it yet */
-    bool          unborn;  /* the instance was closed again because there was no memory for its relations */
-    bool          refused; /* the spawn must be refused because a first message is too big */
-    uint32_t      number;  /* number of the instance that init has made; 0: none */
-    filch_pid     pid;
-    int64_t       value;
+    const payload *args;
+    const char    *method;
+    bool           fails;
+    bool           spawns;  /* the process is being spawned: the model does not know it yet */
+    bool           unborn;  /* the instance was closed again because there was no memory for its relations */
+    bool           refused; /* the spawn must be refused because a first message is too big */
+    uint32_t       number;  /* number of the instance that init has made; 0: none */
+    filch_pid      pid;
+    int64_t        value;
 } birth;
 
 /* A spawn requested by a yield: its args are a number that identifies it. */
 typedef struct order {
     int64_t     number;
-    int         question; /* index of the yield in the model; NOBODY: none */
+    int         yield_rec; /* index of the yield in the model; NOBODY: none */
     const char *method;
     life        as;
     content     first[FIRST];
@@ -85,12 +85,13 @@ static bool is_all(const void *at, size_t size, uint8_t value)
     return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-static order *find_order(const filch_data *args)
+static order *find_spawn_order(const filch_data *args)
 {
     for (uint32_t i = 0; i < ORDERS && filch_kind_of(args) == FILCH_KIND_INT; i++) {
         order *o = &orders[i];
-        bool   his = o->question != NOBODY && o->number == filch_as_int(args);
-        if (his && now.questions[o->question].stage == STAGE_OPEN && !now.questions[o->question].dispatched) return o;
+        bool   his = o->yield_rec != NO_PROC && o->number == filch_as_int(args);
+        if (his && now.yield_recs[o->yield_rec].stage == STAGE_OPEN && !now.yield_recs[o->yield_rec].dispatched)
+            return o;
     }
     return NULL;
 }
@@ -100,20 +101,20 @@ static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t sinc
 /* Init of a process that was spawned by a yield. */
 static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
-    question *q = &now.questions[o->question];
-    bool      same = (method == NULL) == (o->method == NULL) && (method == NULL || strcmp(method, o->method) == 0);
+    yield_rec *q = &now.yield_recs[o->yield_rec];
+    bool       same = (method == NULL) == (o->method == NULL) && (method == NULL || strcmp(method, o->method) == 0);
     MUST(same, "another method than was ordered");
-    MUST(q->child == NOBODY, "an order was carried out twice");
-    model_ties_done(o->question);
+    MUST(q->child == NO_PROC, "an order was carried out twice");
+    model_relations_done(o->yield_rec);
     q->tried = true;
     if (q->reason != FILCH_OK) return q->reason;
     filch_pid pid = filch_ctx_self(ctx);
-    MUST(model_find(pid) == NOBODY, "a pid was used again");
+    MUST(model_find(pid) == NO_PROC, "a pid was used again");
     o->as.instance = (uint32_t)++now.opened;
     born(&o->as, &now.lives[q->life].inherits, pid, still_clock_ns);
     MUST(filch_as_int(filch_ctx_value(ctx, "v")) == o->as.inherits.value, "another inherited value");
     q->child = now.life_count - 1;
-    for (uint32_t i = 0; i < o->first_count; i++) model_found(q->child, q->life, &o->first[i]);
+    for (uint32_t i = 0; i < o->first_count; i++) model_first_message(q->child, q->life, &o->first[i]);
     *self = (instance){ .serial = pid.serial, .number = o->as.instance, .magic = MAGIC };
     memset((char *)self + sizeof *self, (uint8_t)self->number, size - sizeof *self);
     return FILCH_OK;
@@ -124,10 +125,10 @@ static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, c
 {
     MUST(is_all(self, size, 0), "the state does not begin as zeros");
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
-    order *o = birth.spawns ? NULL : find_order(args);
+    order *o = birth.spawns ? NULL : find_spawn_order(args);
     if (o != NULL) return open_ordered(o, self, size, ctx, method);
     MUST(method == birth.method, "another method");
-    MUST(parcel_is(&birth.args->says, args), "other args");
+    MUST(payload_is(&birth.args->says, args), "other args");
     if (method != NULL && strcmp(method, "known") != 0) return FILCH_EMETHOD;
     if (birth.fails) return FILCH_EUSER + 7;
     birth.pid = filch_ctx_self(ctx);
@@ -143,7 +144,7 @@ static life *check_instance(const instance *self, size_t size)
     MUST(self->magic == MAGIC, "this is not an instance");
     MUST(is_all(self->more, size - sizeof *self, (uint8_t)self->number), "the state has been damaged");
     int index = model_find((filch_pid){ NODE, self->serial });
-    MUST(index != NOBODY, "an instance of nobody");
+    MUST(index != NO_PROC, "an instance of nobody");
     return &now.lives[index];
 }
 
@@ -162,9 +163,9 @@ static void close_sized(instance *self, size_t size)
     self->magic = 0;
     model_closed(self->number, l);
     if (l->alive || fuzz_below(&in, 4) != 3) return;
-    now.buried = (int)(l - now.lives);
+    now.reaping = (int)(l - now.lives);
     send_something();
-    now.buried = NOBODY;
+    now.reaping = NO_PROC;
 }
 
 #define TYPE(name, SIZE)                                                                                       \
@@ -197,13 +198,13 @@ static const filch_type *const bare = &types[3];
 /* ---- actions of host and steps ---- */
 
 /* Chooses a payload to send: a new one, a kept one, or the payload of the current event. */
-static void choose_parcel(parcel *p)
+static void choose_payload(payload *p)
 {
     uint32_t choice = fuzz_below(&in, 8);
-    if (choice == 3 && now.heard != NULL) {
+    if (choice == 3 && now.last_read != NULL) {
         p->moved = NULL;
-        p->says = now.heard_says;
-        p->data = now.heard->data;
+        p->says = now.last_read_says;
+        p->data = now.last_read->data;
         return;
     }
     if (choice >= 4 && choice < 4 + KEPT && kept[choice - 4].data.kind != FILCH_KIND_NONE) {
@@ -212,48 +213,51 @@ static void choose_parcel(parcel *p)
         p->data = kept[choice - 4].data;
         return;
     }
-    parcel_pack(p, &in, ++seed);
+    payload_pack(p, &in, ++seed);
 }
 
 static void send_something(void)
 {
     filch_pid pid;
     filch_err otherwise;
-    parcel    p;
+    payload   p;
     if (!model_has_room()) return;
     int to = choose_pid(&in, &pid, &otherwise);
-    choose_parcel(&p);
+    choose_payload(&p);
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_send(now.sched, pid, p.data);
     model_sent(to, otherwise, &p.says, err, refused);
-    parcel_sent(&p, err == FILCH_OK);
+    payload_sent(&p, err == FILCH_OK);
 }
 
 static void send_by_name(void)
 {
     uint32_t name = fuzz_below(&in, NAMES);
-    parcel   p;
+    payload  p;
     if (!model_has_room()) return;
-    choose_parcel(&p);
+    choose_payload(&p);
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_send_name(now.sched, tie_names[name], p.data);
-    if (ties.owner[name] != NOBODY || relations_closed()) model_sent(ties.owner[name], FILCH_OK, &p.says, err, refused);
-    else MUST(err == FILCH_EDEAD || (err == FILCH_ENOMEM && model_poor(refused)), "a message to a name nobody has");
-    parcel_sent(&p, err == FILCH_OK);
+    if (ties.owner[name] != NO_PROC || relations_closed())
+        model_sent(ties.owner[name], FILCH_OK, &p.says, err, refused);
+    else
+        MUST(err == FILCH_EDEAD || (err == FILCH_ENOMEM && model_lacked_memory(refused)),
+             "a message to a name nobody has");
+    payload_sent(&p, err == FILCH_OK);
 }
 
 /* Sends by name, or calls a function about relations. `out` is NULL outside of steps. */
 static void relate(filch_out *out)
 {
     uint32_t choice = fuzz_below(&in, 16);
-    parcel   p;
+    payload  p;
     if (choice == 15) {
         send_by_name();
     } else if (choice == 14) {
-        choose_parcel(&p);
+        choose_payload(&p);
         broadcast_something(&in, &p);
     } else if (choice == 13 && out != NULL) {
-        choose_parcel(&p);
+        choose_payload(&p);
         yield_message(&in, out, &p);
     } else {
         relate_something(&in, out);
@@ -264,31 +268,31 @@ static void deliver_something(void)
 {
     filch_pid pid, from;
     filch_err otherwise, unused;
-    parcel    p;
+    payload   p;
     if (!model_has_room()) return;
     int to = choose_pid(&in, &pid, &otherwise);
     now.as = choose_pid(&in, &from, &unused);
     now.posing = true;
-    if (now.as == NOBODY) from = (filch_pid){ 0, 0 };
-    choose_parcel(&p);
+    if (now.as == NO_PROC) from = (filch_pid){ 0, 0 };
+    choose_payload(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
     /* A package to an invalid pid is refused as FILCH_EFOREIGN. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
     model_sent(to, otherwise, &p.says, err, refused);
-    parcel_sent(&p, err == FILCH_OK);
+    payload_sent(&p, err == FILCH_OK);
     now.posing = false;
 }
 
-static void order_something(bool cancel)
+static void cancel_or_kill(bool cancel)
 {
     filch_pid pid;
     filch_err otherwise;
     int       to = choose_pid(&in, &pid, &otherwise);
     filch_err err = cancel ? filch_cancel(now.sched, pid) : filch_terminate(now.sched, pid);
-    if (to == NOBODY || !now.lives[to].alive) {
-        MUST(err == (to == NOBODY ? otherwise : FILCH_EDEAD), "an order to nobody");
+    if (to == NO_PROC || !now.lives[to].alive) {
+        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD), "an order to nobody");
         return;
     }
     MUST(err == FILCH_OK, "an order was refused");
@@ -303,25 +307,25 @@ static void inspect_something(void)
     filch_info info = { .size = sizeof info };
     int        to = choose_pid(&in, &pid, &otherwise);
     filch_err  err = filch_inspect(now.sched, pid, &info);
-    if (to == NOBODY && pid.node != NODE && pid.serial != 0) otherwise = FILCH_EFOREIGN;
-    bool alive = to != NOBODY && now.lives[to].alive;
-    MUST(err == (alive ? FILCH_OK : to == NOBODY ? otherwise : FILCH_EDEAD), "alive, or not");
+    if (to == NO_PROC && pid.node != NODE && pid.serial != 0) otherwise = FILCH_EFOREIGN;
+    bool alive = to != NO_PROC && now.lives[to].alive;
+    MUST(err == (alive ? FILCH_OK : to == NO_PROC ? otherwise : FILCH_EDEAD), "alive, or not");
     if (alive) model_inspected(to, &info);
 }
 
 static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     int index = model_find(pid);
-    MUST(user == &in && index != NOBODY, "the end of a process that never was");
+    MUST(user == &in && index != NO_PROC, "the end of a process that never was");
     model_exit(&now.lives[index], error, result);
-    now.buried = index;
+    now.reaping = index;
     if (fuzz_below(&in, 4) == 3) send_something();
-    now.buried = NOBODY;
+    now.reaping = NO_PROC;
 }
 
 /* Chooses method and args for an init; types marked `bare` take none. Returns the result that a spawn of `type` must
  * have if nothing else is wrong. */
-static filch_err choose_birth(parcel *args, const filch_type *type)
+static filch_err choose_init(payload *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
     birth.number = 0;
@@ -329,8 +333,8 @@ static filch_err choose_birth(parcel *args, const filch_type *type)
     birth.args = args;
     birth.method = choice % 4 == 1 ? "known" : choice % 16 == 2 ? "strange" : NULL;
     birth.fails = choice / 16 == 1;
-    *args = (parcel){ .data = filch_none() };
-    if (choice / 64 == 1) parcel_pack(args, &in, ++seed);
+    *args = (payload){ .data = filch_none() };
+    if (choice / 64 == 1) payload_pack(args, &in, ++seed);
     if (type == bare) {
         if (birth.method != NULL) return FILCH_EMETHOD;
         return args->says.kind == FILCH_KIND_NONE ? FILCH_OK : FILCH_EINVAL;
@@ -354,10 +358,10 @@ static int choose_ties(filch_spawn_options *opt)
 {
     uint8_t choice = fuzz_byte(&in);
     int     name = choice / 8 % 8;
-    if (!relations_have_room()) return NOBODY;
+    if (!relations_have_room()) return NO_PROC;
     opt->relations = choice % 8;
     opt->tag = relations_next_tag();
-    if (name >= NAMES) return NOBODY;
+    if (name >= NAMES) return NO_PROC;
     opt->name = tie_names[name];
     return name;
 }
@@ -365,19 +369,19 @@ static int choose_ties(filch_spawn_options *opt)
 /* Returns true if `err` is one of the reasons for which the spawn may be refused. */
 static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
 {
-    if (err == FILCH_EEXISTS) return name != NOBODY && ties.owner[name] != NOBODY;
+    if (err == FILCH_EEXISTS) return name != NO_PROC && ties.owner[name] != NO_PROC;
     if (err == FILCH_ELIMIT) return full;
     return err == wanted && err != FILCH_OK;
 }
 
 /* Chooses the first messages of a process. Returns their number; sets *too_big if one is too big. */
-static uint32_t choose_first(parcel *messages, filch_data *data, content *says, bool *too_big)
+static uint32_t choose_first(payload *messages, filch_data *data, content *says, bool *too_big)
 {
     uint32_t count = 1 + fuzz_below(&in, FIRST);
     *too_big = false;
-    if (!model_has_letters(FIRST)) return 0;
+    if (!model_has_messages(FIRST)) return 0;
     for (uint32_t i = 0; i < count; i++) {
-        parcel_pack(&messages[i], &in, ++seed);
+        payload_pack(&messages[i], &in, ++seed);
         data[i] = messages[i].data;
         says[i] = messages[i].says;
         *too_big = *too_big || (now.opt.payload_max != 0 && says[i].size > now.opt.payload_max);
@@ -391,7 +395,7 @@ static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t sinc
     l->pid = pid;
     l->inherits = *inherits;
     bool late = inherits->due_ns <= since_ns;
-    if (late) l->due_told = true;
+    if (late) l->due_reported = true;
     l->cancel = late || model_cancelled(inherits) != FILCH_OK;
     now.spawned++;
     now.lives[now.life_count++] = *l;
@@ -410,25 +414,25 @@ static void spawn_something(void)
                               .notices = -1,
                               .notices_last = -1,
                               .kill_ns = UINT64_MAX };
-    parcel              args;
-    filch_err           wanted = choose_birth(&args, type);
+    payload             args;
+    filch_err           wanted = choose_init(&args, type);
     uint8_t             choice = fuzz_byte(&in);
     choose_limits(&l, &opt);
-    l.hears = l.bare || choice % 2 == 0;
-    if (l.hears) {
+    l.has_on_exit = l.bare || choice % 2 == 0;
+    if (l.has_on_exit) {
         opt.on_exit = on_exit_of;
         opt.on_exit_user = &in;
     }
     heritage inherited = { .due_ns = FILCH_FOREVER };
-    if (now.current != NOBODY) inherited = now.lives[now.current].inherits;
+    if (now.current != NO_PROC) inherited = now.lives[now.current].inherits;
     if (choice / 2 % 4 < CHAINS && chains[choice / 2 % 4].values != NULL) {
         opt.values = chains[choice / 2 % 4].values;
         inherited = chains[choice / 2 % 4].gives;
     }
     opt.method = birth.method;
     opt.args = args.data;
-    int        name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NOBODY;
-    parcel     messages[FIRST];
+    int        name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NO_PROC;
+    payload    messages[FIRST];
     filch_data first[FIRST];
     content    first_says[FIRST];
     bool       too_big = false;
@@ -443,18 +447,19 @@ static void spawn_something(void)
     filch_err err =
         seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid) : filch_spawn(now.sched, type, &opt, &pid);
     birth.spawns = false;
-    parcel_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
-    for (size_t i = 0; i < opt.message_count; i++) parcel_sent(&messages[i], false); /* first messages are lent too */
-    if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 && (now.current == NOBODY || now.dispatching)) {
+    payload_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
+    for (size_t i = 0; i < opt.message_count; i++) payload_sent(&messages[i], false); /* first messages are lent too */
+    if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 &&
+        (now.current == NO_PROC || now.dispatching)) {
         MUST(err == FILCH_ESTATE, "relations with nobody");
         return;
     }
-    if (now.closing && (now.current == NOBODY || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills the
-                                                                           * remaining processes */
+    if (now.closing && (now.current == NO_PROC || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills the
+                                                                            * remaining processes */
         MUST(err == FILCH_ECLOSED, "a process was born from outside while closing");
         return;
     }
-    if (err == FILCH_ENOMEM && model_poor(refused)) return;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return;
     bool full = now.opt.max_processes != 0 && alive >= now.opt.max_processes;
     if (err == FILCH_ETOOBIG && too_big) return;
     if (err != FILCH_OK) {
@@ -464,28 +469,28 @@ static void spawn_something(void)
     }
     MUST(wanted == FILCH_OK && !full && !is_reason(FILCH_EEXISTS, wanted, name, full), "a spawn that cannot be");
     MUST(!too_big, "a first message beyond payload_max");
-    MUST(pid.node == NODE && model_find(pid) == NOBODY, "a pid was used again");
+    MUST(pid.node == NODE && model_find(pid) == NO_PROC, "a pid was used again");
     if (!l.bare) {
         MUST(birth.number != 0 && birth.pid.serial == pid.serial && birth.value == inherited.value, "another birth");
         l.instance = birth.number;
     }
     born(&l, &inherited, pid, since_ns);
     relations_spawned(now.current, now.life_count - 1, opt.relations, opt.tag, name);
-    for (size_t i = 0; i < opt.message_count; i++) model_found(now.life_count - 1, now.current, &first_says[i]);
+    for (size_t i = 0; i < opt.message_count; i++) model_first_message(now.life_count - 1, now.current, &first_says[i]);
 }
 
 /* Spawns a process by a yield, so after the step. Does nothing while memory is short. */
-static void order_birth(filch_out *out)
+static void yield_spawn(filch_out *out)
 {
     const filch_type   *type = &types[fuzz_below(&in, 3)];
     uint8_t             choice = fuzz_byte(&in);
     bool                exec = choice % 2 == 1, too_big = false;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     order              *o = &orders[order_count % ORDERS];
-    int                 waiting = now.question_count - now.question_fresh;
+    int                 waiting = now.yield_rec_count - now.yield_rec_fresh;
     if (now.life_count + waiting + 1 >= LIVES || waiting >= ORDERS || now.alloc.fail_at != 0 || !model_has_room())
         return;
-    *o = (order){ .number = (int64_t)++seed, .question = NOBODY };
+    *o = (order){ .number = (int64_t)++seed, .yield_rec = NO_PROC };
     o->as = (life){ .first = -1,
                     .last = -1,
                     .alive = true,
@@ -493,28 +498,28 @@ static void order_birth(filch_out *out)
                     .notices = -1,
                     .notices_last = -1,
                     .kill_ns = UINT64_MAX,
-                    .hears = true };
+                    .has_on_exit = true };
     o->method = choice / 2 % 8 == 1 ? "known" : choice / 2 % 8 == 2 ? "strange" : NULL;
     choose_limits(&o->as, &opt);
     opt.args = filch_int(o->number);
     opt.method = o->method;
     opt.on_exit = on_exit_of;
     opt.on_exit_user = &in;
-    int        name = choice / 16 % 4 == 3 ? choose_ties(&opt) : NOBODY;
-    parcel     messages[FIRST];
+    int        name = choice / 16 % 4 == 3 ? choose_ties(&opt) : NO_PROC;
+    payload    messages[FIRST];
     filch_data first[FIRST];
     if (choice / 64 == 3) opt.message_count = o->first_count = choose_first(messages, first, o->first, &too_big);
     opt.messages = first;
-    uint64_t  tag = model_next_tag(ASK_BIRTH);
+    uint64_t  tag = model_next_tag(YIELD_SPAWN);
     filch_err err = exec ? filch_yield_exec(out, tag, type, &opt) : filch_yield_spawn(out, tag, type, &opt);
-    for (uint32_t i = 0; i < o->first_count; i++) parcel_sent(&messages[i], false);
+    for (uint32_t i = 0; i < o->first_count; i++) payload_sent(&messages[i], false);
     if (too_big) {
         MUST(err == FILCH_ETOOBIG, "a first message beyond payload_max");
         return;
     }
     MUST(err == FILCH_OK, "a birth could not be asked for");
-    question *q = model_asked(ASK_BIRTH, tag);
-    o->question = (int)(q - now.questions);
+    yield_rec *q = model_yielded(YIELD_SPAWN, tag);
+    o->yield_rec = (int)(q - now.yield_recs);
     order_count++;
     q->tie = exec ? FILCH_CMD_EXEC : FILCH_CMD_SPAWN;
     q->name = name;
@@ -526,22 +531,22 @@ static void order_birth(filch_out *out)
 /* Completes a yield after its handler has returned. Sometimes completes it a second time, or with a wrong tag. */
 static void complete_something(void)
 {
-    if (now.question_count == 0) return;
-    question *q = &now.questions[fuzz_byte(&in) % now.question_count];
-    if (q->what != ASK_OWN || !q->dispatched) return;
-    parcel    p;
+    if (now.yield_rec_count == 0) return;
+    yield_rec *q = &now.yield_recs[fuzz_byte(&in) % now.yield_rec_count];
+    if (q->what != YIELD_OWN || !q->dispatched) return;
+    payload   p;
     uint8_t   choice = fuzz_byte(&in);
     filch_err error = choice % 4 == 1 ? FILCH_EUSER + 1 : FILCH_OK;
-    choose_parcel(&p);
+    choose_payload(&p);
     if (choice / 4 % 8 == 1) {
         MUST(filch_complete(q->receiver, q->tag + 1, p.data, error) == FILCH_EINVAL, "a completion with a wrong tag");
-        parcel_sent(&p, false);
+        payload_sent(&p, false);
         return;
     }
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_complete(q->receiver, q->tag, p.data, error);
     model_completed(q, &p.says, error, err, refused);
-    parcel_sent(&p, err == FILCH_OK);
+    payload_sent(&p, err == FILCH_OK);
 }
 
 /* Shares, keeps or drops a payload. */
@@ -550,23 +555,23 @@ static void keep_something(void)
     uint32_t   slot = fuzz_below(&in, KEPT);
     filch_data fresh;
     content    fresh_says;
-    if (now.heard != NULL) {
-        fresh_says = now.heard_says;
-        MUST(filch_keep(&now.heard->data, &fresh) == FILCH_OK, "a payload could not be kept");
+    if (now.last_read != NULL) {
+        fresh_says = now.last_read_says;
+        MUST(filch_keep(&now.last_read->data, &fresh) == FILCH_OK, "a payload could not be kept");
     } else if (fuzz_below(&in, 2) == 0) {
         fresh_says = (content){ .kind = FILCH_KIND_BYTES, .size = fuzz_byte(&in), .seed = ++seed };
-        MUST(parcel_share(fresh_says, &fresh), "a payload could not be shared");
+        MUST(payload_share(fresh_says, &fresh), "a payload could not be shared");
     } else {
-        parcel p;
-        parcel_pack(&p, &in, ++seed);
+        payload p;
+        payload_pack(&p, &in, ++seed);
         MUST(filch_keep(&p.data, &fresh) == FILCH_OK, "a payload could not be kept");
-        parcel_sent(&p, true);
+        payload_sent(&p, true);
         fresh_says = p.says;
     }
     filch_drop(&kept[slot].data);
     kept[slot].data = fresh;
     kept[slot].says = fresh_says;
-    MUST(parcel_is(&fresh_says, &kept[slot].data), "what was kept is another");
+    MUST(payload_is(&fresh_says, &kept[slot].data), "what was kept is another");
 }
 
 /* Adds a value, a scope or a deadline at the front of a chain of context values. */
@@ -613,21 +618,21 @@ static void cancel_scope(void)
 
 /* ---- handlers ---- */
 
-static filch_err complete_now(question *q)
+static filch_err complete_now(yield_rec *q)
 {
-    parcel    p;
+    payload   p;
     filch_err error = fuzz_below(&in, 4) == 0 ? FILCH_EUSER + 4 : FILCH_OK;
-    choose_parcel(&p);
+    choose_payload(&p);
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_complete(q->receiver, q->tag, p.data, error);
     model_completed(q, &p.says, error, err, refused);
-    parcel_sent(&p, err == FILCH_OK);
+    payload_sent(&p, err == FILCH_OK);
     return err;
 }
 
 /* Handler result: returns an error, with which the runtime completes the yield unless the yield is completed
  * already. */
-static filch_err fail_with(question *q, filch_err error)
+static filch_err fail_with(yield_rec *q, filch_err error)
 {
     content nothing = { .kind = FILCH_KIND_NONE };
     model_completed(q, &nothing, error, q->stage == STAGE_OPEN ? FILCH_OK : FILCH_ESTALE, now.alloc.refused);
@@ -636,13 +641,13 @@ static filch_err fail_with(question *q, filch_err error)
 
 static filch_err on_own(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
-    question *q = &now.questions[tag];
-    MUST(user == &in && tag < (uint64_t)now.question_count && q->what == ASK_OWN, "a command that nobody gave");
+    yield_rec *q = &now.yield_recs[tag];
+    MUST(user == &in && tag < (uint64_t)now.yield_rec_count && q->what == YIELD_OWN, "a command that nobody gave");
     MUST(!q->dispatched && q->stage == STAGE_OPEN && receiver.tag == tag, "a command was given twice");
-    MUST(command->id == OWN && parcel_is(&q->says, &command->data), "another command");
+    MUST(command->id == OWN && payload_is(&q->says, &command->data), "another command");
     MUST(model_find(command->from) == q->life, "a command from somebody else");
     MUST(filch_yield(stale, OWN, 1, filch_none()) == FILCH_ESTATE, "a yield outside of a step");
-    model_ties_done((int)tag);
+    model_relations_done((int)tag);
     q->dispatched = true;
     q->receiver = receiver;
     filch_err err = FILCH_OK;
@@ -670,86 +675,87 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 /* ---- steps ---- */
 
 /* Records a yield in the model if the yield was accepted. */
-static question *asked(errand what, uint64_t tag, filch_err err, uint64_t refused)
+static yield_rec *asked(yield_kind what, uint64_t tag, filch_err err, uint64_t refused)
 {
-    if (err == FILCH_ENOMEM && model_poor(refused)) return NULL;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return NULL;
     MUST(err == FILCH_OK, "a yield was refused");
-    return model_asked(what, tag);
+    return model_yielded(what, tag);
 }
 
-static void ask_parcel(filch_out *out, errand what)
+static void yield_payload(filch_out *out, yield_kind what)
 {
-    parcel    p;
+    payload   p;
     filch_pid pid = { 0, 0 };
     filch_err otherwise = FILCH_OK, err;
-    int       to = what == ASK_SEND ? choose_pid(&in, &pid, &otherwise) : NOBODY;
+    int       to = what == YIELD_SEND ? choose_pid(&in, &pid, &otherwise) : NO_PROC;
     /* The message is sent after the step. By then a process with a guessed pid may have been spawned, so a guessed pid
      * gets a serial number that is never used. */
-    if (to == NOBODY && pid.node == NODE) pid.serial = UINT64_MAX;
+    if (to == NO_PROC && pid.node == NODE) pid.serial = UINT64_MAX;
     uint64_t tag = model_next_tag(what), refused = now.alloc.refused;
     /* A message that is sent by a yield needs unique content, by which the model recognises it on arrival. */
-    if (what == ASK_SEND) parcel_pack(&p, &in, ++seed);
-    else choose_parcel(&p);
-    if (what == ASK_SEND && !parcel_is_unique(&p)) {
-        parcel_sent(&p, false);
+    if (what == YIELD_SEND) payload_pack(&p, &in, ++seed);
+    else choose_payload(&p);
+    if (what == YIELD_SEND && !payload_is_unique(&p)) {
+        payload_sent(&p, false);
         p.says = (content){ .kind = FILCH_KIND_INT, .seed = seed };
         p.data = filch_int((int64_t)seed);
     }
-    if (what == ASK_SEND) err = filch_yield_send(out, tag, pid, p.data);
-    else err = filch_yield(out, what == ASK_OWN ? OWN : OWN + 1u + fuzz_byte(&in), tag, p.data);
-    parcel_sent(&p, err == FILCH_OK);
+    if (what == YIELD_SEND) err = filch_yield_send(out, tag, pid, p.data);
+    else err = filch_yield(out, what == YIELD_OWN ? OWN : OWN + 1u + fuzz_byte(&in), tag, p.data);
+    payload_sent(&p, err == FILCH_OK);
     if (now.opt.payload_max != 0 && p.says.size > now.opt.payload_max) {
-        MUST(err == FILCH_ETOOBIG || (err == FILCH_ENOMEM && model_poor(refused)), "a command beyond payload_max");
+        MUST(err == FILCH_ETOOBIG || (err == FILCH_ENOMEM && model_lacked_memory(refused)),
+             "a command beyond payload_max");
         return;
     }
-    question *q = asked(what, tag, err, refused);
+    yield_rec *q = asked(what, tag, err, refused);
     if (q == NULL) return;
     q->says = p.says;
-    if (what == ASK_SEND) model_asked_send(q, to, otherwise, &p.says);
+    if (what == YIELD_SEND) model_yielded_send(q, to, otherwise, &p.says);
 }
 
-static void ask_clock(filch_out *out, errand what)
+static void yield_clock(filch_out *out, yield_kind what)
 {
     uint64_t  tag = model_next_tag(what), refused = now.alloc.refused, span_ns = choose_span(&in);
     filch_err err;
-    if (what == ASK_SLEEP) err = filch_yield_sleep(out, tag, span_ns);
-    else if (what == ASK_TIMER) err = filch_yield_timer(out, tag, span_ns);
+    if (what == YIELD_SLEEP) err = filch_yield_sleep(out, tag, span_ns);
+    else if (what == YIELD_TIMER) err = filch_yield_timer(out, tag, span_ns);
     else err = filch_yield_ticker(out, tag, span_ns);
-    if (what == ASK_TICKER && span_ns == 0) {
+    if (what == YIELD_TICKER && span_ns == 0) {
         MUST(err == FILCH_EINVAL, "a ticker without a period");
         return;
     }
-    question *q = asked(what, tag, err, refused);
+    yield_rec *q = asked(what, tag, err, refused);
     if (q != NULL) q->span_ns = span_ns;
 }
 
-static void ask_cancel(filch_out *out)
+static void yield_timer_cancel(filch_out *out)
 {
     int64_t  id = 0;
     uint8_t  choice = fuzz_byte(&in);
-    uint64_t tag = model_next_tag(ASK_CANCEL), refused = now.alloc.refused;
+    uint64_t tag = model_next_tag(YIELD_CANCEL), refused = now.alloc.refused;
     if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
     /* Chooses the newest timer with a known id, or one of the three before it. */
-    for (int i = now.question_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
-        const question *q = &now.questions[i];
-        if ((q->what != ASK_TIMER && q->what != ASK_TICKER) || q->id == 0 || skip-- > 0) continue;
+    for (int i = now.yield_rec_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
+        const yield_rec *q = &now.yield_recs[i];
+        if ((q->what != YIELD_TIMER && q->what != YIELD_TICKER) || q->id == 0 || skip-- > 0) continue;
         id = q->id;
         break;
     }
-    question *q = asked(ASK_CANCEL, tag, filch_yield_timer_cancel(out, tag, id), refused);
+    yield_rec *q = asked(YIELD_CANCEL, tag, filch_yield_timer_cancel(out, tag, id), refused);
     if (q != NULL) q->id = id;
 }
 
 /* Calls filch_upgrade() with another type and checks the result. */
 static bool upgrade(life *l, filch_out *out)
 {
-    const filch_type *type = &types[fuzz_below(&in, l->hears ? 4 : 3)];
-    parcel            args;
-    filch_err         wanted = choose_birth(&args, type);
+    const filch_type *type = &types[fuzz_below(&in, l->has_on_exit ? 4 : 3)];
+    payload           args;
+    filch_err         wanted = choose_init(&args, type);
     uint64_t          refused = now.alloc.refused;
     filch_err         err = filch_upgrade(out, type, birth.method, args.data);
-    parcel_sent(&args, false);
-    if (err == FILCH_ENOMEM && model_poor(refused)) return false;
+    payload_sent(&args, false);
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return false;
     MUST(err == wanted, "an upgrade with another answer");
     if (err != FILCH_OK) return false;
     MUST(type == bare || birth.pid.serial == l->pid.serial, "an upgrade changed the pid");
@@ -768,7 +774,7 @@ static void misuse_inside(filch_out *out)
     MUST(filch_sched_close(now.sched, 0, NULL) == FILCH_ESTATE, "a close inside a step");
     MUST(filch_upgrade(out, NULL, NULL, filch_none()) == FILCH_EINVAL, "an upgrade to nothing");
     filch_err err = filch_yield(out, OWN, 1, filch_bytes(NULL, 5));
-    MUST(err == FILCH_EINVAL || (err == FILCH_ENOMEM && model_poor(refused)), "a payload of nothing");
+    MUST(err == FILCH_EINVAL || (err == FILCH_ENOMEM && model_lacked_memory(refused)), "a payload of nothing");
     MUST(filch_yield(NULL, OWN, 1, filch_none()) == FILCH_EINVAL, "a yield of nobody");
 }
 
@@ -777,7 +783,7 @@ static void act(filch_out *out)
     bool    room = model_has_room();
     uint8_t choice = fuzz_byte(&in);
     if (choice >= 192) {
-        if (choice < 200) order_birth(out);
+        if (choice < 200) yield_spawn(out);
         else if (choice < 203) cancel_scope();
         else relate(out);
         return;
@@ -786,33 +792,33 @@ static void act(filch_out *out)
     case 0:
     case 1: send_something(); break;
     case 2: spawn_something(); break;
-    case 3: order_something(true); break;
-    case 4: order_something(false); break;
+    case 3: cancel_or_kill(true); break;
+    case 4: cancel_or_kill(false); break;
     case 5:
-        if (room) ask_parcel(out, ASK_OWN);
+        if (room) yield_payload(out, YIELD_OWN);
         break;
     case 6:
-        if (room) ask_parcel(out, ASK_SEND);
+        if (room) yield_payload(out, YIELD_SEND);
         break;
     case 7:
-        if (room) ask_parcel(out, ASK_UNKNOWN);
+        if (room) yield_payload(out, YIELD_UNKNOWN);
         break;
     case 8:
-        if (room) ask_clock(out, ASK_SLEEP);
+        if (room) yield_clock(out, YIELD_SLEEP);
         break;
     case 9:
-        if (room) ask_clock(out, ASK_TIMER);
+        if (room) yield_clock(out, YIELD_TIMER);
         break;
     case 10:
-        if (room) ask_clock(out, ASK_TICKER);
+        if (room) yield_clock(out, YIELD_TICKER);
         break;
     case 11:
-        if (room) ask_cancel(out);
+        if (room) yield_timer_cancel(out);
         break;
     case 12: complete_something(); break;
     case 13: inspect_something(); break;
     case 14:
-        if (now.heard != NULL) keep_something();
+        if (now.last_read != NULL) keep_something();
         else misuse_inside(out);
         break;
     default: deliver_something(); break;
@@ -821,43 +827,43 @@ static void act(filch_out *out)
 
 /* Checks a call that chose the status `wanted`: after a successful upgrade the call is refused and the upgrade stays
  * the status. */
-static rest choose_plain(filch_err err, rest before, rest wanted)
+static last_status check_status(filch_err err, last_status before, last_status wanted)
 {
-    MUST(err == (before == REST_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another answer");
-    return before == REST_UPGRADE ? before : wanted;
+    MUST(err == (before == STATUS_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another answer");
+    return before == STATUS_UPGRADE ? before : wanted;
 }
 
-static rest choose_done(life *l, filch_out *out, rest status)
+static last_status choose_done(life *l, filch_out *out, last_status status)
 {
-    parcel p;
-    choose_parcel(&p);
+    payload p;
+    choose_payload(&p);
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_done(out, p.data);
-    parcel_sent(&p, err == FILCH_OK);
-    if (err == FILCH_ENOMEM && model_poor(refused)) return status;
+    payload_sent(&p, err == FILCH_OK);
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return status;
     if (now.opt.payload_max != 0 && p.says.size > now.opt.payload_max) {
         MUST(err == FILCH_ETOOBIG, "a result beyond payload_max");
         return status;
     }
     MUST(err == FILCH_OK, "done was refused");
     l->end_result = p.says;
-    return REST_DONE;
+    return STATUS_DONE;
 }
 
 /* Chooses a status for the step, possibly several times: the last choice counts. */
-static rest choose_status(life *l, filch_out *out, bool cancelled, rest before)
+static last_status choose_status(life *l, filch_out *out, bool cancelled, last_status before)
 {
     uint8_t choice = fuzz_byte(&in);
     /* A process that is cancelled usually ends. */
     if (cancelled && choice < 192) return choose_done(l, out, before);
     switch (choice % 8) {
-    case 1: return choose_plain(filch_wait(out), before, REST_WAIT);
+    case 1: return check_status(filch_wait(out), before, STATUS_WAIT);
     case 2:
-        if (in.left > 0) return choose_plain(filch_continue(out), before, REST_CONTINUE);
-        return choose_plain(filch_idle(out), before, REST_IDLE); /* without an idle status a run might never end */
+        if (in.left > 0) return check_status(filch_continue(out), before, STATUS_CONTINUE);
+        return check_status(filch_idle(out), before, STATUS_IDLE); /* without an idle status a run might never end */
     case 3: return choose_done(l, out, before);
-    case 4: return upgrade(l, out) ? REST_UPGRADE : before;
-    default: return choose_plain(filch_idle(out), before, REST_IDLE);
+    case 4: return upgrade(l, out) ? STATUS_UPGRADE : before;
+    default: return check_status(filch_idle(out), before, STATUS_IDLE);
     }
 }
 
@@ -865,7 +871,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int              index = model_find(filch_ctx_self(ctx));
-    MUST(index != NOBODY, "a step of nobody");
+    MUST(index != NO_PROC, "a step of nobody");
     life *l = &now.lives[index];
     (void)self;
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
@@ -876,8 +882,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
     model_step_begin(l, events, count);
     for (uint32_t i = fuzz_below(&in, ACTIONS_MAX); i > 0; i--) act(out);
-    rest    status = choose_status(l, out, cancelled, REST_NONE);
-    uint8_t choice = fuzz_byte(&in);
+    last_status status = choose_status(l, out, cancelled, STATUS_NONE);
+    uint8_t     choice = fuzz_byte(&in);
     if (choice % 8 == 1) status = choose_status(l, out, cancelled, status);
     filch_err err = choice / 8 == 1 ? FILCH_EUSER + 9 : FILCH_OK;
     model_step_end(l, err, status);
@@ -903,7 +909,7 @@ static void settle(void)
         since_ns = still_clock_ns;
         tick(256, &ran);
     }
-    model_calm(since_ns);
+    model_check_quiet(since_ns);
 }
 
 static void look_around(void)
@@ -941,7 +947,7 @@ static void close_all(void)
     MUST(report.count <= report.forced && report.count + report.omitted >= report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
         int index = model_find(report.stragglers[i].pid);
-        MUST(index != NOBODY && !now.lives[index].ends, "a straggler that is none");
+        MUST(index != NO_PROC && !now.lives[index].ends, "a straggler that is none");
         MUST(report.stragglers[i].waiting == now.lives[index].outstanding, "a straggler's yields are miscounted");
         MUST(strcmp(report.stragglers[i].name, now.lives[index].name) == 0, "another straggler's name");
     }
@@ -951,7 +957,7 @@ static void close_all(void)
 
 static void operate(void)
 {
-    model_ties_done(now.question_count);
+    model_relations_done(now.yield_rec_count);
     uint32_t ran = 0;
     uint8_t  choice = fuzz_byte(&in);
     if (choice >= 200) {
@@ -970,8 +976,8 @@ static void operate(void)
     case 7:
         if (!now.closed) settle();
         break;
-    case 8: order_something(true); break;
-    case 9: order_something(false); break;
+    case 8: cancel_or_kill(true); break;
+    case 9: cancel_or_kill(false); break;
     case 10:
     case 11: complete_something(); break;
     case 12: still_clock_ns += fuzz_below(&in, 4) == 0 ? FILCH_MILLISECONDS(10) : 30000; break;
@@ -989,7 +995,7 @@ static void operate(void)
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     int index = model_find(pid);
-    MUST(user == &in && index != NOBODY && took_ns > 0 && finished == 1, "a strange long step");
+    MUST(user == &in && index != NO_PROC && took_ns > 0 && finished == 1, "a strange long step");
     (void)name;
     long_steps++;
 }
@@ -1053,7 +1059,8 @@ static void clean_up(void)
     }
     for (int i = 0; i < now.scope_count; i++) filch_values_drop(scopes[i]);
     MUST(now.opened == now.shut, "an instance was not closed exactly once");
-    MUST(parcels.moved == parcels.freed && parcels.shared == parcels.unshared, "a payload was not freed exactly once");
+    MUST(payload_counts.moved == payload_counts.freed && payload_counts.shared == payload_counts.unshared,
+         "a payload was not freed exactly once");
     MUST(now.alloc.bytes == 0 && now.alloc.blocks == 0 && now.alloc.wrong == 0, "memory was left behind");
 }
 
@@ -1063,7 +1070,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     in = (fuzz_bytes){ at, size < 4096 ? size : 4096 };
     seed = long_steps = 0;
     order_count = 0;
-    for (int i = 0; i < ORDERS; i++) orders[i].question = NOBODY;
+    for (int i = 0; i < ORDERS; i++) orders[i].yield_rec = NO_PROC;
     model_begin();
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, OWN, on_own, &in) == FILCH_OK, "no command");

@@ -233,9 +233,9 @@ static void replay_anything(const void *bytes, size_t size, bool pointers)
     if (replay(bytes, size, 0, pointers, &report) == FILCH_EINVAL) (void)replay(bytes, size, 1, pointers, &report);
 }
 
-/* Replays an unchanged recording: the replay must find no difference, unless `poor`: memory ran out during the recorded
- * run. How a step noticed missing memory is not recorded. */
-static void replay_faithfully(bool poor, bool pointers)
+/* Replays an unchanged recording: the replay must find no difference, unless `no_memory`: memory ran out during the
+ * recorded run. How a step noticed missing memory is not recorded. */
+static void replay_faithfully(bool no_memory, bool pointers)
 {
     filch_blackbox_report report;
     filch_err             err = replay(box.bytes, box.size, 0, true, &report);
@@ -244,9 +244,9 @@ static void replay_faithfully(bool poor, bool pointers)
     MUST(err == FILCH_OK, "a recording was refused");
     MUST(report.pid.serial == box.pid.serial && report.recorded == box.error, "the recording of another process");
     MUST((report.missing > 0) == (report.partial == 1), "partial, or not");
-    MUST(report.lost == 0 || poor, "memory ran out, but it did not");
+    MUST(report.lost == 0 || no_memory, "memory ran out, but it did not");
     MUST(report.pointers == 0 || pointers, "a pointer that nobody sent");
-    if (report.partial != 0 || poor) return;
+    if (report.partial != 0 || no_memory) return;
     MUST(report.differs == 0, report.text);
     MUST(report.fed == report.steps && report.again == 1, "it did not fail again");
 }
@@ -329,13 +329,13 @@ static void live(fuzz_bytes *in)
     MUST(filch_spawn(sched, &clerk_types[choice % 2], &how, &pid) == FILCH_OK, "no clerk");
     if (starve % 8 == 7) test_alloc_fail(&alloc, 1u + starve / 8, starve >= 128);
     for (int i = 0; in->left > 0 && box.count == 0 && i < MESSAGES_MAX; i++) send_orders(in, sched, pid, &pointers);
-    bool poor = alloc.refused > 0;
+    bool no_memory = alloc.refused > 0;
     if (box.count > 0 && !box.none) {
-        replay_faithfully(poor, pointers);
+        replay_faithfully(no_memory, pointers);
         replay_damaged(in, choice % 2 == 0);
     }
     test_alloc_fail(&alloc, 0, false);
-    MUST(box.count <= 1 && (!box.none || poor), "a recording too many, or none");
+    MUST(box.count <= 1 && (!box.none || no_memory), "a recording too many, or none");
     filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(1), NULL);
     MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "no end");
     filch_registry_destroy(registry);

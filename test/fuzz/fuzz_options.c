@@ -145,7 +145,7 @@ static struct {
 
 /* Returns true if a call may fail for lack of memory because there is a memory limit. Checks that the limit is kept, to
  * the byte. */
-static bool is_poor(filch_err err)
+static bool lacked_memory(filch_err err)
 {
     bool limited = books.memory_max != 0 && books.alone;
     MUST(!limited || alloc.bytes <= books.memory_max, "more memory than memory_max");
@@ -174,7 +174,7 @@ static filch_sched *create(fuzz_bytes *in)
     books.most = opt.max_processes != 0 ? opt.max_processes : 1u << 26;
     books.payload_max = size >= offsetof(filch_options, payload_max) + sizeof opt.payload_max ? opt.payload_max : 0;
     books.memory_max = size >= offsetof(filch_options, memory_max) + sizeof opt.memory_max ? opt.memory_max : 0;
-    MUST(err == (possible ? FILCH_OK : FILCH_EINVAL) || (possible && is_poor(err)), "create with another answer");
+    MUST(err == (possible ? FILCH_OK : FILCH_EINVAL) || (possible && lacked_memory(err)), "create with another answer");
     MUST((err == FILCH_OK) == (sched != NULL), "a scheduler without a success, or the other way round");
     return sched;
 }
@@ -266,7 +266,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
         MUST(err != FILCH_OK, "a type without init took a method or args");
         return;
     }
-    if (!wrong && is_poor(err)) return;
+    if (!wrong && lacked_memory(err)) return;
     if (!wrong && !large) {
         MUST(err == FILCH_OK ? !is_refused(&read, name) : is_reason(&read, name, err), "a spawn with another answer");
     }
@@ -275,7 +275,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     books.listened += read.on_exit != NULL;
     if (read.name != NULL) books.taken[name] = true;
     filch_err sent = filch_send(sched, pid, filch_int(1));
-    MUST(sent == FILCH_OK || is_poor(sent), "the first message was refused");
+    MUST(sent == FILCH_OK || lacked_memory(sent), "the first message was refused");
 }
 
 /* ---- structs that are filled in ---- */

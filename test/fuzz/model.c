@@ -7,14 +7,14 @@
 /* A timer is late by the tick of the wheel and a few reads of the clock, which is less than this. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
-world now;
+model_state now;
 
 void model_begin(void)
 {
     memset(&now, 0, sizeof now);
-    memset(&parcels, 0, sizeof parcels);
-    now.letter_free = -1;
-    now.current = now.buried = NOBODY;
+    memset(&payload_counts, 0, sizeof payload_counts);
+    now.message_free = -1;
+    now.current = now.reaping = NO_PROC;
     now.foreign = FILCH_EFOREIGN;
     still_clock_ns = 0;
     relations_begin();
@@ -25,27 +25,27 @@ int model_find(filch_pid pid)
     for (int i = now.life_count - 1; i >= 0; i--) {
         if (now.lives[i].pid.serial == pid.serial && now.lives[i].pid.node == pid.node) return i;
     }
-    return NOBODY;
+    return NO_PROC;
 }
 
 bool model_inside(void)
 {
-    return now.current != NOBODY || now.dispatching || now.buried != NOBODY;
+    return now.current != NO_PROC || now.dispatching || now.reaping != NO_PROC;
 }
 
-bool model_poor(uint64_t refused_before)
+bool model_lacked_memory(uint64_t refused_before)
 {
     return now.alloc.refused != refused_before;
 }
 
 bool model_has_room(void)
 {
-    return (now.letter_free >= 0 || now.letter_count < LETTERS) && now.question_count < QUESTIONS;
+    return (now.message_free >= 0 || now.message_count < MESSAGES) && now.yield_rec_count < YIELD_RECS;
 }
 
-bool model_has_letters(int count)
+bool model_has_messages(int count)
 {
-    return now.letter_count + count < LETTERS;
+    return now.message_count + count < MESSAGES;
 }
 
 /* ---- messages ---- */
@@ -55,30 +55,30 @@ static uint32_t units(size_t bytes)
     return (uint32_t)((bytes + 15) / 16);
 }
 
-static int letter_add(life *to, letter what)
+static int message_add(life *to, message what)
 {
-    int index = now.letter_free;
-    if (index >= 0) now.letter_free = now.letters[index].next;
-    else index = now.letter_count++;
+    int index = now.message_free;
+    if (index >= 0) now.message_free = now.message_list[index].next;
+    else index = now.message_count++;
     what.next = -1;
-    now.letters[index] = what;
+    now.message_list[index] = what;
     if (to->first < 0) to->first = index;
-    else now.letters[to->last].next = index;
+    else now.message_list[to->last].next = index;
     to->last = index;
     return index;
 }
 
-static void letter_remove(life *to, int index)
+static void message_remove(life *to, int index)
 {
     int before = -1;
-    for (int i = to->first; i != index; i = now.letters[i].next) before = i;
-    int after = now.letters[index].next;
+    for (int i = to->first; i != index; i = now.message_list[i].next) before = i;
+    int after = now.message_list[index].next;
     if (before < 0) to->first = after;
-    else now.letters[before].next = after;
+    else now.message_list[before].next = after;
     if (to->last == index) to->last = before;
-    if (now.letters[index].question >= 0) now.questions[now.letters[index].question].letter = -1;
-    now.letters[index].next = now.letter_free;
-    now.letter_free = index;
+    if (now.message_list[index].yield_rec >= 0) now.yield_recs[now.message_list[index].yield_rec].message = -1;
+    now.message_list[index].next = now.message_free;
+    now.message_free = index;
 }
 
 /* Bounds for the number of messages in a mailbox, because the model cannot always know the exact number. */
@@ -89,15 +89,15 @@ typedef struct load {
 
 static load load_of(const life *l)
 {
-    load sum = { .count_most = l->in_hand, .units_most = l->in_hand_units };
-    for (int i = l->first; i >= 0; i = now.letters[i].next) {
-        uint32_t n = units(now.letters[i].says.size);
-        if (now.letters[i].first) continue;
+    load sum = { .count_most = l->in_step, .units_most = l->in_step_units };
+    for (int i = l->first; i >= 0; i = now.message_list[i].next) {
+        uint32_t n = units(now.message_list[i].says.size);
+        if (now.message_list[i].first) continue;
         sum.count_most++;
         sum.units_most += n;
-        sum.maybes |= now.letters[i].maybe;
+        sum.maybes |= now.message_list[i].maybe;
         /* The model learns later what DROP_OLDEST has dropped. */
-        if (now.letters[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
+        if (now.message_list[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
         sum.count++;
         sum.units += n;
     }
@@ -131,7 +131,7 @@ static void check_admission(life *l, const content *says, filch_err err)
 
 static void count_refusal(life *l, filch_err err)
 {
-    if (err == FILCH_EDEAD) now.to_dead++;
+    if (err == FILCH_EDEAD) now.to_ended++;
     if (err == FILCH_EFULL) now.refused++;
     if (err == FILCH_EDROPPED) {
         now.dropped++;
@@ -146,10 +146,10 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
         MUST(err == FILCH_ECLOSED, "a message from outside after closing");
         return;
     }
-    if (err == FILCH_ENOMEM && model_poor(refused_before)) return;
-    if (to == NOBODY || !now.lives[to].alive) {
-        MUST(err == (to == NOBODY ? otherwise : FILCH_EDEAD), "a message to nobody");
-        if (err == FILCH_EDEAD) now.to_dead++;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused_before)) return;
+    if (to == NO_PROC || !now.lives[to].alive) {
+        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD), "a message to nobody");
+        if (err == FILCH_EDEAD) now.to_ended++;
         return;
     }
     life *l = &now.lives[to];
@@ -162,14 +162,14 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
     count_refusal(l, err);
     if (err != FILCH_OK) return;
     now.sent++;
-    int from = now.dispatching ? NOBODY : now.buried != NOBODY ? now.buried : now.current;
+    int from = now.dispatching ? NO_PROC : now.reaping != NO_PROC ? now.reaping : now.current;
     if (now.posing) from = now.as;
-    (void)letter_add(l, (letter){ .from = from, .any_from = now.buried != NOBODY, .says = *says, .question = -1 });
+    (void)message_add(l, (message){ .from = from, .any_from = now.reaping != NO_PROC, .says = *says, .yield_rec = -1 });
 }
 
-void model_found(int to, int from, const content *says)
+void model_first_message(int to, int from, const content *says)
 {
-    (void)letter_add(&now.lives[to], (letter){ .from = from, .says = *says, .first = true, .question = -1 });
+    (void)message_add(&now.lives[to], (message){ .from = from, .says = *says, .first = true, .yield_rec = -1 });
 }
 
 /* Returns 1 if `l` accepts this message after `before` messages like it, 0 if it refuses, -1 if the model cannot
@@ -211,7 +211,8 @@ void model_broadcast(const int *members, int count, int from, const content *say
             continue;
         }
         now.sent++;
-        (void)letter_add(l, (letter){ .from = from, .any_from = now.buried != NOBODY, .says = *says, .question = -1 });
+        (void)message_add(
+            l, (message){ .from = from, .any_from = now.reaping != NO_PROC, .says = *says, .yield_rec = -1 });
     }
 }
 
@@ -221,8 +222,8 @@ bool model_limited(void)
         if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
     }
     /* A process that will be spawned before the present yield is dispatched may have a limit, too. */
-    for (int i = 0; i < now.question_count; i++) {
-        if (now.questions[i].what == ASK_BIRTH && !now.questions[i].dispatched) return true;
+    for (int i = 0; i < now.yield_rec_count; i++) {
+        if (now.yield_recs[i].what == YIELD_SPAWN && !now.yield_recs[i].dispatched) return true;
     }
     return false;
 }
@@ -231,43 +232,43 @@ bool model_limited(void)
  * send. */
 static void skip_dropped(life *l, int index)
 {
-    const letter came = now.letters[index];
+    const message came = now.message_list[index];
     for (int i = l->first, next; i != index; i = next) {
-        const letter *at = &now.letters[i];
+        const message *at = &now.message_list[i];
         next = at->next;
         /* A letter marked `maybe` was refused or dropped. It stays until its sender gets the result. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;
-        letter_remove(l, i);
+        message_remove(l, i);
     }
 }
 
 /* Messages of one sender arrive in the order sent. Direct sends and sends by yield are ordered separately, because a
  * send by yield happens after the step. */
-static void read_letter(life *l, const filch_event *event)
+static void read_message(life *l, const filch_event *event)
 {
-    int  from = event->from.serial == 0 ? NOBODY : model_find(event->from);
+    int  from = event->from.serial == 0 ? NO_PROC : model_find(event->from);
     bool passed[2] = { false, false };
-    MUST(event->from.serial == 0 || from != NOBODY, "a message from a process that never was");
-    for (int i = l->first; i >= 0; i = now.letters[i].next) {
-        letter *at = &now.letters[i];
-        bool    his = at->from == from || (at->any_from && from == NOBODY);
+    MUST(event->from.serial == 0 || from != NO_PROC, "a message from a process that never was");
+    for (int i = l->first; i >= 0; i = now.message_list[i].next) {
+        message *at = &now.message_list[i];
+        bool     his = at->from == from || (at->any_from && from == NO_PROC);
         if (!his || passed[at->asked]) continue;
-        if (!parcel_is(&at->says, &event->data)) {
+        if (!payload_is(&at->says, &event->data)) {
             passed[at->asked] = !at->maybe && (at->first || l->overflow != FILCH_OVERFLOW_DROP_OLDEST);
             continue;
         }
         if (l->overflow == FILCH_OVERFLOW_DROP_OLDEST) skip_dropped(l, i);
         if (at->maybe) now.sent++;
-        now.heard = event;
-        now.heard_says = at->says;
+        now.last_read = event;
+        now.last_read_says = at->says;
         if (!at->first) {
             now.read++;
-            l->in_hand++;
-            l->in_hand_units += units(at->says.size);
+            l->in_step++;
+            l->in_step_units += units(at->says.size);
         }
-        letter_remove(l, i);
+        message_remove(l, i);
         return;
     }
     MUST(false, "a message that nobody sent, or that was overtaken");
@@ -275,59 +276,60 @@ static void read_letter(life *l, const filch_event *event)
 
 /* ---- yields ---- */
 
-uint64_t model_next_tag(errand what)
+uint64_t model_next_tag(yield_kind what)
 {
-    uint64_t tag = (uint64_t)now.question_count;
-    return what == ASK_TIMER || what == ASK_TICKER ? tag | TAG_TIMER : tag;
+    uint64_t tag = (uint64_t)now.yield_rec_count;
+    return what == YIELD_TIMER || what == YIELD_TICKER ? tag | TAG_TIMER : tag;
 }
 
-question *model_asked(errand what, uint64_t tag)
+yield_rec *model_yielded(yield_kind what, uint64_t tag)
 {
-    question *q = &now.questions[now.question_count++];
-    *q = (question){ .life = now.current,
-                     .what = what,
-                     .tag = tag,
-                     .letter = -1,
-                     .to = NOBODY,
-                     .child = NOBODY,
-                     .asked_ns = still_clock_ns };
-    q->armed = what == ASK_SLEEP || what == ASK_TIMER || what == ASK_TICKER;
+    yield_rec *q = &now.yield_recs[now.yield_rec_count++];
+    *q = (yield_rec){ .life = now.current,
+                      .what = what,
+                      .tag = tag,
+                      .message = -1,
+                      .to = NO_PROC,
+                      .child = NO_PROC,
+                      .requested_ns = still_clock_ns };
+    q->armed = what == YIELD_SLEEP || what == YIELD_TIMER || what == YIELD_TICKER;
     now.lives[now.current].outstanding++;
     return q;
 }
 
-void model_asked_send(question *q, int to, filch_err otherwise, const content *says)
+void model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content *says)
 {
     q->to = to;
     q->otherwise = otherwise;
     q->says = *says;
-    if (to == NOBODY || !now.lives[to].alive) return;
-    now.lives[to].asked_to = true;
-    q->letter = letter_add(
+    if (to == NO_PROC || !now.lives[to].alive) return;
+    now.lives[to].sent_by_yield = true;
+    q->message = message_add(
         &now.lives[to],
-        (letter){ .from = q->life, .asked = true, .maybe = true, .says = *says, .question = (int)(q - now.questions) });
+        (message){
+            .from = q->life, .asked = true, .maybe = true, .says = *says, .yield_rec = (int)(q - now.yield_recs) });
 }
 
-void model_ties_done(int until)
+void model_relations_done(int until)
 {
     for (; now.tie_next < until; now.tie_next++) {
-        question *q = &now.questions[now.tie_next];
-        if ((q->what != ASK_TIE && q->what != ASK_BIRTH) || q->stage != STAGE_OPEN) continue;
+        yield_rec *q = &now.yield_recs[now.tie_next];
+        if ((q->what != YIELD_RELATION && q->what != YIELD_SPAWN) || q->stage != STAGE_OPEN) continue;
         q->error = relations_yielded(q);
         q->dispatched = true;
         /* The yield of FILCH_CMD_EXEC is completed when its process ends. */
         if (q->tie != FILCH_CMD_EXEC || q->error != FILCH_OK) q->stage = STAGE_ANSWERED;
     }
-    if (until == now.question_count) now.by_name = false;
+    if (until == now.yield_rec_count) now.by_name = false;
 }
 
-void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before)
+void model_completed(yield_rec *q, const content *says, filch_err error, filch_err err, uint64_t refused_before)
 {
     if (now.closed) {
         MUST(err == FILCH_ECLOSED, "a completion after closing");
         return;
     }
-    if (err == FILCH_ENOMEM && model_poor(refused_before)) return;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused_before)) return;
     if (q->stage != STAGE_OPEN) {
         MUST(err == FILCH_ESTALE || err == FILCH_EDEAD, "a late completion was taken");
         now.late++;
@@ -344,25 +346,25 @@ void model_completed(question *q, const content *says, filch_err error, filch_er
 }
 
 /* Returns the timer or ticker of `l` with this id, or NULL. */
-static question *timer_of(const life *l, int64_t id)
+static yield_rec *timer_of(const life *l, int64_t id)
 {
-    for (int i = 0; i < now.question_count; i++) {
-        question *q = &now.questions[i];
-        bool      timer = q->what == ASK_TIMER || q->what == ASK_TICKER;
+    for (int i = 0; i < now.yield_rec_count; i++) {
+        yield_rec *q = &now.yield_recs[i];
+        bool       timer = q->what == YIELD_TIMER || q->what == YIELD_TICKER;
         if (timer && q->id == id && &now.lives[q->life] == l && id != 0) return q;
     }
     return NULL;
 }
 
-static bool is_due(const question *q, uint64_t ns)
+static bool is_due(const yield_rec *q, uint64_t ns)
 {
-    return q->span_ns < ns && q->asked_ns + q->span_ns <= ns;
+    return q->span_ns < ns && q->requested_ns + q->span_ns <= ns;
 }
 
-static void read_cancel(life *l, const question *q, const filch_event *event)
+static void read_cancel(life *l, const yield_rec *q, const filch_event *event)
 {
-    int64_t   answer = filch_as_int(&event->data);
-    question *timer = timer_of(l, q->id);
+    int64_t    answer = filch_as_int(&event->data);
+    yield_rec *timer = timer_of(l, q->id);
     MUST(event->error == FILCH_OK && (answer == 0 || answer == 1), "a strange answer to a cancel");
     if (answer == 1) {
         MUST(timer != NULL && timer->armed, "stopped a timer that was not there");
@@ -370,29 +372,29 @@ static void read_cancel(life *l, const question *q, const filch_event *event)
         timer->stopped = true;
         return;
     }
-    bool sure = timer != NULL && timer->armed && (timer->what == ASK_TICKER || !is_due(timer, still_clock_ns));
+    bool sure = timer != NULL && timer->armed && (timer->what == YIELD_TICKER || !is_due(timer, still_clock_ns));
     MUST(!sure, "a timer that was there could not be stopped");
 }
 
-static void read_sending(question *q, const filch_event *event)
+static void read_sending(yield_rec *q, const filch_event *event)
 {
-    life *to = q->to != NOBODY ? &now.lives[q->to] : NULL;
+    life *to = q->to != NO_PROC ? &now.lives[q->to] : NULL;
     bool  poor = now.alloc.refused > 0;
     if (event->error == FILCH_OK) {
         MUST(to != NULL, "a message to nobody was sent");
-        if (q->letter < 0) return;
-        now.letters[q->letter].maybe = false;
-        now.letters[q->letter].question = -1;
-        q->letter = -1;
+        if (q->message < 0) return;
+        now.message_list[q->message].maybe = false;
+        now.message_list[q->message].yield_rec = -1;
+        q->message = -1;
         now.sent++;
         return;
     }
     if (to == NULL) {
         MUST(event->error == q->otherwise || (poor && event->error == FILCH_ENOMEM), "a message to nobody");
-        if (event->error == FILCH_EDEAD) now.to_dead++;
+        if (event->error == FILCH_EDEAD) now.to_ended++;
         return;
     }
-    MUST(q->letter >= 0 || !to->alive, "a message was refused, and arrived");
+    MUST(q->message >= 0 || !to->alive, "a message was refused, and arrived");
     bool drops = to->overflow == FILCH_OVERFLOW_DROP_NEWEST || to->overflow == FILCH_OVERFLOW_DROP_OLDEST;
     switch (event->error) {
     case FILCH_EDEAD: MUST(!to->alive, "a living process was called dead"); break;
@@ -402,39 +404,39 @@ static void read_sending(question *q, const filch_event *event)
     default: MUST(event->error == FILCH_ENOMEM && poor, "a message was refused for no reason"); break;
     }
     count_refusal(to, event->error);
-    if (q->letter >= 0) letter_remove(to, q->letter);
+    if (q->message >= 0) message_remove(to, q->message);
 }
 
 static void read_answer(life *l, const filch_event *event)
 {
-    uint64_t  index = event->tag & ~TAG_TIMER;
-    question *q = &now.questions[index];
-    bool      poor = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
-    MUST(index < (uint64_t)now.question_count && q->tag == event->tag, "an answer to nothing");
+    uint64_t   index = event->tag & ~TAG_TIMER;
+    yield_rec *q = &now.yield_recs[index];
+    bool       poor = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
+    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag, "an answer to nothing");
     MUST(&now.lives[q->life] == l, "somebody else's answer");
     MUST(q->stage == STAGE_OPEN || q->stage == STAGE_ANSWERED, "answered twice");
     MUST(event->from.serial == 0, "an answer from somebody");
     switch (q->what) {
-    case ASK_OWN:
+    case YIELD_OWN:
         MUST(q->stage == STAGE_ANSWERED, "an answer that nobody gave");
-        MUST(q->error == event->error && parcel_is(&q->says, &event->data), "another answer than was given");
+        MUST(q->error == event->error && payload_is(&q->says, &event->data), "another answer than was given");
         break;
-    case ASK_UNKNOWN: MUST(event->error == FILCH_ECOMMAND, "an unknown command was answered"); break;
-    case ASK_SLEEP:
+    case YIELD_UNKNOWN: MUST(event->error == FILCH_ECOMMAND, "an unknown command was answered"); break;
+    case YIELD_SLEEP:
         MUST(poor || event->error == FILCH_OK, "a sleep failed");
         MUST(poor || is_due(q, still_clock_ns), "a sleep was early");
         q->armed = false;
         break;
-    case ASK_TIMER:
-    case ASK_TICKER:
+    case YIELD_TIMER:
+    case YIELD_TICKER:
         MUST(poor || event->error == FILCH_OK, "a timer failed");
         q->id = filch_as_int(&event->data);
         if (poor) q->armed = false;
         MUST(poor || q->id != 0, "a timer without an id");
         break;
-    case ASK_CANCEL: read_cancel(l, q, event); break;
-    case ASK_SEND: read_sending(q, event); break;
-    case ASK_TIE:
+    case YIELD_CANCEL: read_cancel(l, q, event); break;
+    case YIELD_SEND: read_sending(q, event); break;
+    case YIELD_RELATION:
         MUST(q->stage == STAGE_ANSWERED && event->error == q->error, "a tie with another answer");
         if (q->tie == FILCH_CMD_MONITOR) relations_ref(q->tag, (uint64_t)filch_as_int(&event->data));
         if (q->tie == FILCH_CMD_BROADCAST && event->error == FILCH_OK) {
@@ -444,10 +446,10 @@ static void read_answer(life *l, const filch_event *event)
             MUST(relations_is_list(q, &event->data), "a group with other members");
         }
         break;
-    case ASK_BIRTH:
+    case YIELD_SPAWN:
         if (q->stage == STAGE_OPEN) {
             MUST(q->dispatched && !now.lives[q->child].alive, "exec was answered while it runs");
-            relations_end_told(&now.lives[q->child], event->error, &event->data);
+            relations_end_reported(&now.lives[q->child], event->error, &event->data);
             break;
         }
         MUST(event->error == q->error || (q->otherwise != FILCH_OK && event->error == q->otherwise),
@@ -464,17 +466,17 @@ static void read_answer(life *l, const filch_event *event)
 
 static void read_timer(life *l, const filch_event *event)
 {
-    uint64_t  index = event->tag & ~TAG_TIMER;
-    question *q = &now.questions[index];
-    MUST(index < (uint64_t)now.question_count && q->tag == event->tag && &now.lives[q->life] == l, "a strange timer");
+    uint64_t   index = event->tag & ~TAG_TIMER;
+    yield_rec *q = &now.yield_recs[index];
+    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag && &now.lives[q->life] == l, "a strange timer");
     MUST(event->from.serial == 0 && filch_kind_of(&event->data) == FILCH_KIND_INT, "a timer's message is another");
-    MUST(q->armed || (q->what == ASK_TICKER && q->stopped), "a timer fired twice, or after it was stopped");
+    MUST(q->armed || (q->what == YIELD_TICKER && q->stopped), "a timer fired twice, or after it was stopped");
     int64_t ticks = filch_as_int(&event->data);
-    MUST(ticks >= 1 && (q->what == ASK_TICKER || ticks == 1), "a timer that fired no time");
+    MUST(ticks >= 1 && (q->what == YIELD_TICKER || ticks == 1), "a timer that fired no time");
     q->ticks += (uint64_t)ticks;
-    MUST(q->asked_ns + q->ticks * q->span_ns <= still_clock_ns, "a timer was early");
+    MUST(q->requested_ns + q->ticks * q->span_ns <= still_clock_ns, "a timer was early");
     q->stopped = false;
-    if (q->what == ASK_TIMER) q->armed = false;
+    if (q->what == YIELD_TIMER) q->armed = false;
 }
 
 /* ---- what is inherited ---- */
@@ -504,12 +506,12 @@ void model_cancel_scope(int scope, filch_err reason)
  * cancel. */
 static void read_plain_cancel(life *l)
 {
-    bool due = l->inherits.due_ns <= still_clock_ns && !l->due_told;
+    bool due = l->inherits.due_ns <= still_clock_ns && !l->due_reported;
     if (l->cancel || now.closing) {
         if (due) l->due_maybe = true;
     } else {
         MUST(due, "a cancel that nobody asked for, or a second one");
-        l->due_told = true;
+        l->due_reported = true;
     }
     l->cancel = false;
 }
@@ -519,8 +521,8 @@ static void read_plain_cancel(life *l)
 void model_step_begin(life *l, const filch_event *events, size_t count)
 {
     bool answers = false, messages = false, plain_cancel = false;
-    model_ties_done(now.question_count);
-    MUST(l->alive && !l->stepping && now.current == NOBODY, "a step of one that is dead, or inside a step");
+    model_relations_done(now.yield_rec_count);
+    MUST(l->alive && !l->stepping && now.current == NO_PROC, "a step of one that is dead, or inside a step");
     MUST(!l->doomed, "a step after the end was ordered");
     MUST(count <= (now.opt.batch_max != 0 ? now.opt.batch_max : 64), "more events than batch_max");
     bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
@@ -528,15 +530,15 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
     MUST(!relations_down(l), "a step of one whose link is down");
     l->stepping = true;
     now.current = (int)(l - now.lives);
-    now.question_fresh = now.question_count;
-    now.heard = NULL;
+    now.yield_rec_fresh = now.yield_rec_count;
+    now.last_read = NULL;
     now.steps++;
     for (size_t i = 0; i < count; i++) {
         switch (events[i].type) {
         case FILCH_EVENT_MESSAGE:
             messages = true;
             if ((events[i].tag & TAG_TIMER) != 0) read_timer(l, &events[i]);
-            else read_letter(l, &events[i]);
+            else read_message(l, &events[i]);
             break;
         case FILCH_EVENT_YIELD:
             answers = true;
@@ -570,38 +572,38 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
         }
     }
     MUST(!messages || !relations_waits(l), "a message came before a notice");
-    MUST(l->rest != REST_IDLE || count > 0, "an idle process was stepped for nothing");
-    MUST(l->rest != REST_WAIT || answers, "a waiting process was stepped without an answer");
+    MUST(l->last_status != STATUS_IDLE || count > 0, "an idle process was stepped for nothing");
+    MUST(l->last_status != STATUS_WAIT || answers, "a waiting process was stepped without an answer");
 }
 
 /* Removes the yields of the present step, which will never be dispatched. */
 static void forget_fresh(life *l)
 {
-    for (int i = now.question_fresh; i < now.question_count; i++) {
-        question *q = &now.questions[i];
+    for (int i = now.yield_rec_fresh; i < now.yield_rec_count; i++) {
+        yield_rec *q = &now.yield_recs[i];
         q->stage = STAGE_VOID;
         q->armed = false;
         l->outstanding--;
-        if (q->letter >= 0) letter_remove(&now.lives[q->to], q->letter);
+        if (q->message >= 0) message_remove(&now.lives[q->to], q->message);
     }
 }
 
-void model_step_end(life *l, filch_err err, rest status)
+void model_step_end(life *l, filch_err err, last_status status)
 {
-    if (err == FILCH_OK && status == REST_NONE) err = FILCH_ENOSTATUS;
-    if (err == FILCH_OK && status == REST_WAIT && l->outstanding == 0) err = FILCH_ENOYIELD;
+    if (err == FILCH_OK && status == STATUS_NONE) err = FILCH_ENOSTATUS;
+    if (err == FILCH_OK && status == STATUS_WAIT && l->outstanding == 0) err = FILCH_ENOYIELD;
     if (err != FILCH_OK) forget_fresh(l);
-    else now.asked += (uint64_t)(now.question_count - now.question_fresh);
-    l->in_hand = l->in_hand_units = 0;
+    else now.asked += (uint64_t)(now.yield_rec_count - now.yield_rec_fresh);
+    l->in_step = l->in_step_units = 0;
     l->stepping = false;
-    l->rest = status == REST_UPGRADE ? REST_CONTINUE : status;
-    now.current = NOBODY;
-    now.heard = NULL;
-    if (err != FILCH_OK || status == REST_DONE) {
+    l->last_status = status == STATUS_UPGRADE ? STATUS_CONTINUE : status;
+    now.current = NO_PROC;
+    now.last_read = NULL;
+    if (err != FILCH_OK || status == STATUS_DONE) {
         l->ends = true;
         l->end_error = err;
         if (err != FILCH_OK) l->end_result = (content){ .kind = FILCH_KIND_NONE };
-    } else if (status == REST_UPGRADE) {
+    } else if (status == STATUS_UPGRADE) {
         l->upgrading = !l->bare;
         if (l->bare) l->instance = l->next_instance;
         if (l->bare) l->next_instance = 0;
@@ -612,7 +614,7 @@ void model_step_end(life *l, filch_err err, rest status)
 
 /* ---- ends of processes ---- */
 
-static void bury(life *l)
+static void reap(life *l)
 {
     int self = (int)(l - now.lives);
     relations_causes(l);
@@ -620,22 +622,22 @@ static void bury(life *l)
     now.ended++;
     if (now.closing && !l->ends) {
         now.forced_most++;
-        now.forced += !l->doomed && !l->asked_to && !l->by_link && !l->by_deadline;
+        now.forced += !l->doomed && !l->sent_by_yield && !l->by_link && !l->by_deadline;
     }
     if (!l->ends || l->end_error != FILCH_OK) now.failed++;
     while (l->first >= 0) {
-        now.first_unread += now.letters[l->first].first;
-        if (now.letters[l->first].maybe) {
+        now.first_unread += now.message_list[l->first].first;
+        if (now.message_list[l->first].maybe) {
             now.sent_maybe++;
             now.vague = true;
         }
-        letter_remove(l, l->first);
+        message_remove(l, l->first);
     }
-    for (int i = 0; i < now.question_count; i++) {
-        question *q = &now.questions[i];
+    for (int i = 0; i < now.yield_rec_count; i++) {
+        yield_rec *q = &now.yield_recs[i];
         if (q->life != self) continue;
         q->armed = false;
-        if (q->stage != STAGE_READ && q->what == ASK_SEND) now.vague = true;
+        if (q->stage != STAGE_READ && q->what == YIELD_SEND) now.vague = true;
         if (q->stage != STAGE_READ) q->stage = STAGE_VOID;
     }
     relations_ended(l);
@@ -643,7 +645,7 @@ static void bury(life *l)
 
 void model_closed(uint32_t instance, life *l)
 {
-    if (now.current == NOBODY) model_ties_done(now.question_count);
+    if (now.current == NO_PROC) model_relations_done(now.yield_rec_count);
     now.shut++;
     if (l->stepping || instance == l->next_instance) {
         if (l->upgrading) MUST(false, "the new instance was closed, not the old one");
@@ -654,7 +656,7 @@ void model_closed(uint32_t instance, life *l)
     MUST(instance == l->instance, "an instance was closed twice");
     l->instance = 0;
     if (!l->upgrading) {
-        bury(l);
+        reap(l);
         return;
     }
     l->upgrading = false;
@@ -664,24 +666,24 @@ void model_closed(uint32_t instance, life *l)
 
 void model_exit(life *l, filch_err error, const filch_data *result)
 {
-    model_ties_done(now.question_count);
+    model_relations_done(now.yield_rec_count);
     MUST(l->exits++ == 0, "told twice of one end");
     MUST(l->alive == l->bare, "told of an end before close");
     if (l->alive) relations_causes(l);
-    relations_end_told(l, error, result);
-    if (l->alive) bury(l);
+    relations_end_reported(l, error, result);
+    if (l->alive) reap(l);
 }
 
 /* ---- checks when no process is ready ---- */
 
-static void calm_letters(life *l)
+static void check_idle_mailbox(life *l)
 {
     bool maybes = false;
     for (int i = l->first, next; i >= 0; i = next) {
-        letter *at = &now.letters[i];
+        message *at = &now.message_list[i];
         next = at->next;
         if (at->maybe) {
-            MUST(now.questions[at->question].stage == STAGE_VOID, "a sender waits for room that is there");
+            MUST(now.yield_recs[at->yield_rec].stage == STAGE_VOID, "a sender waits for room that is there");
             maybes = true;
             now.sent_maybe++;
             now.vague = true;
@@ -690,37 +692,38 @@ static void calm_letters(life *l)
             MUST(!at->first, "a first message was lost");
             l->dropped++;
         }
-        letter_remove(l, i);
+        message_remove(l, i);
     }
     if (maybes) l->dropped = l->told;
     MUST(l->dropped == l->told || now.vague, "told of other drops than there were");
     l->dropped = l->told;
 }
 
-static void calm_questions(uint64_t since_ns, uint64_t *armed, uint64_t *armed_most)
+static void check_open_yields(uint64_t since_ns, uint64_t *armed, uint64_t *armed_most)
 {
-    for (int i = 0; i < now.question_count; i++) {
-        const question *q = &now.questions[i];
-        const life     *l = &now.lives[q->life];
+    for (int i = 0; i < now.yield_rec_count; i++) {
+        const yield_rec *q = &now.yield_recs[i];
+        const life      *l = &now.lives[q->life];
         if (!l->alive || q->stage == STAGE_VOID) continue;
         MUST(q->stage != STAGE_ANSWERED, "an answer was lost");
-        if (q->stage == STAGE_OPEN && q->what != ASK_OWN && q->what != ASK_SLEEP) {
-            bool waits = q->what == ASK_SEND && q->to != NOBODY && now.lives[q->to].alive &&
-                         now.lives[q->to].overflow == FILCH_OVERFLOW_WAIT && now.lives[q->to].rest == REST_WAIT;
-            if (q->what == ASK_BIRTH) waits = q->dispatched && now.lives[q->child].alive;
+        if (q->stage == STAGE_OPEN && q->what != YIELD_OWN && q->what != YIELD_SLEEP) {
+            bool waits = q->what == YIELD_SEND && q->to != NO_PROC && now.lives[q->to].alive &&
+                         now.lives[q->to].overflow == FILCH_OVERFLOW_WAIT &&
+                         now.lives[q->to].last_status == STATUS_WAIT;
+            if (q->what == YIELD_SPAWN) waits = q->dispatched && now.lives[q->child].alive;
             MUST(waits, "a built-in command did not answer");
         }
-        if (q->stage == STAGE_OPEN && q->what == ASK_OWN) MUST(q->dispatched, "a handler was not called");
+        if (q->stage == STAGE_OPEN && q->what == YIELD_OWN) MUST(q->dispatched, "a handler was not called");
         if (!q->armed) continue;
-        bool due = is_due(q, since_ns > LATE_NS ? since_ns - LATE_NS : 0) && q->what != ASK_TICKER;
-        MUST(!due || (q->what == ASK_TIMER && l->rest == REST_WAIT), "a timer did not fire");
+        bool due = is_due(q, since_ns > LATE_NS ? since_ns - LATE_NS : 0) && q->what != YIELD_TICKER;
+        MUST(!due || (q->what == YIELD_TIMER && l->last_status == STATUS_WAIT), "a timer did not fire");
         (*armed_most)++;
-        if (q->what == ASK_TICKER || q->what == ASK_SLEEP || !is_due(q, still_clock_ns)) (*armed)++;
-        else if (l->rest != REST_WAIT) (*armed)++;
+        if (q->what == YIELD_TICKER || q->what == YIELD_SLEEP || !is_due(q, still_clock_ns)) (*armed)++;
+        else if (l->last_status != STATUS_WAIT) (*armed)++;
     }
 }
 
-static void calm_stats(uint64_t armed, uint64_t armed_most)
+static void check_stats(uint64_t armed, uint64_t armed_most)
 {
     filch_stats stats = FILCH_STATS_INIT;
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
@@ -733,33 +736,33 @@ static void calm_stats(uint64_t armed, uint64_t armed_most)
     MUST(now.opt.long_step_ns == 0 || stats.long_steps == now.steps, "long steps are miscounted");
     if (now.vague) return;
     MUST(stats.sent >= now.sent && stats.refused >= now.refused, "messages are miscounted");
-    MUST(stats.dropped >= now.dropped && stats.undelivered >= now.to_dead, "refusals are miscounted");
+    MUST(stats.dropped >= now.dropped && stats.undelivered >= now.to_ended, "refusals are miscounted");
 }
 
-void model_calm(uint64_t since_ns)
+void model_check_quiet(uint64_t since_ns)
 {
     uint64_t armed = 0, armed_most = 0;
-    model_ties_done(now.question_count);
+    model_relations_done(now.yield_rec_count);
     for (int i = 0; i < now.life_count; i++) {
         life      *l = &now.lives[i];
         filch_info info = { .size = sizeof info };
         filch_err  err = filch_inspect(now.sched, l->pid, &info);
         MUST(err == (l->alive ? FILCH_OK : FILCH_EDEAD), "alive, or not");
-        MUST(l->alive || l->exits == (l->hears ? 1 : 0), "an end that nobody was told of");
+        MUST(l->alive || l->exits == (l->has_on_exit ? 1 : 0), "an end that nobody was told of");
         if (!l->alive) continue;
         MUST(!l->doomed && !l->cancel, "an order was not carried out");
         bool late =
             l->inherits.due_ns != FILCH_FOREVER && since_ns > LATE_NS && l->inherits.due_ns < since_ns - LATE_NS;
-        MUST(!late || l->due_told || l->due_maybe, "its deadline has passed, and it was not asked to end");
+        MUST(!late || l->due_reported || l->due_maybe, "its deadline has passed, and it was not asked to end");
         armed_most += l->inherits.due_ns != FILCH_FOREVER;
-        MUST(l->rest == REST_IDLE || l->rest == REST_WAIT, "a ready process was forgotten");
-        MUST(info.state == (l->rest == REST_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED), "another state");
-        if (l->rest == REST_IDLE) calm_letters(l);
+        MUST(l->last_status == STATUS_IDLE || l->last_status == STATUS_WAIT, "a ready process was forgotten");
+        MUST(info.state == (l->last_status == STATUS_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED), "another state");
+        if (l->last_status == STATUS_IDLE) check_idle_mailbox(l);
         else MUST(l->outstanding > 0, "waits for nothing");
     }
-    calm_questions(since_ns, &armed, &armed_most);
-    relations_calm(since_ns, &armed_most);
-    calm_stats(armed, armed_most);
+    check_open_yields(since_ns, &armed, &armed_most);
+    relations_check_quiet(since_ns, &armed_most);
+    check_stats(armed, armed_most);
     if (armed_most == 0) MUST(filch_next_timeout(now.sched) == FILCH_FOREVER, "a timeout for nothing");
 }
 
@@ -778,19 +781,20 @@ void model_over(void)
     filch_stats stats = FILCH_STATS_INIT;
     uint64_t    timers = 0;
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
-    calm_stats(0, 0);
-    relations_calm(0, &timers);
+    check_stats(0, 0);
+    relations_check_quiet(0, &timers);
     MUST(now.spawned == now.ended, "somebody is left");
     for (int i = 0; i < now.life_count; i++) {
-        MUST(!now.lives[i].alive && now.lives[i].exits == (now.lives[i].hears ? 1 : 0), "an end nobody was told of");
+        MUST(!now.lives[i].alive && now.lives[i].exits == (now.lives[i].has_on_exit ? 1 : 0),
+             "an end nobody was told of");
     }
     if (now.vague) return;
-    for (int i = 0; i < now.question_count; i++) {
-        timers += now.questions[i].what == ASK_TIMER || now.questions[i].what == ASK_TICKER;
+    for (int i = 0; i < now.yield_rec_count; i++) {
+        timers += now.yield_recs[i].what == YIELD_TIMER || now.yield_recs[i].what == YIELD_TICKER;
     }
     /* Every accepted message is counted as read, undelivered, or dropped. An unread message of a timer counts as
      * undelivered. */
     MUST(stats.sent == now.sent && stats.refused == now.refused, "messages are miscounted");
-    uint64_t gone = now.read + (stats.undelivered - now.to_dead - now.first_unread) + (stats.dropped - now.dropped);
+    uint64_t gone = now.read + (stats.undelivered - now.to_ended - now.first_unread) + (stats.dropped - now.dropped);
     MUST(gone >= now.sent && gone <= now.sent + timers, "messages have vanished, or multiplied");
 }

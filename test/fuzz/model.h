@@ -12,16 +12,24 @@
 
 #include <filch.h>
 
-#include "fuzz/parcel.h"
+#include "fuzz/payload.h"
 #include "support/alloc.h"
 
-enum { LIVES = 96, LETTERS = 512, QUESTIONS = 512, NOBODY = -1, SCOPES = 16, DEPTH = 6 };
+enum { LIVES = 96, MESSAGES = 512, YIELD_RECS = 512, NO_PROC = -1, SCOPES = 16, DEPTH = 6 };
 
 /* Tags of timers and tickers. Their messages carry the tag. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
 /* The status that a step chose; a new process has chosen none yet. */
-typedef enum rest { REST_NEW, REST_CONTINUE, REST_WAIT, REST_IDLE, REST_DONE, REST_UPGRADE, REST_NONE } rest;
+typedef enum last_status {
+    STATUS_NEW,
+    STATUS_CONTINUE,
+    STATUS_WAIT,
+    STATUS_IDLE,
+    STATUS_DONE,
+    STATUS_UPGRADE,
+    STATUS_NONE
+} last_status;
 
 /* What a process inherits: a value, the scopes it is in (the innermost first), and the earliest deadline. */
 typedef struct heritage {
@@ -32,29 +40,29 @@ typedef struct heritage {
 } heritage;
 
 typedef struct life {
-    filch_pid   pid;
-    bool        alive;
-    bool        bare;  /* the type of the process has neither init nor close */
-    bool        hears; /* the type of the process has an on_exit */
-    bool        stepping;
-    bool        cancel;    /* a cancel was requested and is not delivered yet */
-    bool        doomed;    /* the process was terminated, or its mailbox overflowed */
-    bool        asked_to;  /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
-    bool        upgrading; /* the last step ended with an upgrade: the old instance will be closed next */
-    bool        next_bare;
-    rest        rest;
+    filch_pid pid;
+    bool      alive;
+    bool      bare;        /* the type of the process has neither init nor close */
+    bool      has_on_exit; /* the type of the process has an on_exit */
+    bool      stepping;
+    bool      cancel;   /* a cancel was requested and is not delivered yet */
+    bool      doomed;   /* the process was terminated, or its mailbox overflowed */
+    bool sent_by_yield; /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
+    bool upgrading;     /* the last step ended with an upgrade: the old instance will be closed next */
+    bool next_bare;
+    last_status last_status;
     uint32_t    instance, next_instance; /* numbers of its instance and of the one that an upgrade made; 0: none */
     const char *next_name;
     const char *name;
     heritage    inherits;
-    bool        due_told, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
-    uint32_t    max, overflow;
-    size_t      bytes;
-    int         first, last;            /* first and last letter in its mailbox; -1: none */
-    uint32_t    in_hand, in_hand_units; /* letters given to the present step: their number and their size */
-    uint32_t    outstanding;            /* number of its questions that are not completed */
-    uint64_t    dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
-                                * process */
+    bool     due_reported, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
+    uint32_t max, overflow;
+    size_t   bytes;
+    int      first, last;            /* first and last letter in its mailbox; -1: none */
+    uint32_t in_step, in_step_units; /* letters given to the present step: their number and their size */
+    uint32_t outstanding;            /* number of its questions that are not completed */
+    uint64_t dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
+                             * process */
     uint64_t  exits;
     bool      ends; /* the last step of the process has chosen to end */
     filch_err end_error;
@@ -67,11 +75,11 @@ typedef struct life {
     uint64_t  kill_ns;                          /* the earliest of these deadlines */
     bool      by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
     filch_err link_root;                        /* the error that came along the links; 0: not known */
-    bool      told_end;                         /* an exit notice with the next two fields was delivered */
-    filch_err told_error, told_root;
+    bool      end_reported;                     /* an exit notice with the next two fields was delivered */
+    filch_err reported_error, reported_root;
 } life;
 
-typedef struct letter {
+typedef struct message {
     int     next;     /* next letter of the receiver; -1: none */
     int     from;     /* the sending life, or NOBODY */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
@@ -79,25 +87,25 @@ typedef struct letter {
     bool    maybe;    /* the sender has not got the result yet */
     bool    first;    /* one of the first messages of its receiver, which count against no limit */
     content says;
-    int     question;
-} letter;
+    int     yield_rec;
+} message;
 
-typedef enum errand {
-    ASK_OWN,
-    ASK_UNKNOWN,
-    ASK_SLEEP,
-    ASK_TIMER,
-    ASK_TICKER,
-    ASK_CANCEL,
-    ASK_SEND,
-    ASK_TIE,
-    ASK_BIRTH /* spawn and exec */
-} errand;
+typedef enum yield_kind {
+    YIELD_OWN,
+    YIELD_UNKNOWN,
+    YIELD_SLEEP,
+    YIELD_TIMER,
+    YIELD_TICKER,
+    YIELD_CANCEL,
+    YIELD_SEND,
+    YIELD_RELATION,
+    YIELD_SPAWN /* spawn and exec */
+} yield_kind;
 typedef enum stage { STAGE_OPEN, STAGE_ANSWERED, STAGE_READ, STAGE_VOID } stage;
 
-typedef struct question {
+typedef struct yield_rec {
     int            life;
-    errand         what;
+    yield_kind     what;
     stage          stage;
     bool           dispatched; /* the handler of this yield was called */
     bool           fresh;      /* yielded in the present step */
@@ -105,15 +113,15 @@ typedef struct question {
     filch_receiver receiver;
     filch_err      error; /* error of the completion, if the model made the completion */
     content        says;
-    uint64_t       asked_ns, span_ns; /* sleep, timer, ticker: when it was requested, and its time span */
-    uint64_t       ticks;             /* timer, ticker: how often it has fired */
-    int64_t        id;                /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
-    bool           armed;             /* sleep, timer, ticker: it will fire (again) */
-    bool           stopped;           /* ticker: it was cancelled; one more message may be on its way */
-    int            letter, to;        /* send: letter (-1: gone) and receiver (NOBODY: unknown to the model) */
-    filch_err      otherwise;         /* send to NOBODY: the error that the send must get */
-    uint32_t       tie;               /* relation or spawn: its command FILCH_CMD_* */
-    filch_pid      about;             /* relation: its pid. Or `name`: index of a name or group, or NOBODY */
+    uint64_t       requested_ns, span_ns; /* sleep, timer, ticker: when it was requested, and its time span */
+    uint64_t       ticks;                 /* timer, ticker: how often it has fired */
+    int64_t        id;                    /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
+    bool           armed;                 /* sleep, timer, ticker: it will fire (again) */
+    bool           stopped;               /* ticker: it was cancelled; one more message may be on its way */
+    int            message, to;           /* send: letter (-1: gone) and receiver (NOBODY: unknown to the model) */
+    filch_err      otherwise;             /* send to NOBODY: the error that the send must get */
+    uint32_t       tie;                   /* relation or spawn: its command FILCH_CMD_* */
+    filch_pid      about;                 /* relation: its pid. Or `name`: index of a name or group, or NOBODY */
     int            name;
     uint64_t       number;  /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
     filch_err      reason;  /* cancel: the reason. spawn: the result of its init */
@@ -121,9 +129,9 @@ typedef struct question {
     bool           tried;   /* spawn: its init was called */
     uint32_t       how;     /* spawn: flags FILCH_SPAWN_* of its relations */
     uint64_t       how_tag; /* spawn: the tag of the parent's monitor of the new process */
-} question;
+} yield_rec;
 
-typedef struct world {
+typedef struct model_state {
     filch_sched  *sched;
     filch_options opt;
     test_alloc    alloc;
@@ -131,8 +139,8 @@ typedef struct world {
     uint64_t      opened, shut;        /* number of instances opened, and closed */
     uint64_t      forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
     uint64_t      spawned, ended, failed, steps, asked, answered, late;
-    uint64_t      sent, read, to_dead, refused, dropped; /* numbers of letters as far as known, without first
-                                                          * messages */
+    uint64_t      sent, read, to_ended, refused, dropped; /* numbers of letters as far as known, without first
+                                                           * messages */
     uint64_t  first_unread;
     filch_err reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
     int       scope_count;
@@ -143,23 +151,23 @@ typedef struct world {
     bool               vague;      /* some sends had an unknown result: messages cannot be counted exactly */
     life               lives[LIVES];
     int                life_count;
-    letter             letters[LETTERS];
-    int                letter_count, letter_free;
-    question           questions[QUESTIONS];
-    int                question_count;
-    const filch_event *heard; /* the last letter of the present step, or NULL */
-    content            heard_says;
-    int                question_fresh; /* the first question of the present step */
+    message            message_list[MESSAGES];
+    int                message_count, message_free;
+    yield_rec          yield_recs[YIELD_RECS];
+    int                yield_rec_count;
+    const filch_event *last_read; /* the last letter of the present step, or NULL */
+    content            last_read_says;
+    int                yield_rec_fresh; /* the first question of the present step */
     int                tie_next; /* the first question that may be a relation with a handler that was not observed */
     /* The caller of the present operation: */
     int  current;     /* the life that is being stepped, or none */
     bool dispatching; /* a handler is running */
-    int  buried;      /* life whose close or on_exit is running, or NOBODY */
+    int  reaping;     /* life whose close or on_exit is running, or NOBODY */
     bool posing;      /* inside filch_deliver: messages come from `as` */
     int  as;
-} world;
+} model_state;
 
-extern world now;
+extern model_state now;
 
 void model_begin(void);
 
@@ -170,19 +178,19 @@ int model_find(filch_pid pid);
 bool model_inside(void);
 
 /* Returns true if an allocation failed since `refused_before`. */
-bool model_poor(uint64_t refused_before);
+bool model_lacked_memory(uint64_t refused_before);
 
-/* model_has_room() returns true if the model can hold one more letter and question, model_has_letters() if it can hold
+/* model_has_room() returns true if the model can hold one more letter and question, model_has_messages() if it can hold
  * `count` more letters. */
 bool model_has_room(void);
-bool model_has_letters(int count);
+bool model_has_messages(int count);
 
 /* Reports that filch_send returned `err`. `to` is a life, or NOBODY: then `otherwise` is the result that the call must
  * have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
 /* Adds one of the first messages of a process. */
-void model_found(int to, int from, const content *says);
+void model_first_message(int to, int from, const content *says);
 
 /* Returns how many members of a group accept a message; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
@@ -197,29 +205,29 @@ filch_err model_cancelled(const heritage *h);
 /* Reports that a scope was cancelled. */
 void model_cancel_scope(int scope, filch_err reason);
 
-/* model_next_tag() returns the tag for the next yield. model_asked() reports that the yield was accepted,
- * model_asked_send() what it sends. */
-uint64_t  model_next_tag(errand what);
-question *model_asked(errand what, uint64_t tag);
-void      model_asked_send(question *q, int to, filch_err otherwise, const content *says);
+/* model_next_tag() returns the tag for the next yield. model_yielded() reports that the yield was accepted,
+ * model_yielded_send() what it sends. */
+uint64_t   model_next_tag(yield_kind what);
+yield_rec *model_yielded(yield_kind what, uint64_t tag);
+void       model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content *says);
 
 /* Reports that the handlers of relations were called up to question `until`. The model cannot observe these handlers;
  * it knows that yields are dispatched in order. */
-void model_ties_done(int until);
+void model_relations_done(int until);
 
 /* Reports that filch_complete returned `err`. */
-void model_completed(question *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
+void model_completed(yield_rec *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
 /* Report that a step begins with these events, and that a step ends. */
 void model_step_begin(life *l, const filch_event *events, size_t count);
-void model_step_end(life *l, filch_err err, rest status);
+void model_step_end(life *l, filch_err err, last_status status);
 
 /* Report that an instance was closed, and that a process has ended. */
 void model_closed(uint32_t instance, life *l);
 void model_exit(life *l, filch_err error, const filch_data *result);
 
 /* Reports that no process is ready since `since_ns`. Checks that everything due has happened. */
-void model_calm(uint64_t since_ns);
+void model_check_quiet(uint64_t since_ns);
 
 /* Checks what filch_inspect reported about a life. */
 void model_inspected(int index, const filch_info *info);

@@ -46,14 +46,14 @@ static somebody choose(fuzz_bytes *in, bool self)
 {
     somebody  who;
     filch_err unused;
-    if (self && now.current != NOBODY && !now.dispatching && fuzz_below(in, 4) != 3) {
+    if (self && now.current != NO_PROC && !now.dispatching && fuzz_below(in, 4) != 3) {
         who.life = now.current;
         who.pid = now.lives[now.current].pid;
     } else {
         who.life = choose_pid(in, &who.pid, &unused);
     }
     who.fault = relations_fault(who.pid);
-    who.lives = who.life != NOBODY && now.lives[who.life].alive;
+    who.lives = who.life != NO_PROC && now.lives[who.life].alive;
     return who;
 }
 
@@ -76,7 +76,7 @@ static filch_err fault_of_one(const somebody *who)
 /* Returns true if the call succeeded, so that the model must record it. */
 static bool was_done(filch_err err, filch_err wanted, uint64_t refused, const char *what)
 {
-    if (err == FILCH_ENOMEM && model_poor(refused)) return false;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return false;
     MUST(err == wanted, what);
     return err == FILCH_OK;
 }
@@ -95,10 +95,10 @@ static void monitor(fuzz_bytes *in)
 /* Calls filch_unmonitor() with the right number, an old one, the number of another process, or none. */
 static void unmonitor(fuzz_bytes *in)
 {
-    uint8_t  choice = fuzz_byte(in);
-    bond    *b = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
-    somebody watcher = choose(in, true);
-    if (b == NULL || b->kind != BOND_MONITOR || choice >= 240) b = NULL;
+    uint8_t   choice = fuzz_byte(in);
+    relation *b = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
+    somebody  watcher = choose(in, true);
+    if (b == NULL || b->kind != RELATION_MONITOR || choice >= 240) b = NULL;
     else if (choice % 4 != 3) watcher = (somebody){ now.lives[b->a].pid, b->a, now.lives[b->a].alive, FILCH_OK };
     uint64_t  ref = b != NULL ? b->ref : 0;
     filch_err wanted = fault_of_one(&watcher);
@@ -119,19 +119,20 @@ static void tie(fuzz_bytes *in)
 
 static void untie(fuzz_bytes *in)
 {
-    uint8_t  choice = fuzz_byte(in);
-    bond    *tied = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
-    somebody a = choose(in, true), b = choose(in, false);
+    uint8_t   choice = fuzz_byte(in);
+    relation *tied = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
+    somebody  a = choose(in, true), b = choose(in, false);
     if (tied != NULL && choice % 4 != 3) {
         a = (somebody){ now.lives[tied->a].pid, tied->a, now.lives[tied->a].alive, FILCH_OK };
         b = (somebody){ now.lives[tied->b].pid, tied->b, now.lives[tied->b].alive, FILCH_OK };
     }
     uint64_t  refused = now.alloc.refused;
-    bond     *link = a.lives && b.lives ? relations_find(BOND_LINK, a.life, b.life) : NULL;
+    relation *link = a.lives && b.lives ? relations_find(RELATION_LINK, a.life, b.life) : NULL;
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
         /* Both pids may be wrong. This call gets them in reversed order, so either error may be returned. */
-        MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_poor(refused)), "untied");
+        MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_lacked_memory(refused)),
+             "untied");
         return;
     }
     if (wanted == FILCH_OK && link == NULL) wanted = FILCH_ESTALE;
@@ -154,11 +155,11 @@ static void order(fuzz_bytes *in)
     uint64_t               refused = now.alloc.refused, deadline_ns = choose_span(in);
     somebody               to = choose(in, false);
     filch_err              wanted = reason == FILCH_OK ? FILCH_EINVAL : fault_of_one(&to);
-    uint64_t               asked_ns = still_clock_ns;
+    uint64_t               requested_ns = still_clock_ns;
     if (wanted == FILCH_OK && !to.lives) wanted = FILCH_EDEAD;
     filch_err err = filch_cancel_with(now.sched, to.pid, reason, deadline_ns);
     if (!was_done(err, wanted, refused, "a cancel with another answer")) return;
-    relations_ordered(now.current, to.life, reason, asked_ns, deadline_ns);
+    relations_ordered(now.current, to.life, reason, requested_ns, deadline_ns);
 }
 
 /* ---- names and groups ---- */
@@ -185,11 +186,11 @@ static void misname(fuzz_bytes *in)
     MUST(filch_members(now.sched, name, NULL, 0, &count) == FILCH_EINVAL, "an unsound group has members");
 }
 
-static void name_somebody(fuzz_bytes *in)
+static void register_name(fuzz_bytes *in)
 {
     uint32_t  name = fuzz_below(in, NAMES);
     somebody  who = choose(in, true);
-    bool      taken = ties.owner[name] != NOBODY;
+    bool      taken = ties.owner[name] != NO_PROC;
     uint64_t  refused = now.alloc.refused;
     filch_err wanted = fault_of_one(&who), err = filch_register(now.sched, tie_names[name], who.pid);
     if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
@@ -201,9 +202,9 @@ static void unname(fuzz_bytes *in)
 {
     uint32_t  name = fuzz_below(in, NAMES);
     uint64_t  refused = now.alloc.refused;
-    filch_err wanted = relations_closed() ? FILCH_ECLOSED : ties.owner[name] == NOBODY ? FILCH_EDEAD : FILCH_OK;
+    filch_err wanted = relations_closed() ? FILCH_ECLOSED : ties.owner[name] == NO_PROC ? FILCH_EDEAD : FILCH_OK;
     filch_err err = filch_unregister(now.sched, tie_names[name]);
-    if (was_done(err, wanted, refused, "a name was not taken away")) ties.owner[name] = NOBODY;
+    if (was_done(err, wanted, refused, "a name was not taken away")) ties.owner[name] = NO_PROC;
 }
 
 static void join(fuzz_bytes *in)
@@ -239,37 +240,37 @@ static void leave(fuzz_bytes *in, bool member)
     filch_err fault = fault_of_one(&who);
     filch_err err = member ? filch_leave(now.sched, tie_groups[group], who.pid)
                            : filch_unwatch(now.sched, tie_groups[group], who.pid);
-    if (err == FILCH_ENOMEM && model_poor(refused)) return;
+    if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return;
     if (fault != FILCH_OK) {
         MUST(err == fault, "somebody left who cannot");
         return;
     }
-    bool was = who.life != NOBODY && (member ? relations_left(group, who.life) : relations_unwatched(group, who.life));
+    bool was = who.life != NO_PROC && (member ? relations_left(group, who.life) : relations_unwatched(group, who.life));
     MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
 }
 
 /* Sends to every member of a group, in order. Does nothing if the model cannot know which members accept the
  * message. */
-static void broadcast(fuzz_bytes *in, parcel *p)
+static void broadcast(fuzz_bytes *in, payload *p)
 {
     int group = (int)fuzz_below(in, GROUPS),
         taken = model_admits(ties.members[group], ties.member_count[group], &p->says);
     uint64_t  sent = 99;
     filch_err wanted = relations_closed() ? FILCH_ECLOSED : FILCH_OK;
-    if (taken < 0 || now.alloc.fail_at != 0 || !model_has_letters(ties.member_count[group])) {
-        parcel_sent(p, false);
+    if (taken < 0 || now.alloc.fail_at != 0 || !model_has_messages(ties.member_count[group])) {
+        payload_sent(p, false);
         return;
     }
     if (wanted == FILCH_OK && now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) wanted = FILCH_ETOOBIG;
     filch_err err = filch_broadcast(now.sched, tie_groups[group], p->data, &sent);
     MUST(err == wanted, "a broadcast with another answer");
-    parcel_sent(p, err == FILCH_OK);
+    payload_sent(p, err == FILCH_OK);
     if (err != FILCH_OK) return;
     MUST(sent == (uint64_t)taken, "a broadcast reached another number");
-    model_broadcast(ties.members[group], ties.member_count[group], now.dispatching ? NOBODY : now.current, &p->says);
+    model_broadcast(ties.members[group], ties.member_count[group], now.dispatching ? NO_PROC : now.current, &p->says);
 }
 
-void broadcast_something(fuzz_bytes *in, parcel *p)
+void broadcast_something(fuzz_bytes *in, payload *p)
 {
     MUST(filch_broadcast(now.sched, "", p->data, NULL) == FILCH_EINVAL, "a broadcast to an unsound group");
     broadcast(in, p);
@@ -277,15 +278,15 @@ void broadcast_something(fuzz_bytes *in, parcel *p)
 
 /* ---- yields ---- */
 
-typedef struct wish {
+typedef struct yield_plan {
     uint32_t  what;
     filch_pid pid;
     int       name;
     uint64_t  number;
     filch_err reason;
-} wish;
+} yield_plan;
 
-static filch_err ask(filch_out *out, const wish *w, uint64_t tag)
+static filch_err make_yield(filch_out *out, const yield_plan *w, uint64_t tag)
 {
     switch (w->what) {
     case FILCH_CMD_MONITOR: return filch_yield_monitor(out, tag, w->pid);
@@ -307,9 +308,9 @@ static filch_err ask(filch_out *out, const wish *w, uint64_t tag)
 /* Returns the number of a known monitor of the stepped process, or an unused number. */
 static uint64_t choose_ref(fuzz_bytes *in)
 {
-    uint8_t     choice = fuzz_byte(in);
-    const bond *b = ties.bond_count > 0 ? &ties.bonds[choice % ties.bond_count] : NULL;
-    return b != NULL && b->kind == BOND_MONITOR ? b->ref : 0;
+    uint8_t         choice = fuzz_byte(in);
+    const relation *b = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
+    return b != NULL && b->kind == RELATION_MONITOR ? b->ref : 0;
 }
 
 void yield_tie(fuzz_bytes *in, filch_out *out)
@@ -319,7 +320,7 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
                                      FILCH_CMD_CANCEL,     FILCH_CMD_TERMINATE, FILCH_CMD_WATCH,  FILCH_CMD_UNWATCH,
                                      FILCH_CMD_MEMBERS,    FILCH_CMD_UNMONITOR, FILCH_CMD_CANCEL, FILCH_CMD_JOIN };
     static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EUSER + 21 };
-    wish                   w = { .what = all[fuzz_below(in, 16)] };
+    yield_plan             w = { .what = all[fuzz_below(in, 16)] };
     bool                   pids = w.what <= FILCH_CMD_UNLINK;
     bool                   group = w.what >= FILCH_CMD_JOIN && w.what <= FILCH_CMD_UNWATCH;
     w.name = (int)fuzz_below(in, group ? GROUPS : NAMES);
@@ -333,17 +334,17 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
     if (!model_has_room() || !relations_have_room() || now.alloc.fail_at != 0) return;
     if (w.what == FILCH_CMD_JOIN && ties.member_count[w.name] >= MEMBERS) return;
     if (w.what == FILCH_CMD_WATCH && ties.watcher_count[w.name] >= WATCHERS) return;
-    uint64_t    tag = model_next_tag(ASK_TIE);
+    uint64_t    tag = model_next_tag(YIELD_RELATION);
     const char *text = group ? tie_groups[w.name] : tie_names[w.name];
     /* The command of a cancel has 16 bytes. */
     size_t    size = !pids ? strlen(text) : w.what == FILCH_CMD_CANCEL ? 16 : 0;
-    filch_err err = ask(out, &w, tag);
+    filch_err err = make_yield(out, &w, tag);
     if (now.opt.payload_max != 0 && size > now.opt.payload_max) {
         MUST(err == FILCH_ETOOBIG, "a name beyond payload_max");
         return;
     }
     MUST(err == FILCH_OK, "a tie could not be asked for");
-    question *q = model_asked(ASK_TIE, tag);
+    yield_rec *q = model_yielded(YIELD_RELATION, tag);
     q->tie = w.what;
     q->about = w.pid;
     q->name = w.name;
@@ -351,25 +352,25 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
     q->reason = w.reason;
 }
 
-void yield_message(fuzz_bytes *in, filch_out *out, parcel *p)
+void yield_message(fuzz_bytes *in, filch_out *out, payload *p)
 {
     bool     group = fuzz_below(in, 2) == 0;
     int      name = (int)fuzz_below(in, group ? GROUPS : NAMES);
-    uint64_t tag = model_next_tag(ASK_TIE);
-    bool     room = model_has_room() && model_has_letters(MEMBERS + ASKED);
+    uint64_t tag = model_next_tag(YIELD_RELATION);
+    bool     room = model_has_room() && model_has_messages(MEMBERS + YIELDED_MAX);
     if (!room || now.alloc.fail_at != 0 || model_limited()) {
-        parcel_sent(p, false);
+        payload_sent(p, false);
         return;
     }
     filch_err err = group ? filch_yield_broadcast(out, tag, tie_groups[name], p->data)
                           : filch_yield_send_name(out, tag, tie_names[name], p->data);
-    parcel_sent(p, err == FILCH_OK);
+    payload_sent(p, err == FILCH_OK);
     if (now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) {
         MUST(err == FILCH_ETOOBIG, "a letter beyond payload_max");
         return;
     }
     MUST(err == FILCH_OK, "a letter could not be given up");
-    question *q = model_asked(ASK_TIE, tag);
+    yield_rec *q = model_yielded(YIELD_RELATION, tag);
     q->tie = group ? FILCH_CMD_BROADCAST : FILCH_CMD_SEND_NAME;
     q->name = name;
     q->says = p->says;
@@ -394,7 +395,7 @@ void relate_something(fuzz_bytes *in, filch_out *out)
     case 6: trap(in, out); break;
     case 7: order(in); break;
     case 8:
-    case 9: name_somebody(in); break;
+    case 9: register_name(in); break;
     case 10: unname(in); break;
     case 11: join(in); break;
     case 12: watch(in); break;

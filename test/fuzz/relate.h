@@ -15,8 +15,8 @@ void relate_something(fuzz_bytes *in, filch_out *out);
 
 /* broadcast_something() sends to a group by a call, yield_message() sends to a group or a name by a yield. Each takes
  * the parcel as filch_send takes a payload. */
-void broadcast_something(fuzz_bytes *in, parcel *p);
-void yield_message(fuzz_bytes *in, filch_out *out, parcel *p);
+void broadcast_something(fuzz_bytes *in, payload *p);
+void yield_message(fuzz_bytes *in, filch_out *out, payload *p);
 
 /* Makes a relation by a yield. Does nothing while memory is short, because the result would come too late for the
  * model. */

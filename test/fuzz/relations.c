@@ -31,18 +31,19 @@ const char *const tie_groups[GROUPS] = { "g", "a group with a name that is longe
 
 void relations_begin(void)
 {
-    ties.bond_count = ties.bonds_live = ties.notice_count = ties.notices_out = 0;
+    ties.relation_count = ties.relations_live = ties.notice_count = ties.notices_out = 0;
     ties.notice_free = -1;
     tags = 1000;
-    for (int i = 0; i < NAMES; i++) ties.owner[i] = NOBODY;
+    for (int i = 0; i < NAMES; i++) ties.owner[i] = NO_PROC;
     for (int i = 0; i < GROUPS; i++) ties.member_count[i] = ties.watcher_count[i] = 0;
 }
 
 bool relations_have_room(void)
 {
-    int most = ties.notices_out + ties.bonds_live + 2 * ASKED;
-    for (int g = 0; g < GROUPS; g++) most += (ties.member_count[g] + 2 * ASKED) * (ties.watcher_count[g] + ASKED);
-    return ties.bond_count + 2 * ASKED <= BONDS && most < NOTICES;
+    int most = ties.notices_out + ties.relations_live + 2 * YIELDED_MAX;
+    for (int g = 0; g < GROUPS; g++)
+        most += (ties.member_count[g] + 2 * YIELDED_MAX) * (ties.watcher_count[g] + YIELDED_MAX);
+    return ties.relation_count + 2 * YIELDED_MAX <= RELATIONS && most < NOTICES;
 }
 
 uint64_t relations_next_tag(void)
@@ -69,7 +70,7 @@ static bool is_pid(filch_pid a, filch_pid b)
 }
 
 /* Adds a notice. Ended processes get none. */
-static void tell(int to, notice what)
+static void add_notice(int to, notice what)
 {
     life *l = &now.lives[to];
     if (!l->alive) return;
@@ -134,7 +135,7 @@ static bool may_overtake(const notice *n, const notice *earlier)
     return !n->after_link || earlier->type != FILCH_EVENT_LINK_DOWN || earlier->ended != n->ended;
 }
 
-static void check_words(const notice *n, const filch_event *event)
+static void check_notice_data(const notice *n, const filch_event *event)
 {
     switch (n->type) {
     case FILCH_EVENT_CANCEL: return;
@@ -142,8 +143,8 @@ static void check_words(const notice *n, const filch_event *event)
     case FILCH_EVENT_LEFT: MUST(event->error == FILCH_OK, "news of a group with an error"); return;
     default: break;
     }
-    if (n->ended != NOBODY) {
-        relations_end_told(&now.lives[n->ended], event->error, &event->data);
+    if (n->ended != NO_PROC) {
+        relations_end_reported(&now.lives[n->ended], event->error, &event->data);
         return;
     }
     MUST(event->error == FILCH_EDEAD, "one that had ended before ended otherwise");
@@ -158,7 +159,7 @@ void relations_read(life *l, const filch_event *event)
         for (int k = l->notices; k != i; k = notices[k].next) {
             MUST(may_overtake(n, &notices[k]), "notices in another order");
         }
-        check_words(n, event);
+        check_notice_data(n, event);
         if (n->type == FILCH_EVENT_CANCEL) l->orders--;
         forget(l, i, before);
         return;
@@ -168,105 +169,105 @@ void relations_read(life *l, const filch_event *event)
 
 /* ---- monitors, links, orders ---- */
 
-static void add(bond what)
+static void add(relation what)
 {
     what.live = true;
-    ties.bonds[ties.bond_count++] = what;
-    ties.bonds_live++;
+    ties.relation_list[ties.relation_count++] = what;
+    ties.relations_live++;
 }
 
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref)
 {
-    if (target != NOBODY && now.lives[target].alive) {
-        add((bond){ .kind = BOND_MONITOR, .a = watcher, .b = target, .tag = tag, .ref = ref });
+    if (target != NO_PROC && now.lives[target].alive) {
+        add((relation){ .kind = RELATION_MONITOR, .a = watcher, .b = target, .tag = tag, .ref = ref });
         return;
     }
-    tell(watcher, (notice){ .type = FILCH_EVENT_EXIT, .about = target_pid, .ended = NOBODY, .tag = tag });
+    add_notice(watcher, (notice){ .type = FILCH_EVENT_EXIT, .about = target_pid, .ended = NO_PROC, .tag = tag });
 }
 
-bond *relations_find(bond_kind kind, int a, int b)
+relation *relations_find(relation_kind kind, int a, int b)
 {
-    for (int i = 0; i < ties.bond_count; i++) {
-        bond *at = &ties.bonds[i];
+    for (int i = 0; i < ties.relation_count; i++) {
+        relation *at = &ties.relation_list[i];
         if (!at->live || at->kind != kind) continue;
-        if ((at->a == a && at->b == b) || (kind == BOND_LINK && at->a == b && at->b == a)) return at;
+        if ((at->a == a && at->b == b) || (kind == RELATION_LINK && at->a == b && at->b == a)) return at;
     }
     return NULL;
 }
 
-void relations_untied(bond *b)
+void relations_untied(relation *b)
 {
     b->live = false;
-    ties.bonds_live--;
+    ties.relations_live--;
 }
 
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid)
 {
-    bool a_lives = a != NOBODY && now.lives[a].alive, b_lives = b != NOBODY && now.lives[b].alive;
+    bool a_lives = a != NO_PROC && now.lives[a].alive, b_lives = b != NO_PROC && now.lives[b].alive;
     if (a_lives && b_lives) {
-        if (relations_find(BOND_LINK, a, b) == NULL) add((bond){ .kind = BOND_LINK, .a = a, .b = b });
+        if (relations_find(RELATION_LINK, a, b) == NULL) add((relation){ .kind = RELATION_LINK, .a = a, .b = b });
         return;
     }
-    notice down = { .type = FILCH_EVENT_LINK_DOWN, .about = a_lives ? b_pid : a_pid, .ended = NOBODY };
-    tell(a_lives ? a : b, down);
+    notice down = { .type = FILCH_EVENT_LINK_DOWN, .about = a_lives ? b_pid : a_pid, .ended = NO_PROC };
+    add_notice(a_lives ? a : b, down);
 }
 
-void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns, uint64_t deadline_ns)
+void relations_ordered(int by, int to, filch_err reason, uint64_t requested_ns, uint64_t deadline_ns)
 {
     life  *l = &now.lives[to];
-    notice order = { .type = FILCH_EVENT_CANCEL, .ended = NOBODY, .reason = reason, .any_from = now.dispatching };
-    if (by != NOBODY) order.about = now.lives[by].pid;
+    notice order = { .type = FILCH_EVENT_CANCEL, .ended = NO_PROC, .reason = reason, .any_from = now.dispatching };
+    if (by != NO_PROC) order.about = now.lives[by].pid;
     if (deadline_ns != FILCH_FOREVER) {
-        uint64_t kill_ns = asked_ns + deadline_ns;
+        uint64_t kill_ns = requested_ns + deadline_ns;
         order.deadline_ns = (int64_t)deadline_ns;
         l->kills++;
         if (kill_ns < l->kill_ns) l->kill_ns = kill_ns;
     }
-    tell(to, order);
+    add_notice(to, order);
     l->orders++;
 }
 
 void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name)
 {
     bool links = (how & FILCH_SPAWN_LINK) != 0;
-    if (links) add((bond){ .kind = BOND_LINK, .a = parent, .b = child });
+    if (links) add((relation){ .kind = RELATION_LINK, .a = parent, .b = child });
     if ((how & FILCH_SPAWN_MONITOR) != 0) {
-        add((bond){ .kind = BOND_MONITOR, .a = parent, .b = child, .tag = tag, .after_link = links });
+        add((relation){ .kind = RELATION_MONITOR, .a = parent, .b = child, .tag = tag, .after_link = links });
     }
     now.lives[child].traps = (how & FILCH_SPAWN_TRAP) != 0;
-    if (name != NOBODY) ties.owner[name] = child;
+    if (name != NO_PROC) ties.owner[name] = child;
 }
 
 /* ---- groups ---- */
 
-static void tell_group(int group, filch_event_type type, int about)
+static void add_group_notices(int group, filch_event_type type, int about)
 {
     for (int i = 0; i < ties.watcher_count[group]; i++) {
-        tell(ties.watchers[group][i], (notice){ .type = type,
-                                                .about = now.lives[about].pid,
-                                                .ended = NOBODY,
-                                                .tag = ties.watch_tags[group][i],
-                                                .group = group });
+        add_notice(ties.watchers[group][i], (notice){ .type = type,
+                                                      .about = now.lives[about].pid,
+                                                      .ended = NO_PROC,
+                                                      .tag = ties.watch_tags[group][i],
+                                                      .group = group });
     }
 }
 
-void relations_joined(int group, int who)
+void relations_joined(int group, int process)
 {
-    tell_group(group, FILCH_EVENT_JOINED, who);
-    ties.members[group][ties.member_count[group]++] = who;
+    add_group_notices(group, FILCH_EVENT_JOINED, process);
+    ties.members[group][ties.member_count[group]++] = process;
 }
 
-void relations_watched(int group, int who, uint64_t tag)
+void relations_watched(int group, int process, uint64_t tag)
 {
     ties.watch_tags[group][ties.watcher_count[group]] = tag;
-    ties.watchers[group][ties.watcher_count[group]++] = who;
+    ties.watchers[group][ties.watcher_count[group]++] = process;
 }
 
-/* Removes the newest entry of `who` from a list. The header does not specify which entry is removed. */
-static bool take_out(int *list, uint64_t *tags_too, int *count, int who)
+/* Removes the newest entry of `process` from a list. The header does not specify which entry is removed. */
+static bool take_out(int *list, uint64_t *tags_too, int *count, int process)
 {
     for (int i = *count - 1; i >= 0; i--) {
-        if (list[i] != who) continue;
+        if (list[i] != process) continue;
         size_t after = (size_t)(*count - i - 1);
         memmove(&list[i], &list[i + 1], after * sizeof *list);
         if (tags_too != NULL) memmove(&tags_too[i], &tags_too[i + 1], after * sizeof *tags_too);
@@ -276,21 +277,21 @@ static bool take_out(int *list, uint64_t *tags_too, int *count, int who)
     return false;
 }
 
-bool relations_left(int group, int who)
+bool relations_left(int group, int process)
 {
-    if (!take_out(ties.members[group], NULL, &ties.member_count[group], who)) return false;
-    tell_group(group, FILCH_EVENT_LEFT, who);
+    if (!take_out(ties.members[group], NULL, &ties.member_count[group], process)) return false;
+    add_group_notices(group, FILCH_EVENT_LEFT, process);
     return true;
 }
 
-bool relations_unwatched(int group, int who)
+bool relations_unwatched(int group, int process)
 {
-    return take_out(ties.watchers[group], ties.watch_tags[group], &ties.watcher_count[group], who);
+    return take_out(ties.watchers[group], ties.watch_tags[group], &ties.watcher_count[group], process);
 }
 
 /* ---- yields ---- */
 
-static filch_err yielded_pair(const question *q)
+static filch_err yielded_pair(const yield_rec *q)
 {
     filch_pid self = now.lives[q->life].pid;
     int       other = model_find(q->about);
@@ -304,7 +305,7 @@ static filch_err yielded_pair(const question *q)
         relations_linked(q->life, self, other, q->about);
         return FILCH_OK;
     }
-    bond *b = other != NOBODY ? relations_find(BOND_LINK, q->life, other) : NULL;
+    relation *b = other != NO_PROC ? relations_find(RELATION_LINK, q->life, other) : NULL;
     if (b != NULL) relations_untied(b);
     return b != NULL ? FILCH_OK : FILCH_ESTALE;
 }
@@ -319,7 +320,7 @@ static uint64_t list_of(int group)
     return sum;
 }
 
-bool relations_is_list(const question *q, const filch_data *data)
+bool relations_is_list(const yield_rec *q, const filch_data *data)
 {
     uint64_t  sum = 17;
     size_t    count = filch_size(data) / sizeof(filch_pid);
@@ -333,45 +334,46 @@ bool relations_is_list(const question *q, const filch_data *data)
 }
 
 /* Predicts the result of a yield about one process. */
-static filch_err yielded_one(const question *q)
+static filch_err yielded_one(const yield_rec *q)
 {
     int       to = model_find(q->about);
     filch_err fault = relations_fault(q->about);
-    bond     *b = NULL;
+    relation *b = NULL;
     if (q->tie == FILCH_CMD_UNMONITOR) {
-        for (int i = 0; i < ties.bond_count; i++) {
-            bool his = ties.bonds[i].kind == BOND_MONITOR && ties.bonds[i].a == q->life;
-            if (ties.bonds[i].live && his && ties.bonds[i].ref == q->number && q->number != 0) b = &ties.bonds[i];
+        for (int i = 0; i < ties.relation_count; i++) {
+            bool his = ties.relation_list[i].kind == RELATION_MONITOR && ties.relation_list[i].a == q->life;
+            if (ties.relation_list[i].live && his && ties.relation_list[i].ref == q->number && q->number != 0)
+                b = &ties.relation_list[i];
         }
         if (b != NULL) relations_untied(b);
         return b != NULL ? FILCH_OK : FILCH_ESTALE;
     }
     if (fault != FILCH_OK) return fault;
-    if (to == NOBODY || !now.lives[to].alive) return FILCH_EDEAD;
+    if (to == NO_PROC || !now.lives[to].alive) return FILCH_EDEAD;
     if (q->tie == FILCH_CMD_TERMINATE) now.lives[to].doomed = true;
-    else relations_ordered(q->life, to, q->reason, q->asked_ns, q->number);
+    else relations_ordered(q->life, to, q->reason, q->requested_ns, q->number);
     return FILCH_OK;
 }
 
-static filch_err yielded_message(question *q)
+static filch_err yielded_message(yield_rec *q)
 {
     const int *to = q->tie == FILCH_CMD_BROADCAST ? ties.members[q->name] : &ties.owner[q->name];
-    int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NOBODY;
+    int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NO_PROC;
     if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
     q->number = (uint64_t)count; /* exact, because no process has a mailbox limit */
     model_broadcast(to, count, q->life, &q->says);
     return FILCH_OK;
 }
 
-static filch_err yielded_birth(question *q)
+static filch_err yielded_birth(yield_rec *q)
 {
-    if (q->child != NOBODY) {
+    if (q->child != NO_PROC) {
         relations_spawned(q->life, q->child, q->how, q->how_tag, q->name);
         return FILCH_OK;
     }
     if (q->tried) return q->reason != FILCH_OK ? q->reason : FILCH_EEXISTS;
     bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
-    bool taken = q->name != NOBODY && ties.owner[q->name] != NOBODY;
+    bool taken = q->name != NO_PROC && ties.owner[q->name] != NO_PROC;
     MUST(now.closing || full || taken, "a birth that was to be");
     if (taken && full)
         q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
@@ -380,7 +382,7 @@ static filch_err yielded_birth(question *q)
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
 
-filch_err relations_yielded(question *q)
+filch_err relations_yielded(yield_rec *q)
 {
     bool taken;
     switch (q->tie) {
@@ -399,12 +401,12 @@ filch_err relations_yielded(question *q)
     case FILCH_CMD_WATCH: relations_watched(q->name, q->life, q->tag); return FILCH_OK;
     case FILCH_CMD_UNWATCH: return relations_unwatched(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
     case FILCH_CMD_REGISTER:
-        if (ties.owner[q->name] != NOBODY) return FILCH_EEXISTS;
+        if (ties.owner[q->name] != NO_PROC) return FILCH_EEXISTS;
         ties.owner[q->name] = q->life;
         return FILCH_OK;
     case FILCH_CMD_UNREGISTER:
-        taken = ties.owner[q->name] != NOBODY;
-        ties.owner[q->name] = NOBODY;
+        taken = ties.owner[q->name] != NO_PROC;
+        ties.owner[q->name] = NO_PROC;
         return taken ? FILCH_OK : FILCH_EDEAD;
     case FILCH_CMD_JOIN: relations_joined(q->name, q->life); return FILCH_OK;
     case FILCH_CMD_LEAVE: return relations_left(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
@@ -414,9 +416,9 @@ filch_err relations_yielded(question *q)
 
 void relations_ref(uint64_t tag, uint64_t ref)
 {
-    for (int i = 0; i < ties.bond_count; i++) {
-        bond *b = &ties.bonds[i];
-        if (b->kind == BOND_MONITOR && b->tag == tag) b->ref = ref;
+    for (int i = 0; i < ties.relation_count; i++) {
+        relation *b = &ties.relation_list[i];
+        if (b->kind == RELATION_MONITOR && b->tag == tag) b->ref = ref;
     }
 }
 
@@ -425,11 +427,11 @@ void relations_ref(uint64_t tag, uint64_t ref)
 /* Returns the error with which the process reported by `down` ended, FILCH_OK if the model does not know it. */
 static filch_err root_of(const notice *down)
 {
-    if (down->ended == NOBODY) return FILCH_EDEAD;
+    if (down->ended == NO_PROC) return FILCH_EDEAD;
     const life *l = &now.lives[down->ended];
     if (l->ends) return l->end_error;
-    if (!l->told_end) return FILCH_OK;
-    return l->told_error == FILCH_ELINK ? l->told_root : l->told_error;
+    if (!l->end_reported) return FILCH_OK;
+    return l->reported_error == FILCH_ELINK ? l->reported_root : l->reported_error;
 }
 
 void relations_causes(life *l)
@@ -441,16 +443,16 @@ void relations_causes(life *l)
     l->by_closing = now.closing;
 }
 
-void relations_end_told(life *l, filch_err error, const filch_data *result)
+void relations_end_reported(life *l, filch_err error, const filch_data *result)
 {
     if (l->ends) {
         MUST(error == l->end_error, "an end with another error");
-        MUST(parcel_is(&l->end_result, result), "an end with another result");
+        MUST(payload_is(&l->end_result, result), "an end with another result");
         return;
     }
     bool      stops = l->overflow == FILCH_OVERFLOW_STOP && (l->max != 0 || l->bytes != 0);
     bool      killed = l->doomed && (error == FILCH_EKILLED || (error == FILCH_EOVERFLOW && stops));
-    bool      overflowed = error == FILCH_EOVERFLOW && stops && l->asked_to;
+    bool      overflowed = error == FILCH_EOVERFLOW && stops && l->sent_by_yield;
     bool      late = l->by_deadline && error == FILCH_EKILLED;
     bool      linked = l->by_link && error == FILCH_ELINK;
     filch_err root = (filch_err)filch_as_int(result);
@@ -462,24 +464,24 @@ void relations_end_told(life *l, filch_err error, const filch_data *result)
     } else {
         MUST(filch_kind_of(result) == FILCH_KIND_NONE, "a forced end with a result");
     }
-    MUST(!l->told_end || (l->told_error == error && l->told_root == root), "one end, told in two ways");
-    l->told_end = true;
-    l->told_error = error;
-    l->told_root = root;
+    MUST(!l->end_reported || (l->reported_error == error && l->reported_root == root), "one end, told in two ways");
+    l->end_reported = true;
+    l->reported_error = error;
+    l->reported_root = root;
 }
 
-static void end_bond(bond *b, int self, bool failed)
+static void end_relation(relation *b, int self, bool failed)
 {
     int other = b->a == self ? b->b : b->a;
     relations_untied(b);
-    if (b->kind == BOND_LINK && failed) {
-        tell(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.lives[self].pid, .ended = self });
-    } else if (b->kind == BOND_MONITOR && b->b == self) {
-        tell(other, (notice){ .type = FILCH_EVENT_EXIT,
-                              .about = now.lives[self].pid,
-                              .ended = self,
-                              .tag = b->tag,
-                              .after_link = b->after_link });
+    if (b->kind == RELATION_LINK && failed) {
+        add_notice(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.lives[self].pid, .ended = self });
+    } else if (b->kind == RELATION_MONITOR && b->b == self) {
+        add_notice(other, (notice){ .type = FILCH_EVENT_EXIT,
+                                    .about = now.lives[self].pid,
+                                    .ended = self,
+                                    .tag = b->tag,
+                                    .after_link = b->after_link });
     }
 }
 
@@ -489,16 +491,16 @@ void relations_ended(life *l)
     bool failed = !l->ends || l->end_error != FILCH_OK;
     while (l->notices >= 0) forget(l, l->notices, -1);
     for (int i = 0; i < NAMES; i++) {
-        if (ties.owner[i] == self) ties.owner[i] = NOBODY;
+        if (ties.owner[i] == self) ties.owner[i] = NO_PROC;
     }
     for (int g = 0; g < GROUPS; g++) {
         while (relations_unwatched(g, self)) {}
         while (relations_left(g, self)) {}
     }
-    if (ties.bonds_live == 0) return;
-    for (int i = 0; i < ties.bond_count; i++) {
-        bond *b = &ties.bonds[i];
-        if (b->live && (b->a == self || b->b == self)) end_bond(b, self, failed);
+    if (ties.relations_live == 0) return;
+    for (int i = 0; i < ties.relation_count; i++) {
+        relation *b = &ties.relation_list[i];
+        if (b->live && (b->a == self || b->b == self)) end_relation(b, self, failed);
     }
 }
 
@@ -506,14 +508,14 @@ void relations_ended(life *l)
 
 static void check_group(int group)
 {
-    filch_pid pids[MEMBERS + ASKED];
+    filch_pid pids[MEMBERS + YIELDED_MAX];
     size_t    count = 99;
-    MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS + ASKED, &count) == FILCH_OK, "no members");
+    MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS + YIELDED_MAX, &count) == FILCH_OK, "no members");
     MUST(count == (size_t)ties.member_count[group], "members are miscounted");
     for (size_t i = 0; i < count; i++) MUST(is_pid(pids[i], now.lives[ties.members[group][i]].pid), "another member");
 }
 
-void relations_calm(uint64_t since_ns, uint64_t *armed_most)
+void relations_check_quiet(uint64_t since_ns, uint64_t *armed_most)
 {
     for (int i = 0; i < now.life_count; i++) {
         const life *l = &now.lives[i];
@@ -525,7 +527,7 @@ void relations_calm(uint64_t since_ns, uint64_t *armed_most)
     for (int i = 0; i < NAMES; i++) {
         filch_pid pid = { 0, 0 };
         filch_err err = filch_whereis(now.sched, tie_names[i], &pid);
-        MUST(err == (ties.owner[i] == NOBODY ? FILCH_EDEAD : FILCH_OK), "a name is taken, or it is not");
+        MUST(err == (ties.owner[i] == NO_PROC ? FILCH_EDEAD : FILCH_OK), "a name is taken, or it is not");
         MUST(err != FILCH_OK || is_pid(pid, now.lives[ties.owner[i]].pid), "somebody else has the name");
     }
     for (int g = 0; g < GROUPS; g++) check_group(g);

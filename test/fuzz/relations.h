@@ -5,25 +5,25 @@
 
 #include "fuzz/model.h"
 
-enum { NAMES = 3, GROUPS = 2, BONDS = 256, MEMBERS = 12, WATCHERS = 4, NOTICES = 768, ASKED = 8 };
+enum { NAMES = 3, GROUPS = 2, RELATIONS = 256, MEMBERS = 12, WATCHERS = 4, NOTICES = 768, YIELDED_MAX = 8 };
 
-typedef enum bond_kind { BOND_MONITOR, BOND_LINK } bond_kind;
+typedef enum relation_kind { RELATION_MONITOR, RELATION_LINK } relation_kind;
 
-typedef struct bond {
-    bond_kind kind;
-    bool      live;
-    bool      after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
-    int       a, b;       /* lives; in a monitor, a monitors b */
-    uint64_t  tag, ref;
-} bond;
+typedef struct relation {
+    relation_kind kind;
+    bool          live;
+    bool          after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
+    int           a, b;       /* lives; in a monitor, a monitors b */
+    uint64_t      tag, ref;
+} relation;
 
 typedef struct relations {
-    bond     bonds[BONDS];
-    int      bond_count, bonds_live;
+    relation relation_list[RELATIONS];
+    int      relation_count, relations_live;
     int      owner[NAMES]; /* owner of each name, or NOBODY */
-    int      members[GROUPS][MEMBERS + ASKED], member_count[GROUPS];
-    int      watchers[GROUPS][WATCHERS + ASKED], watcher_count[GROUPS];
-    uint64_t watch_tags[GROUPS][WATCHERS + ASKED];
+    int      members[GROUPS][MEMBERS + YIELDED_MAX], member_count[GROUPS];
+    int      watchers[GROUPS][WATCHERS + YIELDED_MAX], watcher_count[GROUPS];
+    uint64_t watch_tags[GROUPS][WATCHERS + YIELDED_MAX];
     int      notice_count, notice_free, notices_out;
 } relations;
 
@@ -49,27 +49,27 @@ filch_err relations_fault(filch_pid pid);
 /* Each of these reports one accepted call. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
-void relations_ordered(int by, int to, filch_err reason, uint64_t asked_ns,
+void relations_ordered(int by, int to, filch_err reason, uint64_t requested_ns,
                        uint64_t deadline_ns); /* filch_cancel_with */
 void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name);
-void relations_joined(int group, int who);
-void relations_watched(int group, int who, uint64_t tag);
+void relations_joined(int group, int process);
+void relations_watched(int group, int process, uint64_t tag);
 
 /* Reports that a yield of one of these calls was dispatched while there was memory. Returns the result the yield must
  * get. */
-filch_err relations_yielded(question *q);
+filch_err relations_yielded(yield_rec *q);
 /* Returns true if `data` lists the members as predicted. */
-bool relations_is_list(const question *q, const filch_data *data);
+bool relations_is_list(const yield_rec *q, const filch_data *data);
 /* Records the ref with which a monitor by yield was completed. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
 /* Returns the live relation of this kind between the two, or NULL. */
-bond *relations_find(bond_kind kind, int a, int b);
-void  relations_untied(bond *b);
+relation *relations_find(relation_kind kind, int a, int b);
+void      relations_untied(relation *b);
 
-/* Record that `who` left the group, or no longer watches it. Return false if `who` was not in the list. */
-bool relations_left(int group, int who);
-bool relations_unwatched(int group, int who);
+/* Record that `process` left the group, or no longer watches it. Return false if `process` was not in the list. */
+bool relations_left(int group, int process);
+bool relations_unwatched(int group, int process);
 
 /* Reports that a step gets a notice, or a cancel with a reason. */
 void relations_read(life *l, const filch_event *event);
@@ -84,9 +84,9 @@ void relations_causes(life *l);
 /* Reports the end of a process: adds the notices of all processes with relations to it. */
 void relations_ended(life *l);
 /* Reports that a notice of the end of `l` was delivered with these fields. */
-void relations_end_told(life *l, filch_err error, const filch_data *result);
+void relations_end_reported(life *l, filch_err error, const filch_data *result);
 
 /* Checks that all notices were delivered, and names and groups match the model. */
-void relations_calm(uint64_t since_ns, uint64_t *armed_most);
+void relations_check_quiet(uint64_t since_ns, uint64_t *armed_most);
 
 #endif

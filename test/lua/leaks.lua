@@ -129,7 +129,7 @@ function features.timers()
   time.cancel(ticks)
 end
 
-function features.naps()
+function features.short_sleeps()
   time.sleep("1us")
 end
 

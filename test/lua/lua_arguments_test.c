@@ -39,7 +39,7 @@ static void write_file(const char *name, const char *text, size_t size)
 #define WITH_IO(text) ""
 #endif
 
-TEST(wrong_arguments_are_errors_that_name_them)
+TEST(a_wrong_argument_raises_an_error)
 {
     world_passes(&w,
                  "local me = process.self()\n"
@@ -86,7 +86,7 @@ TEST(wrong_arguments_are_errors_that_name_them)
                  "true), why)\n");
 }
 
-TEST(what_the_world_refuses_is_nil_and_words)
+TEST(a_call_that_fails_returns_nil_and_an_error_text)
 {
     world_passes(
         &w,
@@ -122,7 +122,7 @@ TEST(what_the_world_refuses_is_nil_and_words)
 }
 
 #ifdef FLI_IO
-TEST(streams_have_all_their_methods)
+TEST(every_stream_method_works_and_checks_its_arguments)
 {
     world_passes(
         &w,
@@ -153,7 +153,7 @@ TEST(streams_have_all_their_methods)
 }
 #endif
 
-TEST(requests_know_who_asked)
+TEST(a_request_carries_the_pid_of_its_sender)
 {
     world_passes(
         &w, "local me = process.self()\n"
@@ -181,7 +181,7 @@ TEST(requests_know_who_asked)
             "process.terminate(mute) assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 
-TEST(every_option_of_spawn_does_what_it_says)
+TEST(every_spawn_option_has_its_effect)
 {
     world_passes(
         &w,
@@ -205,7 +205,7 @@ TEST(every_option_of_spawn_does_what_it_says)
         "process.cancel(process.spawn(function() process.receive() end), '1s')\n");
 }
 
-TEST(files_and_modules_are_found_and_told)
+TEST(files_and_modules_are_loaded_or_the_error_is_reported)
 {
     static char large[40000], long_name[200];
     memset(large, ' ', sizeof large);
@@ -262,7 +262,7 @@ TEST(files_and_modules_are_found_and_told)
     }
 }
 
-TEST(names_of_libraries_and_arithmetic_of_texts)
+TEST(string_arithmetic_and_library_tables_work_as_documented)
 {
     world_passes(
         &w,
@@ -295,7 +295,7 @@ TEST(names_of_libraries_and_arithmetic_of_texts)
         "local global = tostring assert(process.exec(function() return global(7) end) == '7')\n");
 }
 
-TEST(time_is_read_in_every_unit)
+TEST(a_time_span_is_parsed_in_every_unit)
 {
     world_passes(
         &w,
@@ -358,7 +358,7 @@ static void open_own(lua_State *L, void *user)
     lua_error(L);
 }
 
-TEST(functions_of_the_embedder_see_the_process_and_its_values)
+TEST(host_functions_get_the_process_and_its_values)
 {
     static world      own;
     static atomic_int opened;
@@ -393,7 +393,7 @@ TEST(functions_of_the_embedder_see_the_process_and_its_values)
     world_close(&own);
 }
 
-TEST(structs_of_other_sizes_are_refused)
+TEST(option_structs_of_a_wrong_size_are_refused)
 {
     filch_lua              *lua = NULL;
     filch_lua_code         *code = NULL;
@@ -450,7 +450,7 @@ static filch_err no_check(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-TEST(simulations_take_no_check_and_tell_long_errors)
+TEST(a_simulation_refuses_a_check_and_reports_long_errors)
 {
     static const char chunk[] = "assert(os.time() >= 946684800 and os.date('%Y') == '2000' and os.time({ year = 2020, "
                                 "month = 1, day = 1 }) > 1577000000)\n"
@@ -480,7 +480,7 @@ TEST(simulations_take_no_check_and_tell_long_errors)
 }
 
 /* Loads thousands of pieces of code, most of them unused. One is held, and must survive. */
-TEST(code_that_nobody_uses_makes_room)
+TEST(unused_code_is_evicted_and_held_code_is_kept)
 {
     filch_lua_code *held = NULL, *code = NULL;
     char            chunk[64];
@@ -507,7 +507,7 @@ TEST(code_that_nobody_uses_makes_room)
 
 /* A process that starts many different functions remembers some of them. Two functions with equal code and equal
  * upvalues count as one. */
-TEST(functions_are_known_again)
+TEST(equal_functions_are_recognised_in_the_code_cache)
 {
     world_passes(&w, "local x, out = 1, {}\n"
                      "for round = 1, 3 do\n"
@@ -524,7 +524,7 @@ TEST(functions_are_known_again)
                      "while runtime.stats().alive > 1 do time.sleep('1ms') end\n");
 }
 
-TEST(tasks_that_are_woken_for_nothing_go_on_waiting)
+TEST(a_task_that_wakes_spuriously_waits_again)
 {
     world_passes(&w,
                  "local me = process.self()\n"
@@ -542,7 +542,7 @@ TEST(tasks_that_are_woken_for_nothing_go_on_waiting)
                  "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
 }
 
-TEST(blobs_and_packed_bytes_at_their_edges)
+TEST(blobs_and_truncated_messagepack_are_handled)
 {
     world_passes(
         &w, "local me = process.self()\n"
@@ -565,7 +565,7 @@ TEST(blobs_and_packed_bytes_at_their_edges)
             "end\n");
 }
 
-TEST(supervisors_and_upgrades_say_what_is_wrong)
+TEST(wrong_supervisor_specs_and_upgrades_report_an_error)
 {
     world_passes(
         &w,
@@ -600,7 +600,7 @@ TEST(supervisors_and_upgrades_say_what_is_wrong)
         "assert(not pcall(process.upgrade, nil))\n");
 }
 
-TEST(a_long_path_of_modules_is_cut_and_told)
+TEST(the_error_for_a_long_module_path_is_truncated)
 {
     static world      far;
     static char       path[4000];
@@ -617,7 +617,7 @@ TEST(a_long_path_of_modules_is_cut_and_told)
     world_close(&far);
 }
 
-TEST(a_full_mailbox_does_not_hide_that_the_other_has_ended)
+TEST(a_request_from_a_full_mailbox_still_sees_the_server_end)
 {
     world_passes(&w,
                  "local parent = process.self()\n"
@@ -637,26 +637,26 @@ int main(void)
     if (mkdtemp(folder) == NULL) return 1;
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(wrong_arguments_are_errors_that_name_them),
-        T(what_the_world_refuses_is_nil_and_words),
+        T(a_wrong_argument_raises_an_error),
+        T(a_call_that_fails_returns_nil_and_an_error_text),
 #ifdef FLI_IO
-        T(streams_have_all_their_methods),
+        T(every_stream_method_works_and_checks_its_arguments),
 #endif
-        T(requests_know_who_asked),
-        T(every_option_of_spawn_does_what_it_says),
-        T(files_and_modules_are_found_and_told),
-        T(names_of_libraries_and_arithmetic_of_texts),
-        T(time_is_read_in_every_unit),
-        T(functions_of_the_embedder_see_the_process_and_its_values),
-        T(structs_of_other_sizes_are_refused),
-        T(simulations_take_no_check_and_tell_long_errors),
-        T(code_that_nobody_uses_makes_room),
-        T(functions_are_known_again),
-        T(tasks_that_are_woken_for_nothing_go_on_waiting),
-        T(blobs_and_packed_bytes_at_their_edges),
-        T(supervisors_and_upgrades_say_what_is_wrong),
-        T(a_long_path_of_modules_is_cut_and_told),
-        T(a_full_mailbox_does_not_hide_that_the_other_has_ended),
+        T(a_request_carries_the_pid_of_its_sender),
+        T(every_spawn_option_has_its_effect),
+        T(files_and_modules_are_loaded_or_the_error_is_reported),
+        T(string_arithmetic_and_library_tables_work_as_documented),
+        T(a_time_span_is_parsed_in_every_unit),
+        T(host_functions_get_the_process_and_its_values),
+        T(option_structs_of_a_wrong_size_are_refused),
+        T(a_simulation_refuses_a_check_and_reports_long_errors),
+        T(unused_code_is_evicted_and_held_code_is_kept),
+        T(equal_functions_are_recognised_in_the_code_cache),
+        T(a_task_that_wakes_spuriously_waits_again),
+        T(blobs_and_truncated_messagepack_are_handled),
+        T(wrong_supervisor_specs_and_upgrades_report_an_error),
+        T(the_error_for_a_long_module_path_is_truncated),
+        T(a_request_from_a_full_mailbox_still_sees_the_server_end),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < written; i++) unlink(files[i]);

@@ -36,7 +36,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(a_blob_reads_as_the_text_it_was_made_of)
+TEST(a_blob_has_the_bytes_of_its_string)
 {
     world_passes(&w, "local text = ('0123456789'):rep(10000)\n"
                      "local b = blob.new(text)\n"
@@ -80,12 +80,12 @@ static const char ways[] =
     "check(process.receive().later, 'kept')\n"
     "process.terminate(echo)\n";
 
-TEST(a_blob_is_shared_by_all_who_hold_it)
+TEST(a_blob_is_shared_by_all_its_holders)
 {
     world_passes(&w, ways);
 }
 
-TEST(a_long_string_sent_to_many_is_copied_once)
+TEST(a_long_string_sent_to_many_processes_is_copied_once)
 {
     world_passes(&w, "local me, text = process.self(), ('y'):rep(50000)\n"
                      "local readers = {}\n"
@@ -102,7 +102,7 @@ TEST(a_long_string_sent_to_many_is_copied_once)
                      "assert(where(text) ~= nil)\n");
 }
 
-TEST(a_long_string_that_is_passed_on_stays_where_it_is)
+TEST(a_forwarded_long_string_is_not_copied)
 {
     world_passes(
         &w,
@@ -114,7 +114,7 @@ TEST(a_long_string_that_is_passed_on_stays_where_it_is)
         "assert(process.receive() == process.receive())\n");
 }
 
-TEST(each_holder_is_charged_for_all_of_it)
+TEST(each_holder_of_a_blob_is_charged_its_full_size)
 {
     world_passes(
         &w,
@@ -130,7 +130,7 @@ TEST(each_holder_is_charged_for_all_of_it)
         "assert(process.receive({ event = 'exit', pid = hold }).error:find('not enough memory'))\n");
 }
 
-TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
+TEST(held_blobs_count_against_memory_and_garbage_does_not)
 {
     world_run(&w, "local kept = {} for i = 1, 100 do kept[i] = blob.new(('x'):rep(1 << 20)) end");
     same(w.error, FILCH_LUA_EMEMORY);
@@ -144,7 +144,7 @@ TEST(a_process_that_holds_too_many_ends_and_garbage_does_not_count)
     same(w.error, FILCH_LUA_EMEMORY);
 }
 
-TEST(what_nobody_reads_is_given_back)
+TEST(unread_blobs_are_freed)
 {
     world_passes(&w,
                  "local b = blob.new(('x'):rep(100000))\n"
@@ -163,10 +163,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_blob_reads_as_the_text_it_was_made_of),   T(a_blob_is_shared_by_all_who_hold_it),
-        T(a_long_string_sent_to_many_is_copied_once), T(a_long_string_that_is_passed_on_stays_where_it_is),
-        T(each_holder_is_charged_for_all_of_it),      T(a_process_that_holds_too_many_ends_and_garbage_does_not_count),
-        T(what_nobody_reads_is_given_back),
+        T(a_blob_has_the_bytes_of_its_string),
+        T(a_blob_is_shared_by_all_its_holders),
+        T(a_long_string_sent_to_many_processes_is_copied_once),
+        T(a_forwarded_long_string_is_not_copied),
+        T(each_holder_of_a_blob_is_charged_its_full_size),
+        T(held_blobs_count_against_memory_and_garbage_does_not),
+        T(unread_blobs_are_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

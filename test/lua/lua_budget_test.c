@@ -75,13 +75,13 @@ static const char *const spent[] = {
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
 };
 
-TEST(a_loop_where_nothing_can_interrupt_it_ends_its_process)
+TEST(an_uninterruptible_loop_ends_its_process)
 {
     for (size_t i = 0; i < sizeof spent / sizeof spent[0]; i++) drive(spent[i], true);
 }
 
 /* Tries each chunk inside each kind of protected call, nested and repeated. */
-TEST(no_protected_call_catches_a_spent_budget)
+TEST(pcall_does_not_catch_an_exhausted_budget)
 {
     static const char *const around[] = {
         "while true do pcall(function() %s end) end",
@@ -112,7 +112,7 @@ TEST(no_protected_call_catches_a_spent_budget)
 }
 
 /* Where Lua can yield, a loop is no error: the process continues in slices until it is terminated. */
-TEST(loops_that_can_be_interrupted_go_on_until_they_are_terminated)
+TEST(an_interruptible_loop_runs_until_it_is_terminated)
 {
     static const char *const loops[] = {
         "while true do pcall(error, setmetatable({}, { __tostring = LOOP })) end",
@@ -157,7 +157,7 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
     for (size_t i = 0; i < 3; i++) world_passes(&w, loops[i]);
 }
 
-TEST(a_job_whose_error_cannot_be_told_ends_with_its_process)
+TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
 {
     drive("work.run(function() error(setmetatable({}, { __tostring = function() " LOOP " end })) end)", false);
     drive("work.run(function() local c <close> = setmetatable({}, { __close = function() " LOOP
@@ -205,7 +205,7 @@ static const char *const long_calls[] = {
 };
 
 /* While a C function runs for long, the process beside it must run before the call has returned. */
-TEST(long_calls_of_c_let_others_run)
+TEST(long_calls_of_c_functions_let_other_processes_run)
 {
     for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
         static char text[4096];
@@ -239,7 +239,7 @@ TEST(long_calls_of_c_let_others_run)
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
 /* Each chunk runs a loop in C that would take seconds and cannot be interrupted. */
-TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
+TEST(a_c_traversal_over_its_budget_ends_its_process)
 {
     static const char *const walks[] = {
         "process.send(process.self(), many(100000))",
@@ -264,7 +264,7 @@ TEST(a_walk_of_c_that_takes_too_long_ends_its_process)
 }
 
 /* These loops in C can be interrupted, so the process continues. */
-TEST(texts_of_tables_that_take_long_are_left_in_between)
+TEST(encoding_a_large_table_can_be_interrupted)
 {
     drive(EMPTIED "msgpack.encode(many(100000))", false);
     drive(EMPTIED "json.encode(many(100000))", false);
@@ -276,7 +276,7 @@ TEST(texts_of_tables_that_take_long_are_left_in_between)
     "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n" \
     "for i = 1, 30000 do t[i * 32767] = true end\n"
 
-TEST(a_message_whose_keys_have_the_same_hash_ends_its_reader)
+TEST(a_message_of_colliding_keys_ends_its_reader)
 {
     static const char *const reads[] = {
         "local pid = process.spawn_monitored(function() process.receive() end) process.send(pid, t)\n",
@@ -297,7 +297,7 @@ TEST(a_message_whose_keys_have_the_same_hash_ends_its_reader)
     has_text(w.text, "ran for too long");
 }
 
-TEST(texts_that_are_to_be_numbers_are_short)
+TEST(long_strings_are_refused_as_numbers)
 {
     world_passes(
         &w,
@@ -320,7 +320,7 @@ TEST(texts_that_are_to_be_numbers_are_short)
         "assert(os.time(day) == os.time { year = 2000, month = 2, day = 1 } and day.month == 2 and day.day == 1)\n");
 }
 
-TEST(lists_of_what_a_task_waits_for_are_limited)
+TEST(task_all_any_and_select_limit_the_length_of_their_list)
 {
     world_passes(&w, "local function refused(f, t)\n"
                      "  local fine, why = pcall(f, t) assert(not fine and why:find('at most 10000', 1, true), why)\n"
@@ -331,7 +331,7 @@ TEST(lists_of_what_a_task_waits_for_are_limited)
                      "t[10001] = nil ch:send(5) assert(channel.select(t) == 1)\n");
 }
 
-TEST(a_process_gives_others_no_more_memory_than_it_has)
+TEST(a_child_cannot_have_a_higher_memory_limit_than_its_parent)
 {
     world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most "
                      "the limit of the process', 1, true), why) end\n"
@@ -344,7 +344,7 @@ TEST(a_process_gives_others_no_more_memory_than_it_has)
                      "assert(process.exec { function() return 5 end, memory = '8MB' } == 5)\n");
 }
 
-TEST(the_failure_names_the_budget_and_has_its_own_code)
+TEST(the_budget_error_names_the_budget_and_has_its_own_code)
 {
     world_run(&w, "tostring(setmetatable({}, { __tostring = function() " LOOP " end }))");
     same(w.error, FILCH_LUA_EBUDGET);
@@ -352,7 +352,7 @@ TEST(the_failure_names_the_budget_and_has_its_own_code)
     has_text(w.text, "stack traceback");
 }
 
-TEST(nothing_of_lua_runs_for_a_spent_budget)
+TEST(no_lua_handler_runs_after_the_budget_is_exhausted)
 {
     world_run(&w, "local mt = { __close = function() print('closed') end }\n"
                   "pcall(function()\n"
@@ -366,7 +366,7 @@ TEST(nothing_of_lua_runs_for_a_spent_budget)
 }
 
 /* Texts for which Lua's parser takes seconds. */
-TEST(compiling_comes_to_an_end)
+TEST(compile_time_is_limited)
 {
     world_passes(
         &w, "local function why(text) local f, why = load(text) assert(f == nil) return why end\n"
@@ -381,7 +381,7 @@ TEST(compiling_comes_to_an_end)
             "100 and 'a' or nil end))\n");
 }
 
-TEST(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails)
+TEST(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged)
 {
     world_passes(
         &w, "for n = 0, 70 do\n"
@@ -407,7 +407,7 @@ TEST(a_coroutine_that_is_being_closed_cannot_yield)
 }
 
 /* Opens a world with a budget that suffices for thousands of levels of calls. */
-static int open_patient_world(void **state)
+static int open_large_budget_world(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
@@ -435,7 +435,7 @@ static int open_patient_world(void **state)
     "  next = %s\n"                                                                                         \
     "end\n"
 
-TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
+TEST(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash)
 {
     static const int levels[] = { 0, 3, 150 };
     for (size_t i = 0; i < 3; i++) {
@@ -461,7 +461,7 @@ TEST(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash)
 
 /* When a process fails, its variables are closed after all its calls have been left, so the depth of these calls does
  * not matter. */
-TEST(a_process_that_fails_closes_its_variables_however_deep_it_was)
+TEST(a_failed_process_closes_its_variables_at_any_call_depth)
 {
     char text[4096];
     int  size =
@@ -491,7 +491,7 @@ TEST(a_few_coroutines_may_close_each_other)
                      "assert(coroutine.close(next) and closed == 10)\n");
 }
 
-TEST(budgets_without_end_and_of_zero_are_defined)
+TEST(budgets_of_zero_and_infinity_are_valid)
 {
     static const uint64_t spans[] = { 0, UINT64_C(1) << 63, UINT64_MAX };
     for (size_t i = 0; i < 3; i++) {
@@ -509,29 +509,29 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_loop_where_nothing_can_interrupt_it_ends_its_process),
-        T(no_protected_call_catches_a_spent_budget),
-        T(loops_that_can_be_interrupted_go_on_until_they_are_terminated),
+        T(an_uninterruptible_loop_ends_its_process),
+        T(pcall_does_not_catch_an_exhausted_budget),
+        T(an_interruptible_loop_runs_until_it_is_terminated),
         T(a_loop_with_metamethods_is_interrupted_between_them),
-        T(a_job_whose_error_cannot_be_told_ends_with_its_process),
-        T(long_calls_of_c_let_others_run),
-        T(a_walk_of_c_that_takes_too_long_ends_its_process),
-        T(texts_of_tables_that_take_long_are_left_in_between),
-        T(a_message_whose_keys_have_the_same_hash_ends_its_reader),
-        T(texts_that_are_to_be_numbers_are_short),
-        T(lists_of_what_a_task_waits_for_are_limited),
-        T(a_process_gives_others_no_more_memory_than_it_has),
-        T(the_failure_names_the_budget_and_has_its_own_code),
-        T(nothing_of_lua_runs_for_a_spent_budget),
-        T(compiling_comes_to_an_end),
-        T(a_sort_keeps_the_order_of_equal_elements_and_a_table_whose_sort_fails),
+        T(a_job_with_an_endless_error_handler_ends_with_its_process),
+        T(long_calls_of_c_functions_let_other_processes_run),
+        T(a_c_traversal_over_its_budget_ends_its_process),
+        T(encoding_a_large_table_can_be_interrupted),
+        T(a_message_of_colliding_keys_ends_its_reader),
+        T(long_strings_are_refused_as_numbers),
+        T(task_all_any_and_select_limit_the_length_of_their_list),
+        T(a_child_cannot_have_a_higher_memory_limit_than_its_parent),
+        T(the_budget_error_names_the_budget_and_has_its_own_code),
+        T(no_lua_handler_runs_after_the_budget_is_exhausted),
+        T(compile_time_is_limited),
+        T(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged),
         T(a_coroutine_that_is_being_closed_cannot_yield),
-        cmocka_unit_test_setup_teardown(coroutines_that_close_each_other_in_a_row_are_refused_and_not_a_crash,
-                                        open_patient_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_process_that_fails_closes_its_variables_however_deep_it_was,
-                                        open_patient_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash,
+                                        open_large_budget_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_failed_process_closes_its_variables_at_any_call_depth,
+                                        open_large_budget_world, world_close_shared),
         T(a_few_coroutines_may_close_each_other),
-        cmocka_unit_test(budgets_without_end_and_of_zero_are_defined),
+        cmocka_unit_test(budgets_of_zero_and_infinity_are_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 /* In virtual time: tasks sleep for times in random order, and some tasks are cancelled. The others wake in order and on
  * time. */
-TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
+TEST(tasks_wake_in_deadline_order_whichever_task_is_cancelled)
 {
     simulate("local woken, tasks, n = {}, {}, 40\n"
              "local began = time.now()\n"
@@ -34,7 +34,7 @@ TEST(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled)
 }
 
 /* No task is cancelled here. Each receive with a timeout cancels its timer when its message arrives. */
-TEST(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order)
+TEST(removed_timeouts_keep_the_order_of_later_ones)
 {
     simulate("local me, out = process.self(), {}\n"
              "for round = 1, 6 do\n"
@@ -58,7 +58,7 @@ TEST(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order)
 }
 
 #ifdef FLI_IO
-TEST(each_mode_of_open_is_that_of_io_open)
+TEST(each_mode_of_fs_open_acts_as_in_io_open)
 {
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -117,7 +117,7 @@ TEST(each_mode_of_open_is_that_of_io_open)
 #endif
 
 /* The program gives nearly each counter another value. */
-TEST(runtime_stats_are_those_of_the_scheduler)
+TEST(runtime_stats_equal_the_scheduler_statistics)
 {
     world       w;
     filch_stats stats = FILCH_STATS_INIT;
@@ -162,7 +162,7 @@ TEST(runtime_stats_are_those_of_the_scheduler)
     world_close(&w);
 }
 
-TEST(a_simulation_refuses_what_it_cannot_use_by_its_own_error)
+TEST(a_simulation_refuses_unsupported_spawn_options)
 {
     filch_lua              *lua;
     filch_lua_code         *code;
@@ -190,7 +190,7 @@ TEST(a_simulation_refuses_what_it_cannot_use_by_its_own_error)
     ok(filch_lua_destroy(lua));
 }
 
-TEST(a_violation_is_told_where_it_is_said_and_elsewhere_is_none)
+TEST(sim_fail_reports_a_violation_only_in_a_simulation)
 {
     filch_lua        *lua;
     filch_lua_code   *code;
@@ -214,7 +214,7 @@ TEST(a_violation_is_told_where_it_is_said_and_elsewhere_is_none)
     world_close(&w);
 }
 
-TEST(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be)
+TEST(the_slice_length_holds_when_instructions_are_counted)
 {
     for (int is_short = 0; is_short < 2; is_short++) {
         world             w;
@@ -244,7 +244,7 @@ static void keep_log(void *user, const char *text, size_t size)
     logged[logged_size] = '\0';
 }
 
-TEST(logged_words_are_escaped_quoted_and_sorted)
+TEST(log_fields_are_escaped_quoted_and_sorted)
 {
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -271,7 +271,7 @@ static void keep_line(void *user, const char *text, size_t size)
 }
 
 /* The log shows ten days of virtual time, to the microsecond. */
-TEST(a_simulation_logs_its_own_time)
+TEST(a_simulation_logs_its_virtual_time)
 {
     filch_lua      *lua;
     filch_lua_code *code;
@@ -306,7 +306,7 @@ static void note_failure(void *user, filch_pid pid, const char *name, filch_err 
     snprintf(failed_name, sizeof failed_name, "%s", name);
 }
 
-TEST(a_process_is_called_after_the_line_of_its_function)
+TEST(a_process_is_named_after_the_line_of_its_function)
 {
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -323,7 +323,7 @@ TEST(a_process_is_called_after_the_line_of_its_function)
     world_close(&w);
 }
 
-TEST(what_is_wrong_names_the_argument_and_the_depth)
+TEST(errors_name_the_wrong_argument_and_the_nesting_limit)
 {
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -360,7 +360,7 @@ TEST(what_is_wrong_names_the_argument_and_the_depth)
 
 /* Each __tostring runs for 0.2 s of processor time without interruption. Only the sum is above the limit, so the
  * process must not be ended. */
-TEST(several_times_without_an_interruption_are_not_one_long_one)
+TEST(uninterrupted_times_of_several_steps_do_not_add_up)
 {
     world             w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -379,19 +379,19 @@ TEST(several_times_without_an_interruption_are_not_one_long_one)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tasks_wake_in_the_order_of_their_times_whoever_is_cancelled),
-        cmocka_unit_test(runtime_stats_are_those_of_the_scheduler),
-        cmocka_unit_test(a_simulation_refuses_what_it_cannot_use_by_its_own_error),
-        cmocka_unit_test(a_violation_is_told_where_it_is_said_and_elsewhere_is_none),
-        cmocka_unit_test(where_instructions_are_counted_a_slice_is_as_long_as_it_should_be),
-        cmocka_unit_test(a_simulation_logs_its_own_time),
-        cmocka_unit_test(logged_words_are_escaped_quoted_and_sorted),
-        cmocka_unit_test(a_process_is_called_after_the_line_of_its_function),
-        cmocka_unit_test(what_is_wrong_names_the_argument_and_the_depth),
-        cmocka_unit_test(several_times_without_an_interruption_are_not_one_long_one),
-        cmocka_unit_test(timeouts_that_were_not_needed_do_not_keep_later_ones_from_their_order),
+        cmocka_unit_test(tasks_wake_in_deadline_order_whichever_task_is_cancelled),
+        cmocka_unit_test(runtime_stats_equal_the_scheduler_statistics),
+        cmocka_unit_test(a_simulation_refuses_unsupported_spawn_options),
+        cmocka_unit_test(sim_fail_reports_a_violation_only_in_a_simulation),
+        cmocka_unit_test(the_slice_length_holds_when_instructions_are_counted),
+        cmocka_unit_test(a_simulation_logs_its_virtual_time),
+        cmocka_unit_test(log_fields_are_escaped_quoted_and_sorted),
+        cmocka_unit_test(a_process_is_named_after_the_line_of_its_function),
+        cmocka_unit_test(errors_name_the_wrong_argument_and_the_nesting_limit),
+        cmocka_unit_test(uninterrupted_times_of_several_steps_do_not_add_up),
+        cmocka_unit_test(removed_timeouts_keep_the_order_of_later_ones),
 #ifdef FLI_IO
-        cmocka_unit_test(each_mode_of_open_is_that_of_io_open),
+        cmocka_unit_test(each_mode_of_fs_open_acts_as_in_io_open),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

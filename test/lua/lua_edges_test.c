@@ -37,7 +37,7 @@ static int open_world(void **state)
 }
 
 /* A pointer sent by the host arrives as a userdata without a metatable. */
-TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
+TEST(a_host_pointer_is_refused_as_channel_task_pid_or_request)
 {
     static int thing;
     filch_pid  pid = world_start(
@@ -57,7 +57,7 @@ TEST(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request)
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
 }
 
-TEST(channels_tell_their_room_and_what_a_capacity_is)
+TEST(channel_room_counts_free_places_and_a_wrong_capacity_is_refused)
 {
     world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
                      "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() "
@@ -66,7 +66,7 @@ TEST(channels_tell_their_room_and_what_a_capacity_is)
                      "number', 1, true)) end\n");
 }
 
-TEST(texts_and_lists_of_the_wrong_sort_are_named)
+TEST(errors_name_wrong_strings_and_list_elements)
 {
     world_passes(
         &w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
@@ -80,7 +80,7 @@ TEST(texts_and_lists_of_the_wrong_sort_are_named)
             "assert(fails(json.list, setmetatable({}, { __metatable = 'mine' })):find('protected', 1, true))\n");
 }
 
-TEST(names_of_an_environment_are_checked)
+TEST(environment_variable_names_are_checked)
 {
     world_passes(&w, "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not "
                      "fine) return why end\n"
@@ -99,7 +99,7 @@ static size_t count_of(const char *text, const char *part)
     return n;
 }
 
-TEST(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields)
+TEST(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields)
 {
     world_passes(&w, "local deep = {} for i = 1, 20 do deep = { inner = deep } end log.info('deep', { t = deep })\n");
     has_text(logged, "={...}}}");
@@ -114,7 +114,7 @@ TEST(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields)
     has_text(logged, "own=\"my words\"");
 }
 
-TEST(a_log_line_longer_than_64_kib_is_cut)
+TEST(a_log_line_over_64_kib_is_truncated)
 {
     world_passes(&w, "log.info('small', { a = ('x'):rep(3000) })\n");
     same(count_of(logged, "x"), 3000);
@@ -156,7 +156,7 @@ TEST(a_file_longer_than_a_page_is_loaded_whole)
     ok(unlink(path));
 }
 
-TEST(options_that_no_host_can_have_are_refused)
+TEST(invalid_host_options_are_refused)
 {
     filch_lua        *lua = NULL;
     filch_lua_options wrong = FILCH_LUA_OPTIONS_INIT;
@@ -175,7 +175,7 @@ TEST(options_that_no_host_can_have_are_refused)
 
 /* Filch finds the seed and the prototypes of a state by comparing states. In another version of Lua this may fail: then
  * nothing is shared between states, and everything still works. */
-TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
+TEST(programs_run_without_sharing_between_states)
 {
     w.lua->proto_word = 0;
     w.lua->seed_offset = 0;
@@ -189,7 +189,7 @@ TEST(a_lua_that_hides_its_insides_runs_the_same_programs)
     }
 }
 
-TEST(a_supervisor_that_has_ended_is_told_from_one_that_runs)
+TEST(calls_to_an_ended_supervisor_report_that_it_ended)
 {
     world_passes(
         &w, "local function child() process.receive() end\n"
@@ -211,7 +211,7 @@ static size_t describe(void *user, const void *bytes, size_t size, size_t whole,
     return n > 0 ? (size_t)n : 0;
 }
 
-TEST(a_simulation_describes_messages_in_the_hosts_own_words)
+TEST(a_simulation_uses_the_hosts_message_description)
 {
     static const char chunk[] = "process.send(process.self(), 'twelve bytes') process.receive() sim.fail('over')";
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
@@ -226,7 +226,7 @@ TEST(a_simulation_describes_messages_in_the_hosts_own_words)
     filch_lua_code_drop(w.lua, code);
 }
 
-TEST(a_host_without_a_limit_of_time_loads_files)
+TEST(a_host_without_a_time_limit_loads_files)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     world             other;
@@ -237,7 +237,7 @@ TEST(a_host_without_a_limit_of_time_loads_files)
 }
 
 /* Blobs, long strings and kept messages reach the memory limit of the process, at every possible place. */
-TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
+TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
 {
     static const char chunk[] =
         "local me, b, s = process.self(), blob.new(('b'):rep(9000)), ('s'):rep(17000)\n"
@@ -264,19 +264,19 @@ TEST(whatever_memory_a_process_may_have_it_gets_through_or_is_told)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_WORLD(a_pointer_of_the_host_is_no_channel_task_pid_stream_or_request),
-        IN_WORLD(channels_tell_their_room_and_what_a_capacity_is),
-        IN_WORLD(texts_and_lists_of_the_wrong_sort_are_named),
-        IN_WORLD(names_of_an_environment_are_checked),
-        IN_WORLD(a_log_line_is_cut_where_it_gets_too_deep_or_has_too_many_fields),
-        IN_WORLD(a_log_line_longer_than_64_kib_is_cut),
+        IN_WORLD(a_host_pointer_is_refused_as_channel_task_pid_or_request),
+        IN_WORLD(channel_room_counts_free_places_and_a_wrong_capacity_is_refused),
+        IN_WORLD(errors_name_wrong_strings_and_list_elements),
+        IN_WORLD(environment_variable_names_are_checked),
+        IN_WORLD(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields),
+        IN_WORLD(a_log_line_over_64_kib_is_truncated),
         IN_WORLD(a_file_longer_than_a_page_is_loaded_whole),
-        cmocka_unit_test(options_that_no_host_can_have_are_refused),
-        IN_WORLD(a_supervisor_that_has_ended_is_told_from_one_that_runs),
-        IN_WORLD(a_simulation_describes_messages_in_the_hosts_own_words),
-        cmocka_unit_test(a_host_without_a_limit_of_time_loads_files),
-        IN_WORLD(whatever_memory_a_process_may_have_it_gets_through_or_is_told),
-        IN_WORLD(a_lua_that_hides_its_insides_runs_the_same_programs),
+        cmocka_unit_test(invalid_host_options_are_refused),
+        IN_WORLD(calls_to_an_ended_supervisor_report_that_it_ended),
+        IN_WORLD(a_simulation_uses_the_hosts_message_description),
+        cmocka_unit_test(a_host_without_a_time_limit_loads_files),
+        IN_WORLD(a_process_with_any_memory_limit_succeeds_or_fails_cleanly),
+        IN_WORLD(programs_run_without_sharing_between_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

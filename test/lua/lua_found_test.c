@@ -11,7 +11,7 @@ static int open_world(void **state)
 }
 
 /* Regression: the process crashed if the pattern received the message at which the saved position of the search was. */
-TEST(a_pattern_may_receive_by_itself)
+TEST(a_receive_pattern_may_call_receive)
 {
     world_passes(
         &w,
@@ -32,7 +32,7 @@ TEST(a_pattern_may_receive_by_itself)
 }
 
 /* Regression: messages that had arrived during the sleep were not found. */
-TEST(receive_without_waiting_finds_what_came_while_it_slept)
+TEST(receive_without_waiting_finds_messages_from_a_sleep)
 {
     world_passes(&w, "local me = process.self()\n"
                      "local other = process.spawn(function() for i = 1, 3 do process.send(me, i) end end)\n"
@@ -43,7 +43,7 @@ TEST(receive_without_waiting_finds_what_came_while_it_slept)
 }
 
 /* Regression: the request was sent, or the process started, before the call found that it could not wait here. */
-TEST(where_it_cannot_wait_nothing_is_sent_or_started)
+TEST(a_call_that_cannot_wait_sends_and_starts_nothing)
 {
     world_passes(
         &w,
@@ -61,7 +61,7 @@ TEST(where_it_cannot_wait_nothing_is_sent_or_started)
 
 /* Regression: a memory limit too small for the new process ended the process that called spawn, although the call was
  * inside pcall. */
-TEST(one_that_cannot_begin_does_not_end_who_started_it)
+TEST(a_spawn_without_enough_memory_does_not_end_its_caller)
 {
     world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
                      "  local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
@@ -72,7 +72,7 @@ TEST(one_that_cannot_begin_does_not_end_who_started_it)
 }
 
 /* Regression: a send that fails at a full mailbox must count once in `refused`, and in no other counter. */
-TEST(a_send_that_fails_is_counted_as_refused_once)
+TEST(a_failed_send_counts_once_as_refused)
 {
     world_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
                      "'fail', monitor = true }\n"
@@ -85,7 +85,7 @@ TEST(a_send_that_fails_is_counted_as_refused_once)
 }
 
 /* Regression: "4 apples" was read as four bytes. */
-TEST(sizes_are_read_to_their_end)
+TEST(trailing_text_after_a_size_is_refused)
 {
     world_passes(&w,
                  "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', "
@@ -103,25 +103,25 @@ TEST(sizes_are_read_to_their_end)
 }
 
 /* Regression: when an error closed a stream, the reported error was always "cannot wait here". */
-TEST(an_error_is_told_though_a_stream_is_closed_on_the_way)
+TEST(an_error_that_closes_a_stream_keeps_its_text)
 {
-    static world      rich;
+    static world      with_files;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_FILES;
-    world_open(&rich, 1, &options);
-    world_run(&rich, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
-    same(rich.error, FILCH_LUA_EERROR);
-    has_text(rich.text, "test:1: the reason");
+    world_open(&with_files, 1, &options);
+    world_run(&with_files, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
+    same(with_files.error, FILCH_LUA_EERROR);
+    has_text(with_files.text, "test:1: the reason");
     world_passes(
-        &rich,
+        &with_files,
         "local kept do local file <close> = assert(fs.open('/dev/null')) kept = file end assert(kept:read() == nil)\n"
         "assert(not pcall(function() local file <close> = assert(fs.open('/dev/null')) kept = file error('x') end) and "
         "kept:read() == nil)");
-    world_close(&rich);
+    world_close(&with_files);
 }
 
 /* Regression: such timeouts failed with "number has no integer representation". */
-TEST(an_endless_timeout_is_one_everywhere)
+TEST(every_call_accepts_an_infinite_timeout)
 {
     world_passes(
         &w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
@@ -137,7 +137,7 @@ TEST(an_endless_timeout_is_one_everywhere)
 }
 
 /* Regression: calling an __index function with a value that is not a table crashed the program. */
-TEST(functions_of_metatables_take_only_tables)
+TEST(builtin_metamethods_refuse_values_that_are_not_tables)
 {
     world_passes(&w,
                  "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
@@ -149,7 +149,7 @@ TEST(functions_of_metatables_take_only_tables)
 }
 
 /* Regression: a finalizer, which cannot be interrupted, occupied a worker for ever. */
-TEST(no_metatable_of_ours_takes_a_finalizer)
+TEST(no_builtin_metatable_accepts_a_finalizer)
 {
     world_passes(&w, "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
                      "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
@@ -162,7 +162,7 @@ TEST(no_metatable_of_ours_takes_a_finalizer)
 
 /* Regression: another task could resume or close the coroutine of a task, which freed memory that the waiting task
  * still used. */
-TEST(only_a_task_goes_on_in_its_own_coroutine)
+TEST(the_coroutine_of_a_task_cannot_be_resumed_or_closed)
 {
     world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"
                      "local function refused(co)\n"
@@ -195,17 +195,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_pattern_may_receive_by_itself),
-        T(receive_without_waiting_finds_what_came_while_it_slept),
-        T(where_it_cannot_wait_nothing_is_sent_or_started),
-        T(one_that_cannot_begin_does_not_end_who_started_it),
-        T(a_send_that_fails_is_counted_as_refused_once),
-        T(sizes_are_read_to_their_end),
-        cmocka_unit_test(an_error_is_told_though_a_stream_is_closed_on_the_way),
-        T(an_endless_timeout_is_one_everywhere),
-        T(functions_of_metatables_take_only_tables),
-        T(no_metatable_of_ours_takes_a_finalizer),
-        T(only_a_task_goes_on_in_its_own_coroutine),
+        T(a_receive_pattern_may_call_receive),
+        T(receive_without_waiting_finds_messages_from_a_sleep),
+        T(a_call_that_cannot_wait_sends_and_starts_nothing),
+        T(a_spawn_without_enough_memory_does_not_end_its_caller),
+        T(a_failed_send_counts_once_as_refused),
+        T(trailing_text_after_a_size_is_refused),
+        cmocka_unit_test(an_error_that_closes_a_stream_keeps_its_text),
+        T(every_call_accepts_an_infinite_timeout),
+        T(builtin_metamethods_refuse_values_that_are_not_tables),
+        T(no_builtin_metatable_accepts_a_finalizer),
+        T(the_coroutine_of_a_task_cannot_be_resumed_or_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

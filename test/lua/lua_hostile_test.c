@@ -22,7 +22,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(every_function_of_the_environment_has_a_row)
+TEST(every_environment_function_has_a_hostile_call)
 {
     world_passes(&w, "local rows, missing = require('hostile').rows, {}\n"
                      "for name, value in pairs(_G) do\n"
@@ -47,7 +47,7 @@ static char *names_of_rows(void)
     return strdup(w.text);
 }
 
-TEST(whatever_is_called_others_run_and_terminate_works)
+TEST(other_processes_run_beside_every_hostile_call)
 {
     char *names = names_of_rows(), *rest = names, *name, chunk[1024];
     int   count = 0;
@@ -68,9 +68,8 @@ TEST(whatever_is_called_others_run_and_terminate_works)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_function_of_the_environment_has_a_row, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(whatever_is_called_others_run_and_terminate_works, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(every_environment_function_has_a_hostile_call, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(other_processes_run_beside_every_hostile_call, open_world, world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void note_free(void *user, void *bytes, size_t size)
 }
 
 /* The string that the reader gets is a copy, and the block of the message is remembered for one step only. */
-TEST(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on)
+TEST(the_block_of_a_long_message_is_freed_while_its_reader_runs)
 {
     world_open(&w, 1, NULL);
     filch_pid pid = world_start(&w, "local kept = {} while #kept < 4 do kept[#kept + 1] = process.receive() end", 0);
@@ -97,7 +97,7 @@ TEST(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on)
     world_close(&w);
 }
 
-TEST(no_feature_leaves_anything_behind)
+TEST(no_feature_leaks_memory_or_descriptors)
 {
     static const char *const features[] = {
         "send_and_receive",
@@ -118,7 +118,7 @@ TEST(no_feature_leaves_anything_behind)
         "channels",
         "select",
         "timers",
-        "naps",
+        "short_sleeps",
         "blobs",
         "formats",
         "work",
@@ -140,8 +140,8 @@ TEST(no_feature_leaves_anything_behind)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_feature_leaves_anything_behind),
-        cmocka_unit_test(the_block_of_a_long_message_is_given_back_while_its_reader_lives_on),
+        cmocka_unit_test(no_feature_leaks_memory_or_descriptors),
+        cmocka_unit_test(the_block_of_a_long_message_is_freed_while_its_reader_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(endless_loops_of_every_kind_are_interrupted_and_go_on)
+TEST(endless_loops_of_every_kind_are_interrupted_and_continue)
 {
     /* Each process reports its start. The first process gets its turn again and again, and ends them. */
     world_passes(&w, "local me = process.self()\n"
@@ -56,7 +56,7 @@ TEST(endless_loops_of_every_kind_are_interrupted_and_go_on)
     until(world_alive(&w) == 0);
 }
 
-TEST(an_interrupted_computation_has_the_right_result)
+TEST(an_interrupted_computation_has_a_correct_result)
 {
     world_passes(&w, "local me = process.self()\n"
                      "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
@@ -70,7 +70,7 @@ TEST(an_interrupted_computation_has_the_right_result)
                      " * (" YIELDS " + 1) // 2) end\n");
 }
 
-TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
+TEST(an_uninterruptible_loop_fails_after_its_budget)
 {
     static const char *const loops[] = {
         "tostring(setmetatable({}, { __tostring = function() " LOOP " end }))",
@@ -92,7 +92,7 @@ TEST(where_it_cannot_be_interrupted_a_loop_fails_after_a_while)
  * over all of them. */
 static world deep;
 
-static void roomy(const char *chunk)
+static void run_with_large_limit(const char *chunk)
 {
     (void)world_start(&deep, chunk, (size_t)256 << 20);
     until(atomic_load(&deep.over));
@@ -103,28 +103,29 @@ TEST(endless_recursion_ends_with_an_error)
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.slice_ns = FILCH_MILLISECONDS(200);
     world_open(&deep, 1, &options);
-    roomy("local function f() return 1 + f() end\n"
-          "local fine, why = pcall(f)\n"
-          "assert(not fine and why:find('stack overflow', 1, true), why)\n");
+    run_with_large_limit("local function f() return 1 + f() end\n"
+                         "local fine, why = pcall(f)\n"
+                         "assert(not fine and why:find('stack overflow', 1, true), why)\n");
     ok(deep.error);
-    roomy("local function f() return 1 + f() end f()");
+    run_with_large_limit("local function f() return 1 + f() end f()");
     same(deep.error, FILCH_LUA_EERROR);
     has_text(deep.text, "stack overflow");
     has_text(deep.text, "(skipping ");
-    roomy("local o = setmetatable({}, {}) getmetatable(o).__index = function(t, k) return t[k .. 'x'] end return o.x");
+    run_with_large_limit(
+        "local o = setmetatable({}, {}) getmetatable(o).__index = function(t, k) return t[k .. 'x'] end return o.x");
     same(deep.error, FILCH_LUA_EERROR);
-    roomy("local function f(s) return s:gsub('.', f) end f('x')");
-    same(deep.error, FILCH_LUA_EERROR);
-    has_text(deep.text, "C stack overflow");
-    roomy("local function f() return coroutine.wrap(f)() end f()");
+    run_with_large_limit("local function f(s) return s:gsub('.', f) end f('x')");
     same(deep.error, FILCH_LUA_EERROR);
     has_text(deep.text, "C stack overflow");
-    roomy("return load(('('):rep(1000) .. '1' .. (')'):rep(1000))()");
+    run_with_large_limit("local function f() return coroutine.wrap(f)() end f()");
+    same(deep.error, FILCH_LUA_EERROR);
+    has_text(deep.text, "C stack overflow");
+    run_with_large_limit("return load(('('):rep(1000) .. '1' .. (')'):rep(1000))()");
     same(deep.error, FILCH_LUA_EERROR);
     world_close(&deep);
 }
 
-TEST(memory_bombs_end_their_process_and_nobody_else)
+TEST(memory_bombs_end_only_their_own_process)
 {
     static const char *const bombs[] = {
         "local t = {} while true do t[#t + 1] = {} end",
@@ -149,7 +150,7 @@ TEST(memory_bombs_end_their_process_and_nobody_else)
     }
 }
 
-TEST(a_limit_that_is_too_small_to_begin_is_told)
+TEST(a_memory_limit_too_small_to_start_is_an_error)
 {
     filch_lua_code         *code = NULL;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
@@ -162,7 +163,7 @@ TEST(a_limit_that_is_too_small_to_begin_is_told)
     filch_lua_code_drop(w.lua, code);
 }
 
-TEST(large_messages_arrive_whole)
+TEST(large_messages_arrive_unchanged)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     static world      large;
@@ -185,13 +186,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(endless_loops_of_every_kind_are_interrupted_and_go_on),
-        T(an_interrupted_computation_has_the_right_result),
-        T(where_it_cannot_be_interrupted_a_loop_fails_after_a_while),
+        T(endless_loops_of_every_kind_are_interrupted_and_continue),
+        T(an_interrupted_computation_has_a_correct_result),
+        T(an_uninterruptible_loop_fails_after_its_budget),
         T(endless_recursion_ends_with_an_error),
-        T(memory_bombs_end_their_process_and_nobody_else),
-        T(a_limit_that_is_too_small_to_begin_is_told),
-        T(large_messages_arrive_whole),
+        T(memory_bombs_end_only_their_own_process),
+        T(a_memory_limit_too_small_to_start_is_an_error),
+        T(large_messages_arrive_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

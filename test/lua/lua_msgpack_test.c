@@ -13,7 +13,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(values_have_the_shortest_bytes_of_the_format)
+TEST(messagepack_values_have_their_shortest_encoding)
 {
     world_passes(
         &w,
@@ -43,7 +43,7 @@ TEST(values_have_the_shortest_bytes_of_the_format)
         "end\n");
 }
 
-TEST(tables_come_back_as_they_were)
+TEST(tables_survive_a_messagepack_round_trip)
 {
     world_passes(&w,
                  "local function same(a, b)\n"
@@ -69,7 +69,7 @@ TEST(tables_come_back_as_they_were)
                  "assert(msgpack.decode('\\xcf\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff') == 2.0 ^ 64)\n");
 }
 
-TEST(what_is_wrong_is_told_with_its_place)
+TEST(messagepack_errors_name_the_position)
 {
     world_passes(
         &w,
@@ -110,9 +110,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(values_have_the_shortest_bytes_of_the_format),
-        T(tables_come_back_as_they_were),
-        T(what_is_wrong_is_told_with_its_place),
+        T(messagepack_values_have_their_shortest_encoding),
+        T(tables_survive_a_messagepack_round_trip),
+        T(messagepack_errors_name_the_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,7 +187,7 @@ static bool create_without(thing t, long nth, bool hidden)
     return refused;
 }
 
-TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
+TEST(a_host_that_cannot_be_created_leaks_nothing)
 {
     static const struct {
         thing t;
@@ -204,7 +204,7 @@ TEST(a_host_without_what_it_needs_is_not_created_and_leaves_nothing)
 }
 
 /* Lua requires that shrinking succeeds. But without memory a block of malloc cannot be moved into a chunk. */
-TEST(a_heap_shrinks_without_memory)
+TEST(shrinking_a_heap_needs_no_memory)
 {
     static char  first[4096];
     fli_lua_heap heap;
@@ -477,7 +477,7 @@ static void arm_thread(long nth, long length)
 }
 
 /* Memory runs out when arguments (functions among them) are half written, or when the job has been created. */
-TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_leaves_nothing)
+TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
 {
     static const char *const chunks[] = {
         "local function f(x) return x end local long = ('l'):rep(2000)\n"
@@ -495,7 +495,7 @@ TEST(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_lea
     assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1); /* no process waits for a thread that was not started */
 }
 
-TEST(a_process_that_runs_out_of_memory_as_a_long_text_arrives_leaves_nothing)
+TEST(out_of_memory_while_receiving_a_long_string_leaks_nothing)
 {
     static const char *const chunks[] = {
         "local me, long = process.self(), ('l'):rep(20000) assert(process.send(me, long)) assert(process.receive() == "
@@ -506,7 +506,7 @@ TEST(a_process_that_runs_out_of_memory_as_a_long_text_arrives_leaves_nothing)
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_heap, 2, 1) > 30);
 }
 
-TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
+TEST(any_failed_host_allocation_ends_in_a_result_or_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
@@ -516,7 +516,7 @@ TEST(whichever_asking_of_the_host_is_refused_there_is_an_answer)
 
 /* After one refused request Lua collects garbage and tries again. Two refused requests in a row are final, and so is a
  * heap that stays full. */
-TEST(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so)
+TEST(any_failed_heap_allocation_ends_its_process_with_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         long often = i < PROGRAMS - 3 ? 1 : 3; /* the last ones take long */
@@ -526,7 +526,7 @@ TEST(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so)
     }
 }
 
-TEST(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer)
+TEST(any_failed_scheduler_allocation_ends_in_a_result_or_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         (void)sweep(programs[i], arm_sched, 1, 1);
@@ -566,7 +566,7 @@ static const char *const stack_programs[] = {
     "end' }) assert(not fine)\n",
 };
 
-TEST(whichever_growth_of_a_stack_is_refused_there_is_an_answer)
+TEST(any_failed_stack_growth_ends_in_a_result_or_an_error)
 {
     for (size_t i = 0; i < sizeof stack_programs / sizeof stack_programs[0]; i++) {
         assert_true(sweep(stack_programs[i], arm_stack, 1, 2) > 20);
@@ -574,7 +574,7 @@ TEST(whichever_growth_of_a_stack_is_refused_there_is_an_answer)
     }
 }
 
-TEST(whichever_payload_cannot_be_kept_there_is_an_answer)
+TEST(any_failed_payload_reference_ends_in_a_result_or_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         (void)sweep(programs[i], arm_reference, 1, 3);
@@ -584,15 +584,15 @@ TEST(whichever_payload_cannot_be_kept_there_is_an_answer)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_without_what_it_needs_is_not_created_and_leaves_nothing),
-        cmocka_unit_test(a_heap_shrinks_without_memory),
-        cmocka_unit_test(a_process_that_runs_out_of_memory_as_it_starts_a_job_or_another_process_leaves_nothing),
-        cmocka_unit_test(a_process_that_runs_out_of_memory_as_a_long_text_arrives_leaves_nothing),
-        cmocka_unit_test(whichever_asking_of_the_host_is_refused_there_is_an_answer),
-        cmocka_unit_test(whichever_asking_of_a_heap_is_refused_its_process_ends_and_says_so),
-        cmocka_unit_test(whichever_asking_of_the_scheduler_is_refused_there_is_an_answer),
-        cmocka_unit_test(whichever_growth_of_a_stack_is_refused_there_is_an_answer),
-        cmocka_unit_test(whichever_payload_cannot_be_kept_there_is_an_answer),
+        cmocka_unit_test(a_host_that_cannot_be_created_leaks_nothing),
+        cmocka_unit_test(shrinking_a_heap_needs_no_memory),
+        cmocka_unit_test(out_of_memory_while_starting_a_job_or_process_leaks_nothing),
+        cmocka_unit_test(out_of_memory_while_receiving_a_long_string_leaks_nothing),
+        cmocka_unit_test(any_failed_host_allocation_ends_in_a_result_or_an_error),
+        cmocka_unit_test(any_failed_heap_allocation_ends_its_process_with_an_error),
+        cmocka_unit_test(any_failed_scheduler_allocation_ends_in_a_result_or_an_error),
+        cmocka_unit_test(any_failed_stack_growth_ends_in_a_result_or_an_error),
+        cmocka_unit_test(any_failed_payload_reference_ends_in_a_result_or_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,14 +29,14 @@ static int open_world(void **state)
 
 /* Opens a world without the frequent interruptions. For tests with many active calls, because setting a hook walks over
  * all of them. */
-static int open_quiet_world(void **state)
+static int open_uninterrupted_world(void **state)
 {
     *state = &w;
     world_open(&w, 1, NULL);
     return 0;
 }
 
-TEST(a_channel_loses_no_value_and_keeps_their_order)
+TEST(a_channel_delivers_all_values_in_order)
 {
     const char *wanted = getenv("FILCH_TASKS_VALUES");
     int         values = wanted != NULL ? atoi(wanted) : (int)scaled(2000);
@@ -55,7 +55,7 @@ TEST(a_channel_loses_no_value_and_keeps_their_order)
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
 }
 
-TEST(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter)
+TEST(a_task_that_ends_during_await_wakes_the_waiter)
 {
     char chunk[512];
     snprintf(chunk, sizeof chunk,
@@ -84,7 +84,7 @@ TEST(select_misses_neither_a_value_nor_a_message)
         scaled(300));
 }
 
-TEST(tasks_that_meet_at_channels_are_right_wherever_they_are_interrupted)
+TEST(channel_operations_are_correct_at_every_interruption)
 {
     simulate(
         "local a, b, done = channel.new(), channel.new(2), channel.new(1)\n"
@@ -101,7 +101,7 @@ TEST(tasks_that_meet_at_channels_are_right_wherever_they_are_interrupted)
         scaled(300));
 }
 
-TEST(a_sleep_after_an_error_inside_a_pattern_is_not_early)
+TEST(a_sleep_after_an_error_in_a_pattern_does_not_end_early)
 {
     simulate("local me = process.self()\n"
              "process.spawn(function() time.sleep('20ms') process.send(me, 1) end)\n"
@@ -114,7 +114,7 @@ TEST(a_sleep_after_an_error_inside_a_pattern_is_not_early)
              scaled(100));
 }
 
-TEST(a_receive_ends_neither_early_nor_late_because_its_pattern_slept)
+TEST(a_sleep_in_a_pattern_does_not_change_the_receive_timeout)
 {
     simulate("local me = process.self()\n"
              "local sender = process.spawn(function() time.sleep('10ms') process.send(me, 'no') time.sleep('1m') "
@@ -128,7 +128,7 @@ TEST(a_receive_ends_neither_early_nor_late_because_its_pattern_slept)
 }
 
 /* The function in the pattern returns only if the other task runs meanwhile. */
-TEST(a_pattern_that_runs_for_long_lets_others_run)
+TEST(a_long_running_pattern_lets_other_tasks_run)
 {
     world_passes(&w,
                  "local go = false\n"
@@ -138,7 +138,7 @@ TEST(a_pattern_that_runs_for_long_lets_others_run)
                  "assert(m.n == 1)\n");
 }
 
-TEST(a_pattern_may_receive_by_itself)
+TEST(a_receive_pattern_may_call_receive)
 {
     world_passes(&w, "local me = process.self()\n"
                      "for i = 1, 5 do process.send(me, i) end\n"
@@ -162,7 +162,7 @@ static bool is_over(void *user)
 
 /* A call that fails because the stack is full changes nothing. Takes seconds of CPU time in builds without
  * optimisation, so the wait is longer than usual. */
-TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
+TEST(a_stack_overflow_in_a_channel_call_loses_no_value)
 {
     (void)world_start(&w,
                       "local ch, got = channel.new(), {}\n"
@@ -179,7 +179,7 @@ TEST(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were)
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
 }
 
-TEST(a_value_that_was_passed_comes_before_a_cancel)
+TEST(a_value_passed_to_a_task_is_received_before_its_cancel)
 {
     world_passes(&w, "local ch, got = channel.new()\n"
                      "local t = task.spawn(function() got = ch:receive() ch:receive() end)\n"
@@ -190,7 +190,7 @@ TEST(a_value_that_was_passed_comes_before_a_cancel)
                      "local s, r = ch:waiting() assert(s == 0 and r == 0)\n");
 }
 
-TEST(what_a_task_waited_for_is_forgotten_however_its_wait_ends)
+TEST(a_wait_leaves_all_its_queues_however_it_ends)
 {
     world_passes(
         &w,
@@ -235,7 +235,7 @@ TEST(a_simulation_finds_a_race_of_three_instructions)
     ok(filch_lua_destroy(lua));
 }
 
-TEST(a_task_that_is_done_waits_for_no_result_of_itself)
+TEST(a_task_cannot_await_itself)
 {
     world_passes(&w, "local t t = task.spawn(function() return pcall(t.await, t) end)\n"
                      "local fine, why = t:await() assert(not fine and why:find('cannot await itself'), why)\n"
@@ -247,24 +247,21 @@ TEST(a_task_that_is_done_waits_for_no_result_of_itself)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_channel_loses_no_value_and_keeps_their_order, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_task_that_ends_while_it_is_about_to_be_awaited_wakes_the_waiter, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_channel_delivers_all_values_in_order, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_that_ends_during_await_wakes_the_waiter, open_world, world_close_shared),
         cmocka_unit_test(select_misses_neither_a_value_nor_a_message),
-        cmocka_unit_test(tasks_that_meet_at_channels_are_right_wherever_they_are_interrupted),
-        cmocka_unit_test(a_sleep_after_an_error_inside_a_pattern_is_not_early),
-        cmocka_unit_test(a_receive_ends_neither_early_nor_late_because_its_pattern_slept),
-        cmocka_unit_test_setup_teardown(a_pattern_that_runs_for_long_lets_others_run, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_pattern_may_receive_by_itself, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_stack_that_overflows_inside_a_call_leaves_the_tasks_as_they_were,
-                                        open_quiet_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_value_that_was_passed_comes_before_a_cancel, open_quiet_world,
+        cmocka_unit_test(channel_operations_are_correct_at_every_interruption),
+        cmocka_unit_test(a_sleep_after_an_error_in_a_pattern_does_not_end_early),
+        cmocka_unit_test(a_sleep_in_a_pattern_does_not_change_the_receive_timeout),
+        cmocka_unit_test_setup_teardown(a_long_running_pattern_lets_other_tasks_run, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_receive_pattern_may_call_receive, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_stack_overflow_in_a_channel_call_loses_no_value, open_uninterrupted_world,
                                         world_close_shared),
-        cmocka_unit_test_setup_teardown(what_a_task_waited_for_is_forgotten_however_its_wait_ends, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_value_passed_to_a_task_is_received_before_its_cancel,
+                                        open_uninterrupted_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_wait_leaves_all_its_queues_however_it_ends, open_world, world_close_shared),
         cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
-        cmocka_unit_test_setup_teardown(a_task_that_is_done_waits_for_no_result_of_itself, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_cannot_await_itself, open_world, world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,7 @@ static bool sleeps(filch_pid pid)
            (info.state == FILCH_STATE_BLOCKED || info.state == FILCH_STATE_IDLE);
 }
 
-TEST(a_line_waits_for_a_slow_reader_and_arrives)
+TEST(a_printed_line_waits_for_a_slow_reader)
 {
     char last[6];
     fill_pipe();
@@ -117,7 +117,7 @@ TEST(a_line_waits_for_a_slow_reader_and_arrives)
     assert_memory_equal(last, "hello\n", 6);
 }
 
-TEST(a_line_longer_than_the_pipe_leaves_whole_before_print_returns)
+TEST(print_returns_after_a_line_longer_than_the_pipe_is_written)
 {
     uint64_t  dropped = 77;
     char      last[2];
@@ -134,7 +134,7 @@ TEST(a_line_longer_than_the_pipe_leaves_whole_before_print_returns)
     ok(filch_lua_flush(w.lua, FILCH_SECONDS(0), &dropped));
 }
 
-TEST(a_process_that_waits_for_a_reader_hears_its_cancel)
+TEST(a_process_waiting_in_print_can_be_cancelled)
 {
     fill_pipe();
     filch_pid pid = start("local ok, why = pcall(print, 'hello') error(tostring(why), 0)");
@@ -144,7 +144,7 @@ TEST(a_process_that_waits_for_a_reader_hears_its_cancel)
     assert_memory_equal(w.text, "cancelled", 9);
 }
 
-TEST(a_line_is_dropped_and_counted_where_no_yield_can_pass)
+TEST(print_without_yield_drops_and_counts_a_line)
 {
     uint64_t dropped = 0;
     char     last[6];
@@ -158,7 +158,7 @@ TEST(a_line_is_dropped_and_counted_where_no_yield_can_pass)
     assert_memory_equal(last, "\0\0\0\0\0\0", 6);
 }
 
-TEST(the_rest_of_a_line_is_written_by_the_next_flush_where_no_yield_can_pass)
+TEST(flush_writes_the_rest_of_a_line_printed_without_yield)
 {
     char last[2];
     (void)start(
@@ -173,7 +173,7 @@ TEST(the_rest_of_a_line_is_written_by_the_next_flush_where_no_yield_can_pass)
     same(dropped, 0);
 }
 
-TEST(a_process_whose_reader_has_gone_ends)
+TEST(print_fails_when_the_reader_has_closed_the_pipe)
 {
     ok(close(w.reader));
     w.reader = -1;
@@ -182,7 +182,7 @@ TEST(a_process_whose_reader_has_gone_ends)
     assert_non_null(strstr(w.text, "print: standard output is closed: its reader has ended"));
 }
 
-TEST(a_process_whose_reader_goes_while_it_waits_ends)
+TEST(print_fails_when_the_reader_closes_the_pipe_meanwhile)
 {
     fill_pipe();
     filch_pid pid = start("print('hello')");
@@ -193,7 +193,7 @@ TEST(a_process_whose_reader_goes_while_it_waits_ends)
     assert_non_null(strstr(w.text, "print: standard output is closed: its reader has ended"));
 }
 
-TEST(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so)
+TEST(flush_reports_an_unwritten_rest_of_the_log)
 {
     static char line[300000];
     int         ends[2], kept = dup(STDERR_FILENO);
@@ -219,7 +219,7 @@ TEST(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so)
     ok(close(ends[1]));
 }
 
-TEST(the_host_is_told_what_it_passed_wrongly)
+TEST(log_and_flush_refuse_wrong_arguments)
 {
     same(filch_lua_log(NULL, "x", 1), FILCH_EINVAL);
     same(filch_lua_log(w.lua, NULL, 1), FILCH_EINVAL);
@@ -233,15 +233,15 @@ TEST(the_host_is_told_what_it_passed_wrongly)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_PIPE(a_line_waits_for_a_slow_reader_and_arrives),
-        WITH_PIPE(a_line_longer_than_the_pipe_leaves_whole_before_print_returns),
-        WITH_PIPE(a_process_that_waits_for_a_reader_hears_its_cancel),
-        WITH_PIPE(a_line_is_dropped_and_counted_where_no_yield_can_pass),
-        WITH_PIPE(the_rest_of_a_line_is_written_by_the_next_flush_where_no_yield_can_pass),
-        WITH_PIPE(a_process_whose_reader_has_gone_ends),
-        WITH_PIPE(a_process_whose_reader_goes_while_it_waits_ends),
-        WITH_PIPE(a_log_that_is_not_read_keeps_its_rest_and_flush_tells_so),
-        WITH_PIPE(the_host_is_told_what_it_passed_wrongly),
+        WITH_PIPE(a_printed_line_waits_for_a_slow_reader),
+        WITH_PIPE(print_returns_after_a_line_longer_than_the_pipe_is_written),
+        WITH_PIPE(a_process_waiting_in_print_can_be_cancelled),
+        WITH_PIPE(print_without_yield_drops_and_counts_a_line),
+        WITH_PIPE(flush_writes_the_rest_of_a_line_printed_without_yield),
+        WITH_PIPE(print_fails_when_the_reader_has_closed_the_pipe),
+        WITH_PIPE(print_fails_when_the_reader_closes_the_pipe_meanwhile),
+        WITH_PIPE(flush_reports_an_unwritten_rest_of_the_log),
+        WITH_PIPE(log_and_flush_refuse_wrong_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

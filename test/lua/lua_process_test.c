@@ -10,7 +10,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(the_first_program_greets)
+TEST(a_spawned_process_prints_its_messages)
 {
     world_passes(&w, "local greeter = process.spawn(function()\n"
                      "  for i = 1, 3 do print('hello, ' .. process.receive()) end\n"
@@ -20,7 +20,7 @@ TEST(the_first_program_greets)
     assert_string_equal(w.printed, "hello, world\nhello, moon\nhello, sun\n");
 }
 
-TEST(every_kind_of_value_arrives_as_it_was_sent)
+TEST(every_kind_of_value_arrives_unchanged)
 {
     world_passes(
         &w,
@@ -46,7 +46,7 @@ TEST(every_kind_of_value_arrives_as_it_was_sent)
         "local nan = process.request(echo, 0/0) assert(nan ~= nan)\n");
 }
 
-TEST(what_cannot_be_sent_is_named_with_its_path)
+TEST(an_error_names_the_path_of_a_value_that_cannot_be_sent)
 {
     world_passes(
         &w,
@@ -69,7 +69,7 @@ TEST(what_cannot_be_sent_is_named_with_its_path)
         "assert(not fine and text:find(\"upvalue 'helper'.co: a coroutine cannot be sent\", 1, true), text)\n");
 }
 
-TEST(functions_that_a_spawned_one_uses_go_along)
+TEST(functions_used_by_a_spawned_function_are_copied_with_it)
 {
     world_passes(
         &w,
@@ -99,7 +99,7 @@ TEST(functions_that_a_spawned_one_uses_go_along)
         "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
 }
 
-TEST(a_spawned_function_takes_values_and_libraries_along)
+TEST(upvalues_and_libraries_of_a_spawned_function_are_copied)
 {
     world_passes(&w,
                  "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
@@ -125,7 +125,7 @@ TEST(a_module_is_spawned_by_name)
                      "process.terminate(pid)\n");
 }
 
-TEST(receive_waits_for_what_matches_and_keeps_the_rest_in_order)
+TEST(receive_waits_for_a_match_and_keeps_other_messages_in_order)
 {
     world_passes(&w, "local me = process.self()\n"
                      "for i = 1, 5 do process.send(me, { kind = i % 2 == 0 and 'even' or 'odd', i = i }) end\n"
@@ -139,7 +139,7 @@ TEST(receive_waits_for_what_matches_and_keeps_the_rest_in_order)
                      "assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 
-TEST(a_request_fails_by_time_by_death_and_by_refusal)
+TEST(a_request_fails_by_timeout_by_exit_and_by_an_error_reply)
 {
     world_passes(
         &w,
@@ -155,7 +155,7 @@ TEST(a_request_fails_by_time_by_death_and_by_refusal)
         "process.terminate(mute)\n");
 }
 
-TEST(waiting_passes_through_pcall_metamethods_iterators_and_coroutines)
+TEST(a_wait_may_be_inside_pcall_metamethods_iterators_and_coroutines)
 {
     world_passes(
         &w,
@@ -203,7 +203,7 @@ TEST(errors_carry_file_line_and_traceback)
     has_text(w.text, "main chunk");
 }
 
-TEST(error_objects_of_every_type_are_told)
+TEST(error_objects_of_every_type_are_reported)
 {
     static const char *const cases[][2] = {
         { "error('plain', 0)", "plain" },
@@ -226,7 +226,7 @@ TEST(error_objects_of_every_type_are_told)
     }
 }
 
-TEST(the_result_of_a_process_is_what_it_returns)
+TEST(the_result_of_a_process_is_its_return_value)
 {
     world_passes(&w, "return 42");
     same(w.kind, FILCH_KIND_INT);
@@ -240,7 +240,7 @@ TEST(the_result_of_a_process_is_what_it_returns)
     has_text(w.text, "result: a function cannot be sent");
 }
 
-TEST(a_cancelled_process_hears_of_it_where_it_waits)
+TEST(a_cancel_raises_an_error_where_the_process_waits)
 {
     filch_pid pid = world_start(&w,
                                 "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
@@ -267,7 +267,7 @@ TEST(many_short_timeouts_leave_no_timers_behind)
     assert_true(stats.yields < 100);
 }
 
-TEST(what_is_dangerous_is_not_there)
+TEST(dangerous_functions_are_missing)
 {
     world_passes(&w, "assert(io == nil and package == nil and dofile == nil and loadfile == nil)\n"
                      "assert(os.execute == nil and os.exit == nil and os.remove == nil and string.dump == nil)\n"
@@ -283,7 +283,7 @@ TEST(what_is_dangerous_is_not_there)
                      "assert(not pcall(function() return nothing end) and print)\n");
 }
 
-TEST(functions_of_lua_that_use_big_lengths_are_bounded)
+TEST(library_functions_limit_huge_lengths)
 {
     world_passes(&w,
                  "assert(string.rep('', 1 << 50) == '')\n"
@@ -297,7 +297,7 @@ TEST(functions_of_lua_that_use_big_lengths_are_bounded)
                  "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
 }
 
-TEST(a_string_longer_than_the_memory_ends_the_process)
+TEST(a_string_over_the_memory_limit_ends_the_process)
 {
     world_run(&w, "pcall(string.rep, 'x', 1 << 40) error('not reached')");
     same(w.error, FILCH_LUA_EMEMORY);
@@ -305,7 +305,7 @@ TEST(a_string_longer_than_the_memory_ends_the_process)
     has_text(w.text, "test:1:");
 }
 
-TEST(json_is_written_and_read)
+TEST(json_is_encoded_and_decoded)
 {
     world_passes(
         &w,
@@ -332,24 +332,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(the_first_program_greets),
-        T(every_kind_of_value_arrives_as_it_was_sent),
-        T(what_cannot_be_sent_is_named_with_its_path),
-        T(a_spawned_function_takes_values_and_libraries_along),
-        T(functions_that_a_spawned_one_uses_go_along),
+        T(a_spawned_process_prints_its_messages),
+        T(every_kind_of_value_arrives_unchanged),
+        T(an_error_names_the_path_of_a_value_that_cannot_be_sent),
+        T(upvalues_and_libraries_of_a_spawned_function_are_copied),
+        T(functions_used_by_a_spawned_function_are_copied_with_it),
         T(a_module_is_spawned_by_name),
-        T(receive_waits_for_what_matches_and_keeps_the_rest_in_order),
-        T(a_request_fails_by_time_by_death_and_by_refusal),
-        T(waiting_passes_through_pcall_metamethods_iterators_and_coroutines),
+        T(receive_waits_for_a_match_and_keeps_other_messages_in_order),
+        T(a_request_fails_by_timeout_by_exit_and_by_an_error_reply),
+        T(a_wait_may_be_inside_pcall_metamethods_iterators_and_coroutines),
         T(errors_carry_file_line_and_traceback),
-        T(error_objects_of_every_type_are_told),
-        T(the_result_of_a_process_is_what_it_returns),
-        T(a_cancelled_process_hears_of_it_where_it_waits),
+        T(error_objects_of_every_type_are_reported),
+        T(the_result_of_a_process_is_its_return_value),
+        T(a_cancel_raises_an_error_where_the_process_waits),
         T(many_short_timeouts_leave_no_timers_behind),
-        T(what_is_dangerous_is_not_there),
-        T(functions_of_lua_that_use_big_lengths_are_bounded),
-        T(a_string_longer_than_the_memory_ends_the_process),
-        T(json_is_written_and_read),
+        T(dangerous_functions_are_missing),
+        T(library_functions_limit_huge_lengths),
+        T(a_string_over_the_memory_limit_ends_the_process),
+        T(json_is_encoded_and_decoded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(any_leaves_no_task_running)
+TEST(task_any_cancels_the_other_tasks)
 {
     simulate(
         "local ran, ends = 0, 0\n"
@@ -44,7 +44,7 @@ TEST(ticks_do_not_drift)
              scaled(20));
 }
 
-TEST(ticks_that_were_missed_are_left_out)
+TEST(missed_ticks_are_skipped)
 {
     simulate("local began, ticks = time.now(), time.every('10ms')\n"
              "time.sleep('1s')\n"
@@ -54,7 +54,7 @@ TEST(ticks_that_were_missed_are_left_out)
              scaled(20));
 }
 
-TEST(a_selective_receive_looks_at_no_message_twice)
+TEST(a_selective_receive_checks_each_message_once)
 {
     simulate("local me, looks, n = process.self(), 0, 200\n"
              "process.spawn(function() for i = 1, n do process.send(me, i) if i % 10 == 0 then time.sleep('1ms') end "
@@ -123,7 +123,7 @@ TEST(a_request_leaves_no_monitor_behind)
                      "process.terminate(pid)\n");
 }
 
-TEST(a_value_is_a_pattern)
+TEST(a_plain_value_is_a_receive_pattern)
 {
     world_passes(
         &w,
@@ -139,7 +139,7 @@ TEST(a_value_is_a_pattern)
         "assert(process.receive(other) == other)\n");
 }
 
-TEST(a_send_to_a_full_mailbox_that_waits_waits)
+TEST(a_send_to_a_full_mailbox_waits_with_overflow_wait)
 {
     simulate("local me = process.self()\n"
              "local slow = process.spawn{ function()\n"
@@ -161,7 +161,7 @@ TEST(a_send_to_a_full_mailbox_that_waits_waits)
              scaled(20));
 }
 
-TEST(a_send_that_waits_hears_of_the_receivers_end)
+TEST(a_waiting_send_fails_when_the_receiver_ends)
 {
     /* The receiver may read the first message before it sleeps, so only the second or third message finds the mailbox
      * full. */
@@ -179,7 +179,7 @@ TEST(a_send_that_waits_hears_of_the_receivers_end)
              scaled(20));
 }
 
-TEST(where_nothing_can_wait_a_full_mailbox_is_told_at_once)
+TEST(a_send_that_cannot_wait_reports_a_full_mailbox_at_once)
 {
     world_passes(&w,
                  "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
@@ -223,7 +223,7 @@ TEST(null_and_empty_lists_survive_a_message)
 
 /* Two processes sleep for half a second and for a second. Under some seeds the machine oversleeps, and the process with
  * the longer sleep wakes first. */
-TEST(sleeps_that_are_far_apart_end_together_under_some_seeds)
+TEST(some_seeds_end_sleeps_of_different_lengths_together)
 {
     static const char chunk[] = "local me = process.self()\n"
                                 "process.spawn(function() time.sleep('500ms') process.send(me, 'early') end)\n"
@@ -283,7 +283,7 @@ TEST(the_chart_of_a_run_shows_its_messages)
     ok(filch_lua_destroy(lua));
 }
 
-TEST(what_is_not_there_to_be_ended_is_named)
+TEST(leave_unwatch_and_unmonitor_report_what_is_missing)
 {
     world_passes(
         &w, "local function words(r, why) assert(r == nil) return why end\n"
@@ -296,21 +296,22 @@ TEST(what_is_not_there_to_be_ended_is_named)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_leaves_no_task_running),
+        cmocka_unit_test(task_any_cancels_the_other_tasks),
         cmocka_unit_test(ticks_do_not_drift),
-        cmocka_unit_test(ticks_that_were_missed_are_left_out),
-        cmocka_unit_test(a_selective_receive_looks_at_no_message_twice),
+        cmocka_unit_test(missed_ticks_are_skipped),
+        cmocka_unit_test(a_selective_receive_checks_each_message_once),
         cmocka_unit_test_setup_teardown(a_request_leaves_no_monitor_behind, open_counted_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_value_is_a_pattern, open_world, world_close_shared),
-        cmocka_unit_test(a_send_to_a_full_mailbox_that_waits_waits),
-        cmocka_unit_test(a_send_that_waits_hears_of_the_receivers_end),
+        cmocka_unit_test_setup_teardown(a_plain_value_is_a_receive_pattern, open_world, world_close_shared),
+        cmocka_unit_test(a_send_to_a_full_mailbox_waits_with_overflow_wait),
+        cmocka_unit_test(a_waiting_send_fails_when_the_receiver_ends),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world,
                                         world_close_shared),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_world, world_close_shared),
-        cmocka_unit_test(sleeps_that_are_far_apart_end_together_under_some_seeds),
+        cmocka_unit_test(some_seeds_end_sleeps_of_different_lengths_together),
         cmocka_unit_test(the_chart_of_a_run_shows_its_messages),
-        cmocka_unit_test_setup_teardown(what_is_not_there_to_be_ended_is_named, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(where_nothing_can_wait_a_full_mailbox_is_told_at_once, open_world,
+        cmocka_unit_test_setup_teardown(leave_unwatch_and_unmonitor_report_what_is_missing, open_world,
+                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_send_that_cannot_wait_reports_a_full_mailbox_at_once, open_world,
                                         world_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

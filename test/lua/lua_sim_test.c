@@ -3,21 +3,21 @@
 #include "lua/world.h"
 
 /* The text that a run prints. */
-typedef struct paper {
+typedef struct output {
     char   text[WORLD_TEXT];
     size_t size;
-} paper;
+} output;
 
 static void write_down(void *user, const char *text, size_t size)
 {
-    paper *p = user;
+    output *p = user;
     if (p->size + size >= sizeof p->text) return;
     memcpy(p->text + p->size, text, size);
     p->size += size;
     p->text[p->size] = '\0';
 }
 
-static filch_sim_report simulate(const char *chunk, uint64_t seed, uint64_t count, paper *printed)
+static filch_sim_report simulate(const char *chunk, uint64_t seed, uint64_t count, output *printed)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
@@ -25,7 +25,7 @@ static filch_sim_report simulate(const char *chunk, uint64_t seed, uint64_t coun
     filch_lua        *lua;
     filch_lua_code   *code;
     char              why[256] = "";
-    *printed = (paper){ .size = 0 };
+    *printed = (output){ .size = 0 };
     options.print = write_down;
     options.print_user = printed;
     sim.seed = seed;
@@ -56,10 +56,10 @@ static const char busy[] = "local me = process.self()\n"
                            "time.sleep(math.random()) return 'b' end }\n"
                            "print(x, os.date('!%Y-%m-%d'))\n";
 
-TEST(the_same_seed_prints_the_same)
+TEST(the_same_seed_gives_the_same_output)
 {
-    static paper a, b, other;
-    unsigned     differ = 0;
+    static output a, b, other;
+    unsigned      differ = 0;
     for (uint64_t seed = 1; seed <= scaled(40); seed++) {
         filch_sim_report first = simulate(busy, seed, 1, &a), second = simulate(busy, seed, 1, &b);
         filch_sim_report third = simulate(busy, seed + 1000, 1, &other);
@@ -76,9 +76,9 @@ TEST(the_same_seed_prints_the_same)
     same(differ, scaled(40));
 }
 
-TEST(an_hour_passes_at_once)
+TEST(simulated_time_takes_no_real_time)
 {
-    static paper     printed;
+    static output    printed;
     filch_sim_report report = simulate(
         "local t = time.now() for i = 1, 30 do time.sleep('1m') end assert(time.now() - t >= 1800)", 1, 1, &printed);
     same(report.verdict, FILCH_SIM_OK);
@@ -100,7 +100,7 @@ static const char racy[] =
 
 TEST(a_lost_update_is_found_and_replayed)
 {
-    static paper     printed;
+    static output    printed;
     filch_sim_report found = simulate(racy, 1, 1000, &printed);
     same(found.verdict, FILCH_SIM_FAILED);
     has_text(found.text, "an update was lost");
@@ -113,9 +113,9 @@ TEST(a_lost_update_is_found_and_replayed)
     filch_sim_report_free(&found);
 }
 
-TEST(loops_waits_without_end_and_sim_fail_are_violations)
+TEST(endless_loops_endless_waits_and_sim_fail_are_violations)
 {
-    static paper     printed;
+    static output    printed;
     filch_sim_report report = simulate("process.receive()", 1, 1, &printed);
     same(report.verdict, FILCH_SIM_FAILED);
     has_text(report.text, "never comes");
@@ -136,7 +136,7 @@ TEST(loops_waits_without_end_and_sim_fail_are_violations)
     filch_sim_report_free(&report);
 }
 
-TEST(rights_that_nobody_knows_are_refused_and_not_taken_for_none)
+TEST(unknown_rights_are_refused)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_lua        *lua;
@@ -149,7 +149,7 @@ TEST(rights_that_nobody_knows_are_refused_and_not_taken_for_none)
     same(filch_lua_create(&lua, &options), FILCH_EINVAL);
 }
 
-TEST(calls_that_make_no_sense_are_refused)
+TEST(simulations_with_wrong_arguments_are_refused)
 {
     filch_lua              *lua;
     filch_lua_code         *code;
@@ -201,12 +201,12 @@ TEST(calls_that_make_no_sense_are_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_seed_prints_the_same),
-        cmocka_unit_test(an_hour_passes_at_once),
+        cmocka_unit_test(the_same_seed_gives_the_same_output),
+        cmocka_unit_test(simulated_time_takes_no_real_time),
         cmocka_unit_test(a_lost_update_is_found_and_replayed),
-        cmocka_unit_test(loops_waits_without_end_and_sim_fail_are_violations),
-        cmocka_unit_test(rights_that_nobody_knows_are_refused_and_not_taken_for_none),
-        cmocka_unit_test(calls_that_make_no_sense_are_refused),
+        cmocka_unit_test(endless_loops_endless_waits_and_sim_fail_are_violations),
+        cmocka_unit_test(unknown_rights_are_refused),
+        cmocka_unit_test(simulations_with_wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static int close_world(void **state)
     return 0;
 }
 
-TEST(code_in_the_programs_folders_is_found_by_its_name)
+TEST(code_in_the_program_folders_is_found_by_name)
 {
     world_passes(&w, "assert(process.exec('fine', 7) == 7)\n"
                      "assert(process.exec('fine.lua', 7) == 7)\n"
@@ -102,7 +102,7 @@ TEST(code_in_the_programs_folders_is_found_by_its_name)
 }
 
 /* Every way to name code, each with every invalid name. */
-TEST(no_other_file_is_read_whoever_names_it)
+TEST(no_file_outside_the_program_folders_is_read)
 {
     static char chunk[4096];
     snprintf(
@@ -134,7 +134,7 @@ TEST(no_other_file_is_read_whoever_names_it)
     world_passes(&w, chunk);
 }
 
-TEST(why_a_file_is_no_code_is_told)
+TEST(an_error_says_why_a_file_is_not_loaded)
 {
     world_passes(
         &w, "local function why(name) return select(2, pcall(process.spawn, name)) end\n"
@@ -149,9 +149,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-        T(code_in_the_programs_folders_is_found_by_its_name),
-        T(no_other_file_is_read_whoever_names_it),
-        T(why_a_file_is_no_code_is_told),
+        T(code_in_the_program_folders_is_found_by_name),
+        T(no_file_outside_the_program_folders_is_read),
+        T(an_error_says_why_a_file_is_not_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

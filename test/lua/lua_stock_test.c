@@ -47,7 +47,7 @@ static void same_as_stock(const char *piece)
     lua_close(L);
 }
 
-TEST(tables_are_changed_as_by_stock_lua)
+TEST(table_functions_act_as_in_stock_lua)
 {
     same_as_stock("local function fresh() return { 1, 2, 3, 4, 5 } end\n"
                   "for at = -1, 8 do local t = fresh() try(table.insert, t, at, 'x') show(t) end\n"
@@ -82,7 +82,7 @@ TEST(tables_are_changed_as_by_stock_lua)
 }
 
 /* Strings have an __index, so functions accept them as tables until they set an element. */
-TEST(strings_are_repeated_as_by_stock_lua)
+TEST(string_rep_acts_as_in_stock_lua)
 {
     same_as_stock(
         "for n = -1, 9 do for _, s in ipairs { '', 'a', 'ab', 'abc' } do show(string.rep(s, n), string.rep(s, n, ''), "
@@ -92,7 +92,7 @@ TEST(strings_are_repeated_as_by_stock_lua)
         "1.5) try(string.rep, 'xx', math.maxinteger)\n");
 }
 
-TEST(errors_are_raised_and_caught_as_by_stock_lua)
+TEST(errors_and_pcall_act_as_in_stock_lua)
 {
     same_as_stock("try(pcall) try(pcall, 5) try(xpcall) try(xpcall, print) try(xpcall, print, 5) try(pcall, error) "
                   "try(pcall, error, nil) try(pcall, error, 'x', 0)\n"
@@ -106,7 +106,7 @@ TEST(errors_are_raised_and_caught_as_by_stock_lua)
                   "show(pcall(coroutine.wrap(function() error('in', 0) end)))\n");
 }
 
-TEST(metatables_are_set_as_by_stock_lua)
+TEST(setmetatable_acts_as_in_stock_lua)
 {
     same_as_stock("local m = {} local t = {} show(setmetatable(t, m) == t, getmetatable(t) == m, setmetatable(t, nil) "
                   "== t, getmetatable(t))\n"
@@ -116,7 +116,7 @@ TEST(metatables_are_set_as_by_stock_lua)
                   "try(setmetatable, locked, {}) try(setmetatable, locked, nil)\n");
 }
 
-TEST(text_is_loaded_as_by_stock_lua)
+TEST(load_acts_as_in_stock_lua)
 {
     same_as_stock(
         "show(load('return 1 + 1')()) show(load('return ...')(5)) show((load('= 1'))) show(type(select(2, load('= "
@@ -143,7 +143,7 @@ TEST(text_is_loaded_as_by_stock_lua)
                      "fine = pcall(load, 'return 1', {}) assert(not fine)\n");
 }
 
-TEST(coroutines_run_as_in_stock_lua)
+TEST(coroutines_act_as_in_stock_lua)
 {
     same_as_stock("local co = coroutine.create(function(a, b) show('began', a, b) local c = coroutine.yield(a + b) "
                   "show('got', c) return 'end', c end)\n"
@@ -181,7 +181,7 @@ TEST(coroutines_run_as_in_stock_lua)
                   "coroutine.yield() return '' end })) end) show((coroutine.resume(c)))\n");
 }
 
-TEST(more_than_a_stack_holds_is_refused_as_by_stock_lua)
+TEST(stack_overflow_by_many_values_is_an_error_as_in_stock_lua)
 {
     same_as_stock(
         "local function unpacked(n) return table.unpack({}, 1, n) end\n"
@@ -197,7 +197,7 @@ TEST(more_than_a_stack_holds_is_refused_as_by_stock_lua)
         "show((select(2, pcall(tight, function() return wide() end, unpacked(600000))):gsub('^.*: ', '')))\n");
 }
 
-TEST(print_writes_as_stock_lua_does)
+TEST(print_acts_as_in_stock_lua)
 {
     world_passes(&w, "print() print(nil, true, 1, 1.5, 'x') print(setmetatable({}, { __tostring = function() return "
                      "'told' end })) print(('y'):rep(2000), ('z'):rep(2000))\n"
@@ -223,7 +223,7 @@ TEST(garbage_is_counted_and_collected)
             "what)) end\n");
 }
 
-TEST(random_numbers_keep_to_their_range_and_repeat_with_their_seed)
+TEST(random_numbers_are_in_range_and_repeatable_by_seed)
 {
     world_passes(
         &w,
@@ -254,16 +254,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(tables_are_changed_as_by_stock_lua),
-        T(strings_are_repeated_as_by_stock_lua),
-        T(errors_are_raised_and_caught_as_by_stock_lua),
-        T(metatables_are_set_as_by_stock_lua),
-        T(text_is_loaded_as_by_stock_lua),
-        T(coroutines_run_as_in_stock_lua),
-        T(more_than_a_stack_holds_is_refused_as_by_stock_lua),
-        T(print_writes_as_stock_lua_does),
+        T(table_functions_act_as_in_stock_lua),
+        T(string_rep_acts_as_in_stock_lua),
+        T(errors_and_pcall_act_as_in_stock_lua),
+        T(setmetatable_acts_as_in_stock_lua),
+        T(load_acts_as_in_stock_lua),
+        T(coroutines_act_as_in_stock_lua),
+        T(stack_overflow_by_many_values_is_an_error_as_in_stock_lua),
+        T(print_acts_as_in_stock_lua),
         T(garbage_is_counted_and_collected),
-        T(random_numbers_keep_to_their_range_and_repeat_with_their_seed),
+        T(random_numbers_are_in_range_and_repeatable_by_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

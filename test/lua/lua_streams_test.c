@@ -13,7 +13,7 @@ static int open_world(void **state)
 }
 
 #ifdef FLI_IO
-TEST(a_server_and_its_clients_talk)
+TEST(a_server_answers_several_tcp_clients)
 {
     world_passes(&w,
                  "local me = process.self()\n"
@@ -45,7 +45,7 @@ TEST(a_server_and_its_clients_talk)
 #endif
 
 #ifdef FLI_IO
-TEST(a_file_is_replaced_by_one_that_lasts_and_directories_are_listed)
+TEST(files_are_synced_and_renamed_and_directories_listed)
 {
     world_passes(&w,
                  "local here = '/tmp/filch-lua-fs-' .. tostring(process.self()):gsub('%W', '') .. '-' .. time.now()\n"
@@ -72,7 +72,7 @@ TEST(a_file_is_replaced_by_one_that_lasts_and_directories_are_listed)
 #endif
 
 #ifdef FLI_IO
-TEST(a_stream_is_given_to_another_process)
+TEST(a_stream_can_be_handed_to_another_process)
 {
     world_passes(
         &w, "local me = process.self()\n"
@@ -112,7 +112,7 @@ TEST(a_stream_is_given_to_another_process)
 #endif
 
 #ifdef FLI_IO
-TEST(files_and_programs_are_streams)
+TEST(files_and_programs_are_used_as_streams)
 {
     world_passes(
         &w,
@@ -135,19 +135,19 @@ TEST(files_and_programs_are_streams)
     "local p = assert(exec.run(how)) local all = '' repeat local more = p.output:read() all = all .. (more or '') " \
     "until not more return all end\n"
 
-TEST(a_program_gets_the_environment_only_where_processes_may_read_it)
+TEST(a_program_inherits_the_environment_only_with_the_env_right)
 {
-    static world      poor;
+    static world      restricted;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_EXEC;
-    world_open(&poor, 1, &options);
-    world_passes(&poor, SAYS
+    world_open(&restricted, 1, &options);
+    world_passes(&restricted, SAYS
                  "assert(says { directory = '/' } == 'none none\\n/\\n')\n"
                  "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')");
-    world_close(&poor);
+    world_close(&restricted);
 }
 
-TEST(a_program_gets_all_of_the_environment_or_what_it_is_given)
+TEST(a_program_gets_the_whole_environment_or_the_given_one)
 {
     world_passes(&w, SAYS
                  "assert(says { directory = '/' } == os.getenv('FILCH_LUA_TEST_FILE') .. ' none\\n/\\n')\n"
@@ -161,7 +161,7 @@ TEST(a_program_gets_all_of_the_environment_or_what_it_is_given)
 #endif
 
 #ifndef FLI_IO
-TEST(without_io_every_call_says_so)
+TEST(without_io_every_call_reports_unsupported)
 {
     world_passes(
         &w, "local function is(value, why) assert(value == nil and why:find('built without I/O', 1, true), why) end\n"
@@ -170,12 +170,12 @@ TEST(without_io_every_call_says_so)
 }
 #endif
 
-TEST(without_the_right_they_are_not_there)
+TEST(without_its_right_a_library_is_missing)
 {
-    static world poor;
-    world_open(&poor, 1, NULL);
-    world_passes(&poor, "assert(net == nil and fs == nil and exec == nil and os.getenv == nil)");
-    world_close(&poor);
+    static world restricted;
+    world_open(&restricted, 1, NULL);
+    world_passes(&restricted, "assert(net == nil and fs == nil and exec == nil and os.getenv == nil)");
+    world_close(&restricted);
 }
 
 int main(void)
@@ -185,23 +185,23 @@ int main(void)
     if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_server_and_its_clients_talk, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_server_answers_several_tcp_clients, open_world, world_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_stream_is_given_to_another_process, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_file_is_replaced_by_one_that_lasts_and_directories_are_listed, open_world,
+        cmocka_unit_test_setup_teardown(a_stream_can_be_handed_to_another_process, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(files_are_synced_and_renamed_and_directories_listed, open_world,
                                         world_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(files_and_programs_are_streams, open_world, world_close_shared),
-        cmocka_unit_test(a_program_gets_the_environment_only_where_processes_may_read_it),
-        cmocka_unit_test_setup_teardown(a_program_gets_all_of_the_environment_or_what_it_is_given, open_world,
+        cmocka_unit_test_setup_teardown(files_and_programs_are_used_as_streams, open_world, world_close_shared),
+        cmocka_unit_test(a_program_inherits_the_environment_only_with_the_env_right),
+        cmocka_unit_test_setup_teardown(a_program_gets_the_whole_environment_or_the_given_one, open_world,
                                         world_close_shared),
 #endif
 #ifndef FLI_IO
-        cmocka_unit_test_setup_teardown(without_io_every_call_says_so, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(without_io_every_call_reports_unsupported, open_world, world_close_shared),
 #endif
-        cmocka_unit_test(without_the_right_they_are_not_there),
+        cmocka_unit_test(without_its_right_a_library_is_missing),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)remove(path);

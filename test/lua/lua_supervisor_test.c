@@ -36,7 +36,7 @@
     "local function is(what, wanted) if what ~= wanted then error('it is ' .. tostring(what) .. ', not ' .. wanted, " \
     "2) end end\n"
 
-TEST(the_three_strategies)
+TEST(each_restart_strategy_restarts_the_right_children)
 {
     static const char chunk[] = CHILDREN
         "local after = { one_for_one = '-b +b', one_for_all = '-b -c -a +a +b +c', rest_for_one = '-b -c +b +c' }\n"
@@ -54,7 +54,7 @@ TEST(the_three_strategies)
     simulate(chunk, scaled(200));
 }
 
-TEST(permanent_transient_and_temporary_children)
+TEST(children_restart_as_permanent_transient_or_temporary)
 {
     static const char chunk[] = CHILDREN
         "local top = assert(supervisor.start { intensity = 10, children = {\n"
@@ -73,7 +73,7 @@ TEST(permanent_transient_and_temporary_children)
     simulate(chunk, scaled(200));
 }
 
-TEST(children_below_supervisors_are_up_when_start_returns)
+TEST(nested_children_run_when_supervisor_start_returns)
 {
     static const char chunk[] =
         CHILDREN "local top = assert(supervisor.start { strategy = 'rest_for_one', name = 'top', children = {\n"
@@ -90,7 +90,7 @@ TEST(children_below_supervisors_are_up_when_start_returns)
     simulate(chunk, scaled(200));
 }
 
-TEST(children_come_later_and_go)
+TEST(children_can_be_started_and_stopped_later)
 {
     static const char chunk[] = CHILDREN
         "local top = assert(supervisor.start { intensity = 5 })\n"
@@ -119,7 +119,7 @@ TEST(children_come_later_and_go)
 }
 
 /* The back-off doubles from one second up to four, with virtual clocks; after a stable time it begins again at one. */
-TEST(back_off_and_stable_time_are_as_described)
+TEST(restart_backoff_and_stable_time_act_as_documented)
 {
     static const char chunk[] =
         "local me = process.self()\n"
@@ -143,7 +143,7 @@ TEST(back_off_and_stable_time_are_as_described)
     simulate_with(chunk, scaled(100), 0);
 }
 
-TEST(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers)
+TEST(a_restarted_child_keeps_its_arguments_but_not_its_random_seed)
 {
     static const char chunk[] = CHILDREN
         "local top = assert(supervisor.start { intensity = 50, children = { { id = 'w', child, 'w', name = 'w' } } })\n"
@@ -161,7 +161,7 @@ TEST(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers)
     simulate(chunk, scaled(50));
 }
 
-TEST(long_arguments_are_there_at_each_start)
+TEST(every_restart_passes_the_long_arguments)
 {
     static const char chunk[] =
         "local long, me = ('long '):rep(20000), process.self()\n"
@@ -178,7 +178,7 @@ TEST(long_arguments_are_there_at_each_start)
     simulate(chunk, scaled(20));
 }
 
-TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
+TEST(too_many_restarts_end_the_supervisor_and_its_starter)
 {
     static const char chunk[] = CHILDREN
         "local function fails_twice()\n"
@@ -202,7 +202,7 @@ TEST(too_many_restarts_end_the_supervisor_and_whoever_started_it)
     simulate(chunk, scaled(200));
 }
 
-TEST(a_starter_that_fails_takes_its_tree_along)
+TEST(a_failed_starter_ends_its_supervisor_tree)
 {
     static const char chunk[] =
         CHILDREN "local starter = process.spawn_monitored(function()\n"
@@ -216,7 +216,7 @@ TEST(a_starter_that_fails_takes_its_tree_along)
     simulate(chunk, scaled(200));
 }
 
-TEST(a_start_that_fails_is_told_and_leaves_nothing)
+TEST(a_failed_supervisor_start_is_reported_and_leaves_no_child)
 {
     static const char chunk[] = CHILDREN
         "local _, why = supervisor.start { children = { { id = 'x', child }, { id = 'x', child } } }\n"
@@ -231,7 +231,7 @@ TEST(a_start_that_fails_is_told_and_leaves_nothing)
 }
 
 /* Each description is refused with the place of the error and a hint, and no process is started. */
-TEST(descriptions_that_make_no_sense_name_the_place)
+TEST(errors_in_a_supervisor_spec_name_the_field)
 {
     static const char chunk[] =
         "local function f() end\n"
@@ -307,7 +307,7 @@ TEST(descriptions_that_make_no_sense_name_the_place)
 }
 
 /* Faults hit a tree for ten virtual minutes. In the end each child that should run does run, exactly once. */
-TEST(a_tree_under_faults_is_whole_in_the_end)
+TEST(a_supervisor_tree_recovers_from_random_faults)
 {
     static const char chunk[] =
         "local function worker(id) process.join('workers') while true do if process.receive() == 'fail' then error(id, "
@@ -334,7 +334,7 @@ TEST(a_tree_under_faults_is_whole_in_the_end)
     simulate(chunk, scaled(100));
 }
 
-TEST(a_thousand_children_on_threads_fail_and_come_back)
+TEST(a_thousand_children_fail_and_are_restarted_on_real_threads)
 {
     static const char chunk[] = "local me, count = process.self(), ...\n"
                                 "local function worker() while true do local m, from = process.receive() if m then "
@@ -359,19 +359,19 @@ TEST(a_thousand_children_on_threads_fail_and_come_back)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_three_strategies),
-        cmocka_unit_test(permanent_transient_and_temporary_children),
-        cmocka_unit_test(children_below_supervisors_are_up_when_start_returns),
-        cmocka_unit_test(children_come_later_and_go),
-        cmocka_unit_test(back_off_and_stable_time_are_as_described),
-        cmocka_unit_test(a_restarted_child_has_its_arguments_upvalues_and_other_random_numbers),
-        cmocka_unit_test(long_arguments_are_there_at_each_start),
-        cmocka_unit_test(too_many_restarts_end_the_supervisor_and_whoever_started_it),
-        cmocka_unit_test(a_starter_that_fails_takes_its_tree_along),
-        cmocka_unit_test(a_start_that_fails_is_told_and_leaves_nothing),
-        cmocka_unit_test(descriptions_that_make_no_sense_name_the_place),
-        cmocka_unit_test(a_tree_under_faults_is_whole_in_the_end),
-        cmocka_unit_test(a_thousand_children_on_threads_fail_and_come_back),
+        cmocka_unit_test(each_restart_strategy_restarts_the_right_children),
+        cmocka_unit_test(children_restart_as_permanent_transient_or_temporary),
+        cmocka_unit_test(nested_children_run_when_supervisor_start_returns),
+        cmocka_unit_test(children_can_be_started_and_stopped_later),
+        cmocka_unit_test(restart_backoff_and_stable_time_act_as_documented),
+        cmocka_unit_test(a_restarted_child_keeps_its_arguments_but_not_its_random_seed),
+        cmocka_unit_test(every_restart_passes_the_long_arguments),
+        cmocka_unit_test(too_many_restarts_end_the_supervisor_and_its_starter),
+        cmocka_unit_test(a_failed_starter_ends_its_supervisor_tree),
+        cmocka_unit_test(a_failed_supervisor_start_is_reported_and_leaves_no_child),
+        cmocka_unit_test(errors_in_a_supervisor_spec_name_the_field),
+        cmocka_unit_test(a_supervisor_tree_recovers_from_random_faults),
+        cmocka_unit_test(a_thousand_children_fail_and_are_restarted_on_real_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static struct {
     model   *model;
     model_op batch[MODEL_BATCH];
     int      count, batches;
-    bool     tell;
+    bool     verbose;
 } fuzz;
 
 static const char *const kinds[] = {
@@ -94,7 +94,7 @@ static void push_op(lua_State *L, const model_op *op)
     }
 }
 
-static void tell_op(const model_op *op)
+static void print_op(const model_op *op)
 {
     printf("  slot %d: %s", op->slot, kinds[op->kind]);
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) printf(" slot %d", op->target);
@@ -110,11 +110,11 @@ static int draw(lua_State *L)
     if (fuzz.batches++ == BATCHES) return 0;
     fuzz.count = model_draw(fuzz.model, fuzz.batch);
     lua_newtable(L);
-    if (fuzz.tell) printf("batch %d\n", fuzz.batches);
+    if (fuzz.verbose) printf("batch %d\n", fuzz.batches);
     for (int i = 0; i < fuzz.count; i++) {
         push_op(L, &fuzz.batch[i]);
         lua_rawseti(L, -2, i + 1);
-        if (fuzz.tell) tell_op(&fuzz.batch[i]);
+        if (fuzz.verbose) print_op(&fuzz.batch[i]);
     }
     return 1;
 }
@@ -149,7 +149,7 @@ static int check(lua_State *L)
                        view.receivers[i]);
         lua_pop(L, 1);
     }
-    if (fuzz.tell) printf("  ->%s\n", seen);
+    if (fuzz.verbose) printf("  ->%s\n", seen);
     if (model_check(fuzz.model, fuzz.batch, fuzz.count, ADVANCE_MS, &view, why, sizeof why)) return 0;
     return luaL_error(L, "batch %d: seen%s; the model says, for one,%s", fuzz.batches, seen, why);
 }
@@ -199,23 +199,23 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-TEST(tasks_and_channels_do_what_the_model_does_wherever_a_seed_interrupts_them)
+TEST(tasks_and_channels_match_the_model_under_random_interruptions)
 {
-    fuzz.tell = getenv("FILCH_TASKS_SEED") != NULL;
-    run_seeds(0, number("FILCH_TASKS_SEED", 1), fuzz.tell ? 1 : number("FILCH_TASKS_RUNS", scaled(400)));
+    fuzz.verbose = getenv("FILCH_TASKS_SEED") != NULL;
+    run_seeds(0, number("FILCH_TASKS_SEED", 1), fuzz.verbose ? 1 : number("FILCH_TASKS_RUNS", scaled(400)));
 }
 
-TEST(tasks_and_channels_do_what_the_model_does_interrupted_at_each_instruction)
+TEST(tasks_and_channels_match_the_model_at_every_instruction)
 {
-    fuzz.tell = getenv("FILCH_TASKS_SEED") != NULL;
-    run_seeds(1, number("FILCH_TASKS_SEED", 1), fuzz.tell ? 1 : number("FILCH_TASKS_RUNS", scaled(60)));
+    fuzz.verbose = getenv("FILCH_TASKS_SEED") != NULL;
+    run_seeds(1, number("FILCH_TASKS_SEED", 1), fuzz.verbose ? 1 : number("FILCH_TASKS_RUNS", scaled(60)));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tasks_and_channels_do_what_the_model_does_wherever_a_seed_interrupts_them),
-        cmocka_unit_test(tasks_and_channels_do_what_the_model_does_interrupted_at_each_instruction),
+        cmocka_unit_test(tasks_and_channels_match_the_model_under_random_interruptions),
+        cmocka_unit_test(tasks_and_channels_match_the_model_at_every_instruction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

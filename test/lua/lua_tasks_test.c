@@ -11,7 +11,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(tasks_run_side_by_side_and_are_awaited)
+TEST(tasks_run_concurrently_and_can_be_awaited)
 {
     world_passes(&w, "local order = {}\n"
                      "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
@@ -27,7 +27,7 @@ TEST(tasks_run_side_by_side_and_are_awaited)
                      "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
 }
 
-TEST(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over)
+TEST(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed)
 {
     world_passes(&w, "local co = coroutine.create(function() time.sleep('5ms') return 'slept' end)\n"
                      "local t = task.spawn(function() return coroutine.resume(co) end)\n"
@@ -42,7 +42,7 @@ TEST(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over)
                      "coroutine.resume(open) assert(coroutine.close(open) and closed and coroutine.close(open))\n");
 }
 
-TEST(a_task_that_fails_unwatched_ends_the_process)
+TEST(a_failed_task_without_an_awaiter_ends_the_process)
 {
     world_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) "
                   "time.sleep(3600)");
@@ -51,7 +51,7 @@ TEST(a_task_that_fails_unwatched_ends_the_process)
     has_text(w.text, "'deep'");
 }
 
-TEST(all_and_any_wait_for_several_at_once)
+TEST(task_all_and_task_any_wait_for_several_tasks)
 {
     world_passes(&w,
                  "local began = time.now()\n"
@@ -91,7 +91,7 @@ TEST(channels_pass_values_between_tasks)
                  "time.sleep(0) waiting:close() assert(sender:await() == false) blocked:cancel()\n");
 }
 
-TEST(select_takes_the_first_that_is_ready)
+TEST(select_takes_the_first_ready_channel)
 {
     world_passes(&w, "local a, b = channel.new(), channel.new(1)\n"
                      "local i, why = channel.select({ a, b }, '2ms') assert(i == nil and why == 'timeout')\n"
@@ -119,7 +119,7 @@ TEST(timers_fire_tick_and_stop)
                      "local never = time.after(3600) assert(time.cancel(never))\n");
 }
 
-TEST(monitors_tell_how_a_process_ended)
+TEST(a_monitor_reports_how_a_process_ended)
 {
     world_passes(&w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
                      "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
@@ -137,7 +137,7 @@ TEST(monitors_tell_how_a_process_ended)
                      "assert(select(2, process.receive('5ms')) == 'timeout')\n");
 }
 
-TEST(a_request_to_one_that_dies_says_so_at_once)
+TEST(a_request_to_a_process_that_ends_fails_at_once)
 {
     world_passes(
         &w, "local pid = process.spawn(function() process.receive() end)\n"
@@ -150,7 +150,7 @@ TEST(a_request_to_one_that_dies_says_so_at_once)
             "assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 
-TEST(links_fail_together_unless_trapped)
+TEST(linked_processes_fail_together_unless_trapped)
 {
     world_passes(&w, "process.trap(true)\n"
                      "local a = process.spawn_linked(function() error('linked', 0) end)\n"
@@ -164,7 +164,7 @@ TEST(links_fail_together_unless_trapped)
     same(w.error, FILCH_ELINK);
 }
 
-TEST(names_and_groups_find_processes)
+TEST(processes_are_found_by_name_and_by_group)
 {
     world_passes(
         &w,
@@ -190,17 +190,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(tasks_run_side_by_side_and_are_awaited),
-        T(a_coroutine_inside_which_a_task_waits_cannot_be_taken_over),
-        T(a_task_that_fails_unwatched_ends_the_process),
-        T(all_and_any_wait_for_several_at_once),
+        T(tasks_run_concurrently_and_can_be_awaited),
+        T(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed),
+        T(a_failed_task_without_an_awaiter_ends_the_process),
+        T(task_all_and_task_any_wait_for_several_tasks),
         T(channels_pass_values_between_tasks),
-        T(select_takes_the_first_that_is_ready),
+        T(select_takes_the_first_ready_channel),
         T(timers_fire_tick_and_stop),
-        T(monitors_tell_how_a_process_ended),
-        T(a_request_to_one_that_dies_says_so_at_once),
-        T(links_fail_together_unless_trapped),
-        T(names_and_groups_find_processes),
+        T(a_monitor_reports_how_a_process_ended),
+        T(a_request_to_a_process_that_ends_fails_at_once),
+        T(linked_processes_fail_together_unless_trapped),
+        T(processes_are_found_by_name_and_by_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(a_zero_byte_cuts_no_text)
+TEST(a_zero_byte_in_a_name_is_refused_not_truncated)
 {
     world_passes(
         &w,
@@ -59,7 +59,7 @@ TEST(a_zero_byte_cuts_no_text)
         "assert(process.lookup('a') == process.self())\n");
 }
 
-TEST(other_bytes_are_taken_as_they_are)
+TEST(names_with_any_other_byte_are_accepted)
 {
     world_passes(
         &w,
@@ -72,7 +72,7 @@ TEST(other_bytes_are_taken_as_they_are)
         "end\n");
 }
 
-TEST(functions_can_be_left_out_by_name)
+TEST(the_without_option_removes_functions)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_lua        *lua;
@@ -96,9 +96,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_zero_byte_cuts_no_text),
-        T(other_bytes_are_taken_as_they_are),
-        cmocka_unit_test(functions_can_be_left_out_by_name),
+        T(a_zero_byte_in_a_name_is_refused_not_truncated),
+        T(names_with_any_other_byte_are_accepted),
+        cmocka_unit_test(the_without_option_removes_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

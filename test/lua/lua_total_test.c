@@ -16,7 +16,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ended)
+TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
 {
     int64_t first = 0;
     for (int round = 0; round < 5; round++) {
@@ -38,7 +38,7 @@ TEST(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ende
     }
 }
 
-TEST(memory_of_many_processes_ends_one_of_them_with_a_reason)
+TEST(exceeding_the_total_memory_limit_ends_one_process)
 {
     world_passes(&w,
                  "local failed\n"
@@ -84,7 +84,7 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
     } while (w.number <= 10);
 }
 
-TEST(a_total_that_is_less_than_one_process_starts_none)
+TEST(a_total_memory_limit_below_one_process_starts_none)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_lua_code   *code = NULL;
@@ -101,10 +101,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(children_are_refused_beyond_the_total_and_there_is_room_when_they_have_ended),
-        T(memory_of_many_processes_ends_one_of_them_with_a_reason),
+        T(spawns_over_the_total_memory_limit_fail_until_processes_end),
+        T(exceeding_the_total_memory_limit_ends_one_process),
         T(large_messages_and_blobs_count_until_they_are_read),
-        cmocka_unit_test(a_total_that_is_less_than_one_process_starts_none),
+        cmocka_unit_test(a_total_memory_limit_below_one_process_starts_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "lua/simulated.h"
 
-TEST(pid_name_mailbox_links_and_monitors_stay)
+TEST(an_upgrade_keeps_pid_name_mailbox_links_and_monitors)
 {
     static const char chunk[] = "local pid = process.spawn { 'older', 0, name = 'it', monitor = true }\n"
                                 "process.trap() process.link(pid)\n"
@@ -32,7 +32,7 @@ TEST(pid_name_mailbox_links_and_monitors_stay)
 }
 
 /* At the upgrade, messages are in the mailbox, among the kept messages, and among the events of the step. */
-TEST(no_message_is_lost_and_their_order_stays)
+TEST(an_upgrade_keeps_all_messages_in_order)
 {
     static const char chunk[] = "local me = process.self()\n"
                                 "local pid = process.spawn_monitored('reader', me, 1, 200)\n"
@@ -45,7 +45,7 @@ TEST(no_message_is_lost_and_their_order_stays)
     simulate(chunk, scaled(300));
 }
 
-TEST(what_fails_in_the_new_code_changes_nothing)
+TEST(a_failed_upgrade_changes_nothing)
 {
     static const char chunk[] =
         "local pid = process.spawn('older', 7)\n"
@@ -65,7 +65,7 @@ TEST(what_fails_in_the_new_code_changes_nothing)
     simulate(chunk, scaled(50));
 }
 
-TEST(new_code_that_loops_is_stopped_and_the_old_one_goes_on)
+TEST(an_upgrade_to_looping_code_fails_and_the_old_code_continues)
 {
     static const char chunk[] = "local pid = process.spawn('older', 7)\n"
                                 "local why = process.request(pid, { upgrade = 'broken.loops' }, '1m')\n"
@@ -85,7 +85,7 @@ TEST(new_code_that_loops_is_stopped_and_the_old_one_goes_on)
     simulate(chunk, 1);
 }
 
-TEST(wrong_arguments_are_errors_and_name_the_place)
+TEST(errors_for_wrong_upgrade_arguments_name_the_value)
 {
     static const char chunk[] = "local function is(words, ...) local fine, why = pcall(...) assert(not fine and "
                                 "why:find(words, 1, true), why) end\n"
@@ -104,7 +104,7 @@ TEST(wrong_arguments_are_errors_and_name_the_place)
 
 /* Upgrades to a function, from inside coroutines, tasks and pcalls. Pending to-be-closed variables are closed, and the
  * tasks are dropped. */
-TEST(it_works_wherever_it_is_called)
+TEST(upgrade_works_from_any_call_context)
 {
     static const char chunk[] =
         "local me = process.self()\n"
@@ -125,7 +125,7 @@ TEST(it_works_wherever_it_is_called)
 }
 
 /* Completions of sleeps and requests of the old code do not reach the new code; a pending cancel does. */
-TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
+TEST(events_for_the_old_code_do_not_reach_the_new_code)
 {
     static const char chunk[] = "local me = process.self()\n"
                                 "local mute = process.spawn(function() while true do local m, from = process.receive() "
@@ -140,7 +140,7 @@ TEST(what_the_old_one_waited_for_does_not_disturb_the_new_one)
     simulate(chunk, scaled(100));
 }
 
-TEST(a_cancel_that_was_not_told_reaches_the_new_one)
+TEST(a_pending_cancel_reaches_the_new_code)
 {
     static const char chunk[] = "local pid = process.spawn_monitored(function()\n"
                                 "  local n = 0\n"
@@ -154,7 +154,7 @@ TEST(a_cancel_that_was_not_told_reaches_the_new_one)
     simulate(chunk, scaled(200));
 }
 
-TEST(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end)
+TEST(an_upgrade_keeps_its_memory_limit_and_fails_beyond_it)
 {
     static const char chunk[] =
         "local pid = process.spawn { 'older', 0, memory = '100KB', monitor = true }\n"
@@ -191,7 +191,7 @@ static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD
     return hash;
 }
 
-TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
+TEST(runs_with_supervisors_and_upgrades_are_repeatable_by_seed)
 {
     static const char chunk[] =
         "local top = assert(supervisor.start { intensity = 100, backoff = '1ms', jitter = 0.5, strategy = "
@@ -220,7 +220,7 @@ TEST(the_same_seed_is_the_same_run_with_supervisors_and_upgrades)
 
 /* A connection stays open during an upgrade. A message that looks like a stream is not accepted as one. */
 #ifdef FLI_IO
-TEST(streams_are_handed_over)
+TEST(an_upgrade_hands_over_its_streams)
 {
     static const char chunk[] = "local me = process.self()\n"
                                 "local server = process.spawn(function()\n"
@@ -292,17 +292,17 @@ static struct {
     int       calls;
     filch_err error;
     char      text[256];
-    uint64_t  told;
+    uint64_t  notified_count;
 } reload;
 
-static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t notified_count)
 {
     (void)user;
     assert_non_null(strstr(path, ".lua"));
     reload.calls++;
     reload.error = error;
     snprintf(reload.text, sizeof reload.text, "%s", text);
-    reload.told = told;
+    reload.notified_count = notified_count;
 }
 
 static void reload_now(world *w)
@@ -341,7 +341,7 @@ static void nothing(void *user, const char *text, size_t size)
     *(atomic_int *)user += (int)(size > 0);
 }
 
-TEST(files_that_change_are_taken_by_those_who_want_it)
+TEST(changed_files_upgrade_the_processes_that_allow_it)
 {
     static const char *const names[] = { "counter.lua", "part.lua", "plain.lua" };
     folder                   f;
@@ -368,7 +368,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     reload_now(&w);
     same(reload.calls, 1);
     same(reload.error, FILCH_OK);
-    same(reload.told, 100);
+    same(reload.notified_count, 100);
     answers(&w, "c1", "two a 1");
     /* Waits for all of them, because a process that is being upgraded has not yet recorded which files it uses, and
      * would not be notified of the next change. */
@@ -377,7 +377,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     /* A changed file that was only loaded by require upgrades its processes too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
-    same(reload.told, 100);
+    same(reload.notified_count, 100);
     world_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two b ' .. i do time.sleep(0.001) end end");
     /* A syntax error is reported once, and changes nothing, also for new processes. */
@@ -396,7 +396,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     folder_write(&f, "counter.lua", COUNTER("three", "error('not today')\n"));
     reload_now(&w);
     same(reload.error, FILCH_OK);
-    same(reload.told, 101);
+    same(reload.notified_count, 101);
     until(atomic_load(&lines) > 0);
     answers(&w, "c1", "two b 1");
     answers(&w, "c50", "two b 50");
@@ -413,7 +413,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
                  "return { main = function() while true do local _, from = process.receive() process.reply(from, "
                  "'plain two') end end }");
     reload_now(&w);
-    same(reload.told, 0);
+    same(reload.notified_count, 0);
     answers(&w, "plain", "plain one");
     world_passes(&w, "process.spawn { 'plain', name = 'other' }");
     answers(&w, "other", "plain two");
@@ -422,7 +422,7 @@ TEST(files_that_change_are_taken_by_those_who_want_it)
     folder_remove(&f, names, 3);
 }
 
-TEST(a_child_that_is_started_again_runs_the_newest_code)
+TEST(a_restarted_child_runs_the_newest_code)
 {
     static const char *const names[] = { "counter.lua", "part.lua" };
     folder                   f;
@@ -452,7 +452,7 @@ TEST(a_child_that_is_started_again_runs_the_newest_code)
 }
 
 /* Runs the chunk again and again until it reports no error. */
-static void becomes(world *w, const char *chunk)
+static void wait_until_passes(world *w, const char *chunk)
 {
     char all[1024];
     snprintf(all, sizeof all,
@@ -463,7 +463,7 @@ static void becomes(world *w, const char *chunk)
 }
 
 /* The body of hand_over is inserted into the file. */
-#define ODD(version, hand_over)                                                                                    \
+#define SUBJECT(version, hand_over)                                                                                \
     "local function main(n)\n"                                                                                     \
     "  local m, from = process.receive()\n"                                                                        \
     "  process.upgradable(function() " hand_over " end)\n"                                                         \
@@ -476,7 +476,7 @@ static void becomes(world *w, const char *chunk)
     "end\n"                                                                                                        \
     "return { main = main }\n"
 
-TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
+TEST(reload_works_in_unusual_process_states)
 {
     static const char *const names[] = { "odd.lua", "number.lua", "gone.lua" };
     folder                   f;
@@ -484,7 +484,7 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     atomic_int               lines = 0;
     filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
     folder_make(&f);
-    folder_write(&f, "odd.lua", ODD("one", "return n"));
+    folder_write(&f, "odd.lua", SUBJECT("one", "return n"));
     folder_write(&f, "number.lua",
                  "return { main = function() process.upgradable(function() end) process.receive() end }");
     folder_write(&f, "gone.lua", "return { main = function() process.receive() end }");
@@ -496,49 +496,49 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
     world_passes(
         &w,
         "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
-    folder_write(&f, "odd.lua", ODD("two", "return n"));
+    folder_write(&f, "odd.lua", SUBJECT("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
-    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
+    wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
     /* The file was changed twice while the process slept: the process is upgraded once. */
     world_passes(&w, "process.send('odd', 'sleep')");
-    folder_write(&f, "odd.lua", ODD("three", "return n"));
+    folder_write(&f, "odd.lua", SUBJECT("three", "return n"));
     reload_now(&w);
-    same(reload.told, 1);
-    folder_write(&f, "odd.lua", ODD("four", "return n"));
+    same(reload.notified_count, 1);
+    folder_write(&f, "odd.lua", SUBJECT("four", "return n"));
     reload_now(&w);
-    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
+    wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
     /* A receive in a task does not upgrade the process; a receive in the main task does. */
     world_passes(&w, "process.send('odd', 'task')");
-    folder_write(&f, "odd.lua", ODD("five", "error(n == 5 and {} or 'in words')"));
+    folder_write(&f, "odd.lua", SUBJECT("five", "error(n == 5 and {} or 'in words')"));
     reload_now(&w);
     world_passes(&w, "process.send('odd', 'for the task')");
-    becomes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
+    wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
     /* If hand_over fails, or its result cannot be handed over, the process keeps its code. */
-    folder_write(&f, "odd.lua", ODD("six", "return n"));
+    folder_write(&f, "odd.lua", SUBJECT("six", "return n"));
     reload_now(&w);
     until(atomic_load(&lines) == 1);
     world_passes(&w, "assert(process.request('odd', 'get')[1] == 'five') process.send('odd', 'off')");
     world_passes(&w, "process.spawn { 'odd', 6, name = 'coroutine' } process.send('coroutine', 'x')");
-    becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
-    folder_write(&f, "odd.lua", ODD("seven", "return coroutine.create(print)"));
+    wait_until_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
+    folder_write(&f, "odd.lua", SUBJECT("seven", "return coroutine.create(print)"));
     reload_now(&w);
-    same(reload.told, 1); /* only `coroutine` was notified: the process `odd` has turned upgrades off */
-    becomes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
-    folder_write(&f, "odd.lua", ODD("eight", "process.exit('bye')"));
+    same(reload.notified_count, 1); /* only `coroutine` was notified: the process `subject` has turned upgrades off */
+    wait_until_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
+    folder_write(&f, "odd.lua", SUBJECT("eight", "process.exit('bye')"));
     reload_now(&w);
     until(atomic_load(&lines) == 2);
     world_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     /* hand_over may also end the process, or run out of memory. */
     world_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
-    becomes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
-    folder_write(&f, "odd.lua", ODD("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));
+    wait_until_passes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
+    folder_write(&f, "odd.lua", SUBJECT("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));
     reload_now(&w);
-    becomes(&w, "assert(not process.lookup('exits'))");
+    wait_until_passes(&w, "assert(not process.lookup('exits'))");
     world_passes(&w, "process.spawn { 'odd', 8, name = 'hungry', memory = '1MB' } process.send('hungry', 'x')");
-    becomes(&w, "assert(process.request('hungry', 'get')[1] == 'nine')");
-    folder_write(&f, "odd.lua", ODD("ten", "return n"));
+    wait_until_passes(&w, "assert(process.request('hungry', 'get')[1] == 'nine')");
+    folder_write(&f, "odd.lua", SUBJECT("ten", "return n"));
     reload_now(&w);
-    becomes(&w, "assert(not process.lookup('hungry'))");
+    wait_until_passes(&w, "assert(not process.lookup('hungry'))");
     /* A file that does not return a table has no function main. A missing file changes nothing. */
     until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
     folder_write(&f, "number.lua", "return 7");
@@ -557,22 +557,22 @@ TEST(odd_moments_and_odd_states_of_those_who_are_upgraded)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pid_name_mailbox_links_and_monitors_stay),
-        cmocka_unit_test(no_message_is_lost_and_their_order_stays),
-        cmocka_unit_test(what_fails_in_the_new_code_changes_nothing),
-        cmocka_unit_test(new_code_that_loops_is_stopped_and_the_old_one_goes_on),
-        cmocka_unit_test(wrong_arguments_are_errors_and_name_the_place),
-        cmocka_unit_test(it_works_wherever_it_is_called),
-        cmocka_unit_test(what_the_old_one_waited_for_does_not_disturb_the_new_one),
-        cmocka_unit_test(a_cancel_that_was_not_told_reaches_the_new_one),
-        cmocka_unit_test(limits_stay_and_a_mailbox_that_does_not_fit_is_the_end),
-        cmocka_unit_test(the_same_seed_is_the_same_run_with_supervisors_and_upgrades),
+        cmocka_unit_test(an_upgrade_keeps_pid_name_mailbox_links_and_monitors),
+        cmocka_unit_test(an_upgrade_keeps_all_messages_in_order),
+        cmocka_unit_test(a_failed_upgrade_changes_nothing),
+        cmocka_unit_test(an_upgrade_to_looping_code_fails_and_the_old_code_continues),
+        cmocka_unit_test(errors_for_wrong_upgrade_arguments_name_the_value),
+        cmocka_unit_test(upgrade_works_from_any_call_context),
+        cmocka_unit_test(events_for_the_old_code_do_not_reach_the_new_code),
+        cmocka_unit_test(a_pending_cancel_reaches_the_new_code),
+        cmocka_unit_test(an_upgrade_keeps_its_memory_limit_and_fails_beyond_it),
+        cmocka_unit_test(runs_with_supervisors_and_upgrades_are_repeatable_by_seed),
 #ifdef FLI_IO
-        cmocka_unit_test(streams_are_handed_over),
+        cmocka_unit_test(an_upgrade_hands_over_its_streams),
 #endif
-        cmocka_unit_test(files_that_change_are_taken_by_those_who_want_it),
-        cmocka_unit_test(odd_moments_and_odd_states_of_those_who_are_upgraded),
-        cmocka_unit_test(a_child_that_is_started_again_runs_the_newest_code),
+        cmocka_unit_test(changed_files_upgrade_the_processes_that_allow_it),
+        cmocka_unit_test(reload_works_in_unusual_process_states),
+        cmocka_unit_test(a_restarted_child_runs_the_newest_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

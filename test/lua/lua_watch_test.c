@@ -76,7 +76,7 @@ static int64_t run_torture(filch_lua_options options, int rounds)
     return sum;
 }
 
-TEST(results_are_right_however_often_they_are_interrupted)
+TEST(results_are_correct_however_often_the_step_is_interrupted)
 {
     int     rounds = (int)scaled(20000);
     int64_t undisturbed = run_torture(
@@ -93,7 +93,7 @@ TEST(results_are_right_however_often_they_are_interrupted)
     assert_true(w.number > 10);
 }
 
-TEST(processes_end_while_they_are_being_interrupted)
+TEST(processes_may_end_while_they_are_interrupted)
 {
     filch_lua_options options = quick(20000);
     world_open(&w, 2, &options);
@@ -111,7 +111,7 @@ TEST(processes_end_while_they_are_being_interrupted)
     world_close(&w);
 }
 
-TEST(no_signal_is_touched_unless_one_is_named)
+TEST(no_signal_handler_changes_unless_a_signal_is_configured)
 {
     struct sigaction before[65], after;
     sigset_t         mask_before, mask_after;
@@ -132,7 +132,7 @@ TEST(no_signal_is_touched_unless_one_is_named)
     world_close(&w);
 }
 
-TEST(a_named_signal_interrupts_too_and_is_given_back)
+TEST(a_configured_signal_interrupts_and_is_restored)
 {
     struct sigaction  before, during, after;
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
@@ -150,7 +150,7 @@ TEST(a_named_signal_interrupts_too_and_is_given_back)
     assert_ptr_equal((void *)(uintptr_t)after.sa_handler, (void *)(uintptr_t)before.sa_handler);
 }
 
-TEST(timers_are_served_between_two_turns_of_endless_loops)
+TEST(timers_fire_between_the_slices_of_endless_loops)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     world_open(&w, 1, &options);
@@ -173,7 +173,7 @@ TEST(timers_are_served_between_two_turns_of_endless_loops)
     world_close(&w);
 }
 
-TEST(without_a_thread_instructions_are_counted)
+TEST(without_a_watchdog_thread_instructions_are_counted)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(1));
     int               before = thread_count();
@@ -198,7 +198,7 @@ TEST(without_a_thread_instructions_are_counted)
     world_close(&w);
 }
 
-TEST(a_way_to_watch_that_does_not_exist_is_refused)
+TEST(invalid_watch_modes_and_signals_are_refused)
 {
     filch_lua        *lua;
     filch_lua_options bad = FILCH_LUA_OPTIONS_INIT;
@@ -216,13 +216,13 @@ TEST(a_way_to_watch_that_does_not_exist_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_right_however_often_they_are_interrupted),
-        cmocka_unit_test(processes_end_while_they_are_being_interrupted),
-        cmocka_unit_test(no_signal_is_touched_unless_one_is_named),
-        cmocka_unit_test(a_named_signal_interrupts_too_and_is_given_back),
-        cmocka_unit_test(timers_are_served_between_two_turns_of_endless_loops),
-        cmocka_unit_test(without_a_thread_instructions_are_counted),
-        cmocka_unit_test(a_way_to_watch_that_does_not_exist_is_refused),
+        cmocka_unit_test(results_are_correct_however_often_the_step_is_interrupted),
+        cmocka_unit_test(processes_may_end_while_they_are_interrupted),
+        cmocka_unit_test(no_signal_handler_changes_unless_a_signal_is_configured),
+        cmocka_unit_test(a_configured_signal_interrupts_and_is_restored),
+        cmocka_unit_test(timers_fire_between_the_slices_of_endless_loops),
+        cmocka_unit_test(without_a_watchdog_thread_instructions_are_counted),
+        cmocka_unit_test(invalid_watch_modes_and_signals_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static int open_world(void **state)
     return 0;
 }
 
-TEST(a_job_gives_its_result_or_says_why_not)
+TEST(a_job_returns_its_result_or_an_error)
 {
     world_passes(
         &w,
@@ -89,7 +89,7 @@ TEST(a_job_gives_its_result_or_says_why_not)
         "  do s = s + v end return s end) == 45)\n");
 }
 
-TEST(wrong_arguments_of_work_run_are_errors)
+TEST(wrong_arguments_to_work_run_are_errors)
 {
     world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { "
                      "function() end, timeout = {} } },\n"
@@ -99,7 +99,7 @@ TEST(wrong_arguments_of_work_run_are_errors)
                      "assert(not pcall(work.run, 'no.such.module'))\n");
 }
 
-TEST(a_job_keeps_no_worker)
+TEST(a_job_does_not_occupy_a_worker)
 {
     world_passes(&w, "local done = task.spawn(function() return work.run(function() return block() end) end)\n"
                      "while inside() == 0 do time.sleep('1ms') end\n"
@@ -109,7 +109,7 @@ TEST(a_job_keeps_no_worker)
                      "assert(done:await() == 'let go')\n");
 }
 
-TEST(several_jobs_run_at_once)
+TEST(several_jobs_run_concurrently)
 {
     world_passes(
         &w,
@@ -120,7 +120,7 @@ TEST(several_jobs_run_at_once)
         "for i = 1, 4 do assert(all[i]:await() == i) end\n");
 }
 
-TEST(a_job_that_nobody_waits_for_is_stopped)
+TEST(a_job_without_a_waiter_is_stopped)
 {
     /* The pool has four threads: if one of these jobs continued, the last job would not run. */
     world_passes(
@@ -147,7 +147,7 @@ TEST(a_job_that_nobody_waits_for_is_stopped)
             "for i = 1, 4 do assert(work.run(function() return 7 end) == 7) end\n");
 }
 
-TEST(a_queue_that_is_full_is_told)
+TEST(a_full_work_queue_is_reported)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     filch_sched  *sched = w.sched;
@@ -167,7 +167,7 @@ TEST(a_queue_that_is_full_is_told)
     w.sched = sched;
 }
 
-TEST(stopping_the_scheduler_stops_jobs_begun_and_queued)
+TEST(stopping_the_scheduler_stops_running_and_queued_jobs)
 {
     (void)world_start(
         &w,
@@ -184,7 +184,7 @@ TEST(stopping_the_scheduler_stops_jobs_begun_and_queued)
     ok(filch_sched_create(&w.sched, &options));
 }
 
-TEST(in_a_simulation_jobs_take_part_and_come_to_an_end)
+TEST(jobs_run_and_end_in_a_simulation)
 {
     static const char chunk[] =
         "local sum = 0\n"
@@ -211,14 +211,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
-        T(a_job_gives_its_result_or_says_why_not),
-        T(wrong_arguments_of_work_run_are_errors),
-        T(a_job_keeps_no_worker),
-        T(several_jobs_run_at_once),
-        T(a_job_that_nobody_waits_for_is_stopped),
-        T(a_queue_that_is_full_is_told),
-        T(stopping_the_scheduler_stops_jobs_begun_and_queued),
-        T(in_a_simulation_jobs_take_part_and_come_to_an_end),
+        T(a_job_returns_its_result_or_an_error),
+        T(wrong_arguments_to_work_run_are_errors),
+        T(a_job_does_not_occupy_a_worker),
+        T(several_jobs_run_concurrently),
+        T(a_job_without_a_waiter_is_stopped),
+        T(a_full_work_queue_is_reported),
+        T(stopping_the_scheduler_stops_running_and_queued_jobs),
+        T(jobs_run_and_end_in_a_simulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -418,7 +418,7 @@ static void try_orders(search *f, const state *s, unsigned left, int settles)
     }
 }
 
-static void tell(const state *s, char *why, int size)
+static void describe_state(const state *s, char *why, int size)
 {
     int at = 0;
     for (int i = 0; i < MODEL_SLOTS && at < size; i++) {
@@ -439,7 +439,7 @@ bool model_check(model *m, const model_op *batch, int count, int ms, const model
     search f = { .batch = batch, .count = count, .ms = ms, .view = view, .found = found };
     for (int i = 0; i < m->state_count; i++) try_orders(&f, &m->states[i], (1u << count) - 1, SETTLES);
     bool fine = f.found_count > 0;
-    if (!fine) tell(&f.last, why, why_size);
+    if (!fine) describe_state(&f.last, why, why_size);
     memcpy(m->states, found, (size_t)f.found_count * sizeof *found);
     m->state_count = f.found_count;
     free(found);

@@ -12,7 +12,7 @@ static void on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
     bench_drive(p);
 }
 
-static filch_err on_ready_here(fli_local *worker, fli_proc *p)
+static filch_err on_ready_local(fli_local *worker, fli_proc *p)
 {
     on_ready(worker->rt, worker, p);
     return FILCH_OK;
@@ -72,13 +72,13 @@ void bench_setup(void)
         worker->number = i + 1;
         worker->serial = i + 1; /* not 0, because the fast path of a send requires that the worker is inside a step */
         worker->fast_rt = &b->rt;
-        worker->ready = on_ready_here;
+        worker->ready = on_ready_local;
         fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
     }
     b->worker[0].procs.count = 0;
 }
 
-fli_local *bench_here(void)
+fli_local *bench_worker(void)
 {
     fli_local *worker = &b->worker[fli_weak_self];
     if (fli_weak_self != 0) fli_current_set(worker);
@@ -87,7 +87,7 @@ fli_local *bench_here(void)
 
 fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
 {
-    fli_proc *p = fli_slab_take(&b->rt.procs, &bench_here()->procs);
+    fli_proc *p = fli_slab_take(&b->rt.procs, &bench_worker()->procs);
     uint32_t  gen = fli_word_gen(fli_state_peek(&p->state));
     p->head_taken = p->completions = p->messages = p->yield_count = 0;
     p->flags = 0;
@@ -124,12 +124,12 @@ static void receive(bench_life *life, const filch_event *event)
     case FILCH_EVENT_CANCEL:
         life->cancels++;
         if (b->noted) must(b->note == 7, "what came before a cancel is seen");
-        if (b->listen != NULL) b->heard = b->listen();
+        if (b->on_cancel != NULL) b->heard = b->on_cancel();
         return;
     case FILCH_EVENT_YIELD:
         life->answers++;
         life->answer = event->data.kind == FILCH_KIND_INT ? event->data.as.i : -1;
-        life->answer_error = (uint32_t)event->error;
+        life->completion_error = (uint32_t)event->error;
         return;
     default: break;
     }
@@ -140,7 +140,7 @@ static void receive(bench_life *life, const filch_event *event)
     life->received++;
 }
 
-bool bench_settle(fli_proc *p, unsigned rest)
+bool bench_settle(fli_proc *p, unsigned settle_to)
 {
     uint32_t    seen = p->head_taken, held = fli_mail_held_head(p);
     uint8_t     flags = p->flags;
@@ -148,8 +148,8 @@ bool bench_settle(fli_proc *p, unsigned rest)
     p->head_taken = 0;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     life->inside--;
-    if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
-        if (held != 0) fli_node_give(&b->rt, bench_here(), fli_node_at(&b->rt, held));
+    if (fli_state_settle(&p->state, seen, settle_to) == FLI_SETTLED) {
+        if (held != 0) fli_node_give(&b->rt, bench_worker(), fli_node_at(&b->rt, held));
         b->slept[fli_weak_self]++;
         return true;
     }
@@ -161,7 +161,7 @@ bool bench_settle(fli_proc *p, unsigned rest)
 
 void bench_finish(fli_proc *p)
 {
-    fli_local  *worker = bench_here();
+    fli_local  *worker = bench_worker();
     uint64_t    serial = fli_proc_serial(p);
     bool        limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
     bench_life *life = bench_life_of(p);
@@ -179,7 +179,7 @@ bool bench_exit(fli_proc *p, uint64_t word)
     life->ended = true;
     life->inside--;
     if (fli_state_exit(&p->state, word)) {
-        fli_slab_give(&b->rt.procs, &bench_here()->procs, p);
+        fli_slab_give(&b->rt.procs, &bench_worker()->procs, p);
         return true;
     }
     life->ended = false;
@@ -189,9 +189,9 @@ bool bench_exit(fli_proc *p, uint64_t word)
 
 /* Reads messages like the fast path of sched/step.c for a process that is ACTIVE_ONE. Returns true if the process has
  * settled or ended. */
-static bool drive_called(fli_proc *p, uint64_t word)
+static bool drive_active_one(fli_proc *p, uint64_t word)
 {
-    fli_local      *worker = bench_here();
+    fli_local      *worker = bench_worker();
     fli_event_node *node = fli_node_at(&b->rt, fli_word_head(word));
     filch_event     event;
     fli_event_prefill(&b->rt, &event);
@@ -221,10 +221,10 @@ static bool drive_called(fli_proc *p, uint64_t word)
 
 /* Reads messages like sched/step.c does when there are only value messages. Returns true if the process has settled.
  * Sets *more if it has read any message. */
-static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
+static bool drive_values(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
-    fli_local      *worker = bench_here();
+    fli_local      *worker = bench_worker();
     fli_event_node *room[ROOM], **nodes;
     uint32_t        count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
     *more = count > 0;
@@ -254,7 +254,7 @@ static bool drive_briefly(fli_proc *p, uint64_t word, bool *more)
 
 void bench_drive(fli_proc *p)
 {
-    fli_local      *worker = bench_here();
+    fli_local      *worker = bench_worker();
     bench_life     *life = bench_life_of(p);
     filch_event     events[4];
     fli_event_node *nodes[4];
@@ -267,13 +267,13 @@ void bench_drive(fli_proc *p)
             bench_finish(p);
             return;
         }
-        if (b->brief && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
+        if (b->fast && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
             bool more;
             if ((word & FLI_ONE_BIT) != 0 && fli_proc_has_no_pending(p)) {
-                if (drive_called(p, word)) return;
+                if (drive_active_one(p, word)) return;
                 continue;
             }
-            if (drive_briefly(p, word, &more)) return;
+            if (drive_values(p, word, &more)) return;
             if (more) continue;
         }
         fli_mail_drain(&b->rt, worker, p, fli_word_head(word));
@@ -291,9 +291,9 @@ void bench_drive(fli_proc *p)
 void bench_send(filch_pid to, uint32_t n)
 {
     filch_data data = filch_int((int64_t)(fli_weak_self * 16 + n));
-    fli_local *worker = bench_here();
-    filch_err  err = b->brief ? filch_send((filch_sched *)&b->rt, to, data)
-                              : fli_send(&b->rt, worker, to, (filch_pid){ 0, 0 }, &data);
+    fli_local *worker = bench_worker();
+    filch_err  err = b->fast ? filch_send((filch_sched *)&b->rt, to, data)
+                             : fli_send(&b->rt, worker, to, (filch_pid){ 0, 0 }, &data);
     if (err == FILCH_OK) b->accepted[fli_weak_self]++;
     else b->refused[fli_weak_self]++;
     must(err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EFULL, "a send is accepted or refused");

@@ -18,7 +18,7 @@
 typedef struct bench_life {
     uint32_t inside;                     /* number of workers that are in a step of the process; never more than 1 */
     uint32_t last[FLI_WEAK_THREADS + 1]; /* for each sender: the number of its last message */
-    uint32_t received, cancels, answers, answer_error;
+    uint32_t received, cancels, answers, completion_error;
     int64_t  answer;
     bool     ended;
 } bench_life;
@@ -34,10 +34,10 @@ typedef struct bench {
     bool             noted; /* option of a program: the step that receives the cancel or kill reads `note` */
     /* Option of a program, or NULL: the step that receives a cancel calls this function and keeps the result in
      * `heard`. */
-    uint32_t (*listen)(void);
+    uint32_t (*on_cancel)(void);
     uint32_t heard;
-    bool     brief; /* option of a program: messages are sent and read on the fast paths */
-    bool     ends;  /* option of a program: a process that receives a single message ends in that step */
+    bool     fast; /* option of a program: messages are sent and read on the fast paths */
+    bool     ends; /* option of a program: a process that receives a single message ends in that step */
     uint32_t unread[FLI_WEAK_THREADS + 1];
     uint32_t accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;
@@ -48,7 +48,7 @@ void bench_setup(void);
 /* Creates an ACTIVE process, as filch_spawn() does. */
 fli_proc  *bench_spawn(uint32_t mailbox_max, filch_overflow overflow);
 filch_pid  bench_pid(fli_proc *p);
-fli_local *bench_here(void);
+fli_local *bench_worker(void);
 /* Runs a process that the caller owns, as a worker does, until it settles or ends. */
 void bench_drive(fli_proc *p);
 /* Ends a process that the caller owns and frees its slot. */
@@ -57,7 +57,7 @@ void bench_finish(fli_proc *p);
  * if an event has arrived. */
 bool bench_exit(fli_proc *p, uint64_t word);
 /* Settles the process: ACTIVE -> IDLE or BLOCKED. Returns false if an event has arrived. */
-bool bench_settle(fli_proc *p, unsigned rest);
+bool bench_settle(fli_proc *p, unsigned settle_to);
 /* Sends message number `n` of this thread. */
 void bench_send(filch_pid to, uint32_t n);
 /* Checks that every node is in exactly one place: a magazine or the depot. */

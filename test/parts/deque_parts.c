@@ -13,7 +13,7 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque     deque, loot[3]; /* loot: the deques of thieves that steal half of the items */
+    fli_deque     deque, thief_deques[3]; /* loot: the deques of thieves that steal half of the items */
     fli_lifo_slot slot;
     item          items[ITEMS];
     uint32_t      made; /* number of items pushed; used by the owner only */
@@ -29,7 +29,7 @@ static void setup(void)
     t = fli_weak_new(sizeof *t);
     fli_lifo_slot_init(&t->slot);
     (void)!fli_deque_init(&t->deque, &mem);
-    for (int i = 0; i < 3; i++) (void)!fli_deque_init(&t->loot[i], &mem);
+    for (int i = 0; i < 3; i++) (void)!fli_deque_init(&t->thief_deques[i], &mem);
 }
 
 static void push(void)
@@ -93,23 +93,23 @@ static void half_into(fli_deque *into)
 
 static void steal_half(void)
 {
-    half_into(&t->loot[fli_weak_self % 3]);
+    half_into(&t->thief_deques[fli_weak_self % 3]);
 }
 
 /* Steals half of the items into loot[0], from which a third thread steals. */
-static void fence(void)
+static void steal_half_and_pop(void)
 {
     void    *first = NULL;
     uint32_t count = 0;
-    if (fli_deque_steal_half_into(&t->deque, &t->loot[0], &first, &count) == FLI_STEAL_GOT) take(first);
-    void *at = fli_deque_pop(&t->loot[0]);
+    if (fli_deque_steal_half_into(&t->deque, &t->thief_deques[0], &first, &count) == FLI_STEAL_GOT) take(first);
+    void *at = fli_deque_pop(&t->thief_deques[0]);
     if (at != NULL) take(at);
 }
 
-static void rob(void)
+static void steal_from_thief(void)
 {
-    (void)one_from(&t->loot[0]);
-    (void)one_from(&t->loot[0]);
+    (void)one_from(&t->thief_deques[0]);
+    (void)one_from(&t->thief_deques[0]);
 }
 
 /* Takes the remaining items, then checks that each item was taken once. */
@@ -117,7 +117,7 @@ static void check(void)
 {
     void *at;
     for (int i = -1; i < 3; i++) {
-        fli_deque *from = i < 0 ? &t->deque : &t->loot[i];
+        fli_deque *from = i < 0 ? &t->deque : &t->thief_deques[i];
         uint32_t   n = fli_deque_count(from), left = 0;
         while ((at = fli_deque_pop(from)) != NULL) {
             take(at);
@@ -216,7 +216,7 @@ static void setup_two(void)
     push();
 }
 
-static void ask(void)
+static void check_count(void)
 {
     /* Two items are never taken in this program, so the count is at least two. */
     must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
@@ -248,7 +248,7 @@ static void steal_if_two(void)
     if (fli_deque_count(&t->deque) >= 2) steal_one();
 }
 
-static void ask_never_empty(void)
+static void check_never_empty(void)
 {
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
@@ -267,7 +267,7 @@ static void take_slot(void)
     if (at != NULL) take(at);
 }
 
-static void next(void)
+static void take_next(void)
 {
     void *at = fli_lifo_slot_take(&t->slot);
     if (at == NULL) at = fli_deque_pop(&t->deque);
@@ -277,10 +277,10 @@ static void next(void)
 static void own_slot(void)
 {
     put();
-    next();
+    take_next();
     put();
     put();
-    next();
+    take_next();
 }
 
 /* Does a fairness pick: moves the item of the LIFO slot to the deque, then takes the oldest item. */
@@ -314,22 +314,22 @@ static void check_slot(void)
 }
 
 const fli_weak_program parts_deque[] = {
-    { .name = "next_1",
+    { .name = "lifo_slot_1",
       .promise = "three through the LIFO slot; a thief takes from it twice",
       .setup = setup,
       .threads = { own_slot, steal_slot_twice },
       .check = check_slot },
-    { .name = "next_2",
+    { .name = "lifo_slot_2",
       .promise = "three through the LIFO slot; two thieves take from it",
       .setup = setup,
       .threads = { own_slot, steal_slot_twice, take_slot },
       .check = check_slot },
-    { .name = "next_3",
+    { .name = "lifo_slot_3",
       .promise = "three through the LIFO slot; two thieves take from the deque or from it",
       .setup = setup,
       .threads = { own_slot, steal_any, steal_any },
       .check = check_slot },
-    { .name = "next_oldest",
+    { .name = "lifo_slot_oldest",
       .promise = "the LIFO slot is emptied into the deque; two thieves",
       .setup = setup,
       .threads = { own_slot_oldest, steal_any, take_slot },
@@ -402,17 +402,17 @@ const fli_weak_program parts_deque[] = {
     { .name = "deque_chain",
       .promise = "stolen from a thief",
       .setup = setup_four,
-      .threads = { own_grow, fence, rob },
+      .threads = { own_grow, steal_half_and_pop, steal_from_thief },
       .check = check },
     { .name = "deque_count",
       .promise = "who asks counts all that nobody takes",
       .setup = setup_two,
-      .threads = { own_push_count, ask, ask },
+      .threads = { own_push_count, check_count, check_count },
       .check = check },
     { .name = "deque_never_empty",
       .promise = "a deque that is never empty is not found empty",
       .setup = setup_one,
-      .threads = { own_push_one, steal_if_two, ask_never_empty },
+      .threads = { own_push_one, steal_if_two, check_never_empty },
       .check = check },
     { 0 },
 };

@@ -23,9 +23,9 @@
 #include "base/assert.h"
 #include "parts.h"
 
-static const fli_weak_program *const rooms[] = { parts_litmus, parts_deque,     parts_proc,   parts_yield,
-                                                 parts_limit,  parts_sync,      parts_sched,  parts_io,
-                                                 parts_bell,   parts_safepoint, parts_inline, parts_pool };
+static const fli_weak_program *const program_lists[] = { parts_litmus, parts_deque,     parts_proc,   parts_yield,
+                                                         parts_limit,  parts_sync,      parts_sched,  parts_io,
+                                                         parts_parker, parts_safepoint, parts_inline, parts_pool };
 
 #define BY_PROGRAM INT32_MIN
 
@@ -66,10 +66,10 @@ static uint64_t total; /* the option --total; 0: one pass, with a line for each 
 
 /* Returns true if `part` is the program's name. If no program has that name, returns true if `part` is a prefix of the
  * program's name. */
-static bool is_asked(const fli_weak_program *program, const char *part)
+static bool is_selected(const fli_weak_program *program, const char *part)
 {
-    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
-        for (const fli_weak_program *other = rooms[r]; other->name != NULL; other++) {
+    for (size_t r = 0; r < sizeof program_lists / sizeof program_lists[0]; r++) {
+        for (const fli_weak_program *other = program_lists[r]; other->name != NULL; other++) {
             if (strcmp(other->name, part) == 0) return other == program;
         }
     }
@@ -107,15 +107,15 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
 }
 
 /* Prints the progress: on a terminal twice per second, otherwise every 30 seconds. */
-static void tell(const fli_weak_program *program, uint64_t executions)
+static void print_progress(const fli_weak_program *program, uint64_t executions)
 {
-    static time_t told;
-    static double told_s;
+    static time_t printed;
+    static double printed_s;
     bool          live = isatty(STDOUT_FILENO) != 0;
     time_t        now = time(NULL);
-    if (live ? seconds() - told_s < 0.5 : now - told < 30) return;
-    told = now;
-    told_s = seconds();
+    if (live ? seconds() - printed_s < 0.5 : now - printed < 30) return;
+    printed = now;
+    printed_s = seconds();
     printf(live ? "\r%-26s %11lu of %lu executions, %lu violations "
                 : "%-26s %11lu of %lu executions, %lu violations\n",
            program->name, (unsigned long)(sum.executions - sum.repeated + executions), (unsigned long)total,
@@ -171,12 +171,12 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
 }
 
 /* Collects the programs that the command line names, at most `max`. Returns their number. */
-static uint32_t asked(const fli_weak_program **programs, uint32_t max, const char *part, bool rare)
+static uint32_t selected(const fli_weak_program **programs, uint32_t max, const char *part, bool rare)
 {
     uint32_t count = 0;
-    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
-        for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
-            if (!is_asked(program, part) || (program->rare && !rare)) continue;
+    for (size_t r = 0; r < sizeof program_lists / sizeof program_lists[0]; r++) {
+        for (const fli_weak_program *program = program_lists[r]; program->name != NULL; program++) {
+            if (!is_selected(program, part) || (program->rare && !rare)) continue;
             FLI_ASSERT(count < max);
             programs[count++] = program;
         }
@@ -216,9 +216,9 @@ static uint64_t missing(void)
 /* Sorts the programs so that programs whose walks soon repeat come first: the part of their share that they do not use
  * goes to the programs after them. The order is estimated by a few walks of each program; these walks are part of its
  * share and are not counted twice. */
-static void sort_by_room(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
+static void sort_by_distinct(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
-    uint64_t        room[PROGRAMS_MAX];
+    uint64_t        distinct_walks[PROGRAMS_MAX];
     fli_weak_config probe = *given;
     probe.walks = PROBE_WALKS;
     probe.quiet = true;
@@ -226,12 +226,12 @@ static void sort_by_room(const fli_weak_program **programs, uint32_t count, cons
         const fli_weak_program *program = programs[i];
         uint64_t                distinct = fli_weak_explore(program, &probe).distinct;
         uint32_t                at = i;
-        for (; at > 0 && room[at - 1] > distinct; at--) {
+        for (; at > 0 && distinct_walks[at - 1] > distinct; at--) {
             programs[at] = programs[at - 1];
-            room[at] = room[at - 1];
+            distinct_walks[at] = distinct_walks[at - 1];
         }
         programs[at] = program;
-        room[at] = distinct;
+        distinct_walks[at] = distinct;
     }
 }
 
@@ -252,7 +252,7 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         if (!must_fail(programs[i]) && !run(programs[i], &plain)) open[open_count++] = programs[i];
     }
     walks.bound = -1;
-    sort_by_room(open, open_count, &walks);
+    sort_by_distinct(open, open_count, &walks);
     for (uint32_t i = 0; i < open_count && missing() > 0; i++) {
         uint64_t share = missing() / (open_count - i) + 1;
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
@@ -308,8 +308,8 @@ static int mutants(const char *part)
 {
     const fli_weak_program *programs[PROGRAMS_MAX];
     uint32_t                count = 0, caught = 0, survived = 0;
-    for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++) {
-        for (const fli_weak_program *program = rooms[r]; program->name != NULL; program++) {
+    for (size_t r = 0; r < sizeof program_lists / sizeof program_lists[0]; r++) {
+        for (const fli_weak_program *program = program_lists[r]; program->name != NULL; program++) {
             if (program->rare || strncmp(program->name, "litmus_", 7) == 0) continue;
             FLI_ASSERT(count < PROGRAMS_MAX);
             for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) fli_weak_site_at(i)->used = false;
@@ -369,8 +369,8 @@ int main(int argc, char **argv)
     if (mutate) return mutants(part);
     if (more && *part == 0 && total == 0) total = LONG_TOTAL;
     const fli_weak_program *programs[PROGRAMS_MAX];
-    uint32_t                count = asked(programs, PROGRAMS_MAX, part, more || *part != 0 || list || total > 0);
-    config.progress = total > 0 ? tell : NULL;
+    uint32_t                count = selected(programs, PROGRAMS_MAX, part, more || *part != 0 || list || total > 0);
+    config.progress = total > 0 ? print_progress : NULL;
     if (total > 0 && !list) run_total(programs, count, &config);
     for (uint32_t i = 0; i < count && (total == 0 || list); i++) {
         if (list) printf("%-26s %s\n", programs[i]->name, programs[i]->promise);

@@ -14,12 +14,12 @@ static struct scene {
     filch_event         events[1];
     fli_proc           *p;
     fli_event_node     *node;
-    bool                leaves_it; /* option of a program: the handler does not complete the yield itself */
+    bool                is_async; /* option of a program: the handler does not complete the yield itself */
     /* Key of the last yield. Relaxed stores and loads: the program passes receivers to other threads without
      * ordering. */
     FLI_ATOMIC(uint64_t) key;
     /* Not atomic: used by the process only. */
-    uint32_t asked, answered, handled;
+    uint32_t yielded, answered, handled;
     uint64_t last_key;
     /* For each thread: number of its completions that were accepted. */
     uint32_t ok[FLI_WEAK_THREADS + 1];
@@ -54,15 +54,15 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 {
     (void)self;
     must(count == 1 && events[0].error == FILCH_OK && events[0].tag == TAG, "the answer is as it was given");
-    if (s->asked > 0) {
+    if (s->yielded > 0) {
         must(filch_as_int(&events[0].data) == (int64_t)s->last_key, "it answers the yield that is out");
         s->answered++;
     }
-    if (s->asked == ROUNDS) {
+    if (s->yielded == ROUNDS) {
         out->status = FLI_STATUS_IDLE;
         return FILCH_OK;
     }
-    s->asked++;
+    s->yielded++;
     /* Does what filch_yield() does with a spare node. */
     out->pending[0].node = out->spare;
     out->pending[0].command.id = COMMAND;
@@ -86,7 +86,7 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     must(tag == TAG && receiver.key != s->last_key, "each round has a receiver of its own");
     s->last_key = receiver.key;
     fli_store_rlx(&s->key, receiver.key);
-    if (!s->leaves_it) complete(receiver.key);
+    if (!s->is_async) complete(receiver.key);
     s->handled++;
     return FILCH_OK;
 }
@@ -119,10 +119,10 @@ static void setup(void)
     s->events[0] = (filch_event){ .type = FILCH_EVENT_YIELD, .tag = TAG };
 }
 
-static void setup_left(void)
+static void setup_async(void)
 {
     setup();
-    s->leaves_it = true;
+    s->is_async = true;
 }
 
 static void loop(void)
@@ -136,7 +136,7 @@ static void loop(void)
 static void complete_last(void)
 {
     uint64_t key = fli_load_rlx(&s->key);
-    (void)bench_here();
+    (void)bench_worker();
     if (key != 0) complete(key);
 }
 
@@ -149,7 +149,7 @@ static void complete_last_twice(void)
 static void cancel(void)
 {
     if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
     }
 }
 
@@ -163,11 +163,11 @@ static void check(void)
     const bench_life *life = bench_life_of(s->p);
     uint32_t          taken = bench_sum(s->ok), received = s->answered + life->answers;
     must(received == taken, "each completion that was taken is received, once");
-    must(s->handled == s->asked && taken <= s->asked, "each yield is handled and answered once");
-    if (!s->leaves_it) must(taken == s->asked, "every yield is answered");
+    must(s->handled == s->yielded && taken <= s->yielded, "each yield is handled and answered once");
+    if (!s->is_async) must(taken == s->yielded, "every yield is answered");
     if (life->answers > 0)
         must(life->answer == (int64_t)s->last_key, "an answer that was posted answers the yield that is out");
-    bool waits = taken < s->asked;
+    bool waits = taken < s->yielded;
     must(s->p->yield_count == (waits ? 1u : 0u), "only a yield without an answer is out");
     must(fli_word_state(fli_state_peek(&s->p->state)) == (waits ? FLI_BLOCKED : FLI_IDLE), "then it rests");
     if (waits) {
@@ -176,7 +176,7 @@ static void check(void)
         bench_finish(s->p);
     }
     bench_check_nodes();
-    fli_weak_outcome((uint64_t)s->asked * 256 + s->answered * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
+    fli_weak_outcome((uint64_t)s->yielded * 256 + s->answered * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
 }
 
 const fli_weak_program parts_inline[] = {
@@ -205,9 +205,9 @@ const fli_weak_program parts_inline[] = {
       .setup = setup,
       .threads = { loop, complete_last, send },
       .check = check },
-    { .name = "inline_left",
+    { .name = "inline_async",
       .promise = "the handler leaves it to two threads",
-      .setup = setup_left,
+      .setup = setup_async,
       .threads = { loop, complete_last_twice, complete_last },
       .check = check },
     { 0 },

@@ -33,7 +33,7 @@ static uint32_t sum(const uint32_t *counts)
     return n;
 }
 
-static void leave(fli_direction direction)
+static void end_op(fli_direction direction)
 {
     if (!fli_stream_state_end_op(&s->state, direction, false)) return;
     s->fd = 0;
@@ -48,12 +48,12 @@ static bool try_it(fli_direction direction)
 }
 
 /* Completes the operation, counts it in `counts`, and releases the direction. Called by the holder of the direction. */
-static void settle(fli_direction direction, uint32_t *counts)
+static void complete_op(fli_direction direction, uint32_t *counts)
 {
     must(s->operation[direction] == OPERATION, "the operation is complete for whoever takes it");
     s->operation[direction] = 0;
     counts[fli_weak_self]++;
-    leave(direction);
+    end_op(direction);
 }
 
 /* Does what the loop of fli_op_run() does. */
@@ -61,13 +61,13 @@ static void run(fli_direction direction)
 {
     for (;;) {
         if (try_it(direction)) {
-            settle(direction, s->got);
+            complete_op(direction, s->got);
             return;
         }
         fli_arm arm = fli_stream_state_arm_op(&s->state, direction);
         if (arm == FLI_ARM_DONE) return;
         if (arm == FLI_ARM_AGAIN) continue;
-        settle(direction, s->stopped);
+        complete_op(direction, s->stopped);
         return;
     }
 }
@@ -115,15 +115,15 @@ static void arrive_both(void)
 }
 
 /* Reports the socket as readable although it has no bytes. */
-static void false_alarm(void)
+static void false_report(void)
 {
     hear(true, true);
 }
 
-static void ring(void)
+static void expire(void)
 {
     if (!fli_stream_state_stop_op(&s->state, GEN, FLI_READING, FLI_OP_EXPIRED)) return;
-    settle(FLI_READING, s->stopped);
+    complete_op(FLI_READING, s->stopped);
 }
 
 static void close_it(void)
@@ -131,7 +131,7 @@ static void close_it(void)
     unsigned ours;
     if (!fli_stream_state_begin_close(&s->state, GEN, &ours)) return;
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
-        if ((ours & 1u << direction) != 0) settle((fli_direction)direction, s->stopped);
+        if ((ours & 1u << direction) != 0) complete_op((fli_direction)direction, s->stopped);
     }
     if (!fli_stream_state_end_close(&s->state)) return;
     s->fd = 0;
@@ -173,12 +173,12 @@ const fli_weak_program parts_io[] = {
     { .name = "io_reports",
       .promise = "two who hear reports, one of them in vain",
       .setup = setup,
-      .threads = { read_it, arrive, false_alarm },
+      .threads = { read_it, arrive, false_report },
       .check = check_read },
-    { .name = "io_alarm",
+    { .name = "io_timeout",
       .promise = "a report against the alarm",
       .setup = setup,
-      .threads = { read_it, arrive, ring },
+      .threads = { read_it, arrive, expire },
       .check = check_read_or_late },
     { .name = "io_close",
       .promise = "a report against the one who closes",
@@ -188,7 +188,7 @@ const fli_weak_program parts_io[] = {
     { .name = "io_close_twice",
       .promise = "two who close, and a report",
       .setup = setup,
-      .threads = { read_it, close_it, close_it, false_alarm },
+      .threads = { read_it, close_it, close_it, false_report },
       .check = check_closed,
       .bound = 1 },
     { .name = "io_close_last",

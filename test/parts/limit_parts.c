@@ -11,7 +11,7 @@ static struct {
 } * s;
 
 static struct pass {
-    filch_err said[FLI_WEAK_THREADS + 1];
+    filch_err results[FLI_WEAK_THREADS + 1];
 } * pass;
 
 static void setup_with(filch_overflow overflow)
@@ -54,7 +54,7 @@ static void end(void)
 /* Does what FILCH_CMD_SEND does for a process in its step; then the process waits for the completion. */
 static void send_and_wait(int which, uint32_t n)
 {
-    fli_local    *worker = bench_here();
+    fli_local    *worker = bench_worker();
     filch_command command = { .id = 5, .target = s->pid, .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
     worker->current = s->senders[which];
     worker->serial = fli_proc_serial(s->senders[which]);
@@ -89,9 +89,9 @@ static void check_senders(int count, bool ended)
     for (int i = 0; i < count; i++) {
         const bench_life *life = bench_life_of(s->senders[i]);
         must(life->answers == 1, "a sender that waits for room is answered, once");
-        must(life->answer_error == FILCH_OK || (ended && life->answer_error == (uint32_t)FILCH_EDEAD),
+        must(life->completion_error == FILCH_OK || (ended && life->completion_error == (uint32_t)FILCH_EDEAD),
              "with what happened");
-        ok += life->answer_error == FILCH_OK;
+        ok += life->completion_error == FILCH_OK;
         bench_life_of(s->senders[i])->inside++;
         bench_finish(s->senders[i]);
     }

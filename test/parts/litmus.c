@@ -7,7 +7,7 @@
 typedef struct words {
     FLI_ATOMIC(uint32_t) a, b;
     FLI_ATOMIC(uint64_t) c;
-    uint32_t             plain, r[4];
+    uint32_t             payload, r[4];
     fli_mutex            lock;
     fli_cond             cond;
 } words;
@@ -21,7 +21,7 @@ static void setup(void)
     (void)fli_cond_init(&w->cond);
 }
 
-static void tell(void)
+static void report_outcome(void)
 {
     for (int i = 0; i < 4; i++) fli_weak_outcome(w->r[i] + 10);
 }
@@ -54,7 +54,7 @@ static void one_2(void)
 static void one_check(void)
 {
     must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
-    tell();
+    report_outcome();
 }
 
 /* Store buffering with a process-wide barrier in one thread: the barrier orders both threads. */
@@ -73,25 +73,25 @@ static void barrier_2(void)
 /* The process-wide barrier does not order non-atomic accesses. */
 static void barrier_3(void)
 {
-    w->plain = 7;
+    w->payload = 7;
     fli_weak_barrier();
     fli_store_rlx(&w->a, 1);
 }
 static void barrier_4(void)
 {
-    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->plain;
+    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->payload;
 }
 
 /* Message passing with release and acquire. */
 static void mp_1(void)
 {
-    w->plain = 7;
+    w->payload = 7;
     fli_store_rel(&w->a, 1);
 }
 static void mp_2(void)
 {
     w->r[0] = fli_load_acq(&w->a);
-    if (w->r[0] == 1) must(w->plain == 7, "what was released is seen");
+    if (w->r[0] == 1) must(w->payload == 7, "what was released is seen");
 }
 
 /* Message passing through a relaxed read-modify-write of a third thread, which continues the release sequence. */
@@ -102,11 +102,11 @@ static void mp_3(void)
 static void mp_4(void)
 {
     w->r[0] = fli_load_acq(&w->a);
-    if (w->r[0] == 2 && fli_load_rlx(&w->b) == 1) w->r[1] = w->plain;
+    if (w->r[0] == 2 && fli_load_rlx(&w->b) == 1) w->r[1] = w->payload;
 }
 static void mp_5(void)
 {
-    w->plain = 7;
+    w->payload = 7;
     fli_store_rlx(&w->b, 1);
     (void)fli_add_rel(&w->a, 1);
 }
@@ -153,13 +153,13 @@ static void co_3(void)
 static void cond_1(void)
 {
     fli_mutex_lock(&w->lock);
-    while (w->plain == 0) fli_cond_wait(&w->cond, &w->lock);
+    while (w->payload == 0) fli_cond_wait(&w->cond, &w->lock);
     fli_mutex_unlock(&w->lock);
 }
 static void cond_2(void)
 {
     fli_mutex_lock(&w->lock);
-    w->plain = 1;
+    w->payload = 1;
     fli_mutex_unlock(&w->lock);
     fli_cond_signal(&w->cond);
 }
@@ -186,12 +186,12 @@ static void try_up(void)
 /* The programs below have errors that the explorer must report. */
 static void bad_mp_1(void)
 {
-    w->plain = 7;
+    w->payload = 7;
     fli_store_rlx(&w->a, 1);
 }
 static void bad_mp_2(void)
 {
-    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->plain;
+    if (fli_load_rlx(&w->a) == 1) w->r[0] = w->payload;
 }
 static void bad_sb_check(void)
 {
@@ -200,13 +200,13 @@ static void bad_sb_check(void)
 /* A store that is no read-modify-write ends the release sequence, also if it is made by the same thread. */
 static void bad_seq_1(void)
 {
-    w->plain = 7;
+    w->payload = 7;
     fli_store_rel(&w->a, 1);
     fli_store_rlx(&w->a, 2);
 }
 static void bad_seq_2(void)
 {
-    if (fli_load_acq(&w->a) == 2) w->r[0] = w->plain;
+    if (fli_load_acq(&w->a) == 2) w->r[0] = w->payload;
 }
 /* Checks the condition before it takes the lock, and waits under the lock: a wake-up can be lost. */
 static void bad_cond_1(void)
@@ -231,8 +231,8 @@ static void bad_free_1(void)
 }
 static void bad_free_2(void)
 {
-    uint32_t *his = (uint32_t *)(uintptr_t)fli_load_acq(&w->c);
-    if (his != NULL) w->r[0] = *his;
+    uint32_t *theirs = (uint32_t *)(uintptr_t)fli_load_acq(&w->c);
+    if (theirs != NULL) w->r[0] = *theirs;
 }
 
 const fli_weak_program parts_litmus[] = {
@@ -240,7 +240,7 @@ const fli_weak_program parts_litmus[] = {
       .promise = "4 outcomes",
       .setup = setup,
       .threads = { sb_1, sb_2 },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_one_word",
       .promise = "3 outcomes",
       .setup = setup,
@@ -252,37 +252,41 @@ const fli_weak_program parts_litmus[] = {
       .threads = { barrier_1, barrier_2 },
       .check = one_check },
     { .name = "litmus_bad_barrier", .promise = "a violation", .setup = setup, .threads = { barrier_3, barrier_4 } },
-    { .name = "litmus_message", .promise = "2 outcomes", .setup = setup, .threads = { mp_1, mp_2 }, .check = tell },
+    { .name = "litmus_message",
+      .promise = "2 outcomes",
+      .setup = setup,
+      .threads = { mp_1, mp_2 },
+      .check = report_outcome },
     { .name = "litmus_release_sequence",
       .promise = "3 outcomes",
       .setup = setup,
       .threads = { mp_5, mp_3, mp_4 },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_iriw",
       .promise = "16 outcomes",
       .setup = setup,
       .threads = { iriw_1, iriw_2, iriw_3, iriw_4 },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_coherence",
       .promise = "15 outcomes",
       .setup = setup,
       .threads = { co_1, co_2, co_3 },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_condition",
       .promise = "1 outcome",
       .setup = setup,
       .threads = { cond_1, cond_2 },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_lock",
       .promise = "6 outcomes",
       .setup = setup,
       .threads = { count_up, count_up, count_up },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_try_lock",
       .promise = "3 outcomes",
       .setup = setup,
       .threads = { count_up, try_up },
-      .check = tell },
+      .check = report_outcome },
     { .name = "litmus_bad_message", .promise = "a violation", .setup = setup, .threads = { bad_mp_1, bad_mp_2 } },
     { .name = "litmus_bad_buffering",
       .promise = "a violation",

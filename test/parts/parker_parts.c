@@ -32,8 +32,8 @@ static struct {
     fli_parker           parker;
     lock_parker          lock;
     bool                 of_lock;
-    uint32_t             left[2]; /* for each unparking thread: non-atomic memory written before the unpark */
-    FLI_ATOMIC(uint32_t) told[2];
+    uint32_t             written[2]; /* for each unparking thread: non-atomic memory written before the unpark */
+    FLI_ATOMIC(uint32_t) flags[2];
     uint32_t             heard;
 } * t;
 
@@ -61,88 +61,88 @@ static bool wait(uint64_t until_ns)
     return t->of_lock ? lock_park(&t->lock, until_ns) : fli_park(&t->parker, until_ns);
 }
 
-static void ring_first(void)
+static void unpark_first(void)
 {
-    t->left[0] = 7;
+    t->written[0] = 7;
     ring();
 }
 
-static void ring_second(void)
+static void unpark_second(void)
 {
-    t->left[1] = 7;
+    t->written[1] = 7;
     ring();
 }
 
 /* Two unparks before the park count as one. */
-static void tell_first(void)
+static void set_and_unpark_first(void)
 {
-    fli_store_rlx(&t->told[0], 1);
+    fli_store_rlx(&t->flags[0], 1);
     ring();
 }
 
-static void tell_second(void)
+static void set_and_unpark_second(void)
 {
-    fli_store_rlx(&t->told[1], 1);
+    fli_store_rlx(&t->flags[1], 1);
     ring();
 }
 
-static void hear(void)
+static void park_once(void)
 {
     must(wait(UINT64_MAX), "a wait without an end ends by a ring");
-    must(t->left[0] == 7, "what was done before the ring is seen");
+    must(t->written[0] == 7, "what was done before the ring is seen");
 }
 
 /* Parks until both unparks were seen. One return of park may stand for both, but no unpark is lost. */
-static void hear_both(void)
+static void park_until_both(void)
 {
-    while (fli_load_rlx(&t->told[0]) + fli_load_rlx(&t->told[1]) < 2) must(wait(UINT64_MAX), "a ring ends the wait");
+    while (fli_load_rlx(&t->flags[0]) + fli_load_rlx(&t->flags[1]) < 2) must(wait(UINT64_MAX), "a ring ends the wait");
 }
 
 /* Parks with a timeout. The timeout expires only when no thread can run. */
-static void hear_in_time(void)
+static void park_with_timeout(void)
 {
     t->heard = wait(2000000000);
-    if (t->heard) must(t->left[0] == 7, "what was done before the ring is seen");
+    if (t->heard) must(t->written[0] == 7, "what was done before the ring is seen");
     else must(wait(UINT64_MAX), "one that came too late ends the next wait");
 }
 
-static void hear_twice(void)
+static void park_twice(void)
 {
-    hear();
-    ring_second();
+    park_once();
+    unpark_second();
     must(wait(UINT64_MAX), "a ring of one's own, too");
 }
 
-static void tell(void)
+static void report_outcome(void)
 {
     fli_weak_outcome(t->heard);
 }
 
-const fli_weak_program parts_bell[] = {
-    { .name = "bell_1",
+const fli_weak_program parts_parker[] = {
+    { .name = "parker_1",
       .promise = "a ring before, at or after falling asleep is heard",
       .setup = setup,
-      .threads = { hear, ring_first } },
-    { .name = "bell_2",
+      .threads = { park_once, unpark_first } },
+    { .name = "parker_2",
       .promise = "of two who ring neither is missed",
       .setup = setup,
-      .threads = { hear_both, tell_first, tell_second } },
-    { .name = "bell_twice",
+      .threads = { park_until_both, set_and_unpark_first, set_and_unpark_second } },
+    { .name = "parker_twice",
       .promise = "a ring that was heard is not heard again",
       .setup = setup,
-      .threads = { hear_twice, ring_first } },
-    { .name = "bell_in_time",
+      .threads = { park_twice, unpark_first } },
+    { .name = "parker_timeout",
       .promise = "a wait with an end",
       .setup = setup,
-      .threads = { hear_in_time, ring_first },
-      .check = tell },
-    { .name = "bell_lock_1",
+      .threads = { park_with_timeout, unpark_first },
+      .check = report_outcome },
+    { .name = "parker_lock_1",
       .promise = "the parker out of a lock: an unpark is noticed",
       .setup = setup_lock,
-      .threads = { hear, ring_first } },
-    { .name = "bell_lock_2",
+      .threads = { park_once, unpark_first } },
+    { .name = "parker_lock_2",
       .promise = "the parker out of a lock: neither of two unparks is missed",
       .setup = setup_lock,
-      .threads = { hear_both, tell_first, tell_second } },
+      .threads = { park_until_both, set_and_unpark_first, set_and_unpark_second } },
     { 0 },
 };

@@ -38,15 +38,15 @@ static uint32_t read_note(void)
     return fli_load_rlx(&pass->note);
 }
 
-static void setup_listening(void)
+static void setup_note_reader(void)
 {
     setup();
-    b->listen = read_note;
+    b->on_cancel = read_note;
 }
 
-static void setup_listening_asleep(void)
+static void setup_note_reader_idle(void)
 {
-    setup_listening();
+    setup_note_reader();
     bench_drive(s->p);
 }
 
@@ -58,31 +58,31 @@ static uint32_t read_scope(void)
 static void setup_scoped(void)
 {
     setup();
-    b->listen = read_scope;
+    b->on_cancel = read_scope;
     (void)!filch_values_scope(NULL, &pass->scope);
     pass->tenant = (fli_tenant){ .rt = &b->rt, .serial = s->pid.serial };
     fli_scope_enter(pass->scope, &pass->tenant);
 }
 
-static void setup_brief(void)
+static void setup_fast(void)
 {
     setup();
-    b->brief = true;
+    b->fast = true;
 }
 
-static void setup_brief_asleep(void)
+static void setup_fast_idle(void)
 {
-    setup_brief();
+    setup_fast();
     bench_drive(s->p);
 }
 
-static void setup_brief_last(void)
+static void setup_fast_exit(void)
 {
-    setup_brief_asleep();
+    setup_fast_idle();
     b->ends = true;
 }
 
-static void setup_asleep(void)
+static void setup_idle(void)
 {
     setup();
     bench_drive(s->p);
@@ -110,10 +110,10 @@ static void send_three(void)
     bench_send(s->pid, 3);
 }
 
-static void raise_flag(uint64_t flag)
+static void set_flag(uint64_t flag)
 {
     switch (fli_state_set_flag(&s->p->state, fli_serial_gen(s->pid.serial), flag)) {
-    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_worker(), s->p); break;
     case FLI_DELIVERY_NOTED: break;
     case FLI_DELIVERY_DEAD: return;
     }
@@ -122,14 +122,14 @@ static void raise_flag(uint64_t flag)
 
 static void cancel(void)
 {
-    raise_flag(FLI_CANCEL);
+    set_flag(FLI_CANCEL);
 }
 
 /* Writes a note, then cancels. The step that receives the cancel must see the note. */
 static void note_and_cancel(void)
 {
     b->note = 7;
-    raise_flag(FLI_CANCEL);
+    set_flag(FLI_CANCEL);
 }
 
 /* Like note_and_cancel(), for a program in which other threads cancel too: there the note may be read while it is
@@ -137,36 +137,36 @@ static void note_and_cancel(void)
 static void leave_note_and_cancel(void)
 {
     fli_store_rlx(&pass->note, 7);
-    raise_flag(FLI_CANCEL);
+    set_flag(FLI_CANCEL);
 }
 
 /* Does what src/model/context.c does. */
-static void ask_tenant(const fli_tenant *tenant)
+static void cancel_tenant(const fli_tenant *tenant)
 {
     must(tenant == &pass->tenant, "the scope knows its tenant");
-    raise_flag(FLI_CANCEL);
+    set_flag(FLI_CANCEL);
 }
 
 static void cancel_scope(void)
 {
-    (void)fli_scope_cancel(pass->scope, 7, ask_tenant);
+    (void)fli_scope_cancel(pass->scope, 7, cancel_tenant);
 }
 
 static void note_and_kill(void)
 {
     b->note = 7;
-    raise_flag(FLI_KILL);
+    set_flag(FLI_KILL);
 }
 
 static void kill(void)
 {
-    raise_flag(FLI_KILL);
+    set_flag(FLI_KILL);
 }
 
-static void rouse(void)
+static void wake(void)
 {
     if (fli_state_wake(&s->p->state, fli_serial_gen(s->pid.serial)) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
     }
 }
 
@@ -176,7 +176,7 @@ static void tell(const bench_life *life)
 }
 
 /* Checks that all messages were received and that the process is idle. */
-static void check_asleep(void)
+static void check_idle(void)
 {
     const bench_life *life = bench_life_of(s->p);
     uint64_t          word = fli_state_peek(&s->p->state);
@@ -192,7 +192,7 @@ static void check_asleep(void)
 /* Checks that each settle except the last was followed by exactly one wake-up. */
 static void check_wakes(void)
 {
-    check_asleep();
+    check_idle();
     must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
 }
 
@@ -205,7 +205,7 @@ static void check_cancel(void)
 
 /* Several cancels may arrive as one event. But a note written before a cancel must be seen, at the latest by the step
  * that receives the last cancel. */
-static void check_heard(void)
+static void check_note_seen(void)
 {
     check_cancel();
     must(b->heard == 7, "what came before a cancel is seen, whoever else cancels");
@@ -236,7 +236,7 @@ static void check_last(void)
 /* ---- stale pids: the slot is reused by another process ---- */
 
 /* Called when the first process has ended: starts another process in its slot and publishes the new pid. */
-static void follow(uint32_t slot)
+static void spawn_successor(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is used again");
@@ -250,17 +250,17 @@ static void replace(void)
 {
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
-    follow(s->p->slot);
+    spawn_successor(s->p->slot);
 }
 
 /* The first process ends in its first step: on the fast path if its mailbox is still empty, otherwise on the slow
  * path. */
-static void replace_briefly(void)
+static void replace_fast(void)
 {
     uint64_t word = fli_state_look(&s->p->state);
     bench_life_of(s->p)->inside++;
     if (fli_word_head(word) != 0 || !bench_exit(s->p, word)) bench_finish(s->p);
-    follow(s->p->slot);
+    spawn_successor(s->p->slot);
 }
 
 static void send_new(void)
@@ -291,7 +291,7 @@ static void check_replaced(void)
 /* The slot is returned to the depot, so that another thread starts the next process in it. */
 static void end_to_depot(void)
 {
-    fli_local *worker = bench_here();
+    fli_local *worker = bench_worker();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
     fli_slab_empty(&b->rt.procs, &worker->procs);
@@ -300,7 +300,7 @@ static void end_to_depot(void)
 static void spawn_from_depot(void)
 {
     fli_proc *other = fli_slab_take(&b->rt.procs, NULL);
-    fli_slab_give(&b->rt.procs, &bench_here()->procs, other);
+    fli_slab_give(&b->rt.procs, &bench_worker()->procs, other);
     if (other != s->p) return;
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     bench_life_of(next)->last[2] = 15;
@@ -330,7 +330,7 @@ static void find_and_name(void)
     uint32_t gen = fli_word_gen(fli_state_peek(&s->p->state));
     switch (fli_state_set_flag(&s->p->state, gen, FLI_CANCEL)) {
     case FLI_DELIVERY_DEAD: return;
-    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_here(), s->p); break;
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_worker(), s->p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "who finds it alive can tell its name");
@@ -348,56 +348,56 @@ static void check_moved(void)
 
 /* ---- HAS_RELATIONS: the end of a process, concurrently with threads that monitor it, as in src/model ---- */
 
-static struct watch {
-    fli_mutex lock;                /* lock of the slot */
-    uint32_t  listed, told_by_end; /* protected by `lock` */
-    uint32_t  told_at_once[FLI_WEAK_THREADS + 1];
-} * watch;
+static struct monitors {
+    fli_mutex lock;                    /* lock of the slot */
+    uint32_t  listed, notified_by_end; /* protected by `lock` */
+    uint32_t  notified_at_once[FLI_WEAK_THREADS + 1];
+} * monitors;
 
-static void setup_watched(void)
+static void setup_monitored(void)
 {
     setup();
-    watch = fli_weak_new(sizeof *watch);
-    (void)fli_mutex_init(&watch->lock);
+    monitors = fli_weak_new(sizeof *monitors);
+    (void)fli_mutex_init(&monitors->lock);
 }
 
-static void watch_it(void)
+static void monitor_it(void)
 {
-    fli_mutex_lock(&watch->lock);
-    if (fli_state_set_related(&s->p->state, fli_serial_gen(s->pid.serial))) watch->listed++;
-    else watch->told_at_once[fli_weak_self]++;
-    fli_mutex_unlock(&watch->lock);
+    fli_mutex_lock(&monitors->lock);
+    if (fli_state_set_related(&s->p->state, fli_serial_gen(s->pid.serial))) monitors->listed++;
+    else monitors->notified_at_once[fli_weak_self]++;
+    fli_mutex_unlock(&monitors->lock);
 }
 
-static void end_watched(void)
+static void end_monitored(void)
 {
     uint64_t last = fli_state_finish(&s->p->state);
     if ((last & FLI_HAS_RELATIONS) != 0) {
-        fli_mutex_lock(&watch->lock);
-        watch->told_by_end += watch->listed;
-        watch->listed = 0;
-        fli_mutex_unlock(&watch->lock);
+        fli_mutex_lock(&monitors->lock);
+        monitors->notified_by_end += monitors->listed;
+        monitors->listed = 0;
+        fli_mutex_unlock(&monitors->lock);
     }
     (void)!fli_state_free(&s->p->state);
 }
 
-static void end_watched_briefly(void)
+static void end_monitored_fast(void)
 {
-    if (!fli_state_exit(&s->p->state, fli_state_look(&s->p->state))) end_watched();
+    if (!fli_state_exit(&s->p->state, fli_state_look(&s->p->state))) end_monitored();
 }
 
-static void check_watched(void)
+static void check_monitored(void)
 {
-    uint32_t at_once = bench_sum(watch->told_at_once);
-    must(watch->listed == 0, "nobody waits for the end of one that is gone");
-    must(watch->told_by_end + at_once == 2, "everybody who watches is told once");
-    fli_weak_outcome(watch->told_by_end);
+    uint32_t at_once = bench_sum(monitors->notified_at_once);
+    must(monitors->listed == 0, "nobody waits for the end of one that is gone");
+    must(monitors->notified_by_end + at_once == 2, "everybody who watches is told once");
+    fli_weak_outcome(monitors->notified_by_end);
 }
 
-static void check_watched_asleep(void)
+static void check_monitored_idle(void)
 {
     check_wakes();
-    must(watch->listed == 1 && (fli_state_peek(&s->p->state) & FLI_HAS_RELATIONS) != 0, "it is watched");
+    must(monitors->listed == 1 && (fli_state_peek(&s->p->state) & FLI_HAS_RELATIONS) != 0, "it is watched");
 }
 
 const fli_weak_program parts_proc[] = {
@@ -417,49 +417,49 @@ const fli_weak_program parts_proc[] = {
       .threads = { drive, send_one, send_one, send_one },
       .check = check_wakes,
       .rare = true },
-    { .name = "mailbox_asleep",
+    { .name = "mailbox_idle",
       .promise = "three senders find it asleep: one of them wakes it",
-      .setup = setup_asleep,
+      .setup = setup_idle,
       .threads = { send_one, send_one, send_one },
       .check = check_wakes },
-    { .name = "mailbox_rouse",
+    { .name = "mailbox_wake",
       .promise = "roused without an event, and a sender",
       .setup = setup,
-      .threads = { drive, rouse, send_one },
+      .threads = { drive, wake, send_one },
       .check = check_wakes },
-    { .name = "brief_1",
+    { .name = "fast_1",
       .promise = "the short ways: the owner settles; three messages of one sender",
-      .setup = setup_brief,
+      .setup = setup_fast,
       .threads = { drive, send_three },
       .check = check_wakes },
-    { .name = "brief_2",
+    { .name = "fast_2",
       .promise = "the short ways: the owner settles; two senders",
-      .setup = setup_brief,
+      .setup = setup_fast,
       .threads = { drive, send_two, send_one },
       .check = check_wakes },
-    { .name = "brief_asleep",
+    { .name = "fast_idle",
       .promise = "the short ways: three senders find it asleep, and one of them wakes it",
-      .setup = setup_brief_asleep,
+      .setup = setup_fast_idle,
       .threads = { send_one, send_one, send_one },
       .check = check_wakes },
-    { .name = "brief_cancel",
+    { .name = "fast_cancel",
       .promise = "the short ways: cancel against settling and a sender",
-      .setup = setup_brief,
+      .setup = setup_fast,
       .threads = { drive, cancel, send_two },
       .check = check_cancel },
-    { .name = "brief_kill",
+    { .name = "fast_kill",
       .promise = "the short ways: kill against settling and two senders",
-      .setup = setup_brief,
+      .setup = setup_fast,
       .threads = { drive, kill, send_two },
       .check = check_killed },
-    { .name = "brief_last",
+    { .name = "fast_exit",
       .promise = "the short ways: it ends with the message that wakes it; three senders",
-      .setup = setup_brief_last,
+      .setup = setup_fast_exit,
       .threads = { send_one, send_one, send_one },
       .check = check_last },
-    { .name = "brief_last_kill",
+    { .name = "fast_exit_kill",
       .promise = "the short ways: it ends with the message that wakes it; a sender and a kill",
-      .setup = setup_brief_last,
+      .setup = setup_fast_exit,
       .threads = { send_two, kill },
       .check = check_killed },
     { .name = "cancel_1",
@@ -469,7 +469,7 @@ const fli_weak_program parts_proc[] = {
       .check = check_cancel },
     { .name = "cancel_2",
       .promise = "two cancels",
-      .setup = setup_asleep,
+      .setup = setup_idle,
       .threads = { cancel, cancel, send_one },
       .check = check_cancel },
     { .name = "cancel_note",
@@ -479,19 +479,19 @@ const fli_weak_program parts_proc[] = {
       .check = check_cancel },
     { .name = "cancel_two_note",
       .promise = "what came before a cancel is seen, though another one cancels at the same time",
-      .setup = setup_listening,
+      .setup = setup_note_reader,
       .threads = { drive, cancel, leave_note_and_cancel },
-      .check = check_heard },
-    { .name = "cancel_two_note_asleep",
+      .check = check_note_seen },
+    { .name = "cancel_two_note_idle",
       .promise = "the same where both find it asleep",
-      .setup = setup_listening_asleep,
+      .setup = setup_note_reader_idle,
       .threads = { cancel, leave_note_and_cancel },
-      .check = check_heard },
+      .check = check_note_seen },
     { .name = "cancel_scope",
       .promise = "why a scope was cancelled is seen by the step that gets a cancel, though another one cancels",
       .setup = setup_scoped,
       .threads = { drive, cancel, cancel_scope },
-      .check = check_heard },
+      .check = check_note_seen },
     { .name = "kill_note",
       .promise = "what came before a kill is seen by the end",
       .setup = setup_noted,
@@ -504,33 +504,33 @@ const fli_weak_program parts_proc[] = {
       .check = check_killed },
     { .name = "kill_2",
       .promise = "kill and cancel of one that sleeps",
-      .setup = setup_asleep,
+      .setup = setup_idle,
       .threads = { kill, cancel, send_one },
       .check = check_killed },
-    { .name = "watch_end",
+    { .name = "monitor_end",
       .promise = "who watches is told, once: by the end, or at once because it came first",
-      .setup = setup_watched,
-      .threads = { end_watched, watch_it, watch_it },
-      .check = check_watched },
-    { .name = "watch_end_brief",
+      .setup = setup_monitored,
+      .threads = { end_monitored, monitor_it, monitor_it },
+      .check = check_monitored },
+    { .name = "monitor_end_fast",
       .promise = "the same where it ends by the short way",
-      .setup = setup_watched,
-      .threads = { end_watched_briefly, watch_it, watch_it },
-      .check = check_watched },
-    { .name = "watch_settle",
+      .setup = setup_monitored,
+      .threads = { end_monitored_fast, monitor_it, monitor_it },
+      .check = check_monitored },
+    { .name = "monitor_settle",
       .promise = "being watched keeps nobody from sleeping, and no message waits for it",
-      .setup = setup_watched,
-      .threads = { drive, watch_it, send_one },
-      .check = check_watched_asleep },
+      .setup = setup_monitored,
+      .threads = { drive, monitor_it, send_one },
+      .check = check_monitored_idle },
     { .name = "slot_reused",
       .promise = "a stale pid never reaches the slot's next owner",
       .setup = setup,
       .threads = { replace, send_two, send_new },
       .check = check_replaced },
-    { .name = "slot_reused_brief",
+    { .name = "slot_reused_fast",
       .promise = "nor if the first ends by the short way, and messages are sent by it",
-      .setup = setup_brief,
-      .threads = { replace_briefly, send_two, send_new },
+      .setup = setup_fast,
+      .threads = { replace_fast, send_two, send_new },
       .check = check_replaced },
     { .name = "slot_stale_cancel",
       .promise = "a stale cancel never reaches the slot's next owner",

@@ -76,7 +76,7 @@ static void look_twice(void)
 }
 
 /* The end of a step, as in lua/preempt/preempt.c: the thread no longer runs the object, which may then be freed. */
-static void run_no_more(void)
+static void end_step(void)
 {
     fli_store_rel(&g->runs, NULL);
     fli_lua_safepoint_pass(&g->safepoint);
@@ -93,7 +93,7 @@ static void look_at_runner(void)
 
 /* The watchdog goes to sleep, as in lua/preempt/preempt.c, while another thread begins a step. Either the watchdog sees
  * the step, or the step sees that the watchdog sleeps. */
-static void doze(void)
+static void sleep_until_step(void)
 {
     fli_mutex_lock(&g->lock);
     fli_lua_safepoint_hold(&g->safepoint);
@@ -133,20 +133,20 @@ const fli_weak_program parts_safepoint[] = {
       .setup = setup_strict,
       .threads = { free_two, look_twice },
       .check = check_open },
-    { .name = "safepoint_run_no_more",
+    { .name = "safepoint_step_end",
       .promise = "a process is not freed while the watchdog looks at it",
       .setup = setup,
-      .threads = { run_no_more, look_at_runner },
+      .threads = { end_step, look_at_runner },
       .check = check_open },
-    { .name = "safepoint_doze",
+    { .name = "safepoint_sleep",
       .promise = "a step that begins while the watchdog falls asleep is seen, or wakes it",
       .setup = setup,
-      .threads = { doze, begin_step },
+      .threads = { sleep_until_step, begin_step },
       .check = check_open },
-    { .name = "safepoint_doze_2",
+    { .name = "safepoint_sleep_2",
       .promise = "the same with steps of two threads, and without a barrier for all",
       .setup = setup_strict,
-      .threads = { doze, begin_step, begin_step },
+      .threads = { sleep_until_step, begin_step, begin_step },
       .check = check_open },
     { 0 },
 };

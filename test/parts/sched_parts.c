@@ -6,7 +6,7 @@
 #include "port/wakefd.h"
 #include "sched/sched.h"
 
-typedef struct world {
+typedef struct fixture {
     filch_sched sched;
     fli_worker  workers[3];
     fli_worker *list[3];
@@ -20,12 +20,12 @@ typedef struct world {
     FLI_ATOMIC(uint32_t) finished; /* counts the steps instead of `done` if `expected` is not 0 */
     FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
     uint32_t             ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
-    filch_err            said[FLI_WEAK_THREADS + 1];
+    filch_err            results[FLI_WEAK_THREADS + 1];
     bool                 ends; /* option for the programs about stop: a step ends its process */
     fli_proc            *last; /* the only process of such a program */
-} world;
+} fixture;
 
-static world *w;
+static fixture *w;
 
 /* ---- replacements ---- */
 
@@ -311,7 +311,7 @@ static void submit_both(void)
     submit(1);
 }
 
-static void check_bell(void)
+static void check_wakefd(void)
 {
     bool left = fli_inject_count(&w->sched.global) > 0 || fli_worker_queued(w->sched.caller_worker) > 0;
     if (left) must(fli_load_rlx(&w->readable) == 1, "while something is queued the descriptor is readable");
@@ -330,8 +330,8 @@ static const filch_type type = { .name = "part", .step = no_step };
 
 static void spawn(void)
 {
-    w->said[fli_weak_self] = filch_spawn(&w->sched, &type, NULL, NULL);
-    must(w->said[fli_weak_self] == FILCH_OK || w->said[fli_weak_self] == FILCH_ECLOSED,
+    w->results[fli_weak_self] = filch_spawn(&w->sched, &type, NULL, NULL);
+    must(w->results[fli_weak_self] == FILCH_OK || w->results[fli_weak_self] == FILCH_ECLOSED,
          "spawn says whether it is closed");
 }
 
@@ -341,14 +341,14 @@ static void stop(void)
     must(err == FILCH_OK, "stop waits until nobody is left");
     must(fli_stats_alive(&w->sched) == 0, "after stop nobody lives");
     must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
-    w->said[fli_weak_self] = err;
+    w->results[fli_weak_self] = err;
 }
 
-static void check_door(void)
+static void check_closed(void)
 {
     must(fli_stats_alive(&w->sched) == 0, "after stop nobody comes in");
     must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
-    fli_weak_outcome((uint64_t)w->said[2] * 64 + (uint64_t)w->said[3]);
+    fli_weak_outcome((uint64_t)w->results[2] * 64 + (uint64_t)w->results[3]);
 }
 
 /* ---- the end of a process, as stop counts it ---- */
@@ -369,7 +369,7 @@ static void last_step(void)
     fli_step(w->list[0], w->last);
 }
 
-static void count_living(void)
+static void count_alive(void)
 {
     uint64_t alive = fli_stats_alive(&w->sched);
     must(alive <= 1, "nobody is counted who never was");
@@ -423,39 +423,39 @@ const fli_weak_program parts_sched[] = {
       .threads = { push_and_work, work, wait_2 },
       .check = check_idle,
       .bound = 1 },
-    { .name = "tick_bell",
+    { .name = "tick_signal",
       .promise = "two ticks, two who queue",
       .setup = setup_tick,
       .threads = { tick_twice, submit_0, submit_other },
-      .check = check_bell },
+      .check = check_wakefd },
     { .name = "tick_one_step",
       .promise = "a tick that stops after one step",
       .setup = setup_tick,
       .threads = { tick_one_step, submit_both },
-      .check = check_bell },
-    { .name = "tick_turn",
+      .check = check_wakefd },
+    { .name = "tick_owner",
       .promise = "two threads tick, one queues",
       .setup = setup_tick,
       .threads = { tick, tick, submit_0 },
-      .check = check_bell },
+      .check = check_wakefd },
     { .name = "finish_ended",
       .promise = "when stop has counted one as ended, nothing of it is left",
       .setup = setup_ended,
-      .threads = { last_step, count_living } },
+      .threads = { last_step, count_alive } },
     { .name = "finish_leaving",
       .promise = "while on_exit runs, and when it has spawned, stop counts one",
       .setup = setup_ended,
       .threads = { leave_and_spawn, count_one } },
-    { .name = "spawn_door_1",
+    { .name = "spawn_stop_1",
       .promise = "a spawn from outside against stop",
       .setup = setup_stop,
       .threads = { stop, spawn },
-      .check = check_door },
-    { .name = "spawn_door_2",
+      .check = check_closed },
+    { .name = "spawn_stop_2",
       .promise = "two spawns from outside against stop",
       .setup = setup_stop,
       .threads = { stop, spawn, spawn },
-      .check = check_door,
+      .check = check_closed,
       .bound = 1 },
     { 0 },
 };

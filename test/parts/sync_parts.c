@@ -8,22 +8,22 @@
 typedef struct thing {
     uint32_t handle; /* not atomic: written when the object is created */
     uint32_t value;
-    uint8_t  rest[56];
+    uint8_t  padding[56];
 } thing;
 
-typedef struct letter {
+typedef struct queue_item {
     uint32_t value;
     void    *next;
-} letter;
+} queue_item;
 
 typedef struct table {
     fli_slab             slab;
     void                *known;
     fli_magazine         magazines[FLI_WEAK_THREADS + 1];
     fli_inject           queue;
-    letter               letters[4];
+    queue_item           queue_items[4];
     FLI_ATOMIC(uint32_t) handle; /* passes a handle to another thread */
-    FLI_ATOMIC(uint32_t) told;
+    FLI_ATOMIC(uint32_t) put_done;
     uint32_t             taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
     filch_registry      *registry;
 } table;
@@ -41,7 +41,7 @@ static void setup(void)
     fli_mem_init(&mem, fli_weak_alloc, NULL);
     t = fli_weak_new(sizeof *t);
     (void)!fli_slab_init(&t->slab, &mem, sizeof(thing), 100, make);
-    (void)!fli_inject_init(&t->queue, &mem, offsetof(letter, next));
+    (void)!fli_inject_init(&t->queue, &mem, offsetof(queue_item, next));
 }
 
 /* ---- slab: segments of 4, 4, 8 ---- */
@@ -142,15 +142,15 @@ static void check_trade(void)
 
 static void put(uint32_t i)
 {
-    t->letters[i].value = 100 + i;
-    fli_inject_put(&t->queue, &t->letters[i]);
+    t->queue_items[i].value = 100 + i;
+    fli_inject_put(&t->queue, &t->queue_items[i]);
 }
 
 static void put_two(void)
 {
     put(0);
     put(1);
-    fli_store_rel(&t->told, 1);
+    fli_store_rel(&t->put_done, 1);
 }
 
 static void put_one(void)
@@ -163,8 +163,8 @@ static void take_some(void)
     void  *items[2];
     size_t n = fli_inject_take(&t->queue, items, 2);
     for (size_t i = 0; i < n; i++) {
-        letter *it = items[i];
-        must(it->value == 100 + (uint32_t)(it - t->letters), "a queued item holds what was put in");
+        queue_item *it = items[i];
+        must(it->value == 100 + (uint32_t)(it - t->queue_items), "a queued item holds what was put in");
         t->taken[fli_weak_self]++;
         t->sum[fli_weak_self] += it->value;
         it->value = 0;
@@ -172,13 +172,13 @@ static void take_some(void)
 }
 
 /* A thread that learned of two puts must see a count of at least two, as no thread takes an item. */
-static void ask(void)
+static void check_count(void)
 {
-    if (fli_load_acq(&t->told) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
+    if (fli_load_acq(&t->put_done) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
 }
 
 /* A thread that sees the count must see what was written before the put. */
-static void ask_first(void)
+static void check_published(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
     if (fli_inject_count(&t->queue) >= 1)
@@ -244,7 +244,7 @@ static void add_and_freeze(void)
 }
 
 /* Adds an id that exists already. This changes nothing, and the error tells whether the registry is frozen. */
-static void ask_frozen(void)
+static void find_if_frozen(void)
 {
     if (filch_registry_add(t->registry, 5, handler, NULL) != FILCH_EFROZEN) return;
     must(fli_registry_find(t->registry, 5000) != NULL, "a frozen registry is complete");
@@ -290,15 +290,15 @@ const fli_weak_program parts_sync[] = {
     { .name = "inject_count",
       .promise = "a put that one knows of is counted",
       .setup = setup,
-      .threads = { put_two, ask, put_one } },
-    { .name = "inject_before",
+      .threads = { put_two, check_count, put_one } },
+    { .name = "inject_publish",
       .promise = "what came before a put is seen with its count",
       .setup = setup,
-      .threads = { prepare_and_put, ask_first } },
+      .threads = { prepare_and_put, check_published } },
     { .name = "registry_freeze",
       .promise = "a frozen registry is complete",
       .setup = setup_freeze,
-      .threads = { add_and_freeze, ask_frozen },
+      .threads = { add_and_freeze, find_if_frozen },
       .check = check_frozen },
     { .name = "registry_holders",
       .promise = "the last of three holders frees it",

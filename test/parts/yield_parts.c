@@ -45,7 +45,7 @@ static void drive(void)
 
 static void complete(filch_receiver receiver)
 {
-    (void)bench_here();
+    (void)bench_worker();
     filch_err err = filch_complete(receiver, receiver.tag, filch_int((int64_t)fli_weak_self), FILCH_OK);
     must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is taken, or it is late");
     if (err == FILCH_OK) pass->ok[fli_weak_self]++;
@@ -60,15 +60,15 @@ static void complete_it(void)
 static void cancel(void)
 {
     if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_here(), s->p);
+        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
     }
 }
 
-static void check_answered(void)
+static void check_completed(void)
 {
     const bench_life *life = bench_life_of(s->p);
     must(bench_sum(pass->ok) == 1, "exactly one completion wins");
-    must(life->answers == 1 && life->answer_error == FILCH_OK, "the process gets one answer");
+    must(life->answers == 1 && life->completion_error == FILCH_OK, "the process gets one answer");
     must(pass->ok[life->answer] == 1, "it is the winner's");
     must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0,
          "then it waits for nothing");
@@ -80,7 +80,7 @@ static void check_answered(void)
 /* Ends the process while the yield is outstanding, then reuses all its nodes with non-atomic writes. */
 static void end_and_reuse(void)
 {
-    fli_local *worker = bench_here();
+    fli_local *worker = bench_worker();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
     uint32_t taken[2];
@@ -98,7 +98,7 @@ static void end_and_reuse(void)
  * new yield. */
 static void end_and_open(void)
 {
-    fli_local *worker = bench_here();
+    fli_local *worker = bench_worker();
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
@@ -151,7 +151,7 @@ static void check_ended(void)
 /* This thread opens the yield, and passes the receiver's key to another thread through a relaxed atomic. */
 static void open_and_drive(void)
 {
-    fli_local      *worker = bench_here();
+    fli_local      *worker = bench_worker();
     fli_event_node *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
     s->p->flags |= FLI_PROC_WAITING;
     fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
@@ -169,12 +169,12 @@ static void check_open(void)
     /* A receiver that was passed on without ordering may be stale; then no completion is accepted. No other result is
      * allowed. */
     must(bench_sum(pass->ok) <= 1, "at most one completion wins");
-    if (bench_sum(pass->ok) == 1) check_answered();
+    if (bench_sum(pass->ok) == 1) check_completed();
 }
 
 /* Makes two yields one after the other: the second reuses the node of the first, and a completion of the first comes
  * too late. */
-static void answer_and_again(void)
+static void drive_again(void)
 {
     bench_drive(s->p);
 }
@@ -190,17 +190,17 @@ const fli_weak_program parts_yield[] = {
       .promise = "two completions of a process that goes to sleep",
       .setup = setup_open,
       .threads = { drive, complete_it, complete_it },
-      .check = check_answered },
-    { .name = "yield_asleep",
+      .check = check_completed },
+    { .name = "yield_blocked",
       .promise = "three completions of a process that sleeps",
       .setup = setup_blocked,
       .threads = { complete_it, complete_it, complete_it },
-      .check = check_answered },
+      .check = check_completed },
     { .name = "yield_cancel",
       .promise = "completions and a cancel",
       .setup = setup_blocked,
       .threads = { complete_it, cancel, complete_it },
-      .check = check_answered },
+      .check = check_completed },
     { .name = "yield_abandon",
       .promise = "two completions against the end; the node is used again",
       .setup = setup_open,
@@ -221,15 +221,15 @@ const fli_weak_program parts_yield[] = {
       .setup = setup_open,
       .threads = { name_only, complete_it, complete_it },
       .check = check_named },
-    { .name = "yield_careless",
+    { .name = "yield_relaxed",
       .promise = "the receiver travels relaxed",
       .setup = setup,
       .threads = { open_and_drive, complete_key, complete_key },
       .check = check_open },
-    { .name = "yield_twice",
+    { .name = "yield_complete_twice",
       .promise = "the winner tries again",
       .setup = setup_open,
-      .threads = { answer_and_again, complete_then_again, complete_it },
-      .check = check_answered },
+      .threads = { drive_again, complete_then_again, complete_it },
+      .check = check_completed },
     { 0 },
 };

@@ -45,12 +45,12 @@ filch_err __wrap_filch_yield_accept(filch_out *out, uint64_t tag, filch_stream l
 
 static _Atomic int live;
 
-struct guest {
+struct client {
     filch_await  at;
     filch_stream stream;
 };
 
-static filch_err guest_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err client_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self;
     (void)ctx;
@@ -60,24 +60,24 @@ static filch_err guest_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-static void guest_close(void *self)
+static void client_close(void *self)
 {
     atomic_fetch_sub(&live, 1);
     filch_await_drop(self);
 }
 
-static filch_err write_live(struct guest *g, filch_out *out)
+static filch_err write_live(struct client *g, filch_out *out)
 {
     char line[32];
     int  size = snprintf(line, sizeof line, "live %d\n", atomic_load(&live));
     return filch_yield_write(out, g->at.tag, g->stream, filch_bytes(line, (size_t)size), FILCH_FOREVER);
 }
 
-static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err client_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct guest *g = self;
-    filch_await  *at = &g->at;
-    filch_err     err;
+    struct client *g = self;
+    filch_await   *at = &g->at;
+    filch_err      err;
     FILCH_BEGIN(at, events, count, out);
     FILCH_AWAIT_MESSAGE(at);
     err = filch_stream_take(out, at->data, &g->stream);
@@ -87,12 +87,12 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     FILCH_END(at);
 }
 
-static const filch_type guest = {
-    .name = "guest", .size = sizeof(struct guest), .init = guest_init, .step = guest_step, .close = guest_close
+static const filch_type client = {
+    .name = "guest", .size = sizeof(struct client), .init = client_init, .step = client_step, .close = client_close
 };
 
 int main(int argc, char **argv)
 {
-    static const service faulty = { .name = "faulty", .connection = &guest };
+    static const service faulty = { .name = "faulty", .connection = &client };
     return service_run(&faulty, argc, argv);
 }

@@ -104,7 +104,7 @@ static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 }
 
 /* Checks a process that is ACTIVE_ONE and queued: it must have exactly one message. */
-static void walk_called(filch_sched *sched, const fli_proc *p)
+static void walk_active_one(filch_sched *sched, const fli_proc *p)
 {
     uint32_t              head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
@@ -123,7 +123,7 @@ static void walk_procs(filch_sched *sched)
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
         bool            called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
-        if (called && queued.by[slot] == walk) walk_called(sched, p);
+        if (called && queued.by[slot] == walk) walk_active_one(sched, p);
         /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
@@ -148,13 +148,13 @@ static void walk_spare(filch_sched *sched)
     }
 }
 
-static fli_relation *bond_at(fli_model *m, uint32_t place)
+static fli_relation *relation_at(fli_model *m, uint32_t place)
 {
     return object_at(&m->relations, place / 2);
 }
 
 /* Checks the relations of the process in `slot`. No thread must hold the lock of the slot. */
-static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
+static void walk_relation_list(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
     unsigned state = fli_word_state(word);
@@ -163,13 +163,13 @@ static void walk_bonds(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t
          "a process has relations, and its end would not find them");
     uint32_t at = first, n = 0, most = PEEK(&m->relations.fresh) * 2;
     do {
-        fli_relation *relation = bond_at(m, at);
+        fli_relation *relation = relation_at(m, at);
         uint32_t      next = relation->next[at & 1];
         MUST(n++ < most && relation->self == at / 2, "a list of relations does not end");
         MUST(fli_serial_slot(PEEK(&relation->serial[at & 1])) == slot, "a relation is listed with a stranger");
         MUST(fli_serial_gen(PEEK(&relation->serial[at & 1])) == fli_word_gen(word),
              "a relation has outlived its process");
-        MUST(bond_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
+        MUST(relation_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
         at = next;
     } while (at != first);
 }
@@ -188,7 +188,7 @@ static void walk_relations(filch_sched *sched)
         uint32_t *heads = PEEK(&host->heads[segment]);
         if (heads == NULL) continue;
         uint32_t first = heads[slot - (segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1))];
-        if (first != 0) walk_bonds(sched, m, slot, first);
+        if (first != 0) walk_relation_list(sched, m, slot, first);
     }
 }
 

@@ -23,11 +23,11 @@ static struct {
     filch_sched  *hosts[HOSTS];
     filch_pid     board[HOSTS][BOARD], watcher;
     int64_t       opened, closed;
-    uint32_t      watched, told, limit;
-    uint8_t       heard[MONITORS_MAX];
+    uint32_t      monitored, resolved, limit;
+    uint8_t       exit_seen[MONITORS_MAX];
     bool          over;
     fli_sim_queue waiting; /* the first thread waits here for the last EXIT */
-} city;
+} fixture;
 
 typedef struct actor {
     int64_t steps;
@@ -37,7 +37,7 @@ static const filch_type actor_type;
 
 static filch_pid draw(void)
 {
-    return city.board[fli_sim_choose(HOSTS)][fli_sim_choose(BOARD)];
+    return fixture.board[fli_sim_choose(HOSTS)][fli_sim_choose(BOARD)];
 }
 
 static bool is_expected(filch_err err)
@@ -56,18 +56,18 @@ static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
     opt.name = fli_sim_choose(3) == 0 ? "taken" : NULL;
     filch_err err = filch_spawn_on(sched, 100 + host, &actor_type, &opt, &pid);
     MUST(is_expected(err), "a spawn on another host answered something else");
-    if (err == FILCH_OK) city.board[host][fli_sim_choose(BOARD)] = pid;
+    if (err == FILCH_OK) fixture.board[host][fli_sim_choose(BOARD)] = pid;
 }
 
-static void watch(filch_sched *sched, filch_pid target)
+static void monitor_target(filch_sched *sched, filch_pid target)
 {
-    if (city.watched == MONITORS_MAX || target.serial == 0 || target.node == 100) return;
-    uint32_t  id = city.watched++;
-    filch_err err = filch_monitor(sched, city.watcher, target, id, NULL);
+    if (fixture.monitored == MONITORS_MAX || target.serial == 0 || target.node == 100) return;
+    uint32_t  id = fixture.monitored++;
+    filch_err err = filch_monitor(sched, fixture.watcher, target, id, NULL);
     MUST(is_expected(err), "a monitor answered something else");
     if (err == FILCH_OK) return;
-    city.heard[id] = 1; /* the monitor failed: no EXIT will arrive */
-    city.told++;
+    fixture.exit_seen[id] = 1; /* the monitor failed: no EXIT will arrive */
+    fixture.resolved++;
 }
 
 /* Makes one random change to processes of any host, through `sched`. */
@@ -100,14 +100,14 @@ static filch_err actor_init(void *self, const filch_ctx *ctx, const char *method
     (void)ctx;
     (void)method;
     (void)args;
-    city.opened++;
+    fixture.opened++;
     return FILCH_OK;
 }
 
 static void actor_close(void *self)
 {
     (void)self;
-    city.closed++;
+    fixture.closed++;
 }
 
 static bool wants_to_end(const filch_event *events, size_t count)
@@ -137,10 +137,11 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_EXIT) continue;
-        MUST(events[i].tag < city.watched && city.heard[events[i].tag]++ == 0, "an exit came twice, or for nothing");
-        city.told++;
+        MUST(events[i].tag < fixture.monitored && fixture.exit_seen[events[i].tag]++ == 0,
+             "an exit came twice, or for nothing");
+        fixture.resolved++;
     }
-    (void)fli_sim_wake(&city.waiting, true);
+    (void)fli_sim_wake(&fixture.waiting, true);
     return wants_to_end(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
@@ -149,19 +150,19 @@ static const filch_type watcher_type = {
 };
 
 /* A foreign thread that uses the first host and names processes of hosts that may have stopped. */
-static void meddle(void *arg)
+static void change_at_random(void *arg)
 {
     (void)arg;
-    for (uint32_t i = 0; !city.over && i < city.limit; i++) {
-        if (fli_sim_choose(3) == 0) watch(city.hosts[0], draw());
-        else act(city.hosts[0], (filch_pid){ 0, 0 });
+    for (uint32_t i = 0; !fixture.over && i < fixture.limit; i++) {
+        if (fli_sim_choose(3) == 0) monitor_target(fixture.hosts[0], draw());
+        else act(fixture.hosts[0], (filch_pid){ 0, 0 });
         fli_thread_yield();
     }
 }
 
 static void stop(void *arg)
 {
-    filch_sched *host = city.hosts[(intptr_t)arg];
+    filch_sched *host = fixture.hosts[(intptr_t)arg];
     MUST(filch_sched_stop(host, FILCH_FOREVER, NULL) == FILCH_OK, "a host did not stop");
 }
 
@@ -177,35 +178,35 @@ static void open_hosts(uint32_t workers)
     filch_node_options node = FILCH_NODE_OPTIONS_INIT;
     node.policy = allow;
     node.alloc = workload_alloc;
-    MUST(filch_node_create(&city.node, &node) == FILCH_OK, "no node");
+    MUST(filch_node_create(&fixture.node, &node) == FILCH_OK, "no node");
     for (uint32_t i = 0; i < HOSTS; i++) {
         filch_options opt = workload_options(workers / HOSTS > 0 ? workers / HOSTS : 1);
         opt.node = 100 + i;
-        MUST(filch_node_add(city.node, &opt, &city.hosts[i]) == FILCH_OK, "no host");
+        MUST(filch_node_add(fixture.node, &opt, &fixture.hosts[i]) == FILCH_OK, "no host");
     }
-    MUST(filch_spawn(city.hosts[0], &watcher_type, NULL, &city.watcher) == FILCH_OK, "no watcher");
+    MUST(filch_spawn(fixture.hosts[0], &watcher_type, NULL, &fixture.watcher) == FILCH_OK, "no watcher");
     for (uint32_t i = 0; i < HOSTS; i++) {
-        for (int n = 0; n < BOARD / 2; n++) spawn_on(city.hosts[i], i, 0);
+        for (int n = 0; n < BOARD / 2; n++) spawn_on(fixture.hosts[i], i, 0);
     }
 }
 
 void workload_hosts(uint32_t workers, uint32_t size)
 {
     fli_thread outside, stoppers[HOSTS];
-    memset(&city, 0, sizeof city);
-    city.limit = size;
+    memset(&fixture, 0, sizeof fixture);
+    fixture.limit = size;
     open_hosts(workers);
-    MUST(fli_thread_start(&outside, "meddle", meddle, NULL) == FILCH_OK, "no thread");
+    MUST(fli_thread_start(&outside, "meddle", change_at_random, NULL) == FILCH_OK, "no thread");
     for (uint32_t n = fli_sim_choose(size); n > 0; n--) fli_thread_yield();
     for (intptr_t i = 1; i < HOSTS; i++) {
         MUST(fli_thread_start(&stoppers[i], "stop", stop, (void *)i) == FILCH_OK, "no thread");
     }
     for (int i = 1; i < HOSTS; i++) fli_thread_join(&stoppers[i]);
-    city.over = true;
+    fixture.over = true;
     fli_thread_join(&outside);
-    while (city.told < city.watched) (void)fli_sim_block(&city.waiting, UINT64_MAX, "for the last exit");
+    while (fixture.resolved < fixture.monitored) (void)fli_sim_block(&fixture.waiting, UINT64_MAX, "for the last exit");
     stop((void *)0);
-    filch_node_destroy(city.node);
-    MUST(city.opened == city.closed, "an instance was not closed exactly once");
+    filch_node_destroy(fixture.node);
+    MUST(fixture.opened == fixture.closed, "an instance was not closed exactly once");
     MUST(workload_alloc_live() == 0, "memory was left behind");
 }

@@ -16,19 +16,19 @@
 
 enum { SUBMITTERS = 3, STUCK_EACH = FLI_LANE_MOST > 4 ? 6 : FLI_LANE_MOST - 1, JOBS_MAX = 512, WORK_THREADS = 2 };
 
-typedef enum habit { QUICK, SLOW, STUCK } habit;
+typedef enum behaviour { QUICK, SLOW, STUCK } behaviour;
 
-typedef struct errand {
-    fli_job  job;
-    habit    habit;
-    uint32_t ran;
-} errand;
+typedef struct test_job {
+    fli_job   job;
+    behaviour behaviour;
+    uint32_t  ran;
+} test_job;
 
 static struct {
     fli_workpool pool;
     fli_mutex    lock;
     fli_cond     changed;
-    errand       errands[SUBMITTERS][JOBS_MAX];
+    test_job     test_jobs[SUBMITTERS][JOBS_MAX];
     uint32_t     each;
     uint32_t     inside[FLI_LANE_COUNT], stuck[FLI_LANE_COUNT];
     uint32_t     over, expected; /* numbers of jobs that are not STUCK: finished, and submitted */
@@ -41,29 +41,29 @@ static uint32_t limit_of(uint32_t lane)
     return lane == FLI_LANE_WORK ? WORK_THREADS : FLI_LANE_MOST;
 }
 
-static void run_errand(fli_job *job)
+static void run_test_job(fli_job *job)
 {
-    errand *e = FLI_OUTER(errand, job, job);
+    test_job *e = FLI_OUTER(test_job, job, job);
     fli_mutex_lock(&s.lock);
     MUST(++s.inside[job->lane] <= limit_of(job->lane), "more jobs of a lane run than it may have");
     MUST(++e->ran == 1, "a job ran twice");
-    uint64_t until_ns = e->habit == SLOW ? fli_clock_ns() + fli_sim_choose(3 * (uint32_t)FLI_STUCK_NS) : 0;
-    while (e->habit == SLOW && fli_cond_wait_until(&s.changed, &s.lock, until_ns)) {}
-    while (e->habit == STUCK && !s.released) fli_cond_wait(&s.changed, &s.lock);
+    uint64_t until_ns = e->behaviour == SLOW ? fli_clock_ns() + fli_sim_choose(3 * (uint32_t)FLI_STUCK_NS) : 0;
+    while (e->behaviour == SLOW && fli_cond_wait_until(&s.changed, &s.lock, until_ns)) {}
+    while (e->behaviour == STUCK && !s.released) fli_cond_wait(&s.changed, &s.lock);
     s.inside[job->lane]--;
-    if (e->habit != STUCK) s.over++;
+    if (e->behaviour != STUCK) s.over++;
     fli_cond_broadcast(&s.changed);
     fli_mutex_unlock(&s.lock);
 }
 
-static void cancel_errand(fli_job *job)
+static void cancel_test_job(fli_job *job)
 {
     (void)job;
     fli_sim_fail("a job was cancelled although all have begun");
 }
 
 /* Chooses how a job behaves. FLI_LANE_WORK gets no STUCK jobs, because it has no spare threads for them. */
-static habit draw_habit(uint32_t lane)
+static behaviour draw_behaviour(uint32_t lane)
 {
     if (lane != FLI_LANE_WORK && s.stuck[lane] < STUCK_EACH && fli_sim_choose(3) == 0) {
         s.stuck[lane]++;
@@ -74,14 +74,14 @@ static habit draw_habit(uint32_t lane)
 
 static void submitter(void *arg)
 {
-    errand *mine = arg;
+    test_job *mine = arg;
     for (uint32_t i = 0; i < s.each; i++) {
-        errand  *e = &mine[i];
-        uint32_t lane = fli_sim_choose(FLI_LANE_COUNT);
-        *e = (errand){ .job = { .run = run_errand, .cancel = cancel_errand, .lane = lane } };
+        test_job *e = &mine[i];
+        uint32_t  lane = fli_sim_choose(FLI_LANE_COUNT);
+        *e = (test_job){ .job = { .run = run_test_job, .cancel = cancel_test_job, .lane = lane } };
         fli_mutex_lock(&s.lock);
-        e->habit = draw_habit(lane);
-        if (e->habit != STUCK) s.expected++;
+        e->behaviour = draw_behaviour(lane);
+        if (e->behaviour != STUCK) s.expected++;
         fli_mutex_unlock(&s.lock);
         filch_err err = fli_workpool_submit(&s.pool, &e->job);
         MUST(err == FILCH_OK || (err == FILCH_EFULL && lane == FLI_LANE_WORK), "a job was refused");
@@ -106,7 +106,7 @@ static void begin(uint32_t size)
 
 /* Waits until each lane has run all jobs that are not STUCK, although the STUCK jobs have not returned. Then lets the
  * STUCK jobs return. */
-static void settle(void)
+static void wait_and_release(void)
 {
     fli_mutex_lock(&s.lock);
     while (s.over < s.expected) fli_cond_wait(&s.changed, &s.lock);
@@ -127,10 +127,10 @@ void run_lanes(uint32_t workers, uint32_t size)
     (void)workers;
     begin(size);
     for (int i = 0; i < SUBMITTERS; i++) {
-        MUST(fli_thread_start(&threads[i], "submit", submitter, s.errands[i]) == FILCH_OK, "no thread");
+        MUST(fli_thread_start(&threads[i], "submit", submitter, s.test_jobs[i]) == FILCH_OK, "no thread");
     }
     for (int i = 0; i < SUBMITTERS; i++) fli_thread_join(&threads[i]);
-    settle();
+    wait_and_release();
     fli_workpool_close(&s.pool);
     MUST(fli_workpool_join(&s.pool, FLI_NEVER), "the threads did not leave");
     fli_workpool_fini(&s.pool);

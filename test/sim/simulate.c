@@ -40,7 +40,7 @@ static void run_job(void *arg)
 
 /* The command that repeats the schedule, printed by the handler of fatal signals. */
 static char replay[512];
-static int  tell = -1; /* in an attempt of the shrinker: the pipe to which the number of points is written */
+static int  points_pipe = -1; /* in an attempt of the shrinker: the pipe to which the number of points is written */
 
 /* Seed, workers and size of the failed schedule that the shrinker starts from. */
 static struct {
@@ -60,9 +60,9 @@ static bool            replaying, with_faults;
 static void end_with(const char *why, int number)
 {
     char line[640];
-    if (tell >= 0) {
+    if (points_pipe >= 0) {
         uint64_t points = fli_sim_points();
-        (void)!write(tell, &points, sizeof points);
+        (void)!write(points_pipe, &points, sizeof points);
         _exit(1);
     }
     int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
@@ -185,7 +185,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (pipe(ends) != 0 || (child = fork()) < 0) return 0;
     if (child == 0) {
         fli_sim_result result;
-        tell = ends[1];
+        points_pipe = ends[1];
         alarm(2); /* ends the child if it loops without points: that is no shorter schedule */
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
@@ -195,10 +195,10 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     close(ends[1]);
     uint64_t points = 0;
     int      status = 0;
-    bool     told = read(ends[0], &points, sizeof points) == (ssize_t)sizeof points;
+    bool     reported = read(ends[0], &points, sizeof points) == (ssize_t)sizeof points;
     close(ends[0]);
     (void)waitpid(child, &status, 0);
-    return told ? points : 0;
+    return reported ? points : 0;
 }
 
 #define SHRINK_SECONDS 10
@@ -313,9 +313,9 @@ int main(int argc, char **argv)
         shrink(&p, p.first);
         return 1;
     }
-    struct timeval now_and_then = { .tv_sec = POINTLESS_SECONDS };
-    (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ now_and_then, now_and_then }, NULL);
-    double   began = seconds(), told = began, worked = processor_seconds();
+    struct timeval interval = { .tv_sec = POINTLESS_SECONDS };
+    (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ interval, interval }, NULL);
+    double   began = seconds(), reported = began, worked = processor_seconds();
     bool     live = isatty(STDOUT_FILENO) != 0;
     uint64_t violations = 0, points = 0, switches = 0, sum = 0;
     for (uint64_t i = 0; i < p.seeds; i++) {
@@ -334,8 +334,8 @@ int main(int argc, char **argv)
             p.seeds = i + 1;
             break;
         }
-        if (i % 16 == 15 && seconds() - told > (live ? 0.5 : 30.0)) {
-            told = seconds();
+        if (i % 16 == 15 && seconds() - reported > (live ? 0.5 : 30.0)) {
+            reported = seconds();
             printf(live ? "\r%llu of %llu schedules, %llu violations " : "%llu of %llu schedules, %llu violations\n",
                    (unsigned long long)i + 1, (unsigned long long)p.seeds, (unsigned long long)violations);
             fflush(stdout);

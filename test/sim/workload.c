@@ -48,7 +48,7 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
 
 /* ---- shared by all workloads ---- */
 
-typedef struct world {
+typedef struct run_state {
     filch_sched *sched;
     int64_t      opened, closed;  /* number of process instances */
     int64_t      sent, got;       /* number of messages accepted, and of messages read */
@@ -56,9 +56,9 @@ typedef struct world {
     int64_t      wanted;          /* number of messages or answers after which the workload ends */
     uint32_t     size;
     bool         ending; /* true: the scheduler is being destroyed */
-} world;
+} run_state;
 
-static world         now;
+static run_state     now;
 static fli_sim_queue waiting; /* the first thread waits here for the end */
 static bool          over;
 
@@ -87,7 +87,7 @@ filch_options workload_options(uint32_t workers)
 
 static void begin(filch_options *opt, uint32_t size)
 {
-    now = (world){ .size = size };
+    now = (run_state){ .size = size };
     over = false;
     waiting.first = NULL;
     filch_sched *sched;
@@ -97,7 +97,7 @@ static void begin(filch_options *opt, uint32_t size)
 
 void workload_reset(void)
 {
-    now = (world){ .ending = true };
+    now = (run_state){ .ending = true };
     workload_alloc_reset(0);
     fli_check_begin();
 }
@@ -154,7 +154,7 @@ static filch_pid spawn(const filch_type *type, const void *args, size_t size)
 
 /* Wakes the first thread, which waits for the end of the workload. If the workload never ends, all threads wait, and
  * the engine reports a lost wake-up. */
-static void say_over(void)
+static void signal_end(void)
 {
     over = true;
     (void)fli_sim_wake(&waiting, true);
@@ -185,7 +185,7 @@ static filch_err hop_step(void *self, const filch_event *events, size_t count, f
             h->next = filch_as_pid(&events[i].data);
             continue;
         }
-        if (++now.got == now.wanted) say_over();
+        if (++now.got == now.wanted) signal_end();
         int64_t left = filch_as_int(&events[i].data);
         if (left > 0) {
             MUST(filch_send(sched_of(out), h->next, filch_int(left - 1)) == FILCH_OK, "a hop failed");
@@ -206,8 +206,8 @@ static void run_ring(uint32_t workers, uint32_t size)
     begin(&opt, size);
     now.wanted = TOKENS * ((int64_t)(size / TOKENS) + 1);
     filch_pid  ring[HOPS];
-    struct hop nobody = { { 0, 0 } };
-    for (int i = 0; i < HOPS; i++) ring[i] = spawn(&hop, &nobody, sizeof nobody);
+    struct hop no_next = { { 0, 0 } };
+    for (int i = 0; i < HOPS; i++) ring[i] = spawn(&hop, &no_next, sizeof no_next);
     for (int i = 0; i < HOPS; i++) {
         MUST(filch_send(now.sched, ring[i], filch_of_pid(ring[(i + 1) % HOPS])) == FILCH_OK, "an introduction failed");
     }
@@ -241,7 +241,7 @@ static filch_err reader_step(void *self, const filch_event *events, size_t count
         int64_t value = filch_as_int(&events[i].data), sender = value >> 32, number = value & 0xffffffff;
         MUST(r->next[sender] == number, "a message was lost, doubled or overtaken");
         r->next[sender]++;
-        if (++now.got == now.wanted) say_over();
+        if (++now.got == now.wanted) signal_end();
     }
     return filch_idle(out);
 }
@@ -304,17 +304,17 @@ static void run_storm(uint32_t workers, uint32_t size)
 
 /* ---- yields: completed by the handler, by another thread, twice, or late; the process waits or is idle ---- */
 
-enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_POST = 32 };
+enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_PENDING = 32 };
 
 static struct {
-    filch_receiver post[YIELD_POST]; /* receivers that the postman thread will complete */
+    filch_receiver receivers[YIELD_PENDING]; /* receivers that the postman thread will complete */
     uint32_t       first, count;
     bool           closed;
     fli_mutex      lock;
     fli_cond       filled;
-} desk;
+} pending;
 
-struct asker {
+struct yielder {
     int64_t  left;
     uint64_t next_tag, outstanding;
 };
@@ -327,39 +327,39 @@ static filch_err on_yield(void *user, const filch_command *command, uint64_t tag
     case 1: return FILCH_EUSER + 1;
     default: break;
     }
-    fli_mutex_lock(&desk.lock);
-    bool full = desk.count == YIELD_POST;
+    fli_mutex_lock(&pending.lock);
+    bool full = pending.count == YIELD_PENDING;
     if (!full) {
-        desk.post[(desk.first + desk.count++) % YIELD_POST] = receiver;
-        fli_cond_signal(&desk.filled);
+        pending.receivers[(pending.first + pending.count++) % YIELD_PENDING] = receiver;
+        fli_cond_signal(&pending.filled);
     }
-    fli_mutex_unlock(&desk.lock);
+    fli_mutex_unlock(&pending.lock);
     return full ? FILCH_EUSER + 1 : FILCH_OK;
 }
 
-static void postman(void *arg)
+static void completer(void *arg)
 {
     (void)arg;
-    fli_mutex_lock(&desk.lock);
+    fli_mutex_lock(&pending.lock);
     for (;;) {
-        while (desk.count == 0 && !desk.closed) fli_cond_wait(&desk.filled, &desk.lock);
-        if (desk.count == 0) break;
-        filch_receiver receiver = desk.post[desk.first];
-        desk.first = (desk.first + 1) % YIELD_POST;
-        desk.count--;
-        fli_mutex_unlock(&desk.lock);
+        while (pending.count == 0 && !pending.closed) fli_cond_wait(&pending.filled, &pending.lock);
+        if (pending.count == 0) break;
+        filch_receiver receiver = pending.receivers[pending.first];
+        pending.first = (pending.first + 1) % YIELD_PENDING;
+        pending.count--;
+        fli_mutex_unlock(&pending.lock);
         filch_err once = filch_complete(receiver, receiver.tag, filch_int((int64_t)receiver.tag), FILCH_OK);
         MUST(once == FILCH_OK, "a completion was refused");
         filch_err twice = filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
         MUST(twice == FILCH_ESTALE, "a second completion was not recognised");
-        fli_mutex_lock(&desk.lock);
+        fli_mutex_lock(&pending.lock);
     }
-    fli_mutex_unlock(&desk.lock);
+    fli_mutex_unlock(&pending.lock);
 }
 
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *a = self;
+    struct yielder *a = self;
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
@@ -367,7 +367,7 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
         MUST(events[i].error == FILCH_EUSER + 1 || filch_as_int(&events[i].data) == (int64_t)events[i].tag,
              "wrong answer");
         a->outstanding--;
-        if (++now.answered == now.wanted) say_over();
+        if (++now.answered == now.wanted) signal_end();
     }
     for (uint32_t n = fli_sim_choose(4); n > 0 && a->left > 0; n--, a->left--) {
         MUST(filch_yield(out, YIELD_COMMAND, a->next_tag++, filch_int(fli_sim_choose(4))) == FILCH_OK, "no yield");
@@ -377,35 +377,38 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return a->left > 0 ? filch_continue(out) : filch_idle(out);
 }
 
-static const filch_type asker = {
-    .name = "asker", .size = sizeof(struct asker), .init = open_instance, .step = asker_step, .close = close_instance
-};
+static const filch_type yielder = { .name = "asker",
+                                    .size = sizeof(struct yielder),
+                                    .init = open_instance,
+                                    .step = yielder_step,
+                                    .close = close_instance };
 
 static void run_yields(uint32_t workers, uint32_t size)
 {
     filch_options   opt = workload_options(workers);
     filch_registry *registry;
-    fli_thread      postmen[2];
+    fli_thread      completers[2];
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, YIELD_COMMAND, on_yield, NULL) == FILCH_OK, "no command");
     opt.registry = registry;
-    desk.first = desk.count = 0;
-    desk.closed = false;
-    (void)fli_mutex_init(&desk.lock);
-    (void)fli_cond_init(&desk.filled);
+    pending.first = pending.count = 0;
+    pending.closed = false;
+    (void)fli_mutex_init(&pending.lock);
+    (void)fli_cond_init(&pending.filled);
     begin(&opt, size);
     now.wanted = (int64_t)(size / YIELD_PROCS + 1) * YIELD_PROCS;
-    for (int i = 0; i < 2; i++) MUST(fli_thread_start(&postmen[i], "post", postman, NULL) == FILCH_OK, "no thread");
+    for (int i = 0; i < 2; i++)
+        MUST(fli_thread_start(&completers[i], "post", completer, NULL) == FILCH_OK, "no thread");
     for (int i = 0; i < YIELD_PROCS; i++) {
-        struct asker a = { .left = now.wanted / YIELD_PROCS };
-        (void)spawn(&asker, &a, sizeof a);
+        struct yielder a = { .left = now.wanted / YIELD_PROCS };
+        (void)spawn(&yielder, &a, sizeof a);
     }
     wait_until_over();
-    fli_mutex_lock(&desk.lock);
-    desk.closed = true;
-    fli_cond_broadcast(&desk.filled);
-    fli_mutex_unlock(&desk.lock);
-    for (int i = 0; i < 2; i++) fli_thread_join(&postmen[i]);
+    fli_mutex_lock(&pending.lock);
+    pending.closed = true;
+    fli_cond_broadcast(&pending.filled);
+    fli_mutex_unlock(&pending.lock);
+    for (int i = 0; i < 2; i++) fli_thread_join(&completers[i]);
     end(FILCH_FOREVER, FILCH_OK);
     filch_registry_destroy(registry);
 }
@@ -428,7 +431,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
         if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 1) {
             MUST(time_ns >= s->due_ns, "a sleep was early");
             s->waiting = false;
-            if (++now.answered == now.wanted) say_over();
+            if (++now.answered == now.wanted) signal_end();
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) {
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
@@ -506,25 +509,27 @@ static struct {
     int64_t   left;
 } churn;
 
-struct mayfly {
+struct short_lived {
     uint64_t serial; /* serial that this process must have */
-    int64_t  days;
+    int64_t  steps;
 };
 
-static filch_err        mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type mayfly = {
-    .name = "mayfly", .size = sizeof(struct mayfly), .init = open_instance, .step = mayfly_step, .close = close_instance
-};
-static const filch_type moth = { .name = "moth",
-                                 .size = sizeof(struct mayfly) + 8,
-                                 .init = open_instance,
-                                 .step = mayfly_step,
-                                 .close = close_instance };
+static filch_err        short_lived_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type short_lived = { .name = "mayfly",
+                                        .size = sizeof(struct short_lived),
+                                        .init = open_instance,
+                                        .step = short_lived_step,
+                                        .close = close_instance };
+static const filch_type short_lived_upgraded = { .name = "moth",
+                                                 .size = sizeof(struct short_lived) + 8,
+                                                 .init = open_instance,
+                                                 .step = short_lived_step,
+                                                 .close = close_instance };
 
-static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err short_lived_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct mayfly *m = self;
-    filch_pid      me = filch_ctx_self(filch_out_ctx(out));
+    struct short_lived *m = self;
+    filch_pid           me = filch_ctx_self(filch_out_ctx(out));
     if (m->serial == 0) m->serial = me.serial;
     MUST(m->serial == me.serial, "a process changed its identity");
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
@@ -541,15 +546,17 @@ static filch_err mayfly_step(void *self, const filch_event *events, size_t count
     if (fli_sim_choose(8) == 0) (void)!filch_cancel(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
     if (churn.left > 0) {
         churn.left--;
-        err = filch_spawn(sched_of(out), &mayfly, NULL, NULL);
+        err = filch_spawn(sched_of(out), &short_lived, NULL, NULL);
         MUST(err == FILCH_OK || (err == FILCH_ECLOSED && over), "no child");
-        if (churn.left == 0) say_over();
+        if (churn.left == 0) signal_end();
     }
-    if (m->days++ > 3) return filch_done(out, filch_none());
+    if (m->steps++ > 3) return filch_done(out, filch_none());
     switch (fli_sim_choose(5)) {
     case 0: return filch_done(out, filch_int(1));
     case 1: return FILCH_EUSER;
-    case 2: return filch_upgrade(out, fli_sim_choose(2) ? &moth : &mayfly, NULL, filch_bytes(m, sizeof *m));
+    case 2:
+        return filch_upgrade(out, fli_sim_choose(2) ? &short_lived_upgraded : &short_lived, NULL,
+                             filch_bytes(m, sizeof *m));
     case 3: return filch_continue(out);
     default: return filch_idle(out);
     }
@@ -564,8 +571,8 @@ static void churn_outside(void *arg)
         MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send answered something else");
         if (churn.left > 0 && fli_sim_choose(4) == 0) {
             churn.left--;
-            MUST(filch_spawn(now.sched, &mayfly, NULL, NULL) == FILCH_OK, "no process");
-            if (churn.left == 0) say_over();
+            MUST(filch_spawn(now.sched, &short_lived, NULL, NULL) == FILCH_OK, "no process");
+            if (churn.left == 0) signal_end();
         }
         fli_thread_yield();
     }
@@ -578,7 +585,7 @@ static void run_churn(uint32_t workers, uint32_t size)
     begin(&opt, size);
     memset(&churn, 0, sizeof churn);
     churn.left = size / 8 + 8;
-    for (int i = 0; i < 4; i++) (void)spawn(&mayfly, NULL, 0);
+    for (int i = 0; i < 4; i++) (void)spawn(&short_lived, NULL, 0);
     MUST(fli_thread_start(&outside, "outside", churn_outside, NULL) == FILCH_OK, "no thread");
     fli_thread_join(&outside);
     wait_until_over();
@@ -681,7 +688,7 @@ static filch_err pusher_step(void *self, const filch_event *events, size_t count
     }
     if (p->waits > 0) return filch_wait(out);
     if (p->left > 0) return filch_continue(out);
-    if (--limited.pushing == 0) say_over();
+    if (--limited.pushing == 0) signal_end();
     return filch_done(out, filch_none());
 }
 
@@ -964,14 +971,14 @@ static filch_err blocking(void *arg, filch_data *result)
 
 static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct asker *a = self;
+    struct yielder *a = self;
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         bool full = events[i].error == FILCH_EFULL;
         MUST(full || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "the wrong result");
         a->outstanding--;
-        if (++now.answered == now.wanted) say_over();
+        if (++now.answered == now.wanted) signal_end();
     }
     for (uint32_t n = 1 + fli_sim_choose(3); n > 0 && a->left > 0; n--, a->left--, a->outstanding++) {
         uint64_t tag = a->next_tag++;
@@ -980,18 +987,20 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
     return a->outstanding > 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type worker = {
-    .name = "worker", .size = sizeof(struct asker), .init = open_instance, .step = worker_step, .close = close_instance
-};
+static const filch_type worker = { .name = "worker",
+                                   .size = sizeof(struct yielder),
+                                   .init = open_instance,
+                                   .step = worker_step,
+                                   .close = close_instance };
 
 static void run_work(uint32_t workers, uint32_t size)
 {
-    enum { ASKERS = 5 };
+    enum { YIELDERS = 5 };
     filch_options opt = workload_options(workers);
     begin(&opt, size);
-    now.wanted = (int64_t)(size / ASKERS / 4 + 1) * ASKERS;
-    for (int i = 0; i < ASKERS; i++) {
-        struct asker a = { .left = now.wanted / ASKERS };
+    now.wanted = (int64_t)(size / YIELDERS / 4 + 1) * YIELDERS;
+    for (int i = 0; i < YIELDERS; i++) {
+        struct yielder a = { .left = now.wanted / YIELDERS };
         (void)spawn(&worker, &a, sizeof a);
     }
     wait_until_over();
@@ -1023,7 +1032,7 @@ static filch_err on_poor(void *user, const filch_command *command, uint64_t tag,
 }
 
 static filch_err        poor_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type pauper = {
+static const filch_type low_memory = {
     .name = "pauper", .size = 40, .init = open_instance, .step = poor_step, .close = close_instance
 };
 
@@ -1053,8 +1062,8 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
     filch_pid other = poor.pids[fli_sim_choose(CHURN_PIDS)];
     MUST(is_poor(filch_send(sched_of(out), other, filch_bytes(large, sizeof large))), "a send answered something else");
     if (poor.left > 0) {
-        MUST(is_poor(filch_spawn(sched_of(out), &pauper, NULL, NULL)), "a spawn answered something else");
-        if (--poor.left == 0) say_over();
+        MUST(is_poor(filch_spawn(sched_of(out), &low_memory, NULL, NULL)), "a spawn answered something else");
+        if (--poor.left == 0) signal_end();
     }
     poor_relation(filch_ctx_self(filch_out_ctx(out)), other);
     filch_err err = FILCH_OK;
@@ -1072,7 +1081,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
     }
     switch (fli_sim_choose(6)) {
     case 0: return filch_done(out, filch_bytes(large, sizeof large));
-    case 1: return filch_upgrade(out, &pauper, NULL, filch_none());
+    case 1: return filch_upgrade(out, &low_memory, NULL, filch_none());
     case 2: return yielded ? filch_wait(out) : filch_continue(out);
     case 3: return filch_idle(out);
     default: return filch_continue(out);
@@ -1087,7 +1096,7 @@ static void run_poor(uint32_t workers, uint32_t size)
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, POOR_COMMAND, on_poor, NULL) == FILCH_OK, "no command");
     opt.registry = registry;
-    now = (world){ .size = size };
+    now = (run_state){ .size = size };
     over = false;
     waiting.first = NULL;
     memset(&poor, 0, sizeof poor);
@@ -1105,7 +1114,7 @@ static void run_poor(uint32_t workers, uint32_t size)
         now.sched = sched;
         poor.left = size / 20 + 10;
         for (int i = 0; i < 200 && !over; i++) {
-            MUST(is_poor(filch_spawn(sched, &pauper, NULL, &poor.pids[0])), "a spawn answered something else");
+            MUST(is_poor(filch_spawn(sched, &low_memory, NULL, &poor.pids[0])), "a spawn answered something else");
             fli_thread_yield();
         }
         now.ending = true;
@@ -1126,37 +1135,37 @@ static void run_poor(uint32_t workers, uint32_t size)
  * villager, from its spawn or later, and spawns a new villager for each that ends. The workload ends when the registrar
  * has received the last exit. If a notice is lost, the registrar waits for ever; a notice delivered twice is recognised
  * by its tag. */
-enum { VILLAGE = 10, VILLAGE_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
+enum { ACTORS = 10, ACTOR_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
 
 static struct {
-    filch_pid registrar, pids[VILLAGE];
-    int64_t   born, ended, limit;
+    filch_pid registrar, pids[ACTORS];
+    int64_t   spawned, ended, limit;
     int64_t   joined, left; /* numbers of group changes received by the registrar */
     struct {
         filch_pid target;
         uint8_t   state;
     } monitors[MONITORS_MAX];
     uint64_t monitor_count;
-} village;
+} actors;
 
-struct villager {
-    int64_t days;
+struct actor {
+    int64_t steps;
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
     /* A process that is linked with this villager from its spawn and that no other process knows. It waits for the exit
      * of the villager. */
-    filch_pid spouse;
+    filch_pid partner;
     bool      traps;
 };
 
-static const filch_type villager, burgher;
+static const filch_type actor, actor_upgraded;
 
-static filch_pid anybody(void)
+static filch_pid random_pid(void)
 {
-    return village.pids[fli_sim_choose(VILLAGE)];
+    return actors.pids[fli_sim_choose(ACTORS)];
 }
 
 static bool is_gone(filch_err err)
@@ -1165,28 +1174,28 @@ static bool is_gone(filch_err err)
 }
 
 /* Spawns one more villager. The registrar monitors it from its spawn, or by filch_monitor() just after the spawn. */
-static void give_birth(void)
+static void spawn_actor(void)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    struct villager     v = { 0 };
-    static const char  *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
+    struct actor        v = { 0 };
+    static const char  *names[ACTOR_NAMES] = { "miller", "smith", "baker" };
     filch_pid           pid;
-    bool                at_birth = fli_sim_choose(2) == 0;
+    bool                at_spawn = fli_sim_choose(2) == 0;
     filch_data          first = filch_int(1);
     opt.args = filch_bytes(&v, sizeof v);
-    opt.relations = at_birth ? FILCH_SPAWN_MONITOR : 0;
+    opt.relations = at_spawn ? FILCH_SPAWN_MONITOR : 0;
     opt.messages = &first;
     opt.message_count = fli_sim_choose(2);
-    if (fli_sim_choose(3) == 0) opt.name = names[fli_sim_choose(VILLAGE_NAMES)];
-    filch_err err = filch_spawn(now.sched, &villager, &opt, &pid);
+    if (fli_sim_choose(3) == 0) opt.name = names[fli_sim_choose(ACTOR_NAMES)];
+    filch_err err = filch_spawn(now.sched, &actor, &opt, &pid);
     if (err == FILCH_EEXISTS) {
         opt.name = NULL;
-        err = filch_spawn(now.sched, &villager, &opt, &pid);
+        err = filch_spawn(now.sched, &actor, &opt, &pid);
     }
     MUST(err == FILCH_OK, "no villager");
-    village.born++;
-    village.pids[fli_sim_choose(VILLAGE)] = pid;
-    if (!at_birth) MUST(filch_monitor(now.sched, village.registrar, pid, 0, NULL) == FILCH_OK, "not watched");
+    actors.spawned++;
+    actors.pids[fli_sim_choose(ACTORS)] = pid;
+    if (!at_spawn) MUST(filch_monitor(now.sched, actors.registrar, pid, 0, NULL) == FILCH_OK, "not watched");
 }
 
 static filch_err registrar_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -1195,21 +1204,21 @@ static filch_err registrar_step(void *self, const filch_event *events, size_t co
     (void)out;
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
     if ((*steps)++ == 0) {
-        village.registrar = filch_ctx_self(filch_out_ctx(out));
-        MUST(filch_watch(now.sched, "square", village.registrar, 9) == FILCH_OK, "no watch");
-        for (int i = 0; i < VILLAGE; i++) give_birth();
+        actors.registrar = filch_ctx_self(filch_out_ctx(out));
+        MUST(filch_watch(now.sched, "square", actors.registrar, 9) == FILCH_OK, "no watch");
+        for (int i = 0; i < ACTORS; i++) spawn_actor();
     }
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_JOINED) village.joined++;
-        if (events[i].type == FILCH_EVENT_LEFT) village.left++;
-        MUST(village.left <= village.joined, "somebody left who had not joined");
+        if (events[i].type == FILCH_EVENT_JOINED) actors.joined++;
+        if (events[i].type == FILCH_EVENT_LEFT) actors.left++;
+        MUST(actors.left <= actors.joined, "somebody left who had not joined");
         if (events[i].type != FILCH_EVENT_EXIT) continue;
         MUST(events[i].tag == 0, "an exit with somebody else's tag");
-        village.ended++;
-        if (village.born < village.limit) give_birth();
+        actors.ended++;
+        if (actors.spawned < actors.limit) spawn_actor();
     }
-    MUST(village.ended <= village.born, "more have ended than were born");
-    if (village.ended == village.limit && village.joined == village.left) say_over();
+    MUST(actors.ended <= actors.spawned, "more have ended than were born");
+    if (actors.ended == actors.limit && actors.joined == actors.left) signal_end();
     return filch_idle(out);
 }
 
@@ -1217,14 +1226,14 @@ static const filch_type registrar = {
     .name = "registrar", .size = 8, .init = open_instance, .step = registrar_step, .close = close_instance
 };
 
-static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
+static void monitor_target(struct actor *v, filch_pid me, filch_pid target)
 {
-    if (village.monitor_count == MONITORS_MAX) return;
+    if (actors.monitor_count == MONITORS_MAX) return;
     for (int i = 0; i < OWN_MONITORS; i++) {
         if (v->own[i].id != 0) continue;
-        uint64_t id = ++village.monitor_count;
-        village.monitors[id - 1].target = target;
-        village.monitors[id - 1].state = MONITOR_OPEN;
+        uint64_t id = ++actors.monitor_count;
+        actors.monitors[id - 1].target = target;
+        actors.monitors[id - 1].state = MONITOR_OPEN;
         filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
         /* FILCH_EINVAL: the target is the process itself, or not a pid */
         MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else");
@@ -1233,11 +1242,11 @@ static void monitor_somebody(struct villager *v, filch_pid me, filch_pid target)
     }
 }
 
-static void unmonitor_somebody(struct villager *v, filch_pid me)
+static void unmonitor_one(struct actor *v, filch_pid me)
 {
     int i = (int)fli_sim_choose(OWN_MONITORS);
     if (v->own[i].id == 0) return;
-    uint8_t  *state = &village.monitors[v->own[i].id - 1].state;
+    uint8_t  *state = &actors.monitors[v->own[i].id - 1].state;
     filch_err err = filch_unmonitor(now.sched, me, v->own[i].ref);
     MUST(err == FILCH_OK || err == FILCH_ESTALE, "an unmonitor answered something else");
     MUST(err == FILCH_ESTALE || *state == MONITOR_OPEN, "a monitor that had fired was ended");
@@ -1246,21 +1255,21 @@ static void unmonitor_somebody(struct villager *v, filch_pid me)
     v->own[i].id = 0;
 }
 
-static void hear_of_exit(struct villager *v, const filch_event *event)
+static void on_exit_event(struct actor *v, const filch_event *event)
 {
     uint64_t id = event->tag;
-    MUST(id > 0 && id <= village.monitor_count, "an exit with a tag that was never given");
-    filch_pid target = village.monitors[id - 1].target;
-    MUST(village.monitors[id - 1].state == MONITOR_OPEN, "an exit came twice, or after unmonitor");
+    MUST(id > 0 && id <= actors.monitor_count, "an exit with a tag that was never given");
+    filch_pid target = actors.monitors[id - 1].target;
+    MUST(actors.monitors[id - 1].state == MONITOR_OPEN, "an exit came twice, or after unmonitor");
     MUST(event->from.serial == target.serial && event->from.node == target.node, "an exit of somebody else");
-    village.monitors[id - 1].state = MONITOR_FIRED;
+    actors.monitors[id - 1].state = MONITOR_FIRED;
     for (int i = 0; i < OWN_MONITORS; i++) {
         if (v->own[i].id == id) v->own[i].id = 0;
     }
 }
 
 /* A spouse either fails, or sends a last message and ends without an error. */
-static filch_err spouse_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err partner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *other = self;
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
@@ -1277,31 +1286,31 @@ static filch_err spouse_step(void *self, const filch_event *events, size_t count
     }
 }
 
-static const filch_type spouse = {
-    .name = "spouse", .size = sizeof(filch_pid), .init = open_instance, .step = spouse_step, .close = close_instance
+static const filch_type partner = {
+    .name = "spouse", .size = sizeof(filch_pid), .init = open_instance, .step = partner_step, .close = close_instance
 };
 
-static void marry(struct villager *v, filch_pid me)
+static void spawn_partner(struct actor *v, filch_pid me)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_bytes(&me, sizeof me);
     opt.relations = FILCH_SPAWN_LINK;
-    MUST(filch_spawn(now.sched, &spouse, &opt, &v->spouse) == FILCH_OK, "no spouse");
+    MUST(filch_spawn(now.sched, &partner, &opt, &v->partner) == FILCH_OK, "no spouse");
 }
 
-static void do_something(struct villager *v, filch_pid me, filch_out *out)
+static void change_relation(struct actor *v, filch_pid me, filch_out *out)
 {
-    static const char *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
-    const char        *name = names[fli_sim_choose(VILLAGE_NAMES)];
+    static const char *names[ACTOR_NAMES] = { "miller", "smith", "baker" };
+    const char        *name = names[fli_sim_choose(ACTOR_NAMES)];
     filch_sched       *sched = now.sched;
     filch_err          err = FILCH_OK;
     switch (fli_sim_choose(16)) {
     case 0:
-    case 1: monitor_somebody(v, me, anybody()); break;
-    case 2: unmonitor_somebody(v, me); break;
+    case 1: monitor_target(v, me, random_pid()); break;
+    case 2: unmonitor_one(v, me); break;
     case 3:
-    case 4: err = filch_link(sched, me, anybody()); break;
-    case 5: err = filch_unlink(sched, me, anybody()); break;
+    case 4: err = filch_link(sched, me, random_pid()); break;
+    case 5: err = filch_unlink(sched, me, random_pid()); break;
     case 6:
         v->traps = !v->traps;
         err = filch_trap_links(out, v->traps);
@@ -1312,66 +1321,64 @@ static void do_something(struct villager *v, filch_pid me, filch_out *out)
     case 10: err = filch_join(sched, "square", me); break;
     case 11: err = filch_leave(sched, "square", me); break;
     case 12: err = filch_broadcast(sched, "square", filch_int(2), NULL); break;
-    case 13: err = filch_terminate(sched, anybody()); break;
-    case 14: err = filch_cancel_with(sched, anybody(), FILCH_EUSER + 5, fli_sim_choose(50000)); break;
-    default: err = filch_link(sched, anybody(), anybody()); break;
+    case 13: err = filch_terminate(sched, random_pid()); break;
+    case 14: err = filch_cancel_with(sched, random_pid(), FILCH_EUSER + 5, fli_sim_choose(50000)); break;
+    default: err = filch_link(sched, random_pid(), random_pid()); break;
     }
     MUST(is_gone(err) || err == FILCH_EEXISTS, "a relation answered something else");
 }
 
-static filch_err villager_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err actor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    struct villager *v = self;
-    filch_pid        me = filch_ctx_self(filch_out_ctx(out));
-    bool             asked = false;
+    struct actor *v = self;
+    filch_pid     me = filch_ctx_self(filch_out_ctx(out));
+    bool          asked = false;
     for (size_t i = 0; i < count; i++) {
         asked = asked || events[i].type == FILCH_EVENT_CANCEL;
-        if (events[i].type == FILCH_EVENT_EXIT) hear_of_exit(v, &events[i]);
+        if (events[i].type == FILCH_EVENT_EXIT) on_exit_event(v, &events[i]);
         if (events[i].type != FILCH_EVENT_LINK_DOWN) continue;
         MUST(v->traps, "a link is down, and who does not trap hears of it");
         MUST(events[i].error != FILCH_OK, "a link is down without a reason");
-        bool widowed = v->spouse.serial != 0 && events[i].from.serial == v->spouse.serial;
-        if (widowed) return filch_done(out, filch_none());
+        bool partner_failed = v->partner.serial != 0 && events[i].from.serial == v->partner.serial;
+        if (partner_failed) return filch_done(out, filch_none());
     }
     if (asked && fli_sim_choose(2) == 0) return filch_done(out, filch_none());
-    for (size_t i = 0; v->spouse.serial != 0 && i < count; i++) {
-        bool word = events[i].type == FILCH_EVENT_MESSAGE && events[i].from.serial == v->spouse.serial;
+    for (size_t i = 0; v->partner.serial != 0 && i < count; i++) {
+        bool word = events[i].type == FILCH_EVENT_MESSAGE && events[i].from.serial == v->partner.serial;
         if (word) return filch_done(out, filch_none());
     }
-    if (v->spouse.serial != 0) return filch_idle(out);
-    v->days++;
-    for (uint32_t n = fli_sim_choose(3); n > 0; n--) do_something(v, me, out);
-    if (v->days > 6) return fli_sim_choose(2) ? filch_done(out, filch_int(1)) : FILCH_EUSER + 1;
+    if (v->partner.serial != 0) return filch_idle(out);
+    v->steps++;
+    for (uint32_t n = fli_sim_choose(3); n > 0; n--) change_relation(v, me, out);
+    if (v->steps > 6) return fli_sim_choose(2) ? filch_done(out, filch_int(1)) : FILCH_EUSER + 1;
     switch (fli_sim_choose(12)) {
     case 0: return filch_done(out, filch_int(1));
     case 1: return FILCH_EUSER + 2;
-    case 2: return filch_upgrade(out, fli_sim_choose(2) ? &villager : &burgher, NULL, filch_bytes(v, sizeof *v));
+    case 2: return filch_upgrade(out, fli_sim_choose(2) ? &actor : &actor_upgraded, NULL, filch_bytes(v, sizeof *v));
     case 3: MUST(filch_yield_sleep(out, 1, 1 + fli_sim_choose(20000)) == FILCH_OK, "no sleep"); return filch_wait(out);
-    case 4: marry(v, me); return filch_idle(out);
+    case 4: spawn_partner(v, me); return filch_idle(out);
     default: return filch_continue(out);
     }
 }
 
-static const filch_type villager = { .name = "villager",
-                                     .size = sizeof(struct villager),
-                                     .init = open_instance,
-                                     .step = villager_step,
-                                     .close = close_instance };
-static const filch_type burgher = { .name = "burgher",
-                                    .size = sizeof(struct villager) + 8,
-                                    .init = open_instance,
-                                    .step = villager_step,
-                                    .close = close_instance };
+static const filch_type actor = {
+    .name = "villager", .size = sizeof(struct actor), .init = open_instance, .step = actor_step, .close = close_instance
+};
+static const filch_type actor_upgraded = { .name = "burgher",
+                                           .size = sizeof(struct actor) + 8,
+                                           .init = open_instance,
+                                           .step = actor_step,
+                                           .close = close_instance };
 
 /* A foreign thread that makes random changes to the villagers. */
-static void meddler(void *arg)
+static void change_at_random(void *arg)
 {
     (void)arg;
     while (!over) {
-        MUST(is_gone(filch_link(now.sched, anybody(), anybody())), "a link answered something else");
-        MUST(is_gone(filch_unlink(now.sched, anybody(), anybody())), "an unlink answered something else");
-        if (fli_sim_choose(4) == 0) MUST(is_gone(filch_join(now.sched, "square", anybody())), "no join");
-        if (fli_sim_choose(8) == 0) MUST(is_gone(filch_terminate(now.sched, anybody())), "no terminate");
+        MUST(is_gone(filch_link(now.sched, random_pid(), random_pid())), "a link answered something else");
+        MUST(is_gone(filch_unlink(now.sched, random_pid(), random_pid())), "an unlink answered something else");
+        if (fli_sim_choose(4) == 0) MUST(is_gone(filch_join(now.sched, "square", random_pid())), "no join");
+        if (fli_sim_choose(8) == 0) MUST(is_gone(filch_terminate(now.sched, random_pid())), "no terminate");
         fli_thread_yield();
     }
 }
@@ -1383,14 +1390,14 @@ static void run_relations(uint32_t workers, uint32_t size)
     filch_pid     found;
     size_t        members;
     begin(&opt, size);
-    memset(&village, 0, sizeof village);
-    village.limit = VILLAGE + size / 10;
+    memset(&actors, 0, sizeof actors);
+    actors.limit = ACTORS + size / 10;
     (void)spawn(&registrar, NULL, 0);
-    MUST(fli_thread_start(&outside, "outside", meddler, NULL) == FILCH_OK, "no thread");
+    MUST(fli_thread_start(&outside, "outside", change_at_random, NULL) == FILCH_OK, "no thread");
     fli_thread_join(&outside);
     wait_until_over();
-    static const char *names[VILLAGE_NAMES] = { "miller", "smith", "baker" };
-    for (int i = 0; i < VILLAGE_NAMES; i++) {
+    static const char *names[ACTOR_NAMES] = { "miller", "smith", "baker" };
+    for (int i = 0; i < ACTOR_NAMES; i++) {
         MUST(filch_whereis(now.sched, names[i], &found) == FILCH_EDEAD, "the dead have a name");
     }
     MUST(filch_members(now.sched, "square", NULL, 0, &members) == FILCH_OK && members == 0, "the dead are members");
@@ -1440,21 +1447,21 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
 static const filch_type brief = { .name = "brief", .init = open_instance, .step = brief_step, .close = close_instance };
 
 /* Checks that `err` is one of the results that a wait with this deadline may have. */
-static void must_end_well(filch_err err, bool deadline)
+static void must_be_expected(filch_err err, bool deadline)
 {
     MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),
          "a wait ended as it must not");
 }
 
 /* Calls a process that replies and then ends: the caller gets the reply. */
-static void call_one_that_ends(void)
+static void call_ending_process(void)
 {
     filch_pid  pid;
     filch_data reply = filch_none();
     filch_err  err = filch_spawn(now.sched, &replier, NULL, &pid);
     if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
     if (err == FILCH_EDEAD && calls.closes) return; /* the process was cancelled before it could read the call */
-    must_end_well(err, false);
+    must_be_expected(err, false);
     MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "another reply");
 }
 
@@ -1463,7 +1470,7 @@ static void start_and_wait(void)
     filch_err  ended = FILCH_EUSER;
     filch_data result = filch_none();
     filch_err  err = filch_spawn_wait(now.sched, &brief, NULL, FILCH_FOREVER, NULL, &ended, &result);
-    must_end_well(err, false);
+    must_be_expected(err, false);
     bool forced = calls.closes && ended == FILCH_ECANCELLED;
     MUST(err != FILCH_OK || forced || (ended == FILCH_OK && filch_as_int(&result) == 6), "another result");
 }
@@ -1475,12 +1482,12 @@ static void calls_outside(void *arg)
         int64_t    value = (int64_t)i;
         bool       deadline = value % CALLS_SILENT == 0 || fli_sim_choose(3) == 0;
         filch_data reply = filch_none();
-        if (fli_sim_choose(5) == 0) call_one_that_ends();
+        if (fli_sim_choose(5) == 0) call_ending_process();
         if (fli_sim_choose(5) == 0) start_and_wait();
         filch_err err = filch_call(now.sched, calls.replier, filch_int(value),
                                    deadline ? fli_sim_choose(100000) : FILCH_FOREVER, &reply);
         if (err == FILCH_EDEAD && calls.closes) return;
-        must_end_well(err, deadline);
+        must_be_expected(err, deadline);
         MUST(err != FILCH_OK || filch_as_int(&reply) == value + 1, "another reply");
         if (fli_sim_choose(5) == 0) {
             err = filch_sched_wait(now.sched, calls.replier, fli_sim_choose(10000), NULL, NULL);

@@ -32,7 +32,7 @@ static struct {
     uint64_t             heard[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t             rounds;
-} world;
+} state;
 
 typedef struct listener {
     uint64_t index;
@@ -50,8 +50,8 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
 {
     uint64_t index = ((listener *)self)->index;
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_CANCEL) world.heard[index] = fli_load_rlx(&world.left[index].note);
-        if (events[i].type == FILCH_EVENT_MESSAGE) fli_add_rel(&world.acknowledged, 1);
+        if (events[i].type == FILCH_EVENT_CANCEL) state.heard[index] = fli_load_rlx(&state.left[index].note);
+        if (events[i].type == FILCH_EVENT_MESSAGE) fli_add_rel(&state.acknowledged, 1);
     }
     return filch_idle(out);
 }
@@ -71,26 +71,26 @@ static void wait_for(FLI_ATOMIC(uint64_t) *counter, uint64_t wanted)
 static void second(void *arg)
 {
     (void)arg;
-    for (uint64_t r = 1; r <= world.rounds; r++) {
-        wait_for(&world.round, r);
-        for (int i = 0; i < PROCS; i++) stress_must("cancel", filch_cancel(world.sched, world.pids[i]));
-        fli_store_rel(&world.through, r);
+    for (uint64_t r = 1; r <= state.rounds; r++) {
+        wait_for(&state.round, r);
+        for (int i = 0; i < PROCS; i++) stress_must("cancel", filch_cancel(state.sched, state.pids[i]));
+        fli_store_rel(&state.through, r);
     }
 }
 
 static bool play_round(uint64_t r)
 {
-    fli_store_rel(&world.round, r);
+    fli_store_rel(&state.round, r);
     for (int i = 0; i < PROCS; i++) {
-        fli_store_rlx(&world.left[i].note, r);
-        stress_must("cancel", filch_cancel(world.sched, world.pids[i]));
+        fli_store_rlx(&state.left[i].note, r);
+        stress_must("cancel", filch_cancel(state.sched, state.pids[i]));
     }
-    wait_for(&world.through, r);
-    for (int i = 0; i < PROCS; i++) stress_must("send", filch_send(world.sched, world.pids[i], filch_int(1)));
-    wait_for(&world.acknowledged, r * PROCS);
+    wait_for(&state.through, r);
+    for (int i = 0; i < PROCS; i++) stress_must("send", filch_send(state.sched, state.pids[i], filch_int(1)));
+    wait_for(&state.acknowledged, r * PROCS);
     for (int i = 0; i < PROCS; i++) {
-        if (world.heard[i] == r) continue;
-        fprintf(stderr, "round %" PRIu64 ": process %d heard the note of round %" PRIu64 "\n", r, i, world.heard[i]);
+        if (state.heard[i] == r) continue;
+        fprintf(stderr, "round %" PRIu64 ": process %d heard the note of round %" PRIu64 "\n", r, i, state.heard[i]);
         return false;
     }
     return true;
@@ -105,22 +105,22 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: cancel_stress CANCELS\n");
         return 2;
     }
-    world.rounds = (cancels + PROCS - 1) / PROCS;
+    state.rounds = (cancels + PROCS - 1) / PROCS;
     opt.workers = 1;
-    stress_must("scheduler", filch_sched_create(&world.sched, &opt));
+    stress_must("scheduler", filch_sched_create(&state.sched, &opt));
     for (int i = 0; i < PROCS; i++) {
         filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
         spawn.args = filch_int(i);
-        stress_must("spawn", filch_spawn(world.sched, &listener_type, &spawn, &world.pids[i]));
+        stress_must("spawn", filch_spawn(state.sched, &listener_type, &spawn, &state.pids[i]));
     }
     stress_must("thread", fli_thread_start(&other, "second", second, NULL));
     bool     fine = true;
     uint64_t r = 0;
-    while (fine && r < world.rounds) fine = play_round(++r);
+    while (fine && r < state.rounds) fine = play_round(++r);
     if (!fine) return 1;
     fli_thread_join(&other);
-    for (int i = 0; i < PROCS; i++) stress_must("terminate", filch_terminate(world.sched, world.pids[i]));
-    stress_must("stop", filch_sched_stop(world.sched, FILCH_FOREVER, NULL));
-    printf("%" PRIu64 " times two cancels and a note, none missed\n", world.rounds * PROCS);
+    for (int i = 0; i < PROCS; i++) stress_must("terminate", filch_terminate(state.sched, state.pids[i]));
+    stress_must("stop", filch_sched_stop(state.sched, FILCH_FOREVER, NULL));
+    printf("%" PRIu64 " times two cancels and a note, none missed\n", state.rounds * PROCS);
     return 0;
 }

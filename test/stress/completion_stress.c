@@ -33,7 +33,7 @@
 #include "port/thread.h"
 #include "support/stress.h"
 
-enum { ASKERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_USER };
+enum { YIELDERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_USER };
 
 #define EVERY_SLOT ((UINT64_C(1) << SLOTS) - 1)
 
@@ -60,26 +60,26 @@ typedef struct box {
     slot slots[SLOTS];
 } box;
 
-typedef struct asker {
+typedef struct yielder {
     struct game *game;
     uint32_t     who;
     fli_prng     prng;         /* used by the steps of the asker */
     fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
     uint32_t     missing;      /* one bit for each tag with a yield that is not completed yet */
     uint64_t     asked, answered;
-} asker;
+} yielder;
 
 typedef struct game {
     uint64_t         yields; /* number of yields per asker */
     filch_sched     *sched;
-    filch_pid        pids[ASKERS];
-    box              boxes[ASKERS];
+    filch_pid        pids[YIELDERS];
+    box              boxes[YIELDERS];
     stress_watch     watch;
     FLI_ATOMIC(bool) over;
     /* Used for the progress check and the report, so relaxed.  writes: each asker its own element. */
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
-    } answered[ASKERS];
+    } answered[YIELDERS];
     /* Numbers of yields by the way in which they were completed.  writes: by an atomic add, relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
@@ -92,7 +92,7 @@ typedef struct game {
 static uint64_t progress(game *g)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < ASKERS; i++) sum += fli_load_rlx(&g->answered[i].n);
+    for (uint32_t i = 0; i < YIELDERS; i++) sum += fli_load_rlx(&g->answered[i].n);
     return sum;
 }
 
@@ -103,9 +103,9 @@ static void complain(game *g, const char *what)
     fprintf(stderr,
             "\ncompletion: %s\n  %" PRIu64 " of %" PRIu64 " answered; workers %" PRIu32 ", asleep %" PRIu32
             ", yields %" PRIu64 ", completions %" PRIu64 ", late %" PRIu64 "\n ",
-            what, progress(g), g->yields * ASKERS, stats.workers, stats.asleep, stats.yields, stats.completions,
+            what, progress(g), g->yields * YIELDERS, stats.workers, stats.asleep, stats.yields, stats.completions,
             stats.late_completions);
-    for (uint32_t i = 0; i < ASKERS; i++) {
+    for (uint32_t i = 0; i < YIELDERS; i++) {
         filch_info info = { .size = sizeof info };
         (void)!filch_inspect(g->sched, g->pids[i], &info);
         fprintf(stderr, " %s:%" PRIu64, stress_state_name(info.state), fli_load_rlx(&g->answered[i].n));
@@ -116,27 +116,27 @@ static void complain(game *g, const char *what)
 
 /* ---- askers ---- */
 
-static filch_err asker_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err yielder_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
-    *(asker **)self = filch_as_ptr(args);
+    *(yielder **)self = filch_as_ptr(args);
     return FILCH_OK;
 }
 
 /* Returns the number that the command contains and that the completion must return. */
-static int64_t value_of(const asker *a, uint64_t number)
+static int64_t value_of(const yielder *a, uint64_t number)
 {
-    return (int64_t)(number * ASKERS + a->who);
+    return (int64_t)(number * YIELDERS + a->who);
 }
 
-static void take(asker *a, const filch_event *event)
+static void take(yielder *a, const filch_event *event)
 {
     game *g = a->game;
     if (event->type != FILCH_EVENT_YIELD) complain(g, "an event that nobody caused");
     uint32_t bit = UINT32_C(1) << event->tag;
     if (event->tag >= AT_ONCE || (a->missing & bit) == 0) complain(g, "a yield was answered twice");
     if (event->error != FILCH_OK) complain(g, "an answer with an error that nobody gave");
-    uint64_t number = (uint64_t)filch_as_int(&event->data) / ASKERS;
+    uint64_t number = (uint64_t)filch_as_int(&event->data) / YIELDERS;
     if (filch_as_int(&event->data) != value_of(a, number) || number >= a->asked || number + AT_ONCE < a->asked) {
         complain(g, "an answer to another yield");
     }
@@ -145,10 +145,10 @@ static void take(asker *a, const filch_event *event)
     fli_store_rlx(&g->answered[a->who].n, a->answered);
 }
 
-static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    asker *a = *(asker **)self;
-    game  *g = a->game;
+    yielder *a = *(yielder **)self;
+    game    *g = a->game;
     for (size_t i = 0; i < count; i++) take(a, &events[i]);
     if (a->answered == g->yields) {
         stress_watch_leave(&g->watch);
@@ -164,13 +164,13 @@ static filch_err asker_step(void *self, const filch_event *events, size_t count,
     return fli_prng_below(&a->prng, 4) == 0 ? filch_idle(out) : filch_wait(out);
 }
 
-static const filch_type asker_type = {
-    .name = "asker", .size = sizeof(asker *), .init = asker_init, .step = asker_step
+static const filch_type yielder_type = {
+    .name = "asker", .size = sizeof(yielder *), .init = yielder_init, .step = yielder_step
 };
 
 /* ---- answering threads ---- */
 
-static asker askers[ASKERS];
+static yielder yielders[YIELDERS];
 
 static void dawdle(fli_prng *prng)
 {
@@ -196,10 +196,10 @@ static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t e
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
-    game   *g = user;
-    int64_t value = filch_as_int(&command->data);
-    asker  *a = &askers[value % ASKERS];
-    box    *of = &g->boxes[a->who];
+    game    *g = user;
+    int64_t  value = filch_as_int(&command->data);
+    yielder *a = &yielders[value % YIELDERS];
+    box     *of = &g->boxes[a->who];
     /* a set of threads; the empty set means synchronous completion */
     uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS);
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
@@ -254,7 +254,7 @@ typedef struct answerer {
 static bool answer_some(game *g, uint32_t who, fli_prng *prng)
 {
     bool any = false, patient = true;
-    for (uint32_t i = 0; i < ASKERS; i++) {
+    for (uint32_t i = 0; i < YIELDERS; i++) {
         box     *of = &g->boxes[i];
         uint64_t mine = fli_load_acq(&of->asked) >> (who * SLOTS) & EVERY_SLOT; /* PAIR slot.asked, acquire half */
         for (; mine != 0; mine &= mine - 1) {
@@ -306,15 +306,15 @@ static void watch(game *g)
 
 static void spawn_askers(game *g)
 {
-    for (uint32_t i = 0; i < ASKERS; i++) {
-        askers[i] = (asker){ .game = g, .who = i };
-        fli_prng_init(&askers[i].prng, i);
-        fli_prng_init(&askers[i].handler_prng, i + ASKERS);
+    for (uint32_t i = 0; i < YIELDERS; i++) {
+        yielders[i] = (yielder){ .game = g, .who = i };
+        fli_prng_init(&yielders[i].prng, i);
+        fli_prng_init(&yielders[i].handler_prng, i + YIELDERS);
     }
-    for (uint32_t i = 0; i < ASKERS; i++) {
+    for (uint32_t i = 0; i < YIELDERS; i++) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-        opt.args = filch_ptr(&askers[i]);
-        stress_must("spawn", filch_spawn(g->sched, &asker_type, &opt, &g->pids[i]));
+        opt.args = filch_ptr(&yielders[i]);
+        stress_must("spawn", filch_spawn(g->sched, &yielder_type, &opt, &g->pids[i]));
     }
 }
 
@@ -333,12 +333,12 @@ static uint64_t play(game *g, int32_t workers, uint64_t yields)
     fli_thread      threads[THREADS];
     answerer        answerers[THREADS];
     uint64_t        begun_ns = fli_clock_ns();
-    g->yields = yields / ASKERS + 1;
+    g->yields = yields / YIELDERS + 1;
     stress_must("registry", filch_registry_create(&registry));
     stress_must("registry", filch_registry_add(registry, COMMAND, handle, g));
     opt.workers = workers;
     opt.registry = registry;
-    stress_watch_init(&g->watch, ASKERS);
+    stress_watch_init(&g->watch, YIELDERS);
     stress_must("create", filch_sched_create(&g->sched, &opt));
     for (uint32_t i = 0; i < THREADS; i++) {
         answerers[i] = (answerer){ g, i };
@@ -348,7 +348,7 @@ static uint64_t play(game *g, int32_t workers, uint64_t yields)
     watch(g);
     fli_store_rlx(&g->over, true);
     for (uint32_t i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);
-    check(g, g->yields * ASKERS);
+    check(g, g->yields * YIELDERS);
     stress_must("stop", filch_sched_stop(g->sched, STRESS_LIMIT, NULL));
     filch_registry_destroy(registry);
     stress_watch_fini(&g->watch);
@@ -357,7 +357,7 @@ static uint64_t play(game *g, int32_t workers, uint64_t yields)
            workers, fli_load_rlx(&g->on_the_spot), fli_load_rlx(&g->by_thread), fli_load_rlx(&g->doubled),
            fli_load_rlx(&g->met), (double)(fli_clock_ns() - begun_ns) / 1e9);
     fflush(stdout);
-    return g->yields * ASKERS;
+    return g->yields * YIELDERS;
 }
 
 int main(int argc, char **argv)

@@ -39,7 +39,7 @@ typedef struct player {
     /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game         *game;
-    uint32_t             who; /* number of the player; 0: the owner */
+    uint32_t             number; /* number of the player; 0: the owner */
     fli_prng             prng;
     /* not atomic, like the fields below: used by the player only, read after the player is joined */
     uint64_t delivered;
@@ -52,7 +52,7 @@ typedef struct game {
     FLI_ATOMIC(uint64_t) *missing; /* one bit per item; set: the item has not been delivered yet */
     /* One byte per item. Not atomic: written before the push, read by the thread that gets the item. */
     unsigned char *notes;
-    uint64_t       begun_ns, said_ns, growths; /* not atomic: used by the owner only */
+    uint64_t       begun_ns, printed_ns, growths; /* not atomic: used by the owner only */
     bool           terminal;
     /* Number of times the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR
      * game.round */
@@ -70,8 +70,8 @@ static unsigned char note_of(uint64_t item)
 
 static void complain(const player *p, uint64_t item, const char *what)
 {
-    fprintf(stderr, "\ndeque: item %" PRIu64 " %s (%s %" PRIu32 ")\n", item, what, p->who == 0 ? "owner" : "thief",
-            p->who);
+    fprintf(stderr, "\ndeque: item %" PRIu64 " %s (%s %" PRIu32 ")\n", item, what, p->number == 0 ? "owner" : "thief",
+            p->number);
     _exit(1);
 }
 
@@ -100,11 +100,11 @@ static uint32_t burst(player *p)
     return 1 + fli_prng_below(&p->prng, UINT32_C(1) << bits);
 }
 
-static void say(game *g, uint64_t pushed)
+static void print_progress(game *g, uint64_t pushed)
 {
     uint64_t now = fli_clock_ns();
-    if (now - g->said_ns < (g->terminal ? 1 : 20) * SECOND_NS) return;
-    g->said_ns = now;
+    if (now - g->printed_ns < (g->terminal ? 1 : 20) * SECOND_NS) return;
+    g->printed_ns = now;
     printf("%sdeque: %" PRIu64 " of %" PRIu64 " pushed, %" PRIu64 " s%s", g->terminal ? "\r" : "", pushed, g->items,
            (now - g->begun_ns) / SECOND_NS, g->terminal ? "" : "\n");
     fflush(stdout);
@@ -173,7 +173,7 @@ static void owner(player *p)
         take_some(p, deque);
         if (turn % 1024 == 0) {
             next_round(p);
-            say(g, pushed);
+            print_progress(g, pushed);
         }
     }
     drain(p, &g->deques[fli_load_rlx(&g->round) % 2]);
@@ -186,11 +186,11 @@ static void owner(player *p)
 static fli_deque *victim(player *p, uint32_t round)
 {
     game    *g = p->game;
-    uint32_t who = 1 + fli_prng_below(&p->prng, g->thieves);
-    bool     last = p->who == g->thieves && g->thieves > 1;
-    if (last && who == p->who) who = 1;
-    if (!last && (who == p->who || fli_prng_below(&p->prng, 2) == 0)) return &g->deques[round % 2];
-    return &g->players[who].deque;
+    uint32_t number = 1 + fli_prng_below(&p->prng, g->thieves);
+    bool     last = p->number == g->thieves && g->thieves > 1;
+    if (last && number == p->number) number = 1;
+    if (!last && (number == p->number || fli_prng_below(&p->prng, 2) == 0)) return &g->deques[round % 2];
+    return &g->players[number].deque;
 }
 
 static void thief(void *arg)
@@ -257,11 +257,11 @@ static void begin(game *g, uint64_t items, uint32_t thieves)
     for (uint32_t i = 0; i <= thieves; i++) {
         player *p = &g->players[i];
         p->game = g;
-        p->who = i;
+        p->number = i;
         fli_prng_init(&p->prng, i);
         open_deque(&p->deque, UINT32_MAX - 1000);
     }
-    g->begun_ns = g->said_ns = fli_clock_ns();
+    g->begun_ns = g->printed_ns = fli_clock_ns();
 }
 
 static uint64_t play(game *g)
@@ -291,7 +291,7 @@ static void end(game *g)
     free((void *)g->missing);
 }
 
-static void tell(game *g)
+static void print_totals(game *g)
 {
     uint64_t steals = 0, stolen = 0, retries = 0;
     for (uint32_t i = 1; i <= g->thieves; i++) {
@@ -320,6 +320,6 @@ int main(int argc, char **argv)
     uint64_t delivered = play(&g);
     bool     well = check(&g, delivered);
     end(&g);
-    if (well) tell(&g);
+    if (well) print_totals(&g);
     return well ? 0 : 1;
 }

@@ -35,14 +35,14 @@ enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 
 #define SECOND_NS UINT64_C(1000000000)
 #define NUMBER_BITS 48
-#define NOBODY UINT64_MAX
+#define NO_SENDER UINT64_MAX
 
 typedef struct sender {
     /* Number of this sender's messages that have been read, rounded down.  writes: the receiver.  reads: the sending
      * thread; relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
     struct game *game;
-    uint64_t     who;
+    uint64_t     sender_index;
     uint64_t     sent;  /* not atomic: used by the sender only */
     uint64_t     acked; /* not atomic: used only by a sender that is a process */
     /* pid of a sender that is a process. Not atomic: set before the process gets its start message */
@@ -67,16 +67,16 @@ typedef struct game {
 
 /* ---- reports ---- */
 
-static void complain(game *g, uint64_t who, uint64_t number, const char *what)
+static void complain(game *g, uint64_t sender_index, uint64_t number, const char *what)
 {
     filch_stats stats = FILCH_STATS_INIT;
     filch_info  info = { .size = sizeof info };
     filch_err   err = filch_inspect(g->sched, g->receiver, &info);
     (void)!filch_sched_stats(g->sched, &stats);
     fprintf(stderr, "\nmailbox (%s): %s\n", g->limited ? "limited" : "open", what);
-    if (who < g->senders) {
-        fprintf(stderr, "  sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n", who,
-                who < g->threads ? "thread" : "process", number, g->all[who].next);
+    if (sender_index < g->senders) {
+        fprintf(stderr, "  sender %" PRIu64 " (a %s), number %" PRIu64 ", expected %" PRIu64 "\n", sender_index,
+                sender_index < g->threads ? "thread" : "process", number, g->all[sender_index].next);
     }
     fprintf(stderr,
             "  %" PRIu64 " of %" PRIu64 " read; receiver %s, %s; workers %" PRIu32 ", asleep %" PRIu32 ", sent %" PRIu64
@@ -99,7 +99,7 @@ enum { NOTE_SMALL = offsetof(note, more) };
 /* Returns the next message of `s`. If it is bytes, they are written to *room. */
 static filch_data make(const sender *s, note *room)
 {
-    uint64_t value = s->who << NUMBER_BITS | s->sent;
+    uint64_t value = s->sender_index << NUMBER_BITS | s->sent;
     if (s->sent % 8 != 0) return filch_int((int64_t)value);
     *room = (note){ value, ~value, { value + 1, value + 2, value + 3 } };
     return filch_bytes(room, s->sent % 16 == 0 ? sizeof *room : NOTE_SMALL);
@@ -111,7 +111,7 @@ static uint64_t value_of(game *g, const filch_data *data)
     if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
     note   got = { 0 };
     size_t size = filch_size(data);
-    if (size != sizeof got && size != NOTE_SMALL) complain(g, NOBODY, 0, "a message of a wrong size");
+    if (size != sizeof got && size != NOTE_SMALL) complain(g, NO_SENDER, 0, "a message of a wrong size");
     memcpy(&got, filch_raw(data), size);
     bool whole = got.inverse == ~got.value;
     for (uint64_t i = 0; size == sizeof got && i < 3; i++) whole = whole && got.more[i] == got.value + 1 + i;
@@ -131,27 +131,30 @@ static filch_err init(void *self, const filch_ctx *ctx, const char *method, cons
 static void check_from(game *g, const sender *s, const filch_event *event)
 {
     filch_pid from = event->from;
-    bool      right = s->who < g->threads ? from.serial == 0 : from.serial == s->pid.serial && from.node == s->pid.node;
-    if (!right) complain(g, s->who, s->next, "a message under a wrong name");
+    bool      right =
+        s->sender_index < g->threads ? from.serial == 0 : from.serial == s->pid.serial && from.node == s->pid.node;
+    if (!right) complain(g, s->sender_index, s->next, "a message under a wrong name");
 }
 
 /* Reports to the sender how many messages were read: to a thread by a counter, to a process by a message. */
 static void acknowledge(game *g, sender *s)
 {
     fli_store_rlx(&s->read, s->next);
-    if (g->limited || s->who < g->threads) return;
+    if (g->limited || s->sender_index < g->threads) return;
     stress_must("ack", filch_send(g->sched, s->pid, filch_int((int64_t)s->next)));
 }
 
 static void take(game *g, const filch_event *event)
 {
-    if (event->type != FILCH_EVENT_MESSAGE) complain(g, NOBODY, 0, "an event that nobody caused");
+    if (event->type != FILCH_EVENT_MESSAGE) complain(g, NO_SENDER, 0, "an event that nobody caused");
     uint64_t value = value_of(g, &event->data);
-    uint64_t who = value >> NUMBER_BITS, number = value & ((UINT64_C(1) << NUMBER_BITS) - 1);
-    if (who >= g->senders || number >= g->each) complain(g, who, number, "a message that nobody sent");
-    sender *s = &g->all[who];
+    uint64_t sender_index = value >> NUMBER_BITS, number = value & ((UINT64_C(1) << NUMBER_BITS) - 1);
+    if (sender_index >= g->senders || number >= g->each)
+        complain(g, sender_index, number, "a message that nobody sent");
+    sender *s = &g->all[sender_index];
     check_from(g, s, event);
-    if (number != s->next) complain(g, who, number, number < s->next ? "came twice, or late" : "others are missing");
+    if (number != s->next)
+        complain(g, sender_index, number, number < s->next ? "came twice, or late" : "others are missing");
     s->next++;
     if (s->next % (WINDOW / 2) == 0) acknowledge(g, s);
 }
@@ -235,7 +238,7 @@ static const filch_type sender_type = { .name = "sender", .size = sizeof(void *)
 
 /* ---- one round ---- */
 
-static void say(const game *g, uint64_t seen)
+static void print_progress(const game *g, uint64_t seen)
 {
     if (!g->terminal) return;
     printf("\rmailbox: %" PRIu64 " of %" PRIu64 " read, %" PRIu64 " s", seen, g->total,
@@ -247,8 +250,8 @@ static void watch(game *g)
 {
     stress_news news;
     while ((news = stress_watch_wait(&g->watch, fli_load_rlx(&g->seen))) != STRESS_OVER) {
-        if (news == STRESS_STANDS_STILL) complain(g, NOBODY, 0, "standing still");
-        say(g, fli_load_rlx(&g->seen));
+        if (news == STRESS_STANDS_STILL) complain(g, NO_SENDER, 0, "standing still");
+        print_progress(g, fli_load_rlx(&g->seen));
     }
 }
 
@@ -270,7 +273,7 @@ static void check(game *g)
     for (uint32_t i = 0; i < g->senders; i++) {
         if (g->all[i].next != g->each) complain(g, i, g->all[i].next, "not all were read");
     }
-    if (stats.undelivered != 0 || stats.dropped != 0) complain(g, NOBODY, 0, "the runtime dropped something");
+    if (stats.undelivered != 0 || stats.dropped != 0) complain(g, NO_SENDER, 0, "the runtime dropped something");
 }
 
 static void play(game *g)
@@ -286,7 +289,7 @@ static void play(game *g)
     for (uint32_t i = 0; i < g->senders; i++) {
         sender *s = &g->all[i];
         s->game = g;
-        s->who = i;
+        s->sender_index = i;
         if (i < g->threads) stress_must("thread", fli_thread_start(&threads[i], "sender", thread_run, s));
         else s->pid = spawn(g, &sender_type, s, 0);
     }

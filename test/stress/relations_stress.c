@@ -31,7 +31,8 @@ static struct {
     filch_pid            census[HOSTS];
     FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
     FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
-    uint8_t *told[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census only */
+    uint8_t *exits_seen[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census
+                                   only */
     uint64_t lives;
 } town;
 
@@ -42,7 +43,7 @@ typedef struct citizen {
 
 static const filch_type citizen_type;
 
-static filch_pid somebody(fli_prng *prng)
+static filch_pid random_pid(fli_prng *prng)
 {
     uint32_t i = fli_prng_below(prng, KNOWN);
     return (filch_pid){ 100 + i % HOSTS, fli_load_rlx(&town.known[i]) };
@@ -83,7 +84,7 @@ static void act(citizen *c, filch_pid me, filch_out *out)
     static const char *const names[] = { "mayor", "clerk", "guard" };
     filch_sched             *sched = town.hosts[c->host];
     const char              *name = names[fli_prng_below(&c->prng, 3)];
-    filch_pid                other = somebody(&c->prng);
+    filch_pid                other = random_pid(&c->prng);
     uint64_t                 ref;
     filch_err                err = FILCH_OK;
     switch (fli_prng_below(&c->prng, 12)) {
@@ -92,7 +93,7 @@ static void act(citizen *c, filch_pid me, filch_out *out)
         if (err == FILCH_OK && fli_prng_below(&c->prng, 2) == 0) err = filch_unmonitor(sched, me, ref);
         break;
     case 1: err = filch_link(sched, me, other); break;
-    case 2: err = filch_link(sched, other, somebody(&c->prng)); break;
+    case 2: err = filch_link(sched, other, random_pid(&c->prng)); break;
     case 3: err = filch_unlink(sched, me, other); break;
     case 4: err = filch_trap_links(out, (int)fli_prng_below(&c->prng, 2)); break;
     case 5: err = filch_register(sched, name, me); break;
@@ -136,7 +137,7 @@ static filch_err census_step(void *self, const filch_event *events, size_t count
             for (int n = 0; n < CROWD / HOSTS; n++) give_birth(host, (uint64_t)n);
         }
         if (events[i].type != FILCH_EVENT_EXIT) continue;
-        if (town.told[host][events[i].tag]++ != 0) fli_add_rlx(&town.doubled, 1);
+        if (town.exits_seen[host][events[i].tag]++ != 0) fli_add_rlx(&town.doubled, 1);
         fli_add_rlx(&town.heard[host], 1);
         if (events[i].from.node == me.node) give_birth(host, (uint64_t)*steps);
     }
@@ -208,11 +209,11 @@ static bool storm(void)
 
 /* ---- hosts that are created and stopped ---- */
 
-enum { VISITS = 12, GUESTS = 64, MEDDLERS = 2 };
+enum { VISITS = 12, VISITORS = 64, MEDDLERS = 2 };
 
 static struct {
-    FLI_ATOMIC(uint64_t) serials[GUESTS], node; /* serials and node id of the current host */
-    FLI_ATOMIC(uint64_t) watched, told;
+    FLI_ATOMIC(uint64_t) serials[VISITORS], node; /* serials and node id of the current host */
+    FLI_ATOMIC(uint64_t) watched, exits_seen;
     FLI_ATOMIC(bool)     over;
     filch_pid            watcher;
 } visit;
@@ -225,7 +226,7 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         exits += events[i].type == FILCH_EVENT_EXIT;
     }
-    fli_add_rlx(&visit.told, exits);
+    fli_add_rlx(&visit.exits_seen, exits);
     return filch_idle(out);
 }
 
@@ -238,27 +239,28 @@ static void meddle(void *arg)
     fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
     while (!fli_load_rlx(&visit.over)) {
         /* Waits if more than 1000 notices have not been received by the watcher yet. */
-        if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.told) > 1000) {
+        if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.exits_seen) > 1000) {
             fli_thread_yield();
             continue;
         }
-        filch_pid guest = { fli_load_rlx(&visit.node), fli_load_rlx(&visit.serials[fli_prng_below(&prng, GUESTS)]) };
+        filch_pid visitor = { fli_load_rlx(&visit.node),
+                              fli_load_rlx(&visit.serials[fli_prng_below(&prng, VISITORS)]) };
         filch_err err = FILCH_OK;
         switch (fli_prng_below(&prng, 5)) {
         case 0:
-            err = filch_monitor(town.hosts[0], visit.watcher, guest, 1, NULL);
+            err = filch_monitor(town.hosts[0], visit.watcher, visitor, 1, NULL);
             if (err == FILCH_OK) fli_add_rlx(&visit.watched, 1);
             break;
-        case 1: err = filch_send(town.hosts[0], guest, filch_int(2)); break;
-        case 2: err = filch_terminate(town.hosts[0], guest); break;
-        case 3: err = filch_register(town.hosts[0], "guest", guest); break;
+        case 1: err = filch_send(town.hosts[0], visitor, filch_int(2)); break;
+        case 2: err = filch_terminate(town.hosts[0], visitor); break;
+        case 3: err = filch_register(town.hosts[0], "guest", visitor); break;
         default: err = filch_unregister(town.hosts[0], "guest"); break;
         }
         if (err == FILCH_ENOMEM) stress_must("meddling", err);
     }
 }
 
-static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err visitor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
@@ -267,7 +269,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-static const filch_type guest_type = { .name = "guest", .step = guest_step };
+static const filch_type visitor_type = { .name = "guest", .step = visitor_step };
 
 static bool visits(void)
 {
@@ -285,9 +287,9 @@ static bool visits(void)
         opt.workers = 1;
         stress_must("host", filch_node_add(town.node, &opt, &host));
         fli_store_rlx(&visit.node, opt.node);
-        for (int i = 0; i < 4 * GUESTS; i++) {
-            stress_must("spawn", filch_spawn(host, &guest_type, NULL, &pid));
-            fli_store_rlx(&visit.serials[i % GUESTS], pid.serial);
+        for (int i = 0; i < 4 * VISITORS; i++) {
+            stress_must("spawn", filch_spawn(host, &visitor_type, NULL, &pid));
+            fli_store_rlx(&visit.serials[i % VISITORS], pid.serial);
             fli_thread_yield();
         }
         stress_must("stop", filch_sched_stop(host, FILCH_SECONDS(60), NULL));
@@ -295,9 +297,9 @@ static bool visits(void)
     fli_store_rlx(&visit.over, true);
     for (int i = 0; i < MEDDLERS; i++) fli_thread_join(&meddlers[i]);
     uint64_t watched = fli_load_rlx(&visit.watched);
-    bool     all = reaches(&visit.told, watched) && fli_load_rlx(&visit.told) == watched;
+    bool     all = reaches(&visit.exits_seen, watched) && fli_load_rlx(&visit.exits_seen) == watched;
     printf("visits: %d hosts came and went, %" PRIu64 " of %" PRIu64 " exits heard\n", VISITS,
-           fli_load_rlx(&visit.told), watched);
+           fli_load_rlx(&visit.exits_seen), watched);
     return all;
 }
 
@@ -314,7 +316,7 @@ int main(int argc, char **argv)
         filch_options sched = FILCH_OPTIONS_INIT;
         sched.node = 100 + (uint64_t)i;
         sched.workers = 2;
-        town.told[i] = calloc(town.lives, 1);
+        town.exits_seen[i] = calloc(town.lives, 1);
         stress_must("host", filch_node_add(town.node, &sched, &town.hosts[i]));
     }
     for (int i = 0; i < HOSTS; i++)
@@ -333,6 +335,6 @@ int main(int argc, char **argv)
     fine = fine && visits();
     filch_node_destroy(town.node);
     for (int i = 0; i < HOSTS; i++) (void)filch_sched_stop(town.hosts[i], FILCH_SECONDS(10), NULL);
-    for (int i = 0; i < HOSTS; i++) free(town.told[i]);
+    for (int i = 0; i < HOSTS; i++) free(town.exits_seen[i]);
     return fine ? 0 : 1;
 }

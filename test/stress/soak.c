@@ -40,7 +40,7 @@
 #endif
 
 enum { LEDGERS = 4, BOXES = 10, TALKERS = 32, CROWD = 200, OUTSIDE = 2, POSTMEN = 2, SENDERS = TALKERS + OUTSIDE };
-enum { ANSWER = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
+enum { CMD_COMPLETE = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
 #define NODE 1
 
@@ -176,7 +176,7 @@ static filch_data any_payload(fli_prng *prng)
 
 /* ---- the desk: yields that foreign threads complete ---- */
 
-static filch_err on_answer(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+static filch_err on_complete(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
     if (filch_as_int(&command->data) % 4 == 0) {
@@ -297,16 +297,16 @@ static const filch_type box_type = {
     .name = "box", .size = sizeof(uint64_t), .init = open_one, .step = box_step, .close = close_one
 };
 
-typedef struct talker {
+typedef struct requester {
     uint64_t id;
     fli_prng prng;
     uint64_t numbers[LEDGERS];
     uint64_t asked, due_ns; /* asked: number of yields. due_ns: due time of the outstanding sleep */
     uint32_t outstanding;
     bool     ending;
-} talker;
+} requester;
 
-enum { TAG_ANSWER, TAG_SLEEP, TAG_SEND, TAG_WORK, TAGS };
+enum { TAG_COMPLETE, TAG_SLEEP, TAG_SEND, TAG_WORK, TAGS };
 
 static filch_err do_work(void *arg, filch_data *result)
 {
@@ -314,7 +314,7 @@ static filch_err do_work(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-static void take_answer(talker *t, const filch_event *event)
+static void take_completion(requester *t, const filch_event *event)
 {
     MUST(event->tag / TAGS <= t->asked && t->outstanding > 0, "an answer to nothing");
     t->outstanding--;
@@ -330,12 +330,14 @@ static void take_answer(talker *t, const filch_event *event)
     }
 }
 
-static void ask(talker *t, filch_out *out, unsigned what)
+static void make_yield(requester *t, filch_out *out, unsigned what)
 {
     uint64_t tag = ++t->asked * TAGS + what, span_ns = fli_prng_below(&t->prng, 300000);
     uint32_t box = fli_prng_below(&t->prng, BOXES);
     switch (what) {
-    case TAG_ANSWER: stress_must("yield", filch_yield(out, ANSWER, tag, filch_int(fli_prng_below(&t->prng, 8)))); break;
+    case TAG_COMPLETE:
+        stress_must("yield", filch_yield(out, CMD_COMPLETE, tag, filch_int(fli_prng_below(&t->prng, 8))));
+        break;
     case TAG_SEND: stress_must("yield", filch_yield_send(out, tag, pid_at(&boxes[box]), any_payload(&t->prng))); break;
     case TAG_WORK: stress_must("yield", filch_yield_work(out, tag, do_work, (void *)(uintptr_t)tag)); break;
     default: t->due_ns = fli_clock_ns() + span_ns; stress_must("yield", filch_yield_sleep(out, tag, span_ns));
@@ -344,13 +346,13 @@ static void ask(talker *t, filch_out *out, unsigned what)
     ADD(asked, 1);
 }
 
-static filch_err talker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err requester_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    talker *t = self;
+    requester *t = self;
     if (t->prng.state == 0) fli_prng_init(&t->prng, t->id);
     (void)read_mail(events, count);
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_YIELD) take_answer(t, &events[i]);
+        if (events[i].type == FILCH_EVENT_YIELD) take_completion(t, &events[i]);
     }
     t->ending = t->ending || is_cancelled(events, count);
     if (t->ending) return t->outstanding > 0 ? filch_wait(out) : filch_done(out, filch_none());
@@ -358,10 +360,10 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
     for (uint32_t n = 1 + fli_prng_below(&t->prng, 4); n > 0; n--) {
         uint32_t which = fli_prng_below(&t->prng, LEDGERS);
         switch (fli_prng_below(&t->prng, 8)) {
-        case 0: ask(t, out, TAG_ANSWER); break;
-        case 1: ask(t, out, TAG_SEND); break;
+        case 0: make_yield(t, out, TAG_COMPLETE); break;
+        case 1: make_yield(t, out, TAG_SEND); break;
         case 2:
-            if (fli_prng_below(&t->prng, 8) == 0) ask(t, out, TAG_WORK);
+            if (fli_prng_below(&t->prng, 8) == 0) make_yield(t, out, TAG_WORK);
             break;
         case 3: post(pid_at(&boxes[fli_prng_below(&t->prng, BOXES)]), any_payload(&t->prng)); break;
         case 4: post(pid_at(&crowd[fli_prng_below(&t->prng, CROWD)]), any_payload(&t->prng)); break;
@@ -370,24 +372,24 @@ static filch_err talker_step(void *self, const filch_event *events, size_t count
     }
     /* Only one sleep at a time, because `due_ns` belongs to it. */
     if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
-        ask(t, out, TAG_SLEEP);
+        make_yield(t, out, TAG_SLEEP);
         sleeps = true;
     }
     if (t->outstanding == 0) return filch_continue(out);
     return sleeps || fli_prng_below(&t->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type talker_type = {
-    .name = "talker", .size = sizeof(talker), .init = open_one, .step = talker_step, .close = close_one
+static const filch_type requester_type = {
+    .name = "talker", .size = sizeof(requester), .init = open_one, .step = requester_step, .close = close_one
 };
 
 /* ---- the crowd ---- */
 
-typedef struct face {
+typedef struct member {
     uint64_t slot;
     fli_prng prng;
     char     more[64]; /* makes the state too large to be stored in the control block */
-} face;
+} member;
 
 static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
@@ -405,11 +407,11 @@ static filch_err spawn(const filch_type *type, uint64_t arg, uint32_t overflow, 
     return err;
 }
 
-static const filch_type face_type, other_type;
+static const filch_type member_type, other_type;
 
-static filch_err face_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    face *f = self;
+    member *f = self;
     if (f->prng.state == 0) fli_prng_init(&f->prng, fli_clock_ns() + f->slot);
     (void)read_mail(events, count);
     if (is_cancelled(events, count)) return filch_done(out, filch_bytes(large, 50));
@@ -417,12 +419,12 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     case 0: return filch_done(out, filch_none());
     case 1: return FILCH_EUSER + 2;
     case 2:
-        return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &face_type : &other_type, NULL,
+        return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &member_type : &other_type, NULL,
                              filch_int((int64_t)f->slot));
     case 3: return filch_wait(out); /* a wait without an outstanding yield, which is an error */
     case 4:
     case 5:
-        stress_must("yield", filch_yield(out, ANSWER, 7, filch_int(fli_prng_below(&f->prng, 8))));
+        stress_must("yield", filch_yield(out, CMD_COMPLETE, 7, filch_int(fli_prng_below(&f->prng, 8))));
         ADD(asked, 1);
         return filch_wait(out);
     case 6:
@@ -436,17 +438,17 @@ static filch_err face_step(void *self, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-static const filch_type face_type = {
-    .name = "face", .size = sizeof(face), .init = open_one, .step = face_step, .close = close_one
+static const filch_type member_type = {
+    .name = "face", .size = sizeof(member), .init = open_one, .step = member_step, .close = close_one
 };
 static const filch_type other_type = {
-    .name = "other", .size = sizeof(face) + 500, .init = open_one, .step = face_step, .close = close_one
+    .name = "other", .size = sizeof(member) + 500, .init = open_one, .step = member_step, .close = close_one
 };
 
-static void spawn_face(uint64_t slot)
+static void spawn_member(uint64_t slot)
 {
     filch_pid pid;
-    filch_err err = spawn(&face_type, slot, UINT32_MAX, replace, (void *)(uintptr_t)slot, &pid);
+    filch_err err = spawn(&member_type, slot, UINT32_MAX, replace, (void *)(uintptr_t)slot, &pid);
     if (err == FILCH_OK) fli_store_rlx(&crowd[slot], pid.serial);
     else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a face could not be born");
 }
@@ -466,7 +468,7 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
     /* during the end there is no replacement, because a stop would wait for it */
-    if (!fli_load_rlx(&over)) spawn_face((uintptr_t)user);
+    if (!fli_load_rlx(&over)) spawn_member((uintptr_t)user);
 }
 
 static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -504,31 +506,31 @@ static void outsider(void *arg)
 
 /* ---- small schedulers, created and stopped ---- */
 
-typedef struct guest {
+typedef struct side_proc {
     uint64_t seed;
     fli_prng prng;
     int64_t  timer;
-} guest;
+} side_proc;
 
-static FLI_ATOMIC(uint64_t) guests_opened, guests_closed;
+static FLI_ATOMIC(uint64_t) side_procs_opened, side_procs_closed;
 
-static filch_err open_guest(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+static filch_err open_side_proc(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
-    ((guest *)self)->seed = (uint64_t)filch_as_int(args);
-    fli_add_rlx(&guests_opened, 1);
+    ((side_proc *)self)->seed = (uint64_t)filch_as_int(args);
+    fli_add_rlx(&side_procs_opened, 1);
     return FILCH_OK;
 }
 
-static void close_guest(void *self)
+static void close_side_proc(void *self)
 {
     (void)self;
-    fli_add_rlx(&guests_closed, 1);
+    fli_add_rlx(&side_procs_closed, 1);
 }
 
-static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err side_proc_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    guest *g = self;
+    side_proc *g = self;
     if (g->prng.state == 0) fli_prng_init(&g->prng, g->seed);
     fli_add_rlx(&side_messages, count);
     /* One in eight processes ignores the cancel, so that the stop has to kill it. */
@@ -551,8 +553,8 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     return fli_prng_below(&g->prng, 2) == 0 ? filch_wait(out) : filch_idle(out);
 }
 
-static const filch_type guest_type = {
-    .name = "guest", .size = sizeof(guest), .init = open_guest, .step = guest_step, .close = close_guest
+static const filch_type side_proc_type = {
+    .name = "guest", .size = sizeof(side_proc), .init = open_side_proc, .step = side_proc_step, .close = close_side_proc
 };
 
 static void side_round(fli_prng *prng)
@@ -571,7 +573,7 @@ static void side_round(fli_prng *prng)
     for (int i = 0; i < GUESTS; i++) {
         filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
         spawn_opt.args = filch_int((int64_t)fli_prng_next(prng) & 0xffffff);
-        stress_must("spawn", filch_spawn(sched, &guest_type, &spawn_opt, &pids[i]));
+        stress_must("spawn", filch_spawn(sched, &side_proc_type, &spawn_opt, &pids[i]));
     }
     for (int i = 0; i < 2000; i++) {
         filch_err err = filch_send(sched, pids[fli_prng_below(prng, GUESTS)], any_payload(prng));
@@ -586,7 +588,7 @@ static void side_round(fli_prng *prng)
     MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop answered something else");
     MUST(report.count + report.omitted == report.forced, "stragglers are missing");
     filch_report_free(&report);
-    MUST(fli_load_rlx(&guests_opened) == fli_load_rlx(&guests_closed), "a guest was not closed exactly once");
+    MUST(fli_load_rlx(&side_procs_opened) == fli_load_rlx(&side_procs_closed), "a guest was not closed exactly once");
     MUST(fli_load_acq(&side_bytes) == 0, "a scheduler left memory behind");
     fli_add_rlx(&side_rounds, 1);
 }
@@ -598,7 +600,7 @@ static void town_create(int32_t workers)
     filch_options   opt = FILCH_OPTIONS_INIT;
     filch_registry *registry;
     stress_must("registry", filch_registry_create(&registry));
-    stress_must("registry", filch_registry_add(registry, ANSWER, on_answer, NULL));
+    stress_must("registry", filch_registry_add(registry, CMD_COMPLETE, on_complete, NULL));
     opt.workers = workers;
     opt.registry = registry;
     opt.node = NODE;
@@ -611,8 +613,9 @@ static void town_create(int32_t workers)
         stress_must("spawn", spawn(&ledger_type, i, UINT32_MAX, NULL, NULL, &ledgers[i]));
     }
     for (uint64_t i = 0; i < BOXES; i++) spawn_box(i);
-    for (uint64_t i = 0; i < CROWD; i++) spawn_face(i);
-    for (uint64_t i = 0; i < TALKERS; i++) stress_must("spawn", spawn(&talker_type, i, UINT32_MAX, NULL, NULL, &pid));
+    for (uint64_t i = 0; i < CROWD; i++) spawn_member(i);
+    for (uint64_t i = 0; i < TALKERS; i++)
+        stress_must("spawn", spawn(&requester_type, i, UINT32_MAX, NULL, NULL, &pid));
 }
 
 /* Checks the sums when all processes have ended; the statistics are still readable. */
@@ -650,7 +653,7 @@ static void watch_memory(memory *m, bool warm)
     MUST(SANITIZED || pages <= m->warm_resident * 2 + (32u << 20), "the resident size grows");
 }
 
-static void tell_progress(uint64_t began_ns, bool live)
+static void print_progress(uint64_t began_ns, bool live)
 {
     fprintf(stderr,
             "%ssoak: %4" PRIu64 " s, %" PRIu64 " messages, %" PRIu64 " lives, %" PRIu64
@@ -662,7 +665,7 @@ static void tell_progress(uint64_t began_ns, bool live)
 static void run(uint64_t seconds)
 {
     uint64_t began_ns = fli_clock_ns(), end_ns = began_ns + FILCH_SECONDS(seconds);
-    uint64_t warm_ns = began_ns + FILCH_SECONDS(seconds) / 4, tell_ns = began_ns + FILCH_SECONDS(60);
+    uint64_t warm_ns = began_ns + FILCH_SECONDS(seconds) / 4, print_ns = began_ns + FILCH_SECONDS(60);
     uint64_t look_ns = began_ns, moved_ns = began_ns, read_before = 0;
     bool     live = isatty(2) == 1;
     memory   m = { 0 };
@@ -676,8 +679,8 @@ static void run(uint64_t seconds)
         if (now_ns < look_ns) continue;
         look_ns += FILCH_SECONDS(1) / 4;
         watch_memory(&m, now_ns > warm_ns);
-        if (live || now_ns >= tell_ns) tell_progress(began_ns, live);
-        if (now_ns >= tell_ns) tell_ns += FILCH_SECONDS(60);
+        if (live || now_ns >= print_ns) print_progress(began_ns, live);
+        if (now_ns >= print_ns) print_ns += FILCH_SECONDS(60);
     }
     if (live) fputs("\r\033[K", stderr);
 }

@@ -136,13 +136,13 @@ static inline void bench_drain(bench *b, fli_proc *p)
 
 /* Settles `p` as a worker does, and frees the node that was kept as marker. Returns false if an event has arrived; then
  * the caller still owns `p`. */
-static inline bool bench_settle(bench *b, fli_proc *p, unsigned rest)
+static inline bool bench_settle(bench *b, fli_proc *p, unsigned settle_to)
 {
     uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
     uint8_t  flags = p->flags;
     p->head_taken = 0;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
-    if (fli_state_settle(&p->state, seen, rest) == FLI_SETTLED) {
+    if (fli_state_settle(&p->state, seen, settle_to) == FLI_SETTLED) {
         if (held != 0) fli_node_give(&b->rt, &b->worker, fli_node_at(&b->rt, held));
         return true;
     }

@@ -20,7 +20,7 @@ void pingpong(actor_system &system, Watch &watch, uint64_t size)
     system.spawn([&, pong](event_based_actor *self) -> behavior {
         self->send(pong, size);
         return { [&over, &answered, self, pong](uint64_t left) {
-            if (left == 1) over.tell(answered);
+            if (left == 1) over.report(answered);
             else self->send(pong, left - 1);
         } };
     });
@@ -36,7 +36,7 @@ static behavior member(event_based_actor *self, Over *over, actor next)
     auto to = std::make_shared<actor>(next);
     return { [=](uint64_t left) {
                 if (left % 1000 == 0) ++*rounds; // always the same member: the ring has as many
-                if (left == 0) over->tell(*rounds);
+                if (left == 0) over->report(*rounds);
                 else self->send(*to, left - 1);
             },
              [=](const actor &first) { *to = first; } };
@@ -64,7 +64,7 @@ static behavior counter(event_based_actor *, Over *over, uint64_t count)
     auto seen = std::make_shared<uint64_t>(0), sum = std::make_shared<uint64_t>(0);
     return { [=](uint64_t number) {
         *sum += number;
-        if (++*seen == count) over->tell(*sum);
+        if (++*seen == count) over->report(*sum);
     } };
 }
 
@@ -112,23 +112,23 @@ void fanin(actor_system &system, Watch &watch, uint64_t size)
     watch.expect("messages", received, producers * size);
 }
 
-enum Letter : int32_t { PING, PONG, START };
+enum Message : int32_t { PING, PONG, START };
 
 // CAF counts references to actors: the shared list keeps them, a talker only looks.
-static behavior talker(event_based_actor *self, uint64_t me, const std::vector<actor> *everybody, actor judge,
+static behavior pinger(event_based_actor *self, uint64_t me, const std::vector<actor> *pingers, actor judge,
                        uint64_t size)
 {
     auto random = std::make_shared<uint64_t>(me * 7919 + 1), ponged = std::make_shared<uint64_t>(0);
-    auto ping_someone = [=] {
+    auto ping_random = [=] {
         uint64_t other = me;
-        while (other == me) other = random_next(*random) % everybody->size();
-        self->send((*everybody)[other], int32_t{ PING });
+        while (other == me) other = random_next(*random) % pingers->size();
+        self->send((*pingers)[other], int32_t{ PING });
     };
-    return { [=](int32_t letter) {
-        if (letter == PING) self->send(actor_cast<actor>(self->current_sender()), int32_t{ PONG });
-        else if (letter == START) ping_someone();
+    return { [=](int32_t kind) {
+        if (kind == PING) self->send(actor_cast<actor>(self->current_sender()), int32_t{ PONG });
+        else if (kind == START) ping_random();
         else if (++*ponged == size) self->send(judge, *ponged);
-        else ping_someone();
+        else ping_random();
     } };
 }
 
@@ -136,13 +136,13 @@ void big(actor_system &system, Watch &watch, uint64_t size)
 {
     const uint64_t     processes = 500;
     Over               over;
-    std::vector<actor> everybody;
+    std::vector<actor> pingers;
     actor              judge = system.spawn(counter, &over, processes);
-    everybody.reserve(processes);
-    for (uint64_t i = 0; i < processes; i++) everybody.push_back(system.spawn(talker, i, &everybody, judge, size));
+    pingers.reserve(processes);
+    for (uint64_t i = 0; i < processes; i++) pingers.push_back(system.spawn(pinger, i, &pingers, judge, size));
     settle();
     watch.begin();
-    for (auto &to : everybody) anon_send(to, int32_t{ START });
+    for (auto &to : pingers) anon_send(to, int32_t{ START });
     uint64_t pongs = over.wait();
     watch.end(2 * processes * size);
     watch.expect("pongs", pongs, processes * size);

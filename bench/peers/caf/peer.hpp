@@ -26,10 +26,10 @@ private:
     uint64_t    operations_ = 0;
 };
 
-// An actor calls tell once; the main thread waits for the number.
+// An actor calls report once; the main thread waits for the number.
 class Over {
 public:
-    void     tell(uint64_t number) { promise_.set_value(number); }
+    void     report(uint64_t number) { promise_.set_value(number); }
     uint64_t wait() { return promise_.get_future().get(); }
 
 private:

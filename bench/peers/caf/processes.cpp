@@ -17,7 +17,7 @@ void spawn(actor_system &system, Watch &watch, uint64_t size)
             uint64_t until = std::min(made + 256, size); // so many, then others get their turn
             for (; made < until; made++)
                 self->spawn([&](event_based_actor *) {
-                    if (ran.fetch_add(1, std::memory_order_relaxed) + 1 == size) over.tell(size);
+                    if (ran.fetch_add(1, std::memory_order_relaxed) + 1 == size) over.report(size);
                 });
             if (made < size) self->send(self, made);
         } };
@@ -50,7 +50,7 @@ void skynet(actor_system &system, Watch &watch, uint64_t size)
 {
     Over  over;
     actor root =
-        system.spawn([&](event_based_actor *) -> behavior { return { [&](uint64_t sum) { over.tell(sum); } }; });
+        system.spawn([&](event_based_actor *) -> behavior { return { [&](uint64_t sum) { over.report(sum); } }; });
     settle();
     watch.begin();
     system.spawn(node, root, uint64_t{ 0 }, size);
@@ -71,7 +71,7 @@ void idle(actor_system &system, Watch &watch, uint64_t size)
     for (auto &idler : idlers)
         idler = system.spawn([&](event_based_actor *) -> behavior {
             waiting.fetch_add(1, std::memory_order_relaxed);
-            return { [&](uint64_t number) { over.tell(number); } };
+            return { [&](uint64_t number) { over.report(number); } };
         });
     while (waiting < size) sleep_ns(1000000);
     watch.end(size);
@@ -120,7 +120,7 @@ void yields(actor_system &system, Watch &watch, uint64_t size)
                     return;
                 }
                 total += yielded;
-                if (++ended == processes) over.tell(total);
+                if (++ended == processes) over.report(total);
             } };
         }));
     settle();
@@ -147,7 +147,7 @@ void timers(actor_system &system, Watch &watch, uint64_t size)
             return { [&, i, self](int64_t due_ns) {
                 late[i] = now_ns() - due_ns;
                 self->quit();
-                if (++ended == size) over.tell(size);
+                if (++ended == size) over.report(size);
             } };
         });
     over.wait();

@@ -92,38 +92,38 @@ fanin(Size) ->
 send_ones(_, 0) -> ok;
 send_ones(Consumer, Left) -> Consumer ! 1, send_ones(Consumer, Left - 1).
 
-%% ---- big: everybody talks to everybody ----
+%% ---- big: pingers talks to pingers ----
 
--define(TALKERS, 500).
+-define(PINGERS, 500).
 
 big(Size) ->
     Judge = self(),
-    Talkers = [spawn_link(fun() -> receive {everybody, All} -> talk_first(I, All, Judge, Size) end end)
-               || I <- lists:seq(1, ?TALKERS)],
-    All = list_to_tuple(Talkers),
-    [Talker ! {everybody, All} || Talker <- Talkers],
+    Pingers = [spawn_link(fun() -> receive {pingers, All} -> pinger_start(I, All, Judge, Size) end end)
+               || I <- lists:seq(1, ?PINGERS)],
+    All = list_to_tuple(Pingers),
+    [Pinger ! {pingers, All} || Pinger <- Pingers],
     settle(),
     Watch = start(),
-    [Talker ! go || Talker <- Talkers],
-    Pongs = lists:sum([receive {ponged, N} -> N end || _ <- Talkers]),
-    Result = stop(Watch, 2 * ?TALKERS * Size),
-    expect("pongs", Pongs, ?TALKERS * Size),
+    [Pinger ! go || Pinger <- Pingers],
+    Pongs = lists:sum([receive {ponged, N} -> N end || _ <- Pingers]),
+    Result = stop(Watch, 2 * ?PINGERS * Size),
+    expect("pongs", Pongs, ?PINGERS * Size),
     Result.
 
-talk_first(Me, All, Judge, Size) -> talk(Me, All, Judge, Size, 0, rand:mwc59_seed(Me * 7919 + 1)).
+pinger_start(Me, All, Judge, Size) -> pinger_loop(Me, All, Judge, Size, 0, rand:mwc59_seed(Me * 7919 + 1)).
 
-talk(Me, All, Judge, Size, Ponged, Random) ->
+pinger_loop(Me, All, Judge, Size, Ponged, Random) ->
     receive
-        {ping, From} -> From ! pong, talk(Me, All, Judge, Size, Ponged, Random);
-        pong when Ponged + 1 =:= Size -> Judge ! {ponged, Size}, talk(Me, All, Judge, Size, Size, Random);
-        pong -> talk(Me, All, Judge, Size, Ponged + 1, ping_someone(Me, All, Random));
-        go -> talk(Me, All, Judge, Size, Ponged, ping_someone(Me, All, Random))
+        {ping, From} -> From ! pong, pinger_loop(Me, All, Judge, Size, Ponged, Random);
+        pong when Ponged + 1 =:= Size -> Judge ! {ponged, Size}, pinger_loop(Me, All, Judge, Size, Size, Random);
+        pong -> pinger_loop(Me, All, Judge, Size, Ponged + 1, ping_random(Me, All, Random));
+        go -> pinger_loop(Me, All, Judge, Size, Ponged, ping_random(Me, All, Random))
     end.
 
-ping_someone(Me, All, Random) ->
+ping_random(Me, All, Random) ->
     Next = rand:mwc59(Random),
-    case rand:mwc59_value32(Next) rem ?TALKERS + 1 of
-        Me -> ping_someone(Me, All, Next);
+    case rand:mwc59_value32(Next) rem ?PINGERS + 1 of
+        Me -> ping_random(Me, All, Next);
         Other -> element(Other, All) ! {ping, self()}, Next
     end.
 

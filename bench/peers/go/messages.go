@@ -114,52 +114,52 @@ const (
 	start
 )
 
-type letter struct {
+type bigMessage struct {
 	kind kind
-	from chan letter
+	from chan bigMessage
 }
 
 func big(w *watch, size int64) {
 	const processes = 500
-	var everybody [processes]chan letter
+	var pingers [processes]chan bigMessage
 	judge := make(chan int64, processes)
-	for i := range everybody {
-		everybody[i] = make(chan letter, processes) // a ping from each other one and a pong: nobody is ever stopped
+	for i := range pingers {
+		pingers[i] = make(chan bigMessage, processes) // a ping from each other one and a pong: nobody is ever stopped
 	}
-	talker := func(me int) {
-		inbox, state, ponged := everybody[me], uint64(me*7919+1), int64(0)
-		pingSomeone := func() {
+	pinger := func(me int) {
+		inbox, state, ponged := pingers[me], uint64(me*7919+1), int64(0)
+		pingRandom := func() {
 			other := me
 			for other == me {
 				other = int(random(&state) % processes)
 			}
-			everybody[other] <- letter{ping, inbox}
+			pingers[other] <- bigMessage{ping, inbox}
 		}
 		for message := range inbox {
 			switch message.kind {
 			case ping:
-				message.from <- letter{pong, inbox}
+				message.from <- bigMessage{pong, inbox}
 			case pong:
 				if ponged++; ponged == size {
 					judge <- ponged
 				} else {
-					pingSomeone()
+					pingRandom()
 				}
 			case start:
-				pingSomeone()
+				pingRandom()
 			}
 		}
 	}
-	for i := range everybody {
-		go talker(i)
+	for i := range pingers {
+		go pinger(i)
 	}
 	settle()
 	w.begin()
-	for _, inbox := range everybody {
-		inbox <- letter{start, nil}
+	for _, inbox := range pingers {
+		inbox <- bigMessage{start, nil}
 	}
 	pongs := int64(0)
-	for range everybody {
+	for range pingers {
 		pongs += <-judge
 	}
 	w.end(2 * processes * size)

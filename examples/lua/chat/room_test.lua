@@ -2,7 +2,7 @@
 local room = require "room"
 local tests = {}
 
-function tests.guests_hear_each_other_but_not_themselves()
+function tests.a_guest_gets_the_lines_of_others_but_not_its_own()
   local r = room.new()
   local ann, bob = r:enter("ann"), nil
   bob = r:enter("bob")
@@ -20,7 +20,7 @@ function tests.names_are_checked()
   assert(r:enter("a b") == nil and r:enter("") == nil and r.count == 1)
 end
 
-function tests.nobody_waits_for_one_who_does_not_read()
+function tests.a_guest_that_does_not_read_delays_no_other()
   local r = room.new()
   r:enter("deaf")
   local ann = r:enter("ann")

@@ -2,7 +2,7 @@
 local crawler = require "crawler"
 local tests = {}
 
-function tests.every_page_is_found_once_whatever_the_order()
+function tests.every_page_is_found_once_in_any_order()
   local found, failed = crawler.crawl("home", 3)
   assert(#found == 9, table.concat(found, " "))
   for i = 2, #found do assert(found[i] ~= found[i - 1]) end
@@ -16,7 +16,7 @@ function tests.never_more_than_the_limit_at_once()
   end
 end
 
-function tests.a_page_that_fails_alone_is_an_answer_too()
+function tests.a_failed_page_is_reported_as_a_result()
   local found, failed = crawler.crawl("broken", 1)
   assert(#found == 0 and failed.broken:find("hung up", 1, true))
 end

@@ -2,7 +2,7 @@
 local protocol = require "protocol"
 local tests = {}
 
-function tests.values_are_kept_changed_and_forgotten()
+function tests.values_are_set_changed_and_deleted()
   local store = process.spawn("store")
   local function ask(line) return protocol.answer(store, line) end
   assert(ask("GET a") == "NONE")
@@ -12,7 +12,7 @@ function tests.values_are_kept_changed_and_forgotten()
   assert(ask("QUIT") == nil)
 end
 
-function tests.nonsense_is_answered_too()
+function tests.wrong_commands_get_an_error_reply()
   local store = process.spawn("store")
   for _, line in ipairs { "", "GET", "set a 1", "ADD a x", "ADD a 1.5", "HELLO", ("X"):rep(1000) } do
     assert(protocol.answer(store, line) == "ERROR what is that?", line)
@@ -21,7 +21,7 @@ function tests.nonsense_is_answered_too()
   assert(protocol.answer(store, "ADD a 1") == "ERROR not a number")
 end
 
-function tests.two_clients_that_add_at_once_lose_nothing()
+function tests.concurrent_additions_of_two_clients_are_not_lost()
   local store, me = process.spawn("store"), process.self()
   for _ = 1, 2 do
     process.spawn(function()

@@ -13,7 +13,7 @@ local function wait_for(count)
   for _ = 1, count do process.receive(function(message) return message == "done" end) end
 end
 
-function tests.no_visit_is_lost_however_visits_and_the_upgrade_come()
+function tests.no_visit_is_lost_in_an_upgrade_at_any_time()
   local top = start()
   visit(3, 5)
   time.sleep(math.random() / 200)
@@ -23,7 +23,7 @@ function tests.no_visit_is_lost_however_visits_and_the_upgrade_come()
   supervisor.stop(top)
 end
 
-function tests.what_the_second_version_knows_adds_up()
+function tests.counts_of_the_second_version_add_up()
   local top = start()
   assert(process.request("tally", "upgrade") == 2)
   visit(2, 4)
@@ -34,7 +34,7 @@ function tests.what_the_second_version_knows_adds_up()
 end
 
 -- A supervisor starts what its description says: the first version, which can be upgraded again.
-function tests.after_a_crash_it_begins_as_described()
+function tests.a_crashed_tally_restarts_with_the_first_version()
   local top = start()
   assert(process.request("tally", "upgrade") == 2)
   local before = process.lookup("tally")

@@ -6,7 +6,7 @@ local function wait_for(count)
   while #process.members("workers") ~= count do time.sleep(0.001) end
 end
 
-function tests.a_worker_that_fails_is_replaced_by_another()
+function tests.a_failed_worker_is_replaced()
   local top = assert(pool.start(1, 10))
   wait_for(1)
   local before = process.members("workers")[1]
@@ -17,7 +17,7 @@ function tests.a_worker_that_fails_is_replaced_by_another()
   assert(#process.members("workers") == 0)
 end
 
-function tests.too_many_failures_end_the_pool_and_whoever_started_it()
+function tests.too_many_failures_end_the_pool_and_its_starter()
   local starter = process.spawn_monitored(function()
     assert(require("pool").start(2, 2))
     process.receive()

@@ -59,7 +59,7 @@ static void is_refused(const char *text, size_t size, const char *why)
     if (strcmp(lua_tostring(L, 3), why) != 0) fail_msg("%s: %s", text, lua_tostring(L, 3));
 }
 
-TEST(what_is_not_json_is_refused_at_its_byte)
+TEST(text_that_is_not_json_is_refused_with_the_position_of_the_byte)
 {
     static const char *const cases[][2] = {
         { "", "byte 1: a value is expected" },
@@ -177,7 +177,7 @@ TEST(numbers_keep_their_value_and_their_type)
            "why:find('not finite'), why) end\n");
 }
 
-TEST(what_has_no_json_is_named)
+TEST(values_without_a_json_form_are_named_in_the_error)
 {
     passes("local function why(value) local fine, text = pcall(json.encode, value) assert(not fine) return text end\n"
            "local function has(text, part) if not text:find(part, 1, true) then error(text, 2) end end\n"
@@ -195,7 +195,7 @@ TEST(what_has_no_json_is_named)
 
 /* Random texts that are nearly JSON: json.decode returns either a value that can be written again, or an error with its
  * position. */
-TEST(no_text_does_any_harm)
+TEST(random_text_gives_a_value_or_an_error_with_its_position)
 {
     static const char *const pieces[] = {
         "[",       "]",       "{", "}",  ",", ":",      "\"",    "\"a\"", "1",
@@ -231,11 +231,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_state, close_state)
-        T(what_is_not_json_is_refused_at_its_byte),
+        T(text_that_is_not_json_is_refused_with_the_position_of_the_byte),
         T(every_value_is_written_as_json_and_read_back),
         T(numbers_keep_their_value_and_their_type),
-        T(what_has_no_json_is_named),
-        T(no_text_does_any_harm),
+        T(values_without_a_json_form_are_named_in_the_error),
+        T(random_text_gives_a_value_or_an_error_with_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

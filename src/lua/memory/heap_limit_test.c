@@ -30,7 +30,7 @@ static void init_heap(fli_lua_heap *heap, size_t max)
     fli_lua_heap_init(heap, first, sizeof first, max);
 }
 
-TEST(a_block_occupies_what_its_size_says)
+TEST(a_block_occupies_its_size_class)
 {
     for (size_t size = 1; size < 5000; size++) {
         fli_lua_heap heap;
@@ -65,7 +65,7 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
 }
 
 /* The block comes from a free list, which is a separate path in the allocator. */
-TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
+TEST(a_block_of_the_free_list_counts_against_the_limit_too)
 {
     for (size_t i = 0; i < SIZES && sizes[i] <= 256; i++) {
         for (int less = 0; less < 2; less++) {
@@ -84,7 +84,7 @@ TEST(a_block_that_another_has_left_is_taken_up_to_the_limit_too)
     }
 }
 
-TEST(what_a_heap_holds_counts_until_it_is_finished)
+TEST(memory_of_a_heap_counts_in_the_total_until_fini)
 {
     fli_lua_total total = { .max = 1 << 20 };
     fli_lua_heap  heap;
@@ -142,7 +142,7 @@ TEST(a_block_shrinks_whatever_the_limit_is)
     }
 }
 
-TEST(memory_from_elsewhere_counts_to_the_byte)
+TEST(charged_memory_counts_to_the_byte)
 {
     fli_lua_heap heap;
     init_heap(&heap, 100);
@@ -159,7 +159,7 @@ TEST(memory_from_elsewhere_counts_to_the_byte)
 
 /* When the next chunk is needed, the rest of the old chunk becomes small blocks: only bytes below FLI_LUA_GRAIN are
  * lost. */
-TEST(what_is_left_of_a_chunk_is_used_for_small_blocks)
+TEST(the_rest_of_a_chunk_is_used_for_small_blocks)
 {
     for (size_t left = 0; left <= 600; left += 8) {
         fli_lua_heap heap;
@@ -199,15 +199,15 @@ TEST(blocks_are_aligned_wherever_the_first_chunk_begins)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_occupies_what_its_size_says),
+        cmocka_unit_test(a_block_occupies_its_size_class),
         cmocka_unit_test(the_last_block_may_fill_the_heap_and_not_a_byte_more),
-        cmocka_unit_test(a_block_that_another_has_left_is_taken_up_to_the_limit_too),
-        cmocka_unit_test(what_a_heap_holds_counts_until_it_is_finished),
+        cmocka_unit_test(a_block_of_the_free_list_counts_against_the_limit_too),
+        cmocka_unit_test(memory_of_a_heap_counts_in_the_total_until_fini),
         cmocka_unit_test(a_block_grows_up_to_the_limit),
         cmocka_unit_test(a_block_shrinks_whatever_the_limit_is),
         cmocka_unit_test(blocks_are_aligned_wherever_the_first_chunk_begins),
-        cmocka_unit_test(memory_from_elsewhere_counts_to_the_byte),
-        cmocka_unit_test(what_is_left_of_a_chunk_is_used_for_small_blocks),
+        cmocka_unit_test(charged_memory_counts_to_the_byte),
+        cmocka_unit_test(the_rest_of_a_chunk_is_used_for_small_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

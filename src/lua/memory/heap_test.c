@@ -10,7 +10,7 @@
 
 static char first[4096];
 
-TEST(blocks_keep_their_bytes_whatever_happens_around_them)
+TEST(blocks_keep_their_bytes_over_random_operations)
 {
     enum { SLOTS = 64 };
     static struct {
@@ -87,7 +87,7 @@ TEST(sizes_beyond_all_memory_are_refused)
     fli_lua_heap_fini(&heap);
 }
 
-TEST(what_is_never_freed_goes_with_the_heap)
+TEST(blocks_never_freed_are_released_with_the_heap)
 {
     fli_lua_heap heap;
     fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
@@ -100,10 +100,10 @@ TEST(what_is_never_freed_goes_with_the_heap)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_keep_their_bytes_whatever_happens_around_them),
+        cmocka_unit_test(blocks_keep_their_bytes_over_random_operations),
         cmocka_unit_test(the_limit_refuses_growth_and_never_shrinking),
         cmocka_unit_test(sizes_beyond_all_memory_are_refused),
-        cmocka_unit_test(what_is_never_freed_goes_with_the_heap),
+        cmocka_unit_test(blocks_never_freed_are_released_with_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

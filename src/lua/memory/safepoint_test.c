@@ -36,7 +36,7 @@ static void not_passed_while_held(bool strict)
     same(fli_load_acq(&passed), 1); /* PAIR safepoint_test.passed, acquire half */
 }
 
-TEST(a_held_gate_is_not_passed)
+TEST(a_held_safepoint_is_not_passed)
 {
     not_passed_while_held(true);
     if (fli_barrier_ready()) not_passed_while_held(false);
@@ -60,7 +60,7 @@ static void own(void *arg)
     }
 }
 
-static void nobody_uses_what_is_gone(bool strict)
+static void holder_finds_no_destroyed_object(bool strict)
 {
     fli_thread thread;
     fli_lua_safepoint_init(&safepoint, strict);
@@ -82,17 +82,17 @@ static void nobody_uses_what_is_gone(bool strict)
     fli_thread_join(&thread);
 }
 
-TEST(what_the_holder_has_found_stays_until_it_lets_go)
+TEST(an_object_found_by_the_holder_stays_until_the_release)
 {
-    nobody_uses_what_is_gone(true);
-    if (fli_barrier_ready()) nobody_uses_what_is_gone(false);
+    holder_finds_no_destroyed_object(true);
+    if (fli_barrier_ready()) holder_finds_no_destroyed_object(false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_held_gate_is_not_passed),
-        cmocka_unit_test(what_the_holder_has_found_stays_until_it_lets_go),
+        cmocka_unit_test(a_held_safepoint_is_not_passed),
+        cmocka_unit_test(an_object_found_by_the_holder_stays_until_the_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

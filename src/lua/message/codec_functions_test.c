@@ -92,7 +92,7 @@ static const char CHUNK[] = "local n, shared = 5, 0\n"
                             "local function look() return shared end\n"
                             "return { fact, bump, look, { again = fact } }";
 
-TEST(functions_come_back_with_the_variables_that_they_share)
+TEST(decoded_functions_share_their_variables)
 {
     write_value(CHUNK);
     assert_true(read_value(out.bytes.at, out.bytes.size, &out.bytes.refs));
@@ -104,7 +104,7 @@ TEST(functions_come_back_with_the_variables_that_they_share)
     drop_value();
 }
 
-TEST(functions_that_are_cut_off_anywhere_are_no_value)
+TEST(functions_cut_off_at_any_byte_are_refused)
 {
     write_value(CHUNK);
     for (size_t size = 0; size < out.bytes.size; size++) {
@@ -116,7 +116,7 @@ TEST(functions_that_are_cut_off_anywhere_are_no_value)
     drop_value();
 }
 
-TEST(whatever_byte_of_a_function_is_changed_it_is_another_value_or_none)
+TEST(a_changed_byte_of_a_function_gives_another_value_or_none)
 {
     write_value(CHUNK);
     uint8_t *changed = malloc(out.bytes.size);
@@ -142,7 +142,7 @@ static void free_nothing(void *user, void *bytes, size_t size)
     (void)user, (void)bytes, (void)size;
 }
 
-TEST(a_function_whose_code_is_not_attached_is_no_value)
+TEST(a_function_whose_code_is_not_attached_is_refused)
 {
     static char  bytes[] = "some bytes";
     fli_lua_refs other = { .at = NULL };
@@ -160,7 +160,7 @@ TEST(a_function_whose_code_is_not_attached_is_no_value)
     filch_drop(&block);
 }
 
-TEST(functions_are_no_values_where_none_are_expected)
+TEST(functions_are_refused_if_no_list_of_functions_is_attached)
 {
     write_value(CHUNK);
     const uint8_t *at = out.bytes.at;
@@ -191,7 +191,7 @@ static bool reads_variable(int i, const char *bytes, size_t size)
     return fine;
 }
 
-TEST(a_variable_that_refers_to_nothing_is_noticed)
+TEST(a_variable_with_an_invalid_reference_is_refused)
 {
     assert_true(read_value((const uint8_t *)"\x41", 1, NULL));
     lua_settop(L, 1);
@@ -218,7 +218,7 @@ TEST(a_variable_that_refers_to_nothing_is_noticed)
     fli_lua_attach(NULL);
 }
 
-TEST(functions_nested_too_deep_are_refused_both_ways)
+TEST(functions_nested_too_deep_are_refused)
 {
     fli_lua_refusal why;
     lua_settop(L, 0);
@@ -234,7 +234,7 @@ TEST(functions_nested_too_deep_are_refused_both_ways)
 }
 
 /* Writes a value into buffers of each size, which cannot grow: it is refused if it does not fit. */
-TEST(whatever_room_there_is_what_does_not_fit_is_refused)
+TEST(a_value_that_does_not_fit_is_refused_at_every_buffer_size)
 {
     fli_lua_refusal why;
     lua_settop(L, 0);
@@ -263,14 +263,14 @@ TEST(whatever_room_there_is_what_does_not_fit_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_come_back_with_the_variables_that_they_share),
-        cmocka_unit_test(functions_that_are_cut_off_anywhere_are_no_value),
-        cmocka_unit_test(whatever_byte_of_a_function_is_changed_it_is_another_value_or_none),
-        cmocka_unit_test(a_function_whose_code_is_not_attached_is_no_value),
-        cmocka_unit_test(functions_are_no_values_where_none_are_expected),
-        cmocka_unit_test(a_variable_that_refers_to_nothing_is_noticed),
-        cmocka_unit_test(functions_nested_too_deep_are_refused_both_ways),
-        cmocka_unit_test(whatever_room_there_is_what_does_not_fit_is_refused),
+        cmocka_unit_test(decoded_functions_share_their_variables),
+        cmocka_unit_test(functions_cut_off_at_any_byte_are_refused),
+        cmocka_unit_test(a_changed_byte_of_a_function_gives_another_value_or_none),
+        cmocka_unit_test(a_function_whose_code_is_not_attached_is_refused),
+        cmocka_unit_test(functions_are_refused_if_no_list_of_functions_is_attached),
+        cmocka_unit_test(a_variable_with_an_invalid_reference_is_refused),
+        cmocka_unit_test(functions_nested_too_deep_are_refused),
+        cmocka_unit_test(a_value_that_does_not_fit_is_refused_at_every_buffer_size),
     };
     return cmocka_run_group_tests(tests, open_state, close_state);
 }

@@ -80,7 +80,7 @@ static const char *const values[] = {
     "return string.upper",
 };
 
-TEST(a_value_that_is_cut_off_anywhere_is_no_value)
+TEST(a_value_cut_off_at_any_byte_is_refused)
 {
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         fli_lua_bytes   bytes;
@@ -99,7 +99,7 @@ TEST(a_value_that_is_cut_off_anywhere_is_no_value)
 }
 
 /* Streams and requests are accepted only in bytes from the process that is being replaced. */
-TEST(what_is_handed_over_is_read_whole_or_not_at_all)
+TEST(streams_and_requests_are_read_whole_and_only_in_a_handover)
 {
     uint8_t request[25] = { 0x16, 7 }, stream[9] = { 0x17, 5 };
     assert_false(reads(request, sizeof request));
@@ -112,7 +112,7 @@ TEST(what_is_handed_over_is_read_whole_or_not_at_all)
     p->handing_over = false;
 }
 
-TEST(bytes_that_are_not_of_this_form_are_refused)
+TEST(malformed_bytes_are_refused)
 {
     static const struct {
         const char *bytes;
@@ -165,7 +165,7 @@ static void unpacks(const void *bytes, size_t size, const char *type)
     lua_pop(L, 1);
 }
 
-TEST(messages_with_our_mark_that_are_none_of_ours_are_strings)
+TEST(malformed_messages_with_the_mark_are_strings)
 {
     filch_data data = filch_bytes(fli_lua_mark, FLI_LUA_MARK_SIZE);
     uint64_t   id = 0;
@@ -226,7 +226,7 @@ TEST(payloads_from_c_arrive_as_lua_values)
     assert_true(lua_isnil(L, -1));
 }
 
-TEST(pids_of_other_schedulers_are_told_from_ours)
+TEST(pids_of_other_schedulers_differ_from_local_pids)
 {
     filch_pid near = { 7, 5 }, far = { 8, 5 }, got = { 0, 0 };
     lua_settop(L, 0);
@@ -294,7 +294,7 @@ static void is_refused_below(size_t from, const char *part)
     assert_true(max > from);
 }
 
-TEST(a_limit_that_is_too_small_is_told_wherever_it_is_met)
+TEST(a_limit_that_is_too_small_is_reported_at_every_position)
 {
     push("return ('x'):rep(600)");
     is_refused_below(0, "message: ");
@@ -376,7 +376,7 @@ static bool reading_raises(const uint8_t *bytes, size_t size, int left)
     return raised;
 }
 
-TEST(a_stack_that_cannot_grow_is_told_too)
+TEST(a_lua_stack_that_cannot_grow_is_reported)
 {
     static const uint8_t table[] = { 0x0A, 1, 0, 0x0A, 1, 0, 0x41 };
     fli_lua_bytes        bytes;
@@ -404,7 +404,7 @@ TEST(a_stack_that_cannot_grow_is_told_too)
     assert_true(fli_lua_to_pid(L, 1, &pid));
 }
 
-TEST(a_state_of_no_process_has_pids_of_elsewhere)
+TEST(a_state_without_a_process_handles_pids_of_any_node)
 {
     lua_State *other = luaL_newstate();
     filch_pid  pid = { 1, 1 };
@@ -420,7 +420,7 @@ TEST(a_state_of_no_process_has_pids_of_elsewhere)
     assert_true(fli_lua_to_pid(L, -1, &pid) && pid.node == 0 && pid.serial == 5);
 }
 
-TEST(the_place_of_what_cannot_be_sent_is_told_in_lua)
+TEST(the_path_of_a_value_that_cannot_be_sent_is_in_the_error)
 {
     static const struct {
         const char *value, *place;
@@ -457,7 +457,7 @@ TEST(the_place_of_what_cannot_be_sent_is_told_in_lua)
     }
 }
 
-TEST(simple_values_need_no_bytes_around_them)
+TEST(simple_values_are_packed_as_payloads_of_their_kind)
 {
     static const struct {
         const char *value;
@@ -503,17 +503,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_state, close_state)
-        T(a_value_that_is_cut_off_anywhere_is_no_value),
-        T(what_is_handed_over_is_read_whole_or_not_at_all),
-        T(bytes_that_are_not_of_this_form_are_refused),
-        T(messages_with_our_mark_that_are_none_of_ours_are_strings),
+        T(a_value_cut_off_at_any_byte_is_refused),
+        T(streams_and_requests_are_read_whole_and_only_in_a_handover),
+        T(malformed_bytes_are_refused),
+        T(malformed_messages_with_the_mark_are_strings),
         T(payloads_from_c_arrive_as_lua_values),
-        T(pids_of_other_schedulers_are_told_from_ours),
-        T(a_limit_that_is_too_small_is_told_wherever_it_is_met),
-        T(a_stack_that_cannot_grow_is_told_too),
-        T(a_state_of_no_process_has_pids_of_elsewhere),
-        T(the_place_of_what_cannot_be_sent_is_told_in_lua),
-        T(simple_values_need_no_bytes_around_them),
+        T(pids_of_other_schedulers_differ_from_local_pids),
+        T(a_limit_that_is_too_small_is_reported_at_every_position),
+        T(a_lua_stack_that_cannot_grow_is_reported),
+        T(a_state_without_a_process_handles_pids_of_any_node),
+        T(the_path_of_a_value_that_cannot_be_sent_is_in_the_error),
+        T(simple_values_are_packed_as_payloads_of_their_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 /* Returns the description of a message: the mark, then `bytes`. An unreadable page follows the last byte, so that a
  * read beyond the end is detected. */
-static const char *words_of(const void *bytes, size_t size)
+static const char *description_of(const void *bytes, size_t size)
 {
     static char text[512];
     size_t      page = (size_t)sysconf(_SC_PAGESIZE);
@@ -30,9 +30,9 @@ static const char *words_of(const void *bytes, size_t size)
 }
 
 /* `bytes` is a string literal; its terminating zero is not part of the message. */
-#define reads(bytes, words) assert_string_equal(words_of(bytes, sizeof bytes - 1), words)
+#define reads(bytes, words) assert_string_equal(description_of(bytes, sizeof bytes - 1), words)
 
-TEST(every_kind_of_value_has_its_words)
+TEST(every_kind_of_value_has_a_description)
 {
     reads("\x00", "nil");
     reads("\x01", "false");
@@ -61,7 +61,7 @@ TEST(every_kind_of_value_has_its_words)
     reads("\x13 any bytes", "a blob");
 }
 
-TEST(bytes_that_are_no_letters_are_shown_by_their_numbers)
+TEST(special_bytes_are_shown_as_decimal_escapes)
 {
     reads("\x84\"\\\n\xFF", "\"\\34\\92\\10\\255\"");
 }
@@ -81,7 +81,7 @@ TEST(tables_are_shown_with_their_keys)
     reads("\x0A\x00\x00", "{}");
 }
 
-TEST(requests_and_their_answers_are_told_apart)
+TEST(requests_replies_and_refusals_are_distinguished)
 {
     reads("\x10"
           "12345678\x41",
@@ -94,7 +94,7 @@ TEST(requests_and_their_answers_are_told_apart)
           "a refusal, \"no\"");
 }
 
-TEST(what_ends_early_is_marked_as_cut)
+TEST(a_message_that_ends_early_is_marked_as_cut)
 {
     reads("\x03", "...");
     reads("\x06\x01\x02", "...");
@@ -134,7 +134,7 @@ TEST(tables_nested_too_deep_are_cut)
     bytes[sizeof bytes - 1] = 0x02;
     memset(want, '{', FLI_LUA_DEPTH_MAX);
     strcpy(want + FLI_LUA_DEPTH_MAX, "...");
-    assert_string_equal(words_of(bytes, sizeof bytes), want);
+    assert_string_equal(description_of(bytes, sizeof bytes), want);
 }
 
 TEST(a_message_without_the_mark_is_a_string)
@@ -146,7 +146,7 @@ TEST(a_message_without_the_mark_is_a_string)
     assert_memory_equal(text, "\"plain...", 9);
 }
 
-TEST(no_more_than_the_room_is_written)
+TEST(no_more_bytes_than_the_buffer_holds_are_written)
 {
     for (size_t room = 0; room < 24; room++) {
         char text[32];
@@ -163,15 +163,15 @@ TEST(no_more_than_the_room_is_written)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_value_has_its_words),
-        cmocka_unit_test(bytes_that_are_no_letters_are_shown_by_their_numbers),
+        cmocka_unit_test(every_kind_of_value_has_a_description),
+        cmocka_unit_test(special_bytes_are_shown_as_decimal_escapes),
         cmocka_unit_test(tables_are_shown_with_their_keys),
-        cmocka_unit_test(requests_and_their_answers_are_told_apart),
-        cmocka_unit_test(what_ends_early_is_marked_as_cut),
+        cmocka_unit_test(requests_replies_and_refusals_are_distinguished),
+        cmocka_unit_test(a_message_that_ends_early_is_marked_as_cut),
         cmocka_unit_test(tags_that_are_not_for_messages_are_cut),
         cmocka_unit_test(tables_nested_too_deep_are_cut),
         cmocka_unit_test(a_message_without_the_mark_is_a_string),
-        cmocka_unit_test(no_more_than_the_room_is_written),
+        cmocka_unit_test(no_more_bytes_than_the_buffer_holds_are_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static const char script[] =
     "if a ~= b then return name .. ' [' .. text .. '] [' .. pattern .. '] ' .. tostring(extra) .. ' ' .. "
     "tostring(init) .. ': ' .. a .. ' / ' .. b end\n";
 
-TEST(ours_say_what_stock_luas_say)
+TEST(pattern_functions_agree_with_stock_lua_on_random_input)
 {
     static const char *const names[] = { "find", "match", "gmatch", "gsub" };
     lua_State               *L = luaL_newstate();
@@ -104,7 +104,7 @@ TEST(ours_say_what_stock_luas_say)
 }
 
 /* Cases that random patterns hardly ever contain. */
-TEST(ours_say_what_stock_luas_say_at_the_edges)
+TEST(pattern_functions_agree_with_stock_lua_on_edge_cases)
 {
     static const char chunk[] =
         "local find, match, gmatch, gsub = ...\n"
@@ -157,7 +157,7 @@ TEST(ours_say_what_stock_luas_say_at_the_edges)
     lua_close(L);
 }
 
-TEST(a_pattern_that_tries_everything_fails_instead)
+TEST(a_pattern_with_too_much_backtracking_fails)
 {
     lua_State *L = luaL_newstate();
     *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
@@ -173,9 +173,9 @@ TEST(a_pattern_that_tries_everything_fails_instead)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ours_say_what_stock_luas_say),
-        cmocka_unit_test(ours_say_what_stock_luas_say_at_the_edges),
-        cmocka_unit_test(a_pattern_that_tries_everything_fails_instead),
+        cmocka_unit_test(pattern_functions_agree_with_stock_lua_on_random_input),
+        cmocka_unit_test(pattern_functions_agree_with_stock_lua_on_edge_cases),
+        cmocka_unit_test(a_pattern_with_too_much_backtracking_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

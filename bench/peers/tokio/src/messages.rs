@@ -102,10 +102,10 @@ pub fn fanin(rt: &Runtime, watch: &mut Watch, size: u64) {
     let mut starts = vec![];
     for _ in 0..PRODUCERS {
         let to = to.clone();
-        let (start, mut told) = mpsc::unbounded_channel::<()>();
+        let (start, mut started) = mpsc::unbounded_channel::<()>();
         starts.push(start);
         rt.spawn(async move {
-            told.recv().await.unwrap();
+            started.recv().await.unwrap();
             for _ in 0..size {
                 to.send(1).await.unwrap();
             }
@@ -122,40 +122,40 @@ pub fn fanin(rt: &Runtime, watch: &mut Watch, size: u64) {
     watch.expect("messages", received, PRODUCERS * size);
 }
 
-enum Letter {
+enum Message {
     Ping { from: usize },
     Pong,
     Start,
 }
 
-type Addresses = Arc<OnceLock<Vec<mpsc::UnboundedSender<Letter>>>>;
+type Addresses = Arc<OnceLock<Vec<mpsc::UnboundedSender<Message>>>>;
 
-async fn talker(
+async fn pinger(
     me: usize,
-    everybody: Addresses,
-    mut inbox: mpsc::UnboundedReceiver<Letter>,
+    pingers: Addresses,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
     judge: outside::Sender<u64>,
     size: u64,
 ) {
     let (mut state, mut ponged) = (me as u64 * 7919 + 1, 0);
-    let mut ping_someone = |everybody: &[mpsc::UnboundedSender<Letter>]| {
+    let mut ping_random = |pingers: &[mpsc::UnboundedSender<Message>]| {
         let mut other = me;
         while other == me {
-            other = (random(&mut state) % everybody.len() as u64) as usize;
+            other = (random(&mut state) % pingers.len() as u64) as usize;
         }
-        everybody[other].send(Letter::Ping { from: me }).unwrap();
+        pingers[other].send(Message::Ping { from: me }).unwrap();
     };
-    while let Some(letter) = inbox.recv().await {
-        let everybody = everybody.get().unwrap();
-        match letter {
-            Letter::Ping { from } => everybody[from].send(Letter::Pong).unwrap(),
-            Letter::Start => ping_someone(everybody),
-            Letter::Pong => {
+    while let Some(message) = inbox.recv().await {
+        let pingers = pingers.get().unwrap();
+        match message {
+            Message::Ping { from } => pingers[from].send(Message::Pong).unwrap(),
+            Message::Start => ping_random(pingers),
+            Message::Pong => {
                 ponged += 1;
                 if ponged == size {
                     judge.send(ponged).unwrap();
                 } else {
-                    ping_someone(everybody);
+                    ping_random(pingers);
                 }
             }
         }
@@ -164,19 +164,19 @@ async fn talker(
 
 pub fn big(rt: &Runtime, watch: &mut Watch, size: u64) {
     const PROCESSES: usize = 500;
-    let everybody = Addresses::default();
+    let pingers = Addresses::default();
     let (judge, results) = outside::channel();
     let mut addresses = vec![];
     for me in 0..PROCESSES {
         let (to, inbox) = mpsc::unbounded_channel();
         addresses.push(to);
-        rt.spawn(talker(me, everybody.clone(), inbox, judge.clone(), size));
+        rt.spawn(pinger(me, pingers.clone(), inbox, judge.clone(), size));
     }
-    everybody.set(addresses).ok();
+    pingers.set(addresses).ok();
     settle();
     watch.begin();
-    for to in everybody.get().unwrap() {
-        to.send(Letter::Start).unwrap();
+    for to in pingers.get().unwrap() {
+        to.send(Message::Start).unwrap();
     }
     let pongs = results.iter().take(PROCESSES).sum::<u64>();
     watch.end(2 * PROCESSES as u64 * size);

@@ -134,10 +134,10 @@ pub fn yields(rt: &Runtime, watch: &mut Watch, size: u64) {
     let mut starts = vec![];
     for _ in 0..PROCESSES {
         let over = over.clone();
-        let (start, mut told) = mpsc::channel::<()>(1);
+        let (start, mut started) = mpsc::channel::<()>(1);
         starts.push(start);
         rt.spawn(async move {
-            told.recv().await.unwrap();
+            started.recv().await.unwrap();
             let mut count = 0;
             while count < size {
                 yield_now().await;

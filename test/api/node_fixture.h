@@ -1,32 +1,32 @@
-/* city.h - three hosts of one node, and a policy that the test controls, for the tests of hosts. */
-#ifndef FILCH_TEST_CITY_H
-#define FILCH_TEST_CITY_H
+/* node_fixture.h - three hosts of one node, and a policy that the test controls, for the tests of hosts. */
+#ifndef FILCH_TEST_NODE_FIXTURE_H
+#define FILCH_TEST_NODE_FIXTURE_H
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 #define FAILURE (FILCH_EUSER + 5)
 
 enum { HOSTS = 3 };
 
-typedef struct city {
+typedef struct node_fixture {
     filch_node          *node;
-    world                hosts[HOSTS];
+    fixture              hosts[HOSTS];
     uint64_t             allowed; /* allowed commands, one bit per command; for commands from 200 on: all or none */
     uint64_t             closed;  /* host for which the policy refuses everything; 0: none */
-    FLI_ATOMIC(uint32_t) asked;
+    FLI_ATOMIC(uint32_t) policy_calls;
     filch_access         last;
-} city;
+} node_fixture;
 
 static inline int decide(void *user, const filch_access *access)
 {
-    city *c = user;
-    fli_add_rlx(&c->asked, 1);
+    node_fixture *c = user;
+    fli_add_rlx(&c->policy_calls, 1);
     if (c->hosts[0].ticks) c->last = *access; /* all hosts run on one thread, so no lock is needed */
     if (c->closed != 0 && access->to == c->hosts[c->closed - 100].sched) return 0;
     return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
 }
 
-static inline void city_begin(city *c, int32_t workers, bool policy)
+static inline void node_fixture_begin(node_fixture *c, int32_t workers, bool policy)
 {
     filch_node_options opt = FILCH_NODE_OPTIONS_INIT;
     memset(c, 0, sizeof *c);
@@ -36,27 +36,27 @@ static inline void city_begin(city *c, int32_t workers, bool policy)
     ok(filch_node_create(&c->node, &opt));
     for (int i = 0; i < HOSTS; i++) {
         filch_options sched = FILCH_OPTIONS_INIT;
-        world        *w = &c->hosts[i];
+        fixture      *w = &c->hosts[i];
         w->ticks = workers == FILCH_NO_WORKERS;
         sched.workers = workers;
-        sched.alloc = world_alloc;
+        sched.alloc = fixture_alloc;
         sched.alloc_user = w;
         sched.node = 100 + (uint64_t)i;
         ok(filch_node_add(c->node, &sched, &w->sched));
     }
 }
 
-static inline void city_tick(city *c)
+static inline void node_fixture_tick(node_fixture *c)
 {
     for (int round = 0; round < 10; round++) {
         for (int i = 0; i < HOSTS; i++) {
-            if (c->hosts[i].sched != NULL) world_tick(&c->hosts[i]);
+            if (c->hosts[i].sched != NULL) fixture_tick(&c->hosts[i]);
         }
     }
 }
 
 /* Stops all hosts, then checks the memory: processes of one host may hold payloads of another host. */
-static inline void city_end(city *c)
+static inline void node_fixture_end(node_fixture *c)
 {
     filch_node_destroy(c->node);
     for (int i = 0; i < HOSTS; i++) {

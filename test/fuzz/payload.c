@@ -1,7 +1,7 @@
-/* parcel.c - see parcel.h. */
-#include "fuzz/parcel.h"
+/* payload.c - see payload.h. */
+#include "fuzz/payload.h"
 
-parcel_books parcels;
+payload_books payload_counts;
 
 /* Fills `to` with repetitions of the content's number, as letters or as bytes. */
 static void write_bytes(const content *says, char *to)
@@ -27,15 +27,15 @@ static void on_moved_free(void *user, void *bytes, size_t size)
 {
     (void)size;
     MUST(user == NULL, "the user of moved bytes is not NULL");
-    parcels.freed++;
+    payload_counts.freed++;
     free(bytes);
 }
 
 static void on_shared_free(void *user, void *bytes, size_t size)
 {
     (void)size;
-    MUST(user == &parcels, "the user of shared bytes is another");
-    parcels.unshared++;
+    MUST(user == &payload_counts, "the user of shared bytes is another");
+    payload_counts.unshared++;
     free(bytes);
 }
 
@@ -43,11 +43,11 @@ static uint32_t choose_size(fuzz_bytes *in)
 {
     /* Sizes around 24, above which bytes do not fit into an event, and around 16 and 64, the units in which limits
      * count. */
-    static const uint16_t sizes[] = { 0, 1, 8, 15, 16, 17, 22, 23, 24, 25, 32, 64, 65, 200, 201, PARCEL_MAX };
+    static const uint16_t sizes[] = { 0, 1, 8, 15, 16, 17, 22, 23, 24, 25, 32, 64, 65, 200, 201, PAYLOAD_MAX };
     return sizes[fuzz_below(in, sizeof sizes / sizeof sizes[0])];
 }
 
-void parcel_pack(parcel *p, fuzz_bytes *in, uint64_t seed)
+void payload_pack(payload *p, fuzz_bytes *in, uint64_t seed)
 {
     p->says = (content){ .seed = seed };
     p->moved = NULL;
@@ -90,32 +90,32 @@ void parcel_pack(parcel *p, fuzz_bytes *in, uint64_t seed)
     }
 }
 
-void parcel_sent(parcel *p, bool took)
+void payload_sent(payload *p, bool took)
 {
     if (p->moved == NULL) return;
-    if (took) parcels.moved++;
+    if (took) payload_counts.moved++;
     else free(p->moved);
     p->moved = NULL;
 }
 
-bool parcel_is_unique(const parcel *p)
+bool payload_is_unique(const payload *p)
 {
     bool bytes = p->says.kind == FILCH_KIND_TEXT || p->says.kind == FILCH_KIND_BYTES;
     return p->says.kind != FILCH_KIND_NONE && (!bytes || p->says.size >= 8);
 }
 
-bool parcel_share(content says, filch_data *out)
+bool payload_share(content says, filch_data *out)
 {
     void *bytes = make_block(&says);
-    if (filch_share(bytes, says.size, on_shared_free, &parcels, out) != FILCH_OK) {
+    if (filch_share(bytes, says.size, on_shared_free, &payload_counts, out) != FILCH_OK) {
         free(bytes);
         return false;
     }
-    parcels.shared++;
+    payload_counts.shared++;
     return true;
 }
 
-bool parcel_is(const content *says, const filch_data *data)
+bool payload_is(const content *says, const filch_data *data)
 {
     if (filch_kind_of(data) != says->kind || filch_size(data) != says->size) return false;
     filch_pid pid = filch_as_pid(data);
@@ -127,7 +127,7 @@ bool parcel_is(const content *says, const filch_data *data)
     case FILCH_KIND_PTR: return filch_as_ptr(data) == (void *)(uintptr_t)says->seed;
     default: break;
     }
-    char want[PARCEL_MAX + 1];
+    char want[PAYLOAD_MAX + 1];
     write_bytes(says, want);
     if (says->kind == FILCH_KIND_TEXT && filch_text(data)[says->size] != '\0') return false;
     return says->size == 0 || memcmp(filch_raw(data), want, says->size) == 0;

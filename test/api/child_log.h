@@ -1,52 +1,52 @@
-/* diary.h - for the tests of supervisors: children that record their starts and closes, and that end on request. */
-#ifndef FILCH_TEST_DIARY_H
-#define FILCH_TEST_DIARY_H
+/* child_log.h - for the tests of supervisors: children that record their starts and closes, and that end on request. */
+#ifndef FILCH_TEST_CHILD_LOG_H
+#define FILCH_TEST_CHILD_LOG_H
 
 #include <stdio.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
 #define FAILURE (FILCH_EUSER + 3)
 
 /* ---- a record of starts and ends, by child ---- */
 
-enum { DIARY_MAX = 4096, KIDS = 16 };
+enum { CHILD_LOG_MAX = 4096, CHILD_COUNT = 16 };
 
 static struct {
-    char         entries[DIARY_MAX][4]; /* "+a": a was started, "-a": it was closed */
+    char         entries[CHILD_LOG_MAX][4]; /* "+a": a was started, "-a": it was closed */
     size_t       count;
-    filch_pid    pids[KIDS]; /* last pid of each child */
-    uint64_t     times_ns[DIARY_MAX];
+    filch_pid    pids[CHILD_COUNT]; /* last pid of each child */
+    uint64_t     times_ns[CHILD_LOG_MAX];
     int          alive;
-    int          refuse[KIDS]; /* number of inits of each child that will fail */
-    filch_err    gone;         /* the error with which the supervisor ended */
+    int          refuse[CHILD_COUNT]; /* number of inits of each child that will fail */
+    filch_err    gone;                /* the error with which the supervisor ended */
     char         last_words[200];
     int          goings;
     filch_sched *sched;
-} diary;
+} child_log;
 
-static inline void diary_note(char sign, char who, filch_sched *sched)
+static inline void child_log_add(char sign, char letter, filch_sched *sched)
 {
-    if (diary.count == DIARY_MAX) return;
-    diary.times_ns[diary.count] = filch_now(sched);
-    snprintf(diary.entries[diary.count++], 4, "%c%c", sign, who);
+    if (child_log.count == CHILD_LOG_MAX) return;
+    child_log.times_ns[child_log.count] = filch_now(sched);
+    snprintf(child_log.entries[child_log.count++], 4, "%c%c", sign, letter);
 }
 
 /* Returns all entries from the n-th on, separated by blanks. */
-static inline const char *diary_from(size_t n)
+static inline const char *child_log_from(size_t n)
 {
-    static char text[DIARY_MAX * 4];
+    static char text[CHILD_LOG_MAX * 4];
     text[0] = '\0';
-    for (; n < diary.count; n++) {
+    for (; n < child_log.count; n++) {
         strcat(text, text[0] != '\0' ? " " : "");
-        strcat(text, diary.entries[n]);
+        strcat(text, child_log.entries[n]);
     }
     return text;
 }
 
 struct child {
     filch_sched *sched;
-    char         who;
+    char         letter;
     bool         stubborn; /* the child ignores a cancel */
 };
 
@@ -56,15 +56,15 @@ static inline filch_err child_init(void *self, const filch_ctx *ctx, const char 
     int64_t       which = filch_as_int(args);
     (void)method;
     c->sched = filch_ctx_sched(ctx);
-    c->who = (char)('a' + (which & 15));
+    c->letter = (char)('a' + (which & 15));
     c->stubborn = which >= 16;
-    if (diary.refuse[which & 15] > 0) {
-        diary.refuse[which & 15]--;
+    if (child_log.refuse[which & 15] > 0) {
+        child_log.refuse[which & 15]--;
         return FAILURE;
     }
-    diary.pids[which & 15] = filch_ctx_self(ctx);
-    diary.alive++;
-    diary_note('+', c->who, c->sched);
+    child_log.pids[which & 15] = filch_ctx_self(ctx);
+    child_log.alive++;
+    child_log_add('+', c->letter, c->sched);
     return FILCH_OK;
 }
 
@@ -84,8 +84,8 @@ static inline filch_err child_step(void *self, const filch_event *events, size_t
 static inline void child_close(void *self)
 {
     const struct child *c = self;
-    diary.alive--;
-    diary_note('-', c->who, c->sched);
+    child_log.alive--;
+    child_log_add('-', c->letter, c->sched);
 }
 
 static const filch_type child_type = {
@@ -103,16 +103,16 @@ static inline void on_gone(void *user, filch_pid pid, filch_err error, const fil
 {
     (void)user;
     (void)pid;
-    snprintf(diary.last_words, sizeof diary.last_words, "%s", filch_text(result));
-    diary.gone = error;
-    diary.goings++;
+    snprintf(child_log.last_words, sizeof child_log.last_words, "%s", filch_text(result));
+    child_log.gone = error;
+    child_log.goings++;
 }
 
 static inline filch_pid supervise(filch_sched *sched, const filch_supervisor *spec)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid = { 0, 0 };
-    memset(&diary, 0, sizeof diary);
+    memset(&child_log, 0, sizeof child_log);
     opt.on_exit = on_gone;
     ok(filch_supervise(sched, spec, &opt, &pid));
     return pid;
@@ -124,10 +124,10 @@ static const filch_child three[] = {
     { .id = "c", .type = &child_type, .options = ARGS(2) },
 };
 
-static inline void tell(world *w, int which, int64_t what)
+static inline void send_child(fixture *w, int which, int64_t what)
 {
-    ok(filch_send(w->sched, diary.pids[which], filch_int(what)));
-    world_tick(w);
+    ok(filch_send(w->sched, child_log.pids[which], filch_int(what)));
+    fixture_tick(w);
 }
 
 #endif

@@ -1,60 +1,60 @@
-/* telling_test.c - the hooks by which a host receives failures (on_failure) and log lines of the runtime and its
+/* reports_test.c - the hooks by which a host receives failures (on_failure) and log lines of the runtime and its
  * processes (on_log), instead of polling for them. */
 #include <stdio.h>
 #include <string.h>
 
-#include "api/world.h"
+#include "api/fixture.h"
 
-enum { TOLD_MAX = 32 };
+enum { REPORTS_MAX = 32 };
 
 /* What the hooks received, in order. One thread runs everything unless a test says otherwise. */
 static struct {
     size_t               failures, lines;
-    filch_pid            pid[TOLD_MAX];
-    filch_err            error[TOLD_MAX];
-    char                 type[TOLD_MAX][32], name[TOLD_MAX][64], detail[TOLD_MAX][64];
-    int32_t              level[TOLD_MAX];
-    filch_pid            line_pid[TOLD_MAX];
-    filch_err            line_error[TOLD_MAX];
-    char                 line_type[TOLD_MAX][32], text[TOLD_MAX][FILCH_LOG_MAX];
+    filch_pid            pid[REPORTS_MAX];
+    filch_err            error[REPORTS_MAX];
+    char                 type[REPORTS_MAX][32], name[REPORTS_MAX][64], detail[REPORTS_MAX][64];
+    int32_t              level[REPORTS_MAX];
+    filch_pid            line_pid[REPORTS_MAX];
+    filch_err            line_error[REPORTS_MAX];
+    char                 line_type[REPORTS_MAX][32], text[REPORTS_MAX][FILCH_LOG_MAX];
     filch_sched         *sched; /* on_failure spawns and sends here */
     filch_pid            to;
     FLI_ATOMIC(uint32_t) many;
-} told;
+} reports;
 
 static void on_failure(void *user, const filch_failure *f)
 {
-    size_t n = told.failures++;
+    size_t n = reports.failures++;
     (void)user;
-    if (n >= TOLD_MAX || f->size != sizeof *f) return;
-    told.pid[n] = f->pid;
-    told.error[n] = f->error;
-    snprintf(told.type[n], sizeof told.type[n], "%s", f->type);
-    snprintf(told.name[n], sizeof told.name[n], "%s", f->name != NULL ? f->name : "(none)");
-    snprintf(told.detail[n], sizeof told.detail[n], "%s", filch_text(f->detail));
+    if (n >= REPORTS_MAX || f->size != sizeof *f) return;
+    reports.pid[n] = f->pid;
+    reports.error[n] = f->error;
+    snprintf(reports.type[n], sizeof reports.type[n], "%s", f->type);
+    snprintf(reports.name[n], sizeof reports.name[n], "%s", f->name != NULL ? f->name : "(none)");
+    snprintf(reports.detail[n], sizeof reports.detail[n], "%s", filch_text(f->detail));
 }
 
 static void on_log(void *user, const filch_log_line *l)
 {
-    size_t n = told.lines++;
+    size_t n = reports.lines++;
     (void)user;
-    if (n >= TOLD_MAX || l->size != sizeof *l) return;
-    told.level[n] = l->level;
-    told.line_pid[n] = l->pid;
-    told.line_error[n] = l->error;
-    snprintf(told.line_type[n], sizeof told.line_type[n], "%s", l->type != NULL ? l->type : "(none)");
-    snprintf(told.text[n], sizeof told.text[n], "%s", l->text);
+    if (n >= REPORTS_MAX || l->size != sizeof *l) return;
+    reports.level[n] = l->level;
+    reports.line_pid[n] = l->pid;
+    reports.line_error[n] = l->error;
+    snprintf(reports.line_type[n], sizeof reports.line_type[n], "%s", l->type != NULL ? l->type : "(none)");
+    snprintf(reports.text[n], sizeof reports.text[n], "%s", l->text);
 }
 
-static void begin(world *w, filch_options opt)
+static void begin(fixture *w, filch_options opt)
 {
-    memset(&told, 0, sizeof told);
+    memset(&reports, 0, sizeof reports);
     opt.on_failure = on_failure;
     opt.on_log = on_log;
-    world_begin_with(w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(w, FILCH_NO_WORKERS, opt);
 }
 
-static void begin_plain(world *w)
+static void begin_default(fixture *w)
 {
     begin(w, (filch_options)FILCH_OPTIONS_INIT);
 }
@@ -80,58 +80,58 @@ static filch_err play_ends(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-static void ends_with(world *w, int64_t how, filch_err error, const char *detail)
+static void ends_with(fixture *w, int64_t how, filch_err error, const char *detail)
 {
     actor  a = { 0 };
-    size_t before = told.failures;
+    size_t before = reports.failures;
     actor_start(w, &a, play_ends);
-    world_tick(w);
+    fixture_tick(w);
     ok(filch_send(w->sched, a.pid, filch_int(how)));
     actor_ends(w, &a, error);
-    same(told.failures, before + 1);
-    assert_true(same_pid(told.pid[before], a.pid));
-    same(told.error[before], error);
-    assert_string_equal(told.type[before], "actor");
-    assert_string_equal(told.name[before], "(none)");
-    assert_string_equal(told.detail[before], detail);
+    same(reports.failures, before + 1);
+    assert_true(same_pid(reports.pid[before], a.pid));
+    same(reports.error[before], error);
+    assert_string_equal(reports.type[before], "actor");
+    assert_string_equal(reports.name[before], "(none)");
+    assert_string_equal(reports.detail[before], detail);
 }
 
-TEST(every_failure_is_told_with_type_error_and_detail)
+TEST(every_failure_is_reported_with_type_error_and_detail)
 {
-    world w;
-    actor a = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 };
+    begin_default(&w);
     ends_with(&w, 2, FILCH_EUSER + 2, "the disk is full");
     ends_with(&w, 3, FILCH_EUSER + 3, "");
     ends_with(&w, 4, FILCH_ENOSTATUS, "");
     ends_with(&w, 5, FILCH_ENOYIELD, "");
     actor_start(&w, &a, play_ends);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
-    same(told.failures, 5);
-    same(told.error[4], FILCH_EKILLED);
-    world_end(&w);
+    same(reports.failures, 5);
+    same(reports.error[4], FILCH_EKILLED);
+    fixture_end(&w);
 }
 
-TEST(a_process_that_ends_well_is_no_failure)
+TEST(a_process_that_ends_without_error_is_no_failure)
 {
-    world w;
-    actor a = { 0 }, b = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 }, b = { 0 };
+    begin_default(&w);
     actor_start(&w, &a, play_ends);
     actor_start(&w, &b, play_ends);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
     actor_ends(&w, &a, FILCH_OK);
-    world_end(&w);
-    same(told.failures, 0);
+    fixture_end(&w);
+    same(reports.failures, 0);
 }
 
-TEST(the_name_of_a_process_that_failed_is_told)
+TEST(a_failure_report_has_the_name_of_the_process)
 {
-    world w;
-    actor a = { 0 }, b = { 0 }, c = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 }, b = { 0 }, c = { 0 };
+    begin_default(&w);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.name = "printer";
     actor_start_with(&w, &a, play_ends, opt);
@@ -140,22 +140,22 @@ TEST(the_name_of_a_process_that_failed_is_told)
     ok(filch_register(w.sched, "first", b.pid));
     ok(filch_register(w.sched, "second", b.pid));
     ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* process c has a relation and no name */
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
     ok(filch_send(w.sched, c.pid, filch_int(3)));
-    world_tick(&w);
-    same(told.failures, 3);
+    fixture_tick(&w);
+    same(reports.failures, 3);
     for (size_t i = 0; i < 3; i++) {
-        const char *want = same_pid(told.pid[i], a.pid)   ? "printer"
-                           : same_pid(told.pid[i], b.pid) ? "second"
-                                                          : "(none)";
-        assert_string_equal(told.name[i], want);
+        const char *want = same_pid(reports.pid[i], a.pid)   ? "printer"
+                           : same_pid(reports.pid[i], b.pid) ? "second"
+                                                             : "(none)";
+        assert_string_equal(reports.name[i], want);
     }
     actor_ends(&w, &a, FILCH_EUSER + 3);
     actor_ends(&w, &b, FILCH_EUSER + 3);
     actor_ends(&w, &c, FILCH_EUSER + 3);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static void on_failure_acts(void *user, const filch_failure *f)
@@ -163,36 +163,36 @@ static void on_failure_acts(void *user, const filch_failure *f)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(user);
     on_failure(NULL, f);
-    if (filch_spawn(told.sched, &actor_type, &opt, NULL) != FILCH_OK) told.failures = 99;
-    if (filch_send(told.sched, told.to, filch_int(f->error)) != FILCH_OK) told.failures = 99;
+    if (filch_spawn(reports.sched, &actor_type, &opt, NULL) != FILCH_OK) reports.failures = 99;
+    if (filch_send(reports.sched, reports.to, filch_int(f->error)) != FILCH_OK) reports.failures = 99;
 }
 
-TEST(the_hook_may_spawn_and_send)
+TEST(on_failure_may_spawn_and_send)
 {
-    world         w;
+    fixture       w;
     actor         a = { 0 }, next = { .play = play_idle }, hears = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    memset(&told, 0, sizeof told);
+    memset(&reports, 0, sizeof reports);
     opt.on_failure = on_failure_acts;
     opt.on_failure_user = &next;
-    world_begin_with(&w, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_ends);
     actor_start(&w, &hears, play_idle);
-    told.sched = w.sched;
-    told.to = hears.pid;
+    reports.sched = w.sched;
+    reports.to = hears.pid;
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     actor_ends(&w, &a, FILCH_EUSER + 3);
-    world_tick(&w);
-    same(told.failures, 1);
+    fixture_tick(&w);
+    same(reports.failures, 1);
     same(next.inits, 1);
     same(hears.seen[hears.seen_count - 1].number, FILCH_EUSER + 3);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 static void on_failure_counts(void *user, const filch_failure *f)
 {
     (void)user;
-    if (f->name == NULL || strcmp(f->name, f->type) != 0) fli_add_rlx(&told.many, 1);
+    if (f->name == NULL || strcmp(f->name, f->type) != 0) fli_add_rlx(&reports.many, 1);
 }
 
 static filch_err play_fails(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -203,16 +203,16 @@ static filch_err play_fails(actor *me, const filch_event *events, size_t count, 
     return filch_fail(out, FILCH_EUSER, filch_str("one of many that fail on several workers at once"));
 }
 
-TEST(failures_on_several_workers_are_all_told)
+TEST(failures_on_several_workers_are_all_reported)
 {
-    world         w;
-    uint32_t      count = world_scale(2000, 100);
+    fixture       w;
+    uint32_t      count = fixture_scale(2000, 100);
     static actor  actors[2000];
     filch_options opt = FILCH_OPTIONS_INIT;
-    memset(&told, 0, sizeof told);
+    memset(&reports, 0, sizeof reports);
     memset(actors, 0, sizeof actors);
     opt.on_failure = on_failure_counts;
-    world_begin_with(&w, 4, opt);
+    fixture_begin_with(&w, 4, opt);
     for (uint32_t i = 0; i < count; i++) {
         char                name[32];
         filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
@@ -220,10 +220,10 @@ TEST(failures_on_several_workers_are_all_told)
         if (i % 3 == 0) spawn.name = name;
         actor_start_with(&w, &actors[i], play_fails, spawn);
     }
-    UNTIL(&w, world_stats(&w).failed == count);
-    same(fli_load_rlx(&told.many), count);
+    UNTIL(&w, fixture_stats(&w).failed == count);
+    same(fli_load_rlx(&reports.many), count);
     for (uint32_t i = 0; i < count; i++) actor_ends(&w, &actors[i], FILCH_EUSER);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* ---- log lines ---- */
@@ -234,41 +234,41 @@ static filch_err play_logs(actor *me, const filch_event *events, size_t count, f
     return play_idle(me, events, count, out);
 }
 
-TEST(what_a_process_logs_carries_its_pid_and_type)
+TEST(log_lines_of_a_process_carry_its_pid_and_type)
 {
-    world w;
-    actor a = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 };
+    begin_default(&w);
     actor_start(&w, &a, play_logs);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(a.note);
     ok(filch_log(w.sched, FILCH_LOG_DEBUG, FILCH_OK, "from outside"));
-    same(told.lines, 2);
-    same(told.level[0], FILCH_LOG_INFO);
-    same(told.line_error[0], FILCH_EUSER);
-    assert_true(same_pid(told.line_pid[0], a.pid));
-    assert_string_equal(told.line_type[0], "actor");
-    assert_string_equal(told.text[0], "a process says");
-    same(told.level[1], FILCH_LOG_DEBUG);
-    assert_true(is_nobody(told.line_pid[1]));
-    same(told.line_pid[1].node, 0);
-    assert_string_equal(told.line_type[1], "(none)");
+    same(reports.lines, 2);
+    same(reports.level[0], FILCH_LOG_INFO);
+    same(reports.line_error[0], FILCH_EUSER);
+    assert_true(same_pid(reports.line_pid[0], a.pid));
+    assert_string_equal(reports.line_type[0], "actor");
+    assert_string_equal(reports.text[0], "a process says");
+    same(reports.level[1], FILCH_LOG_DEBUG);
+    assert_true(is_null_pid(reports.line_pid[1]));
+    same(reports.line_pid[1].node, 0);
+    assert_string_equal(reports.line_type[1], "(none)");
     same(filch_log(NULL, FILCH_LOG_INFO, FILCH_OK, "x"), FILCH_EINVAL);
     same(filch_log(w.sched, FILCH_LOG_INFO, FILCH_OK, NULL), FILCH_EINVAL);
     same(filch_log(w.sched, (filch_log_level)0, FILCH_OK, "x"), FILCH_EINVAL);
     same(filch_log(w.sched, (filch_log_level)5, FILCH_OK, "x"), FILCH_EINVAL);
-    same(told.lines, 2);
-    world_end(&w);
+    same(reports.lines, 2);
+    fixture_end(&w);
 }
 
-TEST(without_a_hook_nothing_is_logged)
+TEST(without_on_log_nothing_is_logged)
 {
-    world w;
-    memset(&told, 0, sizeof told);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture w;
+    memset(&reports, 0, sizeof reports);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_log(w.sched, FILCH_LOG_ERROR, FILCH_OK, "nobody hears it"));
-    same(told.lines, 0);
-    world_end(&w);
+    same(reports.lines, 0);
+    fixture_end(&w);
 }
 
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -283,55 +283,55 @@ TEST(a_supervisor_logs_each_restart_and_that_it_gives_up)
     static const filch_type       failing = { .name = "failing", .step = failing_step };
     static const filch_child      children[] = { { .id = "one", .type = &failing } };
     static const filch_supervisor tree = { .children = children, .child_count = 1, .intensity = 2 };
-    world                         w;
+    fixture                       w;
     filch_pid                     pid;
-    begin_plain(&w);
+    begin_default(&w);
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
-    world_tick(&w);
-    same(told.lines, 3);
+    fixture_tick(&w);
+    same(reports.lines, 3);
     for (size_t i = 0; i < 3; i++) {
-        same(told.level[i], i < 2 ? FILCH_LOG_WARNING : FILCH_LOG_ERROR);
-        same(told.line_error[i], FILCH_EUSER + 9);
-        assert_true(same_pid(told.line_pid[i], pid));
-        assert_string_equal(told.line_type[i], "supervisor");
-        assert_non_null(strstr(told.text[i], "'one'"));
+        same(reports.level[i], i < 2 ? FILCH_LOG_WARNING : FILCH_LOG_ERROR);
+        same(reports.line_error[i], FILCH_EUSER + 9);
+        assert_true(same_pid(reports.line_pid[i], pid));
+        assert_string_equal(reports.line_type[i], "supervisor");
+        assert_non_null(strstr(reports.text[i], "'one'"));
     }
-    assert_non_null(strstr(told.text[2], "gives up"));
-    same(told.failures, 4); /* three failures of the child, then one of the supervisor */
-    same(told.error[3], FILCH_ELIMIT);
-    world_end(&w);
+    assert_non_null(strstr(reports.text[2], "gives up"));
+    same(reports.failures, 4); /* three failures of the child, then one of the supervisor */
+    same(reports.error[3], FILCH_ELIMIT);
+    fixture_end(&w);
 }
 
 TEST(dropped_messages_are_logged_with_their_number)
 {
-    world w;
-    actor a = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 };
+    begin_default(&w);
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.mailbox_max = 2;
     opt.overflow = FILCH_OVERFLOW_DROP_NEWEST;
     actor_start_with(&w, &a, play_idle, opt);
     for (int i = 0; i < 5; i++) (void)!filch_send(w.sched, a.pid, filch_int(i));
-    world_tick(&w);
-    same(told.lines, 1);
-    same(told.line_error[0], FILCH_EDROPPED);
-    assert_true(same_pid(told.line_pid[0], a.pid));
-    assert_non_null(strstr(told.text[0], "3 messages"));
-    world_end(&w);
+    fixture_tick(&w);
+    same(reports.lines, 1);
+    same(reports.line_error[0], FILCH_EDROPPED);
+    assert_true(same_pid(reports.line_pid[0], a.pid));
+    assert_non_null(strstr(reports.text[0], "3 messages"));
+    fixture_end(&w);
 }
 
 TEST(steps_that_take_long_are_logged)
 {
-    world         w;
+    fixture       w;
     actor         a = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.long_step_ns = 1;
     begin(&w, opt);
     actor_start(&w, &a, play_idle);
-    world_tick(&w);
-    assert_true(told.lines > 0);
-    assert_non_null(strstr(told.text[0], "a step took"));
-    world_end(&w);
+    fixture_tick(&w);
+    assert_true(reports.lines > 0);
+    assert_non_null(strstr(reports.text[0], "a step took"));
+    fixture_end(&w);
 }
 
 static filch_err play_stays(actor *me, const filch_event *events, size_t count, filch_out *out)
@@ -342,36 +342,36 @@ static filch_err play_stays(actor *me, const filch_event *events, size_t count, 
     return filch_wait(out);
 }
 
-TEST(a_process_that_stop_has_to_force_is_logged_and_a_failure)
+TEST(a_process_ended_by_force_is_logged_and_reported_as_a_failure)
 {
-    world w;
-    actor a = { 0 };
-    begin_plain(&w);
+    fixture w;
+    actor   a = { 0 };
+    begin_default(&w);
     actor_start(&w, &a, play_stays);
-    world_tick(&w);
-    world_end_as(&w, 0, FILCH_EDEADLINE);
+    fixture_tick(&w);
+    fixture_end_as(&w, 0, FILCH_EDEADLINE);
     ok(a.note);
-    same(told.failures, 1);
-    same(told.error[0], FILCH_ECANCELLED);
-    assert_true(told.lines >= 1);
-    assert_non_null(strstr(told.text[0], "by force"));
-    same(told.level[0], FILCH_LOG_WARNING);
+    same(reports.failures, 1);
+    same(reports.error[0], FILCH_ECANCELLED);
+    assert_true(reports.lines >= 1);
+    assert_non_null(strstr(reports.text[0], "by force"));
+    same(reports.level[0], FILCH_LOG_WARNING);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_failure_is_told_with_type_error_and_detail),
-        cmocka_unit_test(a_process_that_ends_well_is_no_failure),
-        cmocka_unit_test(the_name_of_a_process_that_failed_is_told),
-        cmocka_unit_test(the_hook_may_spawn_and_send),
-        cmocka_unit_test(failures_on_several_workers_are_all_told),
-        cmocka_unit_test(what_a_process_logs_carries_its_pid_and_type),
-        cmocka_unit_test(without_a_hook_nothing_is_logged),
+        cmocka_unit_test(every_failure_is_reported_with_type_error_and_detail),
+        cmocka_unit_test(a_process_that_ends_without_error_is_no_failure),
+        cmocka_unit_test(a_failure_report_has_the_name_of_the_process),
+        cmocka_unit_test(on_failure_may_spawn_and_send),
+        cmocka_unit_test(failures_on_several_workers_are_all_reported),
+        cmocka_unit_test(log_lines_of_a_process_carry_its_pid_and_type),
+        cmocka_unit_test(without_on_log_nothing_is_logged),
         cmocka_unit_test(a_supervisor_logs_each_restart_and_that_it_gives_up),
         cmocka_unit_test(dropped_messages_are_logged_with_their_number),
         cmocka_unit_test(steps_that_take_long_are_logged),
-        cmocka_unit_test(a_process_that_stop_has_to_force_is_logged_and_a_failure),
+        cmocka_unit_test(a_process_ended_by_force_is_logged_and_reported_as_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

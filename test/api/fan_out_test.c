@@ -1,11 +1,11 @@
-/* crowd_test.c - one process sends to thousands of processes in one step, while two others send to each other: these
+/* fan_out_test.c - one process sends to thousands of processes in one step, while two others send to each other: these
  * two must not wait until the thousands have run. Measured in turns of the only worker, which is this thread. */
-#include "api/world.h"
+#include "api/fixture.h"
 
 enum { SINKS = 3000, FAN = 3 };
 
 static struct {
-    filch_pid sinks[SINKS], talker, echo;
+    filch_pid sinks[SINKS], pinger, echo;
     uint32_t  sent, turns, last_turn, longest;
     bool      measures;
 } scene;
@@ -40,7 +40,7 @@ static filch_err flood_step(void *self, const filch_event *events, size_t count,
 }
 
 /* Sends each message back. Counts the turns of the worker between two of its own steps. */
-static filch_err talk_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err exchange_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     scene.turns++;
@@ -50,7 +50,7 @@ static filch_err talk_step(void *self, const filch_event *events, size_t count, 
             scene.longest = scene.turns - scene.last_turn;
         scene.last_turn = scene.turns;
         filch_pid self_pid = filch_ctx_self(filch_out_ctx(out));
-        filch_pid other = same_pid(self_pid, scene.talker) ? scene.echo : scene.talker;
+        filch_pid other = same_pid(self_pid, scene.pinger) ? scene.echo : scene.pinger;
         if (scene.sent < SINKS) (void)!filch_send(filch_out_sched(out), other, filch_int(1));
     }
     return filch_idle(out);
@@ -58,37 +58,37 @@ static filch_err talk_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type sink_type = { .name = "sink", .step = sink_step };
 static const filch_type flood_type = { .name = "flood", .step = flood_step };
-static const filch_type talk_type = { .name = "talk", .step = talk_step };
+static const filch_type exchange_type = { .name = "talk", .step = exchange_step };
 
-TEST(a_crowd_that_one_sends_to_does_not_bury_those_who_talk)
+TEST(a_fan_out_does_not_starve_two_processes_that_exchange_messages)
 {
-    world w;
+    fixture w;
     memset(&scene, 0, sizeof scene);
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     for (uint32_t i = 0; i < SINKS; i++) ok(filch_spawn(w.sched, &sink_type, NULL, &scene.sinks[i]));
-    ok(filch_spawn(w.sched, &talk_type, NULL, &scene.talker));
-    ok(filch_spawn(w.sched, &talk_type, NULL, &scene.echo));
-    world_tick(&w);
+    ok(filch_spawn(w.sched, &exchange_type, NULL, &scene.pinger));
+    ok(filch_spawn(w.sched, &exchange_type, NULL, &scene.echo));
+    fixture_tick(&w);
     /* A first round, in which the worker measures how long steps take. */
     for (uint32_t i = 0; i < SINKS / 4; i++) ok(filch_send(w.sched, scene.sinks[i], filch_int(0)));
-    world_tick(&w);
+    fixture_tick(&w);
     scene.sent = 0;
     scene.turns = 0;
     scene.measures = true;
-    ok(filch_send(w.sched, scene.talker, filch_int(1)));
+    ok(filch_send(w.sched, scene.pinger, filch_int(1)));
     ok(filch_spawn(w.sched, &flood_type, NULL, NULL));
     UNTIL(&w, scene.sent == SINKS);
-    world_tick(&w);
+    fixture_tick(&w);
     print_message("%u turns, the longest wait %u\n", scene.turns, scene.longest);
     assert_true(scene.turns >= SINKS);
     assert_true(scene.longest <= 900);
-    world_end(&w);
+    fixture_end(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crowd_that_one_sends_to_does_not_bury_those_who_talk),
+        cmocka_unit_test(a_fan_out_does_not_starve_two_processes_that_exchange_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
-/* short_ways_test.c - the fast paths of spawn, send, yield and complete. A case that misses the precondition of a fast
+/* fast_paths_test.c - the fast paths of spawn, send, yield and complete. A case that misses the precondition of a fast
  * path must have the result of the slow path; the tests take each branch between the two. There are no workers, so that
  * every branch can be forced. */
-#include "api/world.h"
+#include "api/fixture.h"
 
-enum { KEEP = FILCH_CMD_USER, ANSWER, OTHERS, WRONG_TAG, CHILD, TO_NO_SCHEDULER, FIRST };
+enum { KEEP = FILCH_CMD_USER, COMPLETE, OTHERS, WRONG_TAG, CHILD, TO_NO_SCHEDULER, FIRST };
 
-static world          w, other;
+static fixture        w, other;
 static filch_receiver kept;
 
-static void begin(world *it, uint32_t batch_max);
+static void begin(fixture *it, uint32_t batch_max);
 
 /* ---- spawning inside a step ---- */
 
@@ -16,7 +16,7 @@ static struct {
     filch_pid pid;           /* pid of the child that was not spawned */
     uint32_t  inits, closes; /* number of inits and closes of all children */
     uint32_t  born;
-    filch_err err, method, told, limit;
+    filch_err err, method, send_result, limit;
 } births;
 
 static filch_err child_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -45,7 +45,7 @@ static const filch_type child = {
 };
 static const filch_type simple = { .name = "simple", .step = child_step };
 
-static filch_err play_bears_some_that_fail(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_spawns_with_failures(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -53,7 +53,7 @@ static filch_err play_bears_some_that_fail(actor *me, const filch_event *events,
                                                           * use */
     opt.args = filch_int(1);
     births.err = filch_spawn(w.sched, &child, &opt, NULL);
-    births.told = filch_send(w.sched, births.pid, filch_none());
+    births.send_result = filch_send(w.sched, births.pid, filch_none());
     opt.args = filch_none();
     opt.method = "none such";
     births.method = filch_spawn(w.sched, &simple, &opt, NULL);
@@ -61,33 +61,33 @@ static filch_err play_bears_some_that_fail(actor *me, const filch_event *events,
     return filch_idle(out);
 }
 
-TEST(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind)
+TEST(a_child_whose_init_fails_inside_a_step_leaks_nothing)
 {
     actor a = { 0 };
     memset(&births, 0, sizeof births);
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_bears_some_that_fail);
-    world_tick(&w);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_spawns_with_failures);
+    fixture_tick(&w);
     ok(a.note);
     same(births.err, FILCH_EUSER);
     same(births.method, FILCH_EMETHOD);
-    same(births.told, FILCH_EDEAD);
+    same(births.send_result, FILCH_EDEAD);
     filch_info info = { .size = sizeof info };
     same(filch_inspect(w.sched, births.pid, &info), FILCH_EDEAD);
-    same(world_stats(&w).alive, 3);
+    same(fixture_stats(&w).alive, 3);
     same(births.inits, 3);
-    world_end(&w);
+    fixture_end(&w);
     same(births.closes, 2);
 }
 
-static filch_err play_bears_until_told_not_to(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_spawns_until_refused(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     while ((births.limit = filch_spawn(w.sched, &simple, NULL, NULL)) == FILCH_OK) births.born++;
     return filch_idle(out);
 }
 
-TEST(a_step_bears_no_more_than_max_processes)
+TEST(a_step_spawns_no_more_than_max_processes)
 {
     static const uint32_t most[] = { 2, 63, 64, 65, 1000 };
     for (size_t i = 0; i < COUNT_OF(most); i++) {
@@ -95,21 +95,21 @@ TEST(a_step_bears_no_more_than_max_processes)
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.max_processes = most[i];
         memset(&births, 0, sizeof births);
-        world_begin_with(&w, FILCH_NO_WORKERS, opt);
-        actor_start(&w, &a, play_bears_until_told_not_to);
-        world_tick(&w);
+        fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
+        actor_start(&w, &a, play_spawns_until_refused);
+        fixture_tick(&w);
         same(births.limit, FILCH_ELIMIT);
         same(births.born, most[i] - 1);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 /* ---- ends in the first step, at the first message, or at an asynchronous completion ---- */
 
 /* What the process does before it ends. */
-typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, ASKS, ANSWERS_AT_LENGTH, DEEDS } last_deed;
+typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, YIELDS_SLEEP, ENDS_WITH_TEXT, DEEDS } last_deed;
 
-typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_AN_ANSWER } moment;
+typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_A_COMPLETION } moment;
 
 static struct {
     filch_pid pid; /* pid of the last process */
@@ -133,7 +133,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     (void)events;
     brief.steps++;
     if (brief.when == AT_A_MESSAGE && count == 0) return filch_idle(out);
-    if (brief.when == AT_AN_ANSWER && count == 0) {
+    if (brief.when == AT_A_COMPLETION && count == 0) {
         err = filch_yield(out, KEEP, 1, filch_none());
         return err == FILCH_OK ? filch_wait(out) : err;
     }
@@ -141,8 +141,8 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     switch (*(int64_t *)self) {
     case WRITES_TO_ITSELF: err = filch_send(w.sched, pid, filch_int(1)); break;
     case TAKES_A_NAME: err = filch_register(w.sched, "brief", pid); break;
-    case ASKS: err = filch_yield(out, FILCH_CMD_SLEEP, 1, filch_int((int64_t)FILCH_SECONDS(1000))); break;
-    case ANSWERS_AT_LENGTH: return filch_done(out, filch_str(answer));
+    case YIELDS_SLEEP: err = filch_yield(out, FILCH_CMD_SLEEP, 1, filch_int((int64_t)FILCH_SECONDS(1000))); break;
+    case ENDS_WITH_TEXT: return filch_done(out, filch_str(answer));
     }
     return err == FILCH_OK ? filch_done(out, filch_none()) : err;
 }
@@ -166,14 +166,14 @@ static const filch_type tidy_type = {
     .name = "tidy", .size = 8, .init = brief_init, .step = brief_step, .close = brief_close
 };
 
-static filch_err play_bears_brief_ones(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_spawns_short_lived(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
     if (me->stage % 2 == 1) {
         if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
-        if (brief.when == AT_AN_ANSWER) me->note |= filch_complete(kept, 1, filch_str(answer), FILCH_OK);
+        if (brief.when == AT_A_COMPLETION) me->note |= filch_complete(kept, 1, filch_str(answer), FILCH_OK);
     } else {
         opt.args = filch_int((int64_t)(intptr_t)me->user);
         opt.on_exit = me->stage >= 6 ? brief_exit : NULL;
@@ -183,7 +183,7 @@ static filch_err play_bears_brief_ones(actor *me, const filch_event *events, siz
     return filch_continue(out);
 }
 
-static void end_in_all_ways(moment when)
+static void end_after_each_deed(moment when)
 {
     for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
         actor     a = { .user = (void *)deed };
@@ -191,10 +191,10 @@ static void end_in_all_ways(moment when)
         memset(&brief, 0, sizeof brief);
         brief.when = when;
         begin(&w, 0);
-        actor_start(&w, &a, play_bears_brief_ones);
-        world_tick(&w);
+        actor_start(&w, &a, play_spawns_short_lived);
+        fixture_tick(&w);
         ok(a.note);
-        filch_stats stats = world_stats(&w);
+        filch_stats stats = fixture_stats(&w);
         same(stats.alive, 1);
         same(stats.ended, 6);
         same(stats.failed, 0);
@@ -202,31 +202,31 @@ static void end_in_all_ways(moment when)
         same(brief.steps, when == AT_ONCE ? 6 : 12);
         same(brief.closes, 2);
         same(brief.exits, 3);
-        same(brief.answered, deed == ANSWERS_AT_LENGTH ? sizeof answer - 1 : 0);
+        same(brief.answered, deed == ENDS_WITH_TEXT ? sizeof answer - 1 : 0);
         same(filch_send(w.sched, brief.pid, filch_int(1)), FILCH_EDEAD);
         same(filch_whereis(w.sched, "brief", &found), FILCH_EDEAD);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
-TEST(who_ends_in_its_first_step_ends_like_any_other)
+TEST(a_process_may_end_in_its_first_step)
 {
-    end_in_all_ways(AT_ONCE);
+    end_after_each_deed(AT_ONCE);
 }
 
-TEST(who_ends_at_its_first_message_ends_like_any_other)
+TEST(a_process_may_end_at_its_first_message)
 {
-    end_in_all_ways(AT_A_MESSAGE);
+    end_after_each_deed(AT_A_MESSAGE);
 }
 
-TEST(who_ends_at_an_answer_that_came_by_post_ends_like_any_other)
+TEST(a_process_may_end_at_an_asynchronous_completion)
 {
-    end_in_all_ways(AT_AN_ANSWER);
+    end_after_each_deed(AT_A_COMPLETION);
 }
 
 /* ---- synchronous completions ---- */
 
-static filch_err said;
+static filch_err call_result;
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -234,52 +234,52 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
     case OTHERS: /* completes a receiver of another scheduler, whose key may be equal */
-        said = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
+        call_result = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case WRONG_TAG:
-        said = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
+        call_result = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case FIRST: /* completes its own receiver first, then the kept one */
-        said = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
+        call_result = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
         return filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
     case CHILD:
-        said = filch_spawn(receiver.sched, &simple, NULL, NULL);
+        call_result = filch_spawn(receiver.sched, &simple, NULL, NULL);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case TO_NO_SCHEDULER:
-        said = filch_send(NULL, command->from, filch_int(1));
+        call_result = filch_send(NULL, command->from, filch_int(1));
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     default: return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     }
 }
 
-static void begin(world *it, uint32_t batch_max)
+static void begin(fixture *it, uint32_t batch_max)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&opt.registry));
     for (uint32_t id = KEEP; id <= FIRST; id++) ok(filch_registry_add(opt.registry, id, handle, NULL));
     opt.batch_max = batch_max;
-    world_begin_with(it, FILCH_NO_WORKERS, opt);
+    fixture_begin_with(it, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(opt.registry);
-    said = FILCH_OK;
+    call_result = FILCH_OK;
 }
 
 /* Makes a yield of the command that `user` points to, with tag 5, and waits for the completion. */
-static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note = filch_yield(out, *(const uint32_t *)me->user, 5, filch_none());
     return filch_wait(out);
 }
 
-static void asks(world *it, actor *a, const uint32_t *command)
+static void start_yielder(fixture *it, actor *a, const uint32_t *command)
 {
     *a = (actor){ .user = (void *)(uintptr_t)command };
-    actor_start(it, a, play_asks);
-    world_tick(it);
+    actor_start(it, a, play_yields);
+    fixture_tick(it);
     ok(a->note);
 }
 
-static void is_answered(const actor *a, int64_t number)
+static void check_completed(const actor *a, int64_t number)
 {
     same(a->seen_count, 1);
     same(a->seen[0].type, FILCH_EVENT_YIELD);
@@ -287,37 +287,37 @@ static void is_answered(const actor *a, int64_t number)
     same(a->seen[0].number, number);
 }
 
-TEST(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key)
+TEST(a_completion_goes_to_its_scheduler_though_another_has_an_equal_key)
 {
     static const uint32_t keep = KEEP, others = OTHERS;
-    actor                 worker, there;
+    actor                 own, there;
     begin(&w, 0);
     begin(&other, 0);
-    asks(&other, &there, &keep);
+    start_yielder(&other, &there, &keep);
     same(there.seen_count, 0);
-    asks(&w, &worker, &others); /* both processes make their first yield, so the keys are equal */
-    ok(said);
-    world_tick(&other);
-    is_answered(&worker, 2);
-    is_answered(&there, 1);
-    world_end(&w);
-    world_end(&other);
+    start_yielder(&w, &own, &others); /* both processes make their first yield, so the keys are equal */
+    ok(call_result);
+    fixture_tick(&other);
+    check_completed(&own, 2);
+    check_completed(&there, 1);
+    fixture_end(&w);
+    fixture_end(&other);
 }
 
-TEST(a_handler_may_answer_another_process_and_then_its_own)
+TEST(a_handler_may_complete_another_yield_before_its_own)
 {
     static const uint32_t keep = KEEP, others = OTHERS;
     actor                 first, second;
     begin(&w, 0);
-    asks(&w, &first, &keep);
-    asks(&w, &second, &others);
-    ok(said);
-    is_answered(&first, 1);
-    is_answered(&second, 2);
-    world_end(&w);
+    start_yielder(&w, &first, &keep);
+    start_yielder(&w, &second, &others);
+    ok(call_result);
+    check_completed(&first, 1);
+    check_completed(&second, 2);
+    fixture_end(&w);
 }
 
-static filch_err play_asks_twice(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields_twice(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note = filch_yield(out, KEEP, 4, filch_none());
@@ -325,33 +325,33 @@ static filch_err play_asks_twice(actor *me, const filch_event *events, size_t co
     return filch_wait(out);
 }
 
-TEST(answers_come_in_the_order_in_which_a_handler_gave_them)
+TEST(completions_made_by_one_handler_arrive_in_their_order)
 {
     actor a = { 0 };
     begin(&w, 0);
-    actor_start(&w, &a, play_asks_twice);
-    world_tick(&w);
+    actor_start(&w, &a, play_yields_twice);
+    fixture_tick(&w);
     ok(a.note);
-    ok(said);
+    ok(call_result);
     same(a.seen_count, 2);
     same(a.seen[0].tag, 5);
     same(a.seen[0].number, 2);
     same(a.seen[1].tag, 4);
     same(a.seen[1].number, 1);
-    same(world_stats(&w).completions, 2);
-    world_end(&w);
+    same(fixture_stats(&w).completions, 2);
+    fixture_end(&w);
 }
 
-TEST(a_handler_that_answers_with_another_tag_is_told_so)
+TEST(a_completion_with_a_wrong_tag_is_refused)
 {
     static const uint32_t wrong = WRONG_TAG;
     actor                 a;
     begin(&w, 0);
-    asks(&w, &a, &wrong);
-    same(said, FILCH_EINVAL);
-    is_answered(&a, 2);
-    same(world_stats(&w).completions, 1);
-    world_end(&w);
+    start_yielder(&w, &a, &wrong);
+    same(call_result, FILCH_EINVAL);
+    check_completed(&a, 2);
+    same(fixture_stats(&w).completions, 1);
+    fixture_end(&w);
 }
 
 TEST(a_handler_may_spawn)
@@ -359,28 +359,28 @@ TEST(a_handler_may_spawn)
     static const uint32_t bears = CHILD;
     actor                 a;
     begin(&w, 0);
-    asks(&w, &a, &bears);
-    ok(said);
-    is_answered(&a, 2);
-    same(world_stats(&w).alive, 2);
-    world_end(&w);
+    start_yielder(&w, &a, &bears);
+    ok(call_result);
+    check_completed(&a, 2);
+    same(fixture_stats(&w).alive, 2);
+    fixture_end(&w);
 }
 
-TEST(a_handler_that_sends_by_no_scheduler_is_told_so)
+TEST(a_send_without_a_scheduler_in_a_handler_is_refused)
 {
     static const uint32_t astray = TO_NO_SCHEDULER;
     actor                 first, second;
     begin(&w, 0);
-    asks(&w, &first, &astray); /* leaves spare nodes, which the next process uses */
-    asks(&w, &second, &astray);
-    same(said, FILCH_EINVAL);
-    is_answered(&second, 2);
-    world_end(&w);
+    start_yielder(&w, &first, &astray); /* leaves spare nodes, which the next process uses */
+    start_yielder(&w, &second, &astray);
+    same(call_result, FILCH_EINVAL);
+    check_completed(&second, 2);
+    fixture_end(&w);
 }
 
 /* ---- steps with a single event ---- */
 
-static filch_err play_tells_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_sends_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     if (count > 0 && me->stage++ < 3) me->note |= filch_send(w.sched, me->pid, filch_int(me->stage));
@@ -391,127 +391,127 @@ static filch_err play_tells_itself(actor *me, const filch_event *events, size_t 
  * pid. */
 static struct {
     filch_pid to[8];
-    filch_err said[8];
-} letters;
+    filch_err call_result[8];
+} sends;
 
 static filch_err play_writes_to_all(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0) return filch_idle(out);
     if (events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
-    for (size_t i = 0; i < COUNT_OF(letters.to); i++)
-        letters.said[i] = filch_send(w.sched, letters.to[i], filch_int(7));
+    for (size_t i = 0; i < COUNT_OF(sends.to); i++)
+        sends.call_result[i] = filch_send(w.sched, sends.to[i], filch_int(7));
     return filch_idle(out);
 }
 
-TEST(a_step_that_sends_to_a_pid_of_nobody_is_told_so)
+TEST(a_send_in_a_step_to_an_invalid_pid_returns_edead)
 {
     actor writer = { 0 }, reader = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
+    fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &reader, play_idle);
     actor_start(&w, &writer, play_writes_to_all);
-    world_tick(&w);
+    fixture_tick(&w);
     filch_pid pid = reader.pid;
-    letters.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
-    letters.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };     /* another generation */
-    letters.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                 /* a pid of generation 0 */
-    letters.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };     /* generation too large */
-    letters.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };     /* next use of the slot */
-    letters.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) }; /* a pid of slot 0 */
-    letters.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };              /* slot never allocated */
-    letters.to[7] = pid;
+    sends.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
+    sends.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };     /* another generation */
+    sends.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                 /* a pid of generation 0 */
+    sends.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };     /* generation too large */
+    sends.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };     /* next use of the slot */
+    sends.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) }; /* a pid of slot 0 */
+    sends.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };              /* slot never allocated */
+    sends.to[7] = pid;
     ok(filch_send(w.sched, writer.pid, filch_none()));
-    world_tick(&w);
-    for (size_t i = 1; i < 7; i++) same(letters.said[i], FILCH_EDEAD);
-    ok(letters.said[0]);
-    ok(letters.said[7]);
+    fixture_tick(&w);
+    for (size_t i = 1; i < 7; i++) same(sends.call_result[i], FILCH_EDEAD);
+    ok(sends.call_result[0]);
+    ok(sends.call_result[7]);
     same(reader.seen_count, 2);
     same(reader.seen[0].number, 7);
     assert_true(same_pid(reader.seen[0].from, writer.pid));
-    world_end(&w);
+    fixture_end(&w);
 }
 
 /* The process yields and waits. A message is sent to it before the completion. */
-TEST(a_message_that_comes_first_waits_until_the_answer_has_been_heard)
+TEST(a_message_before_an_awaited_completion_is_delivered_after_it)
 {
     static const uint32_t keep = KEEP;
-    actor                 asker, writer = { 0 };
+    actor                 yielder, writer = { 0 };
     begin(&w, 0);
-    asks(&w, &asker, &keep);
+    start_yielder(&w, &yielder, &keep);
     actor_start(&w, &writer, play_writes_to_all);
-    world_tick(&w);
-    for (size_t i = 0; i < COUNT_OF(letters.to); i++) letters.to[i] = asker.pid;
+    fixture_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(sends.to); i++) sends.to[i] = yielder.pid;
     ok(filch_send(w.sched, writer.pid, filch_none()));
-    world_tick(&w);
-    for (size_t i = 0; i < COUNT_OF(letters.to); i++) ok(letters.said[i]);
-    same(asker.seen_count, 0);
+    fixture_tick(&w);
+    for (size_t i = 0; i < COUNT_OF(sends.to); i++) ok(sends.call_result[i]);
+    same(yielder.seen_count, 0);
     ok(filch_complete(kept, kept.tag, filch_int(1), FILCH_OK));
-    world_tick(&w);
-    same(asker.seen_count, 1 + COUNT_OF(letters.to));
-    same(asker.seen[0].type, FILCH_EVENT_YIELD);
-    for (size_t i = 1; i < asker.seen_count; i++) same(asker.seen[i].type, FILCH_EVENT_MESSAGE);
-    world_end(&w);
+    fixture_tick(&w);
+    same(yielder.seen_count, 1 + COUNT_OF(sends.to));
+    same(yielder.seen[0].type, FILCH_EVENT_YIELD);
+    for (size_t i = 1; i < yielder.seen_count; i++) same(yielder.seen[i].type, FILCH_EVENT_MESSAGE);
+    fixture_end(&w);
 }
 
 /* The process yields and waits. At the asynchronous completion it does what `user` selects; then it reads its events
  * and idles. */
-enum { RESTS, TELLS_ITSELF, ASKS_AGAIN, GOES_ON, ASKS_FOR_BOTH };
+enum { IDLES, SENDS_TO_ITSELF, YIELDS_AGAIN, GOES_ON, YIELDS_TWO };
 
-static filch_err play_hears_by_post(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_async_completion(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = FILCH_OK;
     intptr_t  then = (intptr_t)me->user;
     int64_t   stage = me->stage++;
-    if (stage == 0 || (stage < 3 && then == ASKS_AGAIN)) {
+    if (stage == 0 || (stage < 3 && then == YIELDS_AGAIN)) {
         err = filch_yield(out, KEEP, 5, filch_none());
         return err == FILCH_OK ? filch_wait(out) : err;
     }
-    if (stage == 1 && then == TELLS_ITSELF) me->note |= filch_send(w.sched, me->pid, filch_int(7));
+    if (stage == 1 && then == SENDS_TO_ITSELF) me->note |= filch_send(w.sched, me->pid, filch_int(7));
     if (stage == 1 && then == GOES_ON) return filch_continue(out);
-    if (stage == 1 && then == ASKS_FOR_BOTH) {
-        me->note |= filch_yield(out, ANSWER, 6, filch_none());
+    if (stage == 1 && then == YIELDS_TWO) {
+        me->note |= filch_yield(out, COMPLETE, 6, filch_none());
         me->note |= filch_yield(out, KEEP, 5, filch_none());
         return filch_wait(out);
     }
-    if (stage == 2 && then == ASKS_FOR_BOTH)
+    if (stage == 2 && then == YIELDS_TWO)
         return filch_wait(out); /* the synchronous completion has arrived; waits
                                  * for the other one */
     return play_idle(me, events, count, out);
 }
 
-TEST(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other)
+TEST(a_process_may_go_on_in_any_way_after_an_asynchronous_completion)
 {
     static const struct {
         intptr_t then;
         uint32_t answers, seen;
         int64_t  steps;
-    } ways[] = {
-        { RESTS, 1, 1, 2 },   { TELLS_ITSELF, 1, 2, 3 },  { ASKS_AGAIN, 3, 3, 4 },
-        { GOES_ON, 1, 1, 3 }, { ASKS_FOR_BOTH, 2, 3, 4 },
+    } cases[] = {
+        { IDLES, 1, 1, 2 },   { SENDS_TO_ITSELF, 1, 2, 3 }, { YIELDS_AGAIN, 3, 3, 4 },
+        { GOES_ON, 1, 1, 3 }, { YIELDS_TWO, 2, 3, 4 },
     };
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        actor a = { .user = (void *)ways[i].then };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        actor a = { .user = (void *)cases[i].then };
         begin(&w, 0);
-        actor_start(&w, &a, play_hears_by_post);
-        world_tick(&w);
-        for (uint32_t n = 1; n <= ways[i].answers; n++) {
-            same(world_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
+        actor_start(&w, &a, play_async_completion);
+        fixture_tick(&w);
+        for (uint32_t n = 1; n <= cases[i].answers; n++) {
+            same(fixture_inspect(&w, a.pid).state, FILCH_STATE_BLOCKED);
             ok(filch_complete(kept, 5, filch_int(n), FILCH_OK));
             same(filch_complete(kept, 5, filch_int(n), FILCH_OK), FILCH_ESTALE);
-            world_tick(&w);
-            same(a.seen[a.seen_count - 1].number, ways[i].then == TELLS_ITSELF    ? 7
-                                                  : ways[i].then == ASKS_FOR_BOTH ? 2
-                                                                                  : n);
+            fixture_tick(&w);
+            same(a.seen[a.seen_count - 1].number, cases[i].then == SENDS_TO_ITSELF ? 7
+                                                  : cases[i].then == YIELDS_TWO    ? 2
+                                                                                   : n);
         }
         ok(a.note);
-        same(a.seen_count, ways[i].seen);
-        same(a.stage, ways[i].steps);
+        same(a.seen_count, cases[i].seen);
+        same(a.stage, cases[i].steps);
         same(a.seen[0].type, FILCH_EVENT_YIELD);
-        same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+        same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
         ok(filch_send(w.sched, a.pid, filch_int(9))); /* the process reads the next message */
-        world_tick(&w);
-        same(a.seen_count, ways[i].seen + 1);
+        fixture_tick(&w);
+        same(a.seen_count, cases[i].seen + 1);
         same(a.seen[a.seen_count - 1].number, 9);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
@@ -534,7 +534,7 @@ static filch_err play_counts(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-TEST(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once)
+TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
 {
     static const int64_t many[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 100, 1 };
     actor                writer, reader;
@@ -544,84 +544,84 @@ TEST(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_ba
         begin(&w, batch_max);
         actor_start(&w, &reader, play_counts);
         actor_start(&w, &writer, play_writes_many);
-        world_tick(&w);
+        fixture_tick(&w);
         for (size_t i = 0; i < COUNT_OF(many); i++) {
             ok(filch_send(w.sched, writer.pid, filch_int(many[i])));
-            world_tick(&w);
+            fixture_tick(&w);
             ok(writer.note);
             ok(reader.note);
             same(reader.stage, sum += many[i]);
         }
         same(reader.count_max, batch_max);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 /* In a step that got several messages, makes so many yields that the list of yields grows. */
-static filch_err play_asks_a_lot(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count < 2 || me->stage++ != 1) return play_idle(me, events, count, out);
-    for (uint64_t i = 0; i < 20; i++) me->note |= filch_yield(out, ANSWER, i, filch_none());
+    for (uint64_t i = 0; i < 20; i++) me->note |= filch_yield(out, COMPLETE, i, filch_none());
     return filch_wait(out);
 }
 
-TEST(who_asks_a_lot_when_several_messages_have_come_gets_all_answers)
+TEST(many_yields_in_a_step_with_several_messages_all_complete)
 {
     actor writer, reader;
     writer = reader = (actor){ .user = &reader.pid };
     begin(&w, 0);
-    actor_start(&w, &reader, play_asks_a_lot);
+    actor_start(&w, &reader, play_yields_many);
     actor_start(&w, &writer, play_writes_many);
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, writer.pid, filch_int(2))); /* leaves spare nodes, which the next messages use */
-    world_tick(&w);
+    fixture_tick(&w);
     ok(filch_send(w.sched, writer.pid, filch_int(3)));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(reader.note);
     same(reader.seen_count, 5 + 20);
     for (uint32_t i = 0; i < 20; i++) {
         same(reader.seen[5 + i].type, FILCH_EVENT_YIELD);
         same(reader.seen[5 + i].tag, i);
     }
-    world_end(&w);
+    fixture_end(&w);
 }
 
-static filch_err play_asks_and_writes_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields_and_sends_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note = filch_send(w.sched, me->pid, filch_int(1));
-    me->note |= filch_yield(out, ANSWER, 5, filch_none());
+    me->note |= filch_yield(out, COMPLETE, 5, filch_none());
     return filch_idle(out);
 }
 
-TEST(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile)
+TEST(a_synchronous_completion_comes_before_a_message_sent_earlier)
 {
     actor before = { 0 }, a = { 0 };
     begin(&w, 0);
-    actor_start(&w, &before, play_asks_and_writes_to_itself); /* leaves spare nodes for the next actor */
-    world_tick(&w);
-    actor_start(&w, &a, play_asks_and_writes_to_itself);
-    world_tick(&w);
+    actor_start(&w, &before, play_yields_and_sends_to_itself); /* leaves spare nodes for the next actor */
+    fixture_tick(&w);
+    actor_start(&w, &a, play_yields_and_sends_to_itself);
+    fixture_tick(&w);
     ok(a.note);
     same(a.seen_count, 2);
     same(a.seen[0].type, FILCH_EVENT_YIELD);
     same(a.seen[1].type, FILCH_EVENT_MESSAGE);
-    world_end(&w);
+    fixture_end(&w);
 }
 
-TEST(who_sends_to_itself_before_it_rests_is_woken)
+TEST(a_process_that_sends_to_itself_before_idling_is_woken)
 {
     actor a = { 0 };
-    world_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_tells_itself);
-    world_tick(&w);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_sends_to_itself);
+    fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(0)));
-    world_tick(&w);
+    fixture_tick(&w);
     ok(a.note);
     same(a.seen_count, 4);
     for (int i = 0; i < 4; i++) same(a.seen[i].number, i);
-    same(world_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
-    world_end(&w);
+    same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
+    fixture_end(&w);
 }
 
 /* Monitors three ended processes, so that it gets three notices; with batches of one event another notice is always
@@ -638,16 +638,16 @@ static filch_err play_waits_among_notices(actor *me, const filch_event *events, 
     return play_idle(me, events, count, out);
 }
 
-TEST(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield)
+TEST(earlier_notices_come_before_the_completion_of_the_only_yield)
 {
-    static const uint32_t commands[] = { ANSWER, KEEP };
+    static const uint32_t commands[] = { COMPLETE, KEEP };
     for (size_t i = 0; i < COUNT_OF(commands); i++) {
         actor a = { .user = (void *)(uintptr_t)&commands[i] };
         begin(&w, 1);
         actor_start(&w, &a, play_waits_among_notices);
-        world_tick(&w);
+        fixture_tick(&w);
         if (commands[i] == KEEP) ok(filch_complete(kept, kept.tag, filch_int(2), FILCH_OK));
-        world_tick(&w);
+        fixture_tick(&w);
         ok(a.note);
         same(a.seen_count, 4);
         for (uint32_t n = 0; n < 3; n++) {
@@ -657,32 +657,32 @@ TEST(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield)
         }
         same(a.seen[3].type, FILCH_EVENT_YIELD);
         same(a.seen[3].number, 2);
-        world_end(&w);
+        fixture_end(&w);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_whose_init_fails_inside_a_step_leaves_nothing_behind),
-        cmocka_unit_test(a_step_bears_no_more_than_max_processes),
-        cmocka_unit_test(who_ends_in_its_first_step_ends_like_any_other),
-        cmocka_unit_test(who_ends_at_its_first_message_ends_like_any_other),
-        cmocka_unit_test(who_ends_at_an_answer_that_came_by_post_ends_like_any_other),
-        cmocka_unit_test(an_answer_goes_to_the_scheduler_it_is_for_though_the_other_has_a_yield_of_that_key),
-        cmocka_unit_test(a_handler_may_answer_another_process_and_then_its_own),
-        cmocka_unit_test(answers_come_in_the_order_in_which_a_handler_gave_them),
-        cmocka_unit_test(a_handler_that_answers_with_another_tag_is_told_so),
+        cmocka_unit_test(a_child_whose_init_fails_inside_a_step_leaks_nothing),
+        cmocka_unit_test(a_step_spawns_no_more_than_max_processes),
+        cmocka_unit_test(a_process_may_end_in_its_first_step),
+        cmocka_unit_test(a_process_may_end_at_its_first_message),
+        cmocka_unit_test(a_process_may_end_at_an_asynchronous_completion),
+        cmocka_unit_test(a_completion_goes_to_its_scheduler_though_another_has_an_equal_key),
+        cmocka_unit_test(a_handler_may_complete_another_yield_before_its_own),
+        cmocka_unit_test(completions_made_by_one_handler_arrive_in_their_order),
+        cmocka_unit_test(a_completion_with_a_wrong_tag_is_refused),
         cmocka_unit_test(a_handler_may_spawn),
-        cmocka_unit_test(a_handler_that_sends_by_no_scheduler_is_told_so),
-        cmocka_unit_test(a_step_that_sends_to_a_pid_of_nobody_is_told_so),
-        cmocka_unit_test(a_message_that_comes_first_waits_until_the_answer_has_been_heard),
-        cmocka_unit_test(who_goes_on_after_an_answer_that_came_by_post_goes_on_like_any_other),
-        cmocka_unit_test(however_many_messages_one_step_sends_they_come_in_order_and_no_more_than_batch_max_at_once),
-        cmocka_unit_test(who_asks_a_lot_when_several_messages_have_come_gets_all_answers),
-        cmocka_unit_test(an_answer_given_at_once_is_heard_before_a_message_that_came_meanwhile),
-        cmocka_unit_test(who_sends_to_itself_before_it_rests_is_woken),
-        cmocka_unit_test(notices_that_came_first_are_heard_before_the_answer_to_the_only_yield),
+        cmocka_unit_test(a_send_without_a_scheduler_in_a_handler_is_refused),
+        cmocka_unit_test(a_send_in_a_step_to_an_invalid_pid_returns_edead),
+        cmocka_unit_test(a_message_before_an_awaited_completion_is_delivered_after_it),
+        cmocka_unit_test(a_process_may_go_on_in_any_way_after_an_asynchronous_completion),
+        cmocka_unit_test(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max),
+        cmocka_unit_test(many_yields_in_a_step_with_several_messages_all_complete),
+        cmocka_unit_test(a_synchronous_completion_comes_before_a_message_sent_earlier),
+        cmocka_unit_test(a_process_that_sends_to_itself_before_idling_is_woken),
+        cmocka_unit_test(earlier_notices_come_before_the_completion_of_the_only_yield),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

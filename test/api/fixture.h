@@ -1,13 +1,13 @@
-/* world.h - a scheduler under test, and actors: processes that run a function of the test (a play) and record what they
- * saw. Included by each program of this folder.
+/* fixture.h - a scheduler under test, and actors: processes that run a function of the test (a play) and record what
+ * they saw. Included by each program of this folder.
  *
  * The world counts every byte that the scheduler allocates, and checks that each block is freed with its size:
- * world_end fails if a block was not freed. Actors belong to the test, so the test can read them after their process
+ * fixture_end fails if a block was not freed. Actors belong to the test, so the test can read them after their process
  * has ended. A play may run on a worker, where a test cannot assert: so the play records what it finds, and the test
  * checks that.
  */
-#ifndef FILCH_TEST_WORLD_H
-#define FILCH_TEST_WORLD_H
+#ifndef FILCH_TEST_FIXTURE_H
+#define FILCH_TEST_FIXTURE_H
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,33 +22,33 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-typedef struct world {
+typedef struct fixture {
     filch_sched        *sched;
     bool                ticks; /* the scheduler has no workers: the test's thread runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
     FLI_ATOMIC(bool)    miscounted; /* a block was freed with a wrong size, or written past its end */
     FLI_ATOMIC(bool)    deny;       /* all allocations fail */
-} world;
+} fixture;
 
 /* Header in front of each block, as large as the strictest alignment. */
-typedef union world_block {
+typedef union fixture_block {
     size_t      size;
     max_align_t align;
-} world_block;
+} fixture_block;
 
 /* Bytes after each block, which must stay unchanged. */
-static const char world_fence[] = "outside of block";
+static const char fixture_fence[] = "outside of block";
 
-static inline bool world_is_fenced(const world_block *block)
+static inline bool fixture_is_fenced(const fixture_block *block)
 {
-    return memcmp((const char *)(block + 1) + block->size, world_fence, sizeof world_fence) == 0;
+    return memcmp((const char *)(block + 1) + block->size, fixture_fence, sizeof fixture_fence) == 0;
 }
 
-static inline void *world_alloc(void *user, void *old, size_t old_size, size_t size)
+static inline void *fixture_alloc(void *user, void *old, size_t old_size, size_t size)
 {
-    world       *w = user;
-    world_block *block = old != NULL ? (world_block *)old - 1 : NULL;
-    if (block != NULL && (block->size != old_size || !world_is_fenced(block))) fli_store_rlx(&w->miscounted, true);
+    fixture       *w = user;
+    fixture_block *block = old != NULL ? (fixture_block *)old - 1 : NULL;
+    if (block != NULL && (block->size != old_size || !fixture_is_fenced(block))) fli_store_rlx(&w->miscounted, true);
     if (size == 0) {
         fli_add_rlx(&w->bytes, -(int64_t)old_size);
         fli_add_rlx(&w->blocks, -1);
@@ -56,32 +56,32 @@ static inline void *world_alloc(void *user, void *old, size_t old_size, size_t s
         return NULL;
     }
     if (fli_load_rlx(&w->deny)) return NULL;
-    block = realloc(block, sizeof *block + size + sizeof world_fence);
+    block = realloc(block, sizeof *block + size + sizeof fixture_fence);
     if (block == NULL) return NULL;
     block->size = size;
-    memcpy((char *)(block + 1) + size, world_fence, sizeof world_fence);
+    memcpy((char *)(block + 1) + size, fixture_fence, sizeof fixture_fence);
     fli_add_rlx(&w->bytes, (int64_t)size - (int64_t)old_size);
     if (old == NULL) fli_add_rlx(&w->blocks, 1);
     return block + 1;
 }
 
 /* Creates a scheduler with the given options. If `workers` is FILCH_NO_WORKERS, the test's thread runs everything. */
-static inline void world_begin_with(world *w, int32_t workers, filch_options opt)
+static inline void fixture_begin_with(fixture *w, int32_t workers, filch_options opt)
 {
-    *w = (world){ .ticks = workers == FILCH_NO_WORKERS };
+    *w = (fixture){ .ticks = workers == FILCH_NO_WORKERS };
     opt.workers = workers;
-    opt.alloc = world_alloc;
+    opt.alloc = fixture_alloc;
     opt.alloc_user = w;
     ok(filch_sched_create(&w->sched, &opt));
 }
 
-static inline void world_begin(world *w, int32_t workers)
+static inline void fixture_begin(fixture *w, int32_t workers)
 {
-    world_begin_with(w, workers, (filch_options)FILCH_OPTIONS_INIT);
+    fixture_begin_with(w, workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
 /* Stops the scheduler, expects the result `expected`, and checks that all memory was freed. */
-static inline void world_end_as(world *w, uint64_t deadline_ns, filch_err expected)
+static inline void fixture_end_as(fixture *w, uint64_t deadline_ns, filch_err expected)
 {
     same(filch_sched_stop(w->sched, deadline_ns, NULL), expected);
     same(fli_load_rlx(&w->blocks), 0);
@@ -89,13 +89,13 @@ static inline void world_end_as(world *w, uint64_t deadline_ns, filch_err expect
     assert_false(fli_load_rlx(&w->miscounted));
 }
 
-static inline void world_end(world *w)
+static inline void fixture_end(fixture *w)
 {
-    world_end_as(w, FILCH_SECONDS(60), FILCH_OK);
+    fixture_end_as(w, FILCH_SECONDS(60), FILCH_OK);
 }
 
 /* Runs the scheduler until there is no work at present. Only for a scheduler without workers. */
-static inline uint32_t world_tick(world *w)
+static inline uint32_t fixture_tick(fixture *w)
 {
     uint32_t ran = 0, sum = 0;
     do {
@@ -105,13 +105,13 @@ static inline uint32_t world_tick(world *w)
     return sum;
 }
 
-static inline void world_turn(world *w)
+static inline void fixture_turn(fixture *w)
 {
-    if (w->ticks) (void)world_tick(w);
+    if (w->ticks) (void)fixture_tick(w);
     fli_thread_yield();
 }
 
-static inline filch_stats world_stats(world *w)
+static inline filch_stats fixture_stats(fixture *w)
 {
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w->sched, &stats));
@@ -121,23 +121,24 @@ static inline filch_stats world_stats(world *w)
 #define FOR_EVER_NS FILCH_SECONDS(120)
 #define STANDSTILL_NS FILCH_SECONDS(3) /* no test needs to wait that long for a single step */
 
-typedef struct world_wait {
+typedef struct fixture_wait {
     patience all, still;
     uint64_t steps; /* number of steps at the last check */
-} world_wait;
+} fixture_wait;
 
-static inline world_wait world_wait_begin(void)
+static inline fixture_wait fixture_wait_begin(void)
 {
-    return (
-        world_wait){ .all = patience_begin(FOR_EVER_NS), .still = patience_begin(STANDSTILL_NS), .steps = UINT64_MAX };
+    return (fixture_wait){ .all = patience_begin(FOR_EVER_NS),
+                           .still = patience_begin(STANDSTILL_NS),
+                           .steps = UINT64_MAX };
 }
 
 /* Returns true if the condition will not become true: the time is up, or no process was stepped between two checks. */
-static inline bool world_wait_is_vain(world *w, world_wait *wait)
+static inline bool fixture_wait_is_over(fixture *w, fixture_wait *wait)
 {
     if (patience_is_over(&wait->still)) {
         uint64_t before = wait->steps;
-        wait->steps = world_stats(w).steps;
+        wait->steps = fixture_stats(w).steps;
         if (wait->steps == before) return true;
         wait->still = patience_begin(STANDSTILL_NS);
     }
@@ -145,16 +146,16 @@ static inline bool world_wait_is_vain(world *w, world_wait *wait)
 }
 
 /* Waits until a condition is true. Runs the scheduler meanwhile if it has no workers. */
-#define UNTIL(w, condition)                                                            \
-    do {                                                                               \
-        world_wait until_wait = world_wait_begin();                                    \
-        while (!(condition)) {                                                         \
-            world_turn(w);                                                             \
-            if (world_wait_is_vain(w, &until_wait)) fail_msg("never: %s", #condition); \
-        }                                                                              \
+#define UNTIL(w, condition)                                                              \
+    do {                                                                                 \
+        fixture_wait until_wait = fixture_wait_begin();                                  \
+        while (!(condition)) {                                                           \
+            fixture_turn(w);                                                             \
+            if (fixture_wait_is_over(w, &until_wait)) fail_msg("never: %s", #condition); \
+        }                                                                                \
     } while (0)
 
-static inline filch_info world_inspect(world *w, filch_pid pid)
+static inline filch_info fixture_inspect(fixture *w, filch_pid pid)
 {
     filch_info info = { .size = sizeof info };
     ok(filch_inspect(w->sched, pid, &info));
@@ -166,13 +167,13 @@ static inline bool same_pid(filch_pid a, filch_pid b)
     return a.node == b.node && a.serial == b.serial;
 }
 
-static inline bool is_nobody(filch_pid pid)
+static inline bool is_null_pid(filch_pid pid)
 {
     return pid.node == 0 && pid.serial == 0;
 }
 
 /* Returns the length of a loop: `full` at FILCH_TEST_SCALE 100, at least `least`. */
-static inline uint32_t world_scale(uint32_t full, uint32_t least)
+static inline uint32_t fixture_scale(uint32_t full, uint32_t least)
 {
     const char *percent = getenv("FILCH_TEST_SCALE");
     uint64_t    n = percent != NULL ? (uint64_t)full * strtoul(percent, NULL, 10) / 100 : full;
@@ -261,7 +262,7 @@ static const filch_type actor_type = {
 };
 
 /* Starts the actor `me`, which runs `play`. `opt` may set limits and values. */
-static inline void actor_start_with(world *w, actor *me, play_fn play, filch_spawn_options opt)
+static inline void actor_start_with(fixture *w, actor *me, play_fn play, filch_spawn_options opt)
 {
     me->play = play;
     opt.args = filch_ptr(me);
@@ -270,7 +271,7 @@ static inline void actor_start_with(world *w, actor *me, play_fn play, filch_spa
     ok(filch_spawn(w->sched, &actor_type, &opt, NULL));
 }
 
-static inline void actor_start(world *w, actor *me, play_fn play)
+static inline void actor_start(fixture *w, actor *me, play_fn play)
 {
     actor_start_with(w, me, play, (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT);
 }
@@ -281,7 +282,7 @@ static inline bool is_over(actor *me)
 }
 
 /* Waits for the end of `me`. Checks that it ended with `error` and was closed once. Drops its result if it was kept. */
-static inline void actor_ends(world *w, actor *me, filch_err error)
+static inline void actor_ends(fixture *w, actor *me, filch_err error)
 {
     UNTIL(w, is_over(me));
     same(me->exit_error, error);
