@@ -1,5 +1,4 @@
-/* alloc_test.c - an allocator of the host that returns misaligned blocks is detected when a scheduler or registry is
- * created. */
+/* alloc_test.c - a scheduler or node is not created with an allocator that returns misaligned blocks. */
 #include <stdalign.h>
 #include <stddef.h>
 

@@ -44,7 +44,7 @@ static filch_err on_double(void *user, const filch_command *command, uint64_t ta
     return filch_complete(receiver, tag, filch_int(2 * filch_as_int(&command->data)), FILCH_OK);
 }
 
-/* Handler of yields that the test completes with answer(). */
+/* Handler of yields that the test completes with complete_kept(). */
 static filch_err on_later(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)tag;

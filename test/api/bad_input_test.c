@@ -542,7 +542,7 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     REFUSED(filch_send(w.sched, a.pid, shared), FILCH_ETOOBIG);
     filch_drop(&shared);
     REFUSED(filch_complete(waiting_for, 1, filch_bytes(big, sizeof big), FILCH_OK), FILCH_ETOOBIG);
-    /* Arguments are lent to init and are not sent anywhere. */
+    /* payload_max does not apply to args: init reads them in place, and they are not sent. */
     static const filch_type takes_anything = { .name = "any", .init = init_takes_anything, .step = step_never };
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.args = filch_bytes(big, sizeof big);

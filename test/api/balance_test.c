@@ -66,7 +66,7 @@ static filch_err random_step(void *self, const filch_event *events, size_t count
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
     uint32_t how = draw(8), many = draw(4);
-    if (how == 0) return FILCH_EUSER + 2; /* no yield is outstanding */
+    if (how == 0) return FILCH_EUSER + 2; /* fails before it makes a yield in this step */
     for (uint32_t i = 0; i < many; i++) {
         uint32_t command = CMD_AT_ONCE + draw(6);
         ok(command == CMD_UNKNOWN && draw(2) ? filch_yield_sleep(out, i, draw(2) ? 1 : FILCH_SECONDS(3600))
@@ -197,7 +197,7 @@ typedef struct spawn_job {
     filch_values *values;
     bool          exec, twice, fails;
     int           answers;
-    int64_t       seen; /* value that the child has counted */
+    int64_t       seen; /* number of children that found the inherited value */
     actor         child;
 } spawn_job;
 
@@ -269,7 +269,7 @@ TEST(values_are_freed_if_the_process_that_would_spawn_is_killed_first)
     ok(filch_values_create(NULL, "treasure", filch_move(treasure, 100, count_free), &job.values));
     filch_pid pid;
     ok(filch_spawn(w.sched, &parent, NULL, &pid));
-    ok(filch_terminate(w.sched, pid)); /* before the first step of the child */
+    ok(filch_terminate(w.sched, pid)); /* before its first step, in which it would yield the spawn */
     UNTIL(&w, fixture_stats(&w).alive == 0);
     filch_values_drop(job.values);
     same(freed, 1);

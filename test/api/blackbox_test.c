@@ -263,8 +263,8 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* "attic": no result of this call was
-                                                                          * recorded */
+    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* the recorded step made no second call of
+                                                                          * whereis */
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
 
@@ -669,7 +669,8 @@ TEST(a_step_with_very_many_calls_is_replayed)
     office o;
     office_open(&o);
     SEND_EACH(&o.w, o.clerk, "many", "break");
-    assert_true(o.shelf.size < 4500 * 56); /* at most 4500 actions of 56 bytes are recorded */
+    assert_true(o.shelf.size < 4500 * 56); /* a recording has at most 4096 actions of 56 bytes (ACTS_MAX), a header and
+                                            * the events */
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
     many -= 500;
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
@@ -721,7 +722,7 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 
     report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
     ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
-    same(report.fed, 2); /* the process gets the wrong number one step earlier */
+    same(report.fed, 2); /* give_number replaces both pointers by &bad, so the process fails at the first of them */
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);

@@ -106,7 +106,7 @@ TEST(thousands_of_sleeping_processes_all_wake)
 
 enum { TAG_TIMER = 11, TAG_TICKER, TAG_CANCEL };
 
-/* Orders to the process: start or cancel a timer. */
+/* Requests to the process: start or cancel a timer. */
 enum { DO_TIMER = 1, DO_TICKER, DO_CANCEL };
 
 typedef struct timer_log {
@@ -295,7 +295,7 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     assert_true(d.ticks_events - events <= 2); /* one event for all ticks, possibly another for a tick that came due
                                                 * just now */
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
-    assert_true((uint64_t)d.ticks + 1 >= due); /* the ticker was started a little after the order */
+    assert_true((uint64_t)d.ticks + 1 >= due); /* the ticker was started a little after the request */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(d.wrong, 0);
     actor_stop(&a);

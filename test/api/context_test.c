@@ -26,7 +26,7 @@ static view look(const filch_ctx *ctx)
     return v;
 }
 
-/* What one process saw in init, step and handler. Each of its children has another diary. */
+/* What one process saw in init, step and handler. Each child has a record of its own. */
 typedef struct seen_values {
     view                init, step, handler;
     struct seen_values *child;    /* spawned in its first step; NULL: none */

@@ -238,13 +238,14 @@ TEST(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages)
     stop_over(&s);
 }
 
-/* Two processes that send to each other for ever: neither mailbox is ever known to be empty. */
+/* Sends itself three messages for each message that it reads, until 3000 were sent. So the mailbox is not empty when
+ * the cancel arrives. */
 static filch_err self_sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        /* Sends three messages for each one read, so that the queue only grows. */
+        /* `seen.read` counts the messages sent here. */
         for (int k = 0; k < 3 && fli_load_rlx(&seen.read) < 3000; k++) {
             filch_err err = filch_send(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out)), filch_int(k));
             if (err != FILCH_OK) return err;

@@ -13,7 +13,7 @@ static void begin(fixture *it, uint32_t batch_max);
 /* ---- spawning inside a step ---- */
 
 static struct {
-    filch_pid pid;           /* pid of the child that was not spawned */
+    filch_pid pid;           /* pid that the failed init got */
     uint32_t  inits, closes; /* number of inits and closes of all children */
     uint32_t  born;
     filch_err err, method, send_result, limit;

@@ -1,7 +1,7 @@
 /* fixture.h - a scheduler under test, and actors: processes that run a function of the test (a play) and record what
  * they saw. Included by each program of this folder.
  *
- * The world counts every byte that the scheduler allocates, and checks that each block is freed with its size:
+ * The fixture counts every byte that the scheduler allocates, and checks that each block is freed with its size:
  * fixture_end fails if a block was not freed. Actors belong to the test, so the test can read them after their process
  * has ended. A play may run on a worker, where a test cannot assert: so the play records what it finds, and the test
  * checks that.

@@ -85,8 +85,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Waits until all workers are parked and no sentinel timeout is left. A sentinel timeout is at most 8 ms away, so
- * nothing may happen for 16 ms. */
+/* Waits until all workers are parked and no sentinel timeout is left: a sentinel timeout is at most 8 ms away
+ * (SENTINEL_LAST_NS), so no count of the kernel may change for 20 ms. */
 static void settle(filch_sched *sched)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);

@@ -11,7 +11,7 @@ enum {
     BOTH,  /* completes, and returns an error as well */
     TWICE, /* completes twice, and tries to complete all earlier yields again */
     KEEP,
-    SEND, /* TELL, CANCEL, KILL: do that to the process, then complete */
+    SEND, /* SEND, CANCEL, KILL: do that to the process, then complete */
     CANCEL,
     KILL,
     YIELD,  /* makes another yield with the `out` of the process */
@@ -122,8 +122,8 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 #define EVERYWHERE(a, play, with) \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, fixture_end(&w))
 
-/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round ODD it is `user`. The tag is the
- * number of the round. */
+/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round SPECIAL it is `user`. The tag is
+ * the number of the round. */
 static filch_err play_rounds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
@@ -155,7 +155,7 @@ static void check_completion(const actor *a, size_t n, uint64_t round)
     assert_true(is_null_pid(a->seen[n].from));
 }
 
-/* Checks that all completions except that of round ODD are right, and that the process is idle. */
+/* Checks that all completions except that of round SPECIAL are right, and that the process is idle. */
 static void has_all(actor *a)
 {
     comes_to(a, FILCH_STATE_IDLE);
@@ -267,7 +267,7 @@ TEST(a_process_waits_for_an_asynchronous_completion)
     }
 }
 
-/* Play that begins with round ODD. */
+/* Play that begins with round SPECIAL. */
 static filch_err play_special_first(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) me->stage = SPECIAL;
@@ -344,7 +344,7 @@ TEST(a_handler_cannot_yield_for_the_process)
     }
 }
 
-/* ---- what the step does in round ODD ---- */
+/* ---- what the step does in round SPECIAL ---- */
 
 static const double     a_number = 2.5;
 static const filch_data kinds[] = { FILCH_INT_INIT(-3),
@@ -387,7 +387,7 @@ TEST(yields_and_completions_may_have_payloads_of_any_kind)
     }
 }
 
-/* In round ODD makes several yields, one for each letter of `pattern`: v with a value, t with the text LONG. */
+/* In round SPECIAL makes several yields, one for each letter of `pattern`: v with a value, t with the text LONG. */
 static filch_err play_several(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const char *pattern = me->user;
@@ -427,7 +427,8 @@ TEST(a_step_of_the_inline_loop_may_make_several_yields)
 
 enum { IDLES = 1, CONTINUES, SAYS_NOTHING, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
 
-/* After ODD rounds makes one more yield, unless a message forbids it, and returns the result in `user`. */
+/* In the first SPECIAL rounds yields and waits. In round SPECIAL returns the status that `user` selects; before that it
+ * makes one more yield, except for WAITS_FOR_NOTHING and ENDS_WITHOUT. */
 static filch_err play_leaves(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     uintptr_t how = (uintptr_t)me->user;
@@ -501,7 +502,7 @@ static filch_err blocking(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* In round ODD, runs a function on a thread of the pool. */
+/* In round SPECIAL, runs a function on a thread of the pool. */
 static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const int64_t special_command = SPECIAL * 10;
@@ -525,8 +526,8 @@ TEST(blocking_work_may_be_yielded_in_the_inline_loop)
     }
 }
 
-/* In round ODD there is no memory: the process sends to the pid that `user` points to until no node is left, makes a
- * yield that needs a node, and then continues as in other rounds. */
+/* In round SPECIAL there is no memory: the process sends to the pid that `user` points to until no node is left, makes
+ * a yield that needs a node, and then continues as in other rounds. */
 static filch_err play_no_memory(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());

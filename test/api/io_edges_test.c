@@ -407,7 +407,7 @@ TEST(a_stream_message_that_outlives_its_scheduler_holds_nothing)
             script_ends(&w, &server);
             keeper_ends(&w, &keepers[i]);
         }
-        ok(take(&w, &keepers[1].stream_message)); /* the second stream is still in its message */
+        ok(take(&w, &keepers[1].stream_message)); /* succeeds: no process has taken this stream before */
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
         for (int i = 0; i < 2; i++) {
             same(recv(fds[i], &got, 1, 0), 0); /* the stream was closed */

@@ -162,7 +162,8 @@ TEST(the_first_io_operation_of_each_kind_may_lack_memory)
     }
 }
 
-/* A process that no other process monitors. So it has no memory besides its control block before its first stream. */
+/* Opens a stream, or takes the stream in `user`. The process has no relations, so its first stream is the first object
+ * that needs memory besides the control block. */
 static filch_err play_first_stream(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;

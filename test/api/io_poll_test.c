@@ -349,7 +349,8 @@ TEST(a_pipe_adopted_with_keep_is_read_and_its_flags_are_restored)
                           DO_ADOPT(ends[1], FILCH_ADOPT_KEEP), DO_WRITE("to ourselves"), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
-        assert_true(blocks(ends[0])); /* unchanged: if this were standard input, the shell would need it so */
+        assert_true(blocks(ends[0])); /* still blocking: other programs may share the open file, as a shell shares its
+                                       * standard input */
         same(write(ends[1], "a line\n", 7), 7);
         script_ends(&w, &s);
         assert_string_equal(s.result[1].bytes, "a line\n");

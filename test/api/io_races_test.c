@@ -46,7 +46,7 @@ INSTEAD_BEGIN(int, epoll_create1, (int flags))
     return fault_strikes(&fault_of_epoll_create1) ? -1 : __real_epoll_create1(flags);
 }
 
-/* Number of threads that have arrived at one lock. */
+/* `came` counts the calls of fli_mutex_lock() for `watched_lock`. */
 static FLI_ATOMIC(fli_mutex *) watched_lock;
 static FLI_ATOMIC(uint32_t)    came;
 void                           __real_fli_mutex_lock(fli_mutex *mutex);

@@ -1,6 +1,6 @@
-/* io_rounds_test.c - the order in which connections are served under overload: in the order of their reports. A
- * connection that asks again comes after those that asked before. Other ready processes neither starve the connections
- * nor are starved by them. */
+/* io_rounds_test.c - under overload connections are served in the order in which the poller reported them. A connection
+ * with a further request is served again only after all connections of the current poll interval. Other ready processes
+ * neither starve the connections nor are starved by them. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "api/fixture.h"
 #include "support/descriptors.h"
 
-/* Runs the body with each of the program's `worker_counts`, in the world `w`. */
+/* Runs the body with each of the program's `worker_counts`, in the fixture `w`. */
 #define FOR_WORKER_COUNTS(...)                                      \
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
         fixture_begin(&w, worker_counts[each]);                     \

@@ -397,7 +397,7 @@ static void start_reading(yielder *a)
     actor_start(&w, &a->actor, play_read);
 }
 
-/* Reads the bytes that were sent, after the hanging call has returned. */
+/* Checks that the stream is busy until the hanging read has returned, and can be read afterwards. */
 static void read_again(yielder *a, filch_err first)
 {
     int fd = open_fifo();
@@ -410,8 +410,8 @@ static void read_again(yielder *a, filch_err first)
         fli_store_rel(&a->completed, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_completed(a)) {
-            (void)!write(fd, "x", 1); /* the hanging call returns with this byte, too late; the next call reads one of
-                                       * the bytes */
+            (void)!write(fd, "x", 1); /* lets the hanging read return, too late; a later read gets one of the next bytes
+                                       * */
             fixture_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);

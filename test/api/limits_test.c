@@ -432,8 +432,8 @@ TEST(drop_oldest_trims_while_the_receiver_is_blocked)
 
 /* ---- senders that wait for space in a mailbox ---- */
 
-/* Sends its number to the actor in `user` by filch_yield_send, `stage` times. Ends with the error of the last
- * completion. */
+/* Sends `times` numbers to the actor `to`, one at a time by filch_yield_send. Ends when all are sent, or with the first
+ * error of a completion. */
 typedef struct pusher {
     actor  *to;
     int64_t number, times, sent;

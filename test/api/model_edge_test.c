@@ -285,7 +285,8 @@ TEST(yielded_spawns_report_a_taken_name_and_leak_nothing)
     fixture_end(&w);
 }
 
-/* The payload of a yield counts as memory of the scheduler, to the last byte. */
+/* Yields a spawn and a broadcast while the scheduler's allocator fails: both must return FILCH_ENOMEM, because the
+ * command is allocated by the scheduler and not by malloc. */
 static filch_err play_counts(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     fixture            *w = me->user;

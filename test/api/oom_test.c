@@ -88,7 +88,7 @@ static filch_err end_with(filch_out *out, filch_data result)
     return fine(filch_done(out, result)) ? FILCH_OK : filch_done(out, filch_none());
 }
 
-/* The type that a life upgrades to. */
+/* The type that a subject upgrades to. */
 static filch_err upgraded_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;

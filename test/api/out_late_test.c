@@ -1,5 +1,5 @@
-/* out_late_test.c - a status that is chosen after the step has returned has no effect. A handler, close, on_long_step,
- * or the function that frees a payload may have kept `out` and choose one. */
+/* out_late_test.c - a status that is chosen outside the step function has no effect. A handler, close, on_long_step, or
+ * the function that frees a payload may have kept `out` and choose one. */
 #include "api/fixture.h"
 
 enum { FAILURE = FILCH_EUSER + 8, CMD_OWN = FILCH_CMD_USER };
@@ -175,8 +175,8 @@ static filch_err play_ends_instead(actor *me, const filch_event *events, size_t 
     return filch_done(out, filch_none());
 }
 
-/* Checks that a result that `play` replaced by another status is freed once, whatever is called while it is freed. Then
- * the process continues (`goes_on`) or has ended. */
+/* Checks that the result or the new instance that `play` replaced by another status is freed once, whatever is called
+ * while it is freed. Then the process continues (`goes_on`) or has ended. */
 static void is_let_go_once(play_fn play, bool goes_on)
 {
     static void (*const all[])(void) = { late_idle, late_done, late_done_long };

@@ -54,7 +54,7 @@ static filch_err mayfly_step(void *self, const filch_event *events, size_t count
 
 static const filch_type mayfly = { .name = "mayfly", .step = mayfly_step };
 
-/* Gets the exit notice of each mayfly and spawns the next one. */
+/* Spawns one mayfly after the other: on_exit of each mayfly sends it a message, at which it spawns the next. */
 typedef struct nurse {
     filch_sched *sched;
     filch_pid    self;
@@ -67,7 +67,7 @@ static void mayfly_gone(void *user, filch_pid pid, filch_err error, const filch_
     if (filch_send(n->sched, n->self, filch_none()) != FILCH_OK) atomic_fetch_add(&seen.wrong_answers, 1);
 }
 
-/* Makes every call that takes a pid, with the pid of a process that ended long ago. */
+/* Makes every call that takes a pid, with a pid that no live process has. Each call must return `want`. */
 static void probe(filch_sched *sched, filch_pid pid, filch_err want)
 {
     filch_info info = { .size = sizeof info };

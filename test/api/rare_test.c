@@ -296,7 +296,7 @@ static filch_err idle_step(void *self, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Fails with a result that is not a text, or without a result. */
+/* Fails with a detail that is no ordinary text: bytes of two lines, an empty text, or a number. */
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;

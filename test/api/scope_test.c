@@ -3,7 +3,8 @@
 
 #define REASON (FILCH_EUSER + 4)
 
-/* A process that spawns a chain of children `stage` deep and then idles until it is cancelled. */
+/* What the processes of a test record. Each process spawns a child with args one smaller, until they are 0, and then
+ * idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, cancelled;
     FLI_ATOMIC(int)      reason;
@@ -197,7 +198,7 @@ TEST(handlers_see_deadline_and_cancellation)
     fixture_end(&w);
 }
 
-/* One thread cancels the scope while other threads spawn processes in it. */
+/* The test cancels the scope while workers spawn chains of processes in it. */
 TEST(no_process_escapes_a_scope_that_is_being_cancelled)
 {
     uint32_t rounds = fixture_scale(300, 10);

@@ -183,7 +183,8 @@ TEST(an_init_that_fails_leaks_nothing)
     fixture_end(&w);
 }
 
-/* Spawns a type without init three times: without options, with a method, and with arguments. */
+/* In each of its first four steps spawns a type without init: without options, with a method, and with args. Only the
+ * first spawn succeeds. */
 static filch_err play_asks_for_too_much(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type type = { .name = "plain", .step = probe_step };

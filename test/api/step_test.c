@@ -482,7 +482,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     ok(filch_cancel(w.sched, a.pid));
     UNTIL(&w, is_over(&a));
     same(a.exit_error, FILCH_OK);
-    same(filch_as_int(&a.result), 1000); /* a process that waits for the end of the pid gets the new type's result */
+    same(filch_as_int(&a.result), 1000); /* on_exit gets the result of the new type */
     same(b.note, 0);
     same(b.inits, 1);
     same(b.closes, 1);

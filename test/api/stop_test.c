@@ -206,8 +206,8 @@ static void end(void)
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
 #define EACH_WORKER_COUNT(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w++)
-/* The worker counts FILCH_NO_WORKERS and 2: for slow tests, in which a stop waits for its whole `patience_ns`, 2 s each
- * time. */
+/* The worker counts FILCH_NO_WORKERS and 2, for tests in which a stop waits 2 s (UNKNOWN_NS in src/sched/stuck.c) for a
+ * spawn that does not return. */
 #define SOME_WORKER_COUNTS(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w += 2)
 
 TEST(stopping_an_empty_scheduler_frees_everything)

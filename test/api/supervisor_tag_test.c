@@ -15,7 +15,8 @@ static struct {
     bool               tagged;
 } boss;
 
-/* Sends six requests in one step: start, stop, start, stop, start, and a stop of an unknown child. */
+/* Sends requests in one step. Tagged: start, stop, start, start (which fails, because the child exists), stop, start,
+ * and a stop of an unknown child. Without tags: start, stop, start. */
 static filch_err send_requests(filch_sched *sched)
 {
     filch_pid to = boss.supervisor;

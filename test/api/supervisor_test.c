@@ -1,6 +1,6 @@
 /* supervisor_test.c - supervisors: which children are restarted, in which order, how often, and when the supervisor
- * gives up. Mostly in virtual time (filch_sim_run). The last part exposes a tree to faults for five minutes of virtual
- * time. */
+ * gives up. Back-offs are tested in virtual time (filch_sim_run). Faults at random times are in
+ * test/stress/supervisor_storm.c. */
 #include "api/child_log.h"
 
 static void fails_with(uint32_t strategy, const char *expected)

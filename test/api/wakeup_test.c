@@ -89,7 +89,7 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 
 static const filch_type waiter = { .name = "guest", .step = waiter_step };
 
-/* Wakes the others, then waits for them inside its step, as they wait for each other. */
+/* Spawns the other processes, then waits for them inside its step, as they wait for each other. */
 static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);

@@ -183,8 +183,8 @@ TEST(a_function_that_blocks_holds_no_worker)
     fixture_begin(&w, 1);
     actor_start(&w, &blocked, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
-    UNTIL(&w, fixture_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the step may not have returned before
-                                                                               * this */
+    UNTIL(&w, fixture_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the job may have begun before the step
+                                                                               * returned */
     actor_start(&w, &other, play_idle);
     for (int i = 0; i < 100; i++) ok(filch_send(w.sched, other.pid, filch_int(i)));
     ok(filch_cancel(w.sched, other.pid));

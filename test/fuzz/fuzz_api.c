@@ -50,7 +50,7 @@ static struct {
 /* A spawn requested by a yield: its args are a number that identifies it. */
 typedef struct order {
     int64_t     number;
-    int         yield_rec; /* index of the yield in the model; NOBODY: none */
+    int         yield_rec; /* index of the yield in the model; NO_PROC: none */
     const char *method;
     life        as;
     content     first[FIRST];
@@ -353,7 +353,7 @@ static void choose_limits(life *l, filch_spawn_options *opt)
     l->bytes = opt->mailbox_bytes = choice / 64 == 3 ? bytes[fuzz_below(&in, 6)] : 0;
 }
 
-/* Chooses a name and relations for a spawn. Returns the index of the name, or NOBODY. */
+/* Chooses a name and relations for a spawn. Returns the index of the name, or NO_PROC. */
 static int choose_ties(filch_spawn_options *opt)
 {
     uint8_t choice = fuzz_byte(&in);

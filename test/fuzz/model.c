@@ -236,7 +236,7 @@ static void skip_dropped(life *l, int index)
     for (int i = l->first, next; i != index; i = next) {
         const message *at = &now.message_list[i];
         next = at->next;
-        /* A letter marked `maybe` was refused or dropped. It stays until its sender gets the result. */
+        /* A message marked `maybe` was refused or dropped. It stays until its sender gets the result. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;

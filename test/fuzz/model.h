@@ -2,8 +2,9 @@
  * which checks each result. The model is written from the header filch.h, not from the runtime: lists and numbers,
  * without optimisation.
  *
- * A *life* is one process; a *letter* one message on its way; a *question* one yield. Where the header leaves a choice,
- * the model allows both. A letter whose sender has not got the result yet is marked `maybe`.
+ * A `life` is one process, a `message` one message that was sent and not read yet, and a `yield_rec` one yield. Where
+ * the header leaves a choice, the model allows both results. A message is marked `maybe` until its sender has got the
+ * result of the send.
  *
  * A result that the model does not allow ends the program (MUST).
  */
@@ -43,7 +44,7 @@ typedef struct life {
     filch_pid pid;
     bool      alive;
     bool      bare;        /* the type of the process has neither init nor close */
-    bool      has_on_exit; /* the type of the process has an on_exit */
+    bool      has_on_exit; /* the process was spawned with an on_exit */
     bool      stepping;
     bool      cancel;   /* a cancel was requested and is not delivered yet */
     bool      doomed;   /* the process was terminated, or its mailbox overflowed */
@@ -58,10 +59,10 @@ typedef struct life {
     bool     due_reported, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
     uint32_t max, overflow;
     size_t   bytes;
-    int      first, last;            /* first and last letter in its mailbox; -1: none */
-    uint32_t in_step, in_step_units; /* letters given to the present step: their number and their size */
-    uint32_t outstanding;            /* number of its questions that are not completed */
-    uint64_t dropped, told; /* number of letters that the policy dropped, as far as known; number reported to the
+    int      first, last;            /* first and last message in its mailbox; -1: none */
+    uint32_t in_step, in_step_units; /* messages given to the present step: their number and their size */
+    uint32_t outstanding;            /* number of its yields that are not completed */
+    uint64_t dropped, told; /* number of messages that the policy dropped, as far as known; number reported to the
                              * process */
     uint64_t  exits;
     bool      ends; /* the last step of the process has chosen to end */
@@ -80,8 +81,8 @@ typedef struct life {
 } life;
 
 typedef struct message {
-    int     next;     /* next letter of the receiver; -1: none */
-    int     from;     /* the sending life, or NOBODY */
+    int     next;     /* next message of the receiver; -1: none */
+    int     from;     /* the sending life, or NO_PROC */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
     bool    asked;    /* sent by filch_yield_send */
     bool    maybe;    /* the sender has not got the result yet */
@@ -111,21 +112,21 @@ typedef struct yield_rec {
     bool           fresh;      /* yielded in the present step */
     uint64_t       tag;
     filch_receiver receiver;
-    filch_err      error; /* error of the completion, if the model made the completion */
+    filch_err      error; /* error of the completion: given by the program, or predicted by the model */
     content        says;
     uint64_t       requested_ns, span_ns; /* sleep, timer, ticker: when it was requested, and its time span */
     uint64_t       ticks;                 /* timer, ticker: how often it has fired */
     int64_t        id;                    /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
     bool           armed;                 /* sleep, timer, ticker: it will fire (again) */
     bool           stopped;               /* ticker: it was cancelled; one more message may be on its way */
-    int            message, to;           /* send: letter (-1: gone) and receiver (NOBODY: unknown to the model) */
-    filch_err      otherwise;             /* send to NOBODY: the error that the send must get */
+    int            message, to;           /* send: message (-1: gone) and receiver (NO_PROC: unknown to the model) */
+    filch_err      otherwise;             /* send to NO_PROC: the error that the send must get */
     uint32_t       tie;                   /* relation or spawn: its command FILCH_CMD_* */
-    filch_pid      about;                 /* relation: its pid. Or `name`: index of a name or group, or NOBODY */
+    filch_pid      about;                 /* relation: its pid. Or `name`: index of a name or group, or NO_PROC */
     int            name;
     uint64_t       number;  /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
     filch_err      reason;  /* cancel: the reason. spawn: the result of its init */
-    int            child;   /* spawn: the new process, or NOBODY */
+    int            child;   /* spawn: the new process, or NO_PROC */
     bool           tried;   /* spawn: its init was called */
     uint32_t       how;     /* spawn: flags FILCH_SPAWN_* of its relations */
     uint64_t       how_tag; /* spawn: the tag of the parent's monitor of the new process */
@@ -139,7 +140,7 @@ typedef struct model_state {
     uint64_t      opened, shut;        /* number of instances opened, and closed */
     uint64_t      forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
     uint64_t      spawned, ended, failed, steps, asked, answered, late;
-    uint64_t      sent, read, to_ended, refused, dropped; /* numbers of letters as far as known, without first
+    uint64_t      sent, read, to_ended, refused, dropped; /* numbers of messages as far as known, without first
                                                            * messages */
     uint64_t  first_unread;
     filch_err reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
@@ -155,14 +156,14 @@ typedef struct model_state {
     int                message_count, message_free;
     yield_rec          yield_recs[YIELD_RECS];
     int                yield_rec_count;
-    const filch_event *last_read; /* the last letter of the present step, or NULL */
+    const filch_event *last_read; /* the last message of the present step, or NULL */
     content            last_read_says;
-    int                yield_rec_fresh; /* the first question of the present step */
-    int                tie_next; /* the first question that may be a relation with a handler that was not observed */
+    int                yield_rec_fresh; /* the first yield of the present step */
+    int                tie_next; /* the first yield that may make a relation and whose handler was not observed */
     /* The caller of the present operation: */
     int  current;     /* the life that is being stepped, or none */
     bool dispatching; /* a handler is running */
-    int  reaping;     /* life whose close or on_exit is running, or NOBODY */
+    int  reaping;     /* life whose close or on_exit is running, or NO_PROC */
     bool posing;      /* inside filch_deliver: messages come from `as` */
     int  as;
 } model_state;
@@ -171,7 +172,7 @@ extern model_state now;
 
 void model_begin(void);
 
-/* Returns the life of a pid, or NOBODY. */
+/* Returns the life of a pid, or NO_PROC. */
 int model_find(filch_pid pid);
 
 /* Returns true during a callback from the runtime (step, handler, close, on_exit). */
@@ -180,12 +181,12 @@ bool model_inside(void);
 /* Returns true if an allocation failed since `refused_before`. */
 bool model_lacked_memory(uint64_t refused_before);
 
-/* model_has_room() returns true if the model can hold one more letter and question, model_has_messages() if it can hold
- * `count` more letters. */
+/* model_has_room() returns true if the model can hold one more message and one more yield, model_has_messages() if it
+ * can hold `count` more messages. */
 bool model_has_room(void);
 bool model_has_messages(int count);
 
-/* Reports that filch_send returned `err`. `to` is a life, or NOBODY: then `otherwise` is the result that the call must
+/* Reports that filch_send returned `err`. `to` is a life, or NO_PROC: then `otherwise` is the result that the call must
  * have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
@@ -194,7 +195,7 @@ void model_first_message(int to, int from, const content *says);
 
 /* Returns how many members of a group accept a message; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
-/* Reports that the message was sent to the members and `count` of them accepted it. */
+/* Reports that the message was sent to these `count` members. The model predicts which of them refuse it. */
 void model_broadcast(const int *members, int count, int from, const content *says);
 
 /* Returns true if any process has a mailbox limit. */
@@ -211,8 +212,8 @@ uint64_t   model_next_tag(yield_kind what);
 yield_rec *model_yielded(yield_kind what, uint64_t tag);
 void       model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content *says);
 
-/* Reports that the handlers of relations were called up to question `until`. The model cannot observe these handlers;
- * it knows that yields are dispatched in order. */
+/* Reports that the handlers of relations were called for all yields before index `until`. The model cannot observe
+ * these handlers; it knows that yields are dispatched in order. */
 void model_relations_done(int until);
 
 /* Reports that filch_complete returned `err`. */

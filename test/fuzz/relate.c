@@ -92,7 +92,7 @@ static void monitor(fuzz_bytes *in)
     relations_monitored(watcher.life, target.life, target.pid, tag, ref);
 }
 
-/* Calls filch_unmonitor() with the right number, an old one, the number of another process, or none. */
+/* Calls filch_unmonitor() with a valid ref, an old ref, the ref of another process, or 0. */
 static void unmonitor(fuzz_bytes *in)
 {
     uint8_t   choice = fuzz_byte(in);
@@ -305,7 +305,7 @@ static filch_err make_yield(filch_out *out, const yield_plan *w, uint64_t tag)
     }
 }
 
-/* Returns the number of a known monitor of the stepped process, or an unused number. */
+/* Returns the ref of a monitor of any process, or 0. */
 static uint64_t choose_ref(fuzz_bytes *in)
 {
     uint8_t         choice = fuzz_byte(in);

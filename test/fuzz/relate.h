@@ -4,7 +4,7 @@
 
 #include "fuzz/model.h"
 
-/* Chooses any pid. Returns its life, or NOBODY; then *otherwise is the result of a message to that pid. */
+/* Chooses any pid. Returns its life, or NO_PROC; then *otherwise is the result of a message to that pid. */
 int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise);
 
 /* Returns 0, or a time span up to FILCH_FOREVER. */
@@ -13,8 +13,8 @@ uint64_t choose_span(fuzz_bytes *in);
 /* Makes one call about relations and checks its result. `out` belongs to the current step; NULL outside of a step. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
-/* broadcast_something() sends to a group by a call, yield_message() sends to a group or a name by a yield. Each takes
- * the parcel as filch_send takes a payload. */
+/* broadcast_something() sends to a group by a call, yield_message() sends to a group or a name by a yield. Each calls
+ * payload_sent() for `p`. */
 void broadcast_something(fuzz_bytes *in, payload *p);
 void yield_message(fuzz_bytes *in, filch_out *out, payload *p);
 

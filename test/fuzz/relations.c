@@ -11,7 +11,7 @@ typedef struct notice {
     int              next; /* next notice of the receiver; -1: none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the ended life that the notice reports; NOBODY: the process had ended before, or the
+    int              ended; /* the ended life that the notice reports; NO_PROC: the process had ended before, or the
                              * notice has another kind */
     bool      any_from, after_link;
     int       group;

@@ -20,7 +20,7 @@ typedef struct relation {
 typedef struct relations {
     relation relation_list[RELATIONS];
     int      relation_count, relations_live;
-    int      owner[NAMES]; /* owner of each name, or NOBODY */
+    int      owner[NAMES]; /* owner of each name, or NO_PROC */
     int      members[GROUPS][MEMBERS + YIELDED_MAX], member_count[GROUPS];
     int      watchers[GROUPS][WATCHERS + YIELDED_MAX], watcher_count[GROUPS];
     uint64_t watch_tags[GROUPS][WATCHERS + YIELDED_MAX];
@@ -33,8 +33,8 @@ extern const char *const tie_names[NAMES], *const tie_groups[GROUPS];
 
 void relations_begin(void);
 
-/* Returns true if the model can hold one more relation, the relations yielded in this step (fewer than ASKED), and all
- * notices that ends of processes would cause. */
+/* Returns true if the model can hold one more relation, the relations yielded in this step (fewer than YIELDED_MAX),
+ * and the notices of all ends of processes. */
 bool relations_have_room(void);
 
 /* Returns a new tag for a monitor. */

@@ -31,7 +31,8 @@ static bool fails(const char *variable, unsigned nth)
     return false;
 }
 
-static unsigned gives, accepts; /* plain: there is one acceptor at a time, and a supervisor between two of them */
+static unsigned gives, accepts; /* not atomic: one acceptor runs at a time, and its supervisor starts the next one after
+                                 * it has ended */
 
 filch_err __wrap_filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
 {

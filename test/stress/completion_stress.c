@@ -52,7 +52,7 @@ typedef struct slot {
     int64_t        value;
 } slot;
 
-/* The slots of one asker. */
+/* The slots of one yielder. */
 typedef struct box {
     /* Bits: low SLOTS = the slots that thread 0 must answer, next SLOTS = those that thread 1 must answer.  writes: the
      * handler sets bits, each thread clears its own bits.  PAIR slot.asked */
@@ -63,20 +63,20 @@ typedef struct box {
 typedef struct yielder {
     struct game *game;
     uint32_t     who;
-    fli_prng     prng;         /* used by the steps of the asker */
+    fli_prng     prng;         /* used by the steps of the yielder */
     fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
     uint32_t     missing;      /* one bit for each tag with a yield that is not completed yet */
     uint64_t     asked, answered;
 } yielder;
 
 typedef struct game {
-    uint64_t         yields; /* number of yields per asker */
+    uint64_t         yields; /* number of yields per yielder */
     filch_sched     *sched;
     filch_pid        pids[YIELDERS];
     box              boxes[YIELDERS];
     stress_watch     watch;
     FLI_ATOMIC(bool) over;
-    /* Used for the progress check and the report, so relaxed.  writes: each asker its own element. */
+    /* Used for the progress check and the report, so relaxed.  writes: each yielder its own element. */
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
     } answered[YIELDERS];
@@ -114,7 +114,7 @@ static void complain(game *g, const char *what)
     _exit(1);
 }
 
-/* ---- askers ---- */
+/* ---- yielders ---- */
 
 static filch_err yielder_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -177,7 +177,7 @@ static void dawdle(fli_prng *prng)
     for (uint32_t n = fli_prng_below(prng, UINT32_C(1) << fli_prng_below(prng, 6)); n > 0; n--) fli_thread_pause();
 }
 
-/* Fills the first free slot of this asker. Returns its index, or SLOTS if none is free. */
+/* Fills the first free slot of this yielder. Returns its index, or SLOTS if none is free. */
 static uint32_t fill(box *of, filch_receiver receiver, int64_t value, uint32_t expected)
 {
     uint64_t asked = fli_load_acq(&of->asked); /* PAIR slot.asked, acquire half: the threads have read the slot */

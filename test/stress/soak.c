@@ -3,9 +3,9 @@
  *     soak SECONDS [WORKERS]
  *
  * One large scheduler runs all the time. Its processes are *ledgers*, which check the order of each sender; *boxes*
- * with small mailboxes of every policy; *talkers*, which send, sleep, and yield for work and for completions from other
- * threads; and a *crowd* of short-lived processes that send to each other, become another type, and are cancelled and
- * killed by foreign threads. At the same time small schedulers of all kinds are created, filled with processes, and
+ * with small mailboxes of every policy; *requesters*, which send, sleep, and yield for work and for completions from
+ * other threads; and a *crowd* of short-lived processes that send to each other, become another type, and are cancelled
+ * and killed by foreign threads. At the same time small schedulers of all kinds are created, filled with processes, and
  * stopped while these run.
  *
  * Nothing may be lost: messages accepted = read + unread by ended processes + dropped by policy; instances opened =
