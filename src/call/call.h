@@ -21,9 +21,11 @@ typedef enum fli_hostcall_kind {
     FLI_CALL_END      /* wait until `to` ends */
 } fli_hostcall_kind;
 
-/* Which side may use ask_arg:
- * NONE   the process has not called `ask`. -> OUT, by the process; BACK, by the thread at its deadline OUT    the
- * process is inside `ask`. -> BACK, by the process BACK   the process does not touch ask_arg any more. Final. */
+/* Which side may use ask_arg.
+ * NONE: the process has not called `ask` yet. Next: OUT, set by the process; or BACK, set by the waiting thread at its
+ * deadline.
+ * OUT: the process is inside `ask`. Next: BACK, set by the process.
+ * BACK: the process does not touch ask_arg any more. Final. */
 enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
 
 typedef struct fli_hostcall {

@@ -57,7 +57,8 @@ static filch_err over(caller *me, filch_out *out, filch_err outcome)
 static filch_err ask(fli_hostcall *call, filch_sched *sched)
 {
     uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: the waiting thread has not left, and does not leave until `ask` has returned. */
+    /* PAIR call.lent, both halves: if the CAS succeeds, the waiting thread is still there, and stays until `ask` has
+     * returned. */
     if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
     fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: `ask` no longer uses the argument */

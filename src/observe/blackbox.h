@@ -32,7 +32,7 @@ typedef struct fli_box_head {
     bool lost; /* memory ran out during recording: this is why the steps before the first recorded step are missing */
     uint64_t missing; /* number of steps that are missing at the front */
     uint64_t steps;
-    uint64_t payload_max; /* options of the scheduler that a step can observe */
+    uint64_t payload_max; /* `payload_max` and `send_budget`: options of the scheduler that a step can observe */
     uint32_t send_budget;
 } fli_box_head;
 
@@ -92,17 +92,17 @@ void fli_box_writer_fini(fli_box_writer *w);
 
 /* Appends `size` bytes from `bytes`. If `bytes` is NULL, appends zeros. */
 void fli_box_put(fli_box_writer *w, const void *bytes, size_t size);
-/* Write the birth: fli_box_put_birth the method (NULL: none) and args, then fli_box_put_value each inherited value,
- * then fli_box_put_born the end of the values. */
+/* These functions write the birth of the process: first fli_box_put_birth() with the method (NULL: none) and the args,
+ * then fli_box_put_value() for each inherited value, then fli_box_put_born() as the end of the values. */
 void fli_box_put_birth(fli_box_writer *w, const char *method, const filch_data *args, size_t bytes_max);
 void fli_box_put_value(fli_box_writer *w, const char *key, const filch_data *data, size_t bytes_max);
 void fli_box_put_born(fli_box_writer *w);
-/* Write the parts of a step. At most `bytes_max` bytes of a payload are stored. */
+/* These functions write the parts of a step. At most `bytes_max` bytes of a payload are stored. */
 void fli_box_put_step(fli_box_writer *w, uint32_t waiting);
 void fli_box_put_event(fli_box_writer *w, const filch_event *event, size_t bytes_max);
 void fli_box_put_act(fli_box_writer *w, const fli_box_act *act);
 void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome);
-/* Write the first and the last part of a recording. Between them are a birth and the steps. */
+/* These functions write the first and the last part of a recording. Between them are a birth and the steps. */
 void fli_box_put_head(fli_box_writer *w, const fli_box_head *head);
 void fli_box_put_end(fli_box_writer *w);
 

@@ -28,8 +28,8 @@
     X(long_steps)
 /* clang-format on */
 
-/* Statistics without any order between the counters, so all accesses are relaxed. sched/stop.c also uses `ended` and
- * `spawned` to find out whether a process is left; it explains there how it reads them. */
+/* Statistics. No order is defined between the counters, so most accesses are relaxed. Exception: sched/stats.c reads
+ * `spawned`, `ended` and `leaving` with acquire to find out whether a process is left, and explains why. */
 typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)

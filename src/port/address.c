@@ -137,8 +137,8 @@ static int write_six(const fli_address *address, char *text, size_t room)
     return snprintf(text, room, "[%s%s]:%u", host, scope, ntohs(at.sin6_port));
 }
 
-/* Writes the address of a unix socket. A path ends at its NUL, or where the system's array for it ends; an abstract
- * name begins with a byte 0, and its length is that of the address. */
+/* Writes the address of a unix socket. A path ends at its NUL, or at the end of the system's array for it. An abstract
+ * name begins with a byte 0 and extends to the end of the address. */
 static int write_unix(const fli_address *address, char *text, size_t room)
 {
     char        name[PATH_MOST + 1] = "";

@@ -50,7 +50,7 @@ static bool can_be_waited_for(int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
     int                epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0) return true; /* the later wait reports the error */
+    if (epoll < 0) return true; /* no epoll: the error is reported when the descriptor is waited for */
     bool can = epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno != EPERM;
     (void)close(epoll);
     return can;
@@ -85,9 +85,9 @@ int fli_desc_copy_flagged(int fd)
     return -why;
 }
 
-/* Returns true if opening the descriptor's path gives the same object. Of all devices, this is known for terminals
- * only: /dev/ptmx, with which the master of a terminal is opened, and similar devices make a new object each time;
- * /dev/tty is the terminal of the program that opens it. */
+/* Returns true if opening the descriptor's path again gives the same object: for a FIFO, and for a terminal that is
+ * neither a master nor /dev/tty. Other devices may make a new object with each open, as /dev/ptmx does; /dev/tty is the
+ * terminal of the program that opens it. */
 static bool is_one_thing(int fd)
 {
     struct stat what;

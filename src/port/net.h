@@ -39,10 +39,11 @@ filch_err fli_net_resolve(const char *host, const char *service, char *text, siz
 /* fli_net_listen(), fli_net_connect(), fli_net_accept() and fli_net_datagram() return a descriptor that does not
  * block and is closed on exec. `flags` are FILCH_SOCKET_*. */
 int fli_net_listen(const fli_address *address, uint32_t backlog, uint32_t flags);
-/* *pending is true if the connect goes on in the background: the socket becomes writable when it has ended; then
- * call fli_net_connected(). */
+/* Starts a connect. *pending is true if the connect goes on in the background: the socket becomes writable when it has
+ * ended; then call fli_net_connected(). */
 int fli_net_connect(const fli_address *address, uint32_t flags, bool *pending);
-/* -ECONNABORTED: this connection was closed before it was accepted; the next accept may succeed. */
+/* Accepts a connection. Returns -ECONNABORTED if the connection was closed before it was accepted; the next call may
+ * succeed. */
 int fli_net_accept(int listener, uint32_t flags);
 int fli_net_datagram(const fli_address *address, uint32_t flags);
 

@@ -52,7 +52,7 @@ void fli_poller_remove(fli_poller *poller, int fd);
  * Thread: any, several at once; only one at a time may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
-/* Interrupts the thread that waits, or else the next wait. Several calls may count as one. Thread: any. */
+/* Interrupts the thread that waits; if no thread waits, the next wait. Several calls may count as one. Thread: any. */
 void fli_poller_ring(fli_poller *poller);
 
 /* Returns a descriptor that is readable when a report can be collected, for a poll loop of the host program. */

@@ -232,7 +232,7 @@ static int remembered(int fd, int32_t *status)
 #endif
 }
 
-/* Calls waitid(), again after a signal. info->si_pid is 0 if the program has not ended. */
+/* Calls waitid(), and repeats the call if a signal interrupts it. info->si_pid is 0 if the program has not ended. */
 static int await(int64_t child, int how, siginfo_t *info)
 {
     int n;

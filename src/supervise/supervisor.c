@@ -80,7 +80,8 @@ static void give(filch_memory memory, void *at, size_t size)
 
 typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_AWAIT } control_kind;
 
-static const char children_up; /* a message with the address of this variable means: all my children are up */
+static const char children_up; /* a message with the address of this variable: from a child, all its children are up;
+                                  from the parent, it asks for that report */
 
 /* A request, sent as a shared payload. Its `user` pointer is the request itself. The receiver recognises a request by
  * its free function (filch_shared_user), so another process cannot forge a request from bytes. Args of kind text or
@@ -123,7 +124,7 @@ static control *control_make(filch_sched *sched, control_kind kind, size_t follo
     return o;
 }
 
-/* Sends the request and takes ownership of it. If `tag` is not 0, also allocates the answer. */
+/* Sends the request and takes ownership of it. If `tag` is not NULL, also allocates the answer. */
 static filch_err control_send(filch_sched *sched, filch_pid supervisor_pid, control *o, const uint64_t *tag)
 {
     filch_data data;
@@ -474,7 +475,8 @@ static bool start_all(supervisor *s, filch_out *out)
         filch_err err = start(s, c);
         if (err == FILCH_OK && !c->ready) return true;
         if (err == FILCH_OK) continue;
-        /* A start is not repeated if the scheduler is stopping, nor if it is the first start of this child. */
+        /* A start is not repeated if the scheduler is stopping, nor if it is the first start of this child, unless the
+         * name of the child is still in use (FILCH_EEXISTS). */
         if (err == FILCH_ECLOSED) give_up(s, c);
         else if (!c->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, c, err, NULL, out);

@@ -158,7 +158,7 @@ static fli_job_lane *pick_locked(fli_workpool *pool, uint64_t *until_ns)
     return best;
 }
 
-/* Returns how many free threads there should be, according to the first INVARIANT. */
+/* Returns how many free threads there should be, by the first INVARIANT in the head of this file. */
 static uint32_t wanted_locked(const fli_workpool *pool)
 {
     uint64_t count = 0;
@@ -195,8 +195,8 @@ static filch_err start_locked(fli_workpool *pool)
     return FILCH_OK;
 }
 
-/* Restores the first INVARIANT. Threads are started under the lock, which other threads may wait for, about 40 us per
- * started thread. */
+/* Starts threads until the first INVARIANT in the head of this file holds. Threads are started under the lock, which
+ * other threads may wait for, about 40 us per started thread. */
 static filch_err provide_threads_locked(fli_workpool *pool)
 {
     if (pool->by_hand) return FILCH_OK;

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
-/* Limits of a lane of the runtime: how many of its jobs may run at once, not counting stuck jobs and counting them. A
- * job is stuck if it has run for FLI_STUCK_NS. */
+/* Limits of a lane of the runtime: FLI_LANE_WIDE jobs may run at once, not counting stuck jobs; FLI_LANE_MOST, counting
+ * them. A job is stuck if it has run for FLI_STUCK_NS. */
 #ifdef FLI_SMALL
 #define FLI_LANE_WIDE 2
 #define FLI_LANE_MOST 4
