@@ -410,10 +410,10 @@ typedef struct filch_event {
  * pid as that of an ended process. */
 typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 
-/* Advances the instance by the events that arrived. Ends by choosing a status with one of filch_continue, _wait,
- * _idle, _done, _upgrade and returning its value. Returning any other error ends the process with that error.
- * The first step of a process may have no events. The steps of one process never run on two threads at once. A step
- * must not block. */
+/* Advances the instance by the events that arrived. At its end the step chooses a status with one of filch_continue,
+ * _wait, _idle, _done, _upgrade and returns what that function returned. A step that returns an error ends its process
+ * with that error. The first step of a process may have no events. The steps of one process never run on two threads at
+ * once. A step must not block. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
 /* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its
@@ -441,7 +441,7 @@ typedef enum filch_overflow {
                                    EVENT_DROPPED */
     FILCH_OVERFLOW_DROP_OLDEST, /* the oldest message is dropped: the sender gets FILCH_OK, the receiver
                                    EVENT_DROPPED. While the receiver is busy, up to twice the limit may be queued;
-                                   beyond that as DROP_NEWEST */
+                                   beyond that a message is dropped as with DROP_NEWEST */
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
@@ -458,10 +458,10 @@ typedef struct filch_spawn_options {
     const char   *method;        /* entry point, lent; NULL: the default */
     filch_data    args;          /* argument of init, lent: the memory of a filch_move is not taken */
     filch_values *values;        /* inherited values; NULL: those of the spawning process, if any */
-    uint32_t      mailbox_max;   /* most messages in the mailbox; 0: no limit, at most 2^23 - 1 */
+    uint32_t      mailbox_max;   /* most messages in the mailbox, at most 2^23 - 1; 0: no limit */
     uint32_t      overflow;      /* filch_overflow; used if a limit is set */
-    size_t        mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; 0: no limit,
-                                    less than 2^28 */
+    size_t        mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; less than 2^28;
+                                    0: no limit */
     filch_exit_fn on_exit;       /* NULL: none */
     void         *on_exit_user;
     uint32_t      blackbox;  /* number of last steps that are recorded; 0: as the option `blackbox` of the
@@ -499,7 +499,7 @@ enum {
  *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
  *          FILCH_ELIMIT   option `max_processes` is reached
  *          FILCH_ECLOSED  the scheduler is stopping (inside steps and handlers: its deadline has passed)
- *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message
+ *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message is too large
  *          FILCH_ESTATE   relations, but not inside a step
  *          and every error that init returns.
  */
@@ -581,9 +581,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
- *          FILCH_ESTATE the step is over, and this would take or leave memory; otherwise it is without effect then. Or
- *          continue, wait or idle after filch_upgrade in the same step: the upgrade stays, if the step does not return
- *          this
+ *          FILCH_ESTATE the step is over, and the call would have to take or free memory (any other call has no
+ *                       effect then). Also for continue, wait or idle after filch_upgrade in the same step: the upgrade
+ *                       stays chosen, unless the step returns this error
  */
 FILCH_API filch_err    filch_continue(filch_out *out);
 FILCH_API filch_err    filch_wait(filch_out *out);
@@ -633,7 +633,7 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t comma
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
-/* Returns 1 if the step has sent more than `send_budget` messages, otherwise 0: a hint to return filch_continue soon
+/* Returns 1 if the step has sent `send_budget` messages or more, otherwise 0: a hint to return filch_continue soon
  * and let the receivers run, because messages that are read while they are still in the cache cost less.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -777,7 +777,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t t
 FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
 
 /* A function that may block, for the work pool. The error it returns and *result complete the yield. *result is
- * empty at first; set it to a lent, moved or shared payload, as for filch_complete. A reference in *result is taken. */
+ * empty at first; set it to a lent, moved or shared payload, as for filch_complete. The library takes a reference that
+ * is in *result. */
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
 /* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
@@ -846,7 +847,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    holds `user` until the registry and every scheduler using it are gone.
  * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the id is taken   FILCH_EFROZEN  a scheduler uses the registry
- * FILCH_ENOMEM
+ *          FILCH_ENOMEM
  */
 FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handler_fn handler,
                                                       void *user);
@@ -856,7 +857,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, 
  *
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_ECOMMAND  there is none   FILCH_EFROZEN  a scheduler uses it
+ * Errors:  FILCH_EINVAL   FILCH_ECOMMAND  it has no handler   FILCH_EFROZEN  a scheduler uses the registry
  */
 FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registry, uint32_t id);
 
@@ -900,7 +901,7 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
  * Errors:  FILCH_EINVAL  NULL, the pid {0, 0}, or itself   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
- *          FILCH_EDEAD   the watcher has ended, or the host that `target` was of is gone: then no event comes
+ *          FILCH_EDEAD   the watcher has ended, or the scheduler of `target` is gone; then no event comes
  */
 FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
                                                  uint64_t *ref);
@@ -979,7 +980,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const cha
 
 /* The operations above as yields. The yielding process is the watcher, or one side of the link. They complete with:
  *   spawn     the pid: filch_as_pid
- *   exec      the result of the new process, or its error, when it has ended; it goes on if the yielding process ends
+ *   exec      the result of the new process, or its error, when it has ended; the new process goes on if the
+ *             yielding process ends
  *   monitor   the number for unmonitor: filch_as_int. The EXIT event has the tag of the yield
  *   others    nothing
  *
@@ -1120,15 +1122,16 @@ typedef struct filch_child {
 /* Description of a supervisor. Zero means the default that is given here. */
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
-    uint32_t intensity; /* most restarts within `period_ns`. At one more, the supervisor stops all children and ends
-                           with FILCH_ELIMIT and a text; its own supervisor handles that. A restart that fails (init,
-                           no memory) counts and causes the next one. 0: 3; FILCH_NO_RESTARTS: none; at most 10000 */
+    uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more
+                           is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
+                           supervisor handles that. A restart that fails (init, no memory) counts and causes the next
+                           one */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
      * `backoff_max_ns`. A child that ran for `stable_ns` starts again with `backoff_ns`. Each wait is changed at
-     * random by up to half of `jitter` in either direction; a simulated run repeats the same waits. If there is no
-     * memory for the wait, the restart comes at once: a program that sometimes runs out of memory should allow a
-     * higher intensity. */
+     * random by up to half of `jitter` (per mille of the wait) in either direction; a simulated run repeats the same
+     * waits. If there is no memory for the wait, the restart comes at once: a program that sometimes runs out of memory
+     * should allow a higher intensity. */
     uint64_t           backoff_ns;      /* 0: no wait */
     uint64_t           backoff_max_ns;  /* 0: 30 s */
     uint64_t           stable_ns;       /* 0: 5 s */
@@ -1172,8 +1175,8 @@ typedef struct filch_child_info {
  *   await  FILCH_OK once all children that should run do, those of supervisors below too (filch_as_int)
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    start copies *child and the args in its options; what else it points to must stay until its `release`,
- *          which is called if start returned FILCH_OK.
+ * Owns:    start copies *child and the args in its options; everything else that it points to must stay valid until its
+ *          `release`, which is called if start returned FILCH_OK.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor,
@@ -1270,9 +1273,9 @@ typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
 typedef enum filch_log_level {
     FILCH_LOG_DEBUG = 1,
     FILCH_LOG_INFO,
-    FILCH_LOG_WARNING, /* the runtime: a supervisor starts a child again, messages were dropped, a step took long, stop
-                          used force */
-    FILCH_LOG_ERROR    /* the runtime: a supervisor gives up, a step does not return */
+    FILCH_LOG_WARNING, /* the runtime uses it when a supervisor starts a child again, messages were dropped, a step
+                          took long, or a stop used force */
+    FILCH_LOG_ERROR    /* the runtime uses it when a supervisor gives up, or a step does not return */
 } filch_log_level;
 
 #define FILCH_LOG_MAX 256 /* size of the longest text that the runtime logs, with its NUL */
@@ -1296,46 +1299,44 @@ typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 /* Options of a scheduler. Zero means the default that is given here; set `size` (FILCH_OPTIONS_INIT does) and the
  * fields that you want to change. */
 typedef struct filch_options {
-    size_t   size;    /* sizeof(filch_options); a shorter, older struct works too */
-    int32_t  workers; /* 0: one per CPU this program may use; FILCH_NO_WORKERS: you call filch_tick; at most 1024 */
-    uint32_t max_processes; /* most processes alive at once; each thread that spawns at the limit may
-                               exceed it by one. No spawn is refused while fewer are alive; 0: 2^26, at
-                               most 2^31 - 1 */
+    size_t   size;          /* sizeof(filch_options); a shorter, older struct works too */
+    int32_t  workers;       /* number of threads, at most 1024; 0: one per CPU; FILCH_NO_WORKERS: you call filch_tick */
+    uint32_t max_processes; /* most processes alive at once, at most 2^31 - 1; 0: 2^26. Each thread that spawns at the
+                               limit may exceed it by one. No spawn is refused while fewer are alive */
     filch_alloc_fn  alloc;  /* NULL: malloc and free */
     void           *alloc_user;
-    filch_registry *registry;    /* command handlers; NULL: the built-in ones */
-    uint64_t        node;        /* node id, part of every pid; 0: random */
-    uint64_t        seed;        /* seed of random choices; 0: from the system */
-    size_t          payload_max; /* most bytes in one payload; 0: no limit */
-    uint32_t        batch_max;   /* most events per step; 0: 64, at most 1024 */
-    uint32_t        send_budget; /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
-    uint32_t
-        fair_every; /* every n-th step is a fairness pick: the oldest ready process; 0: 8, up to 64 for short steps */
-    uint32_t global_batch;           /* processes moved from the global queue at once; 0: 16, at most 256 */
-    uint32_t spin_tight;             /* before it parks, a worker first makes this many attempts to find work, with
-                                        a pause; 0: 3 */
-    uint32_t spin_yield;             /* then this many attempts that give up the time slice; 0: 12 */
+    filch_registry *registry;        /* command handlers; NULL: the built-in ones */
+    uint64_t        node;            /* node id, part of every pid; 0: random */
+    uint64_t        seed;            /* seed of random choices; 0: from the system */
+    size_t          payload_max;     /* most bytes in one payload; 0: no limit */
+    uint32_t        batch_max;       /* most events per step, at most 1024; 0: 64 */
+    uint32_t        send_budget;     /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
+    uint32_t        fair_every;      /* every n-th step runs an oldest ready process; 0: 8, up to 64 for short steps */
+    uint32_t        global_batch;    /* processes moved from the global queue at once, at most 256; 0: 16 */
+    uint32_t        spin_tight;      /* before it parks, a worker makes this many attempts to find work, with a
+                                        pause after each; 0: 3 */
+    uint32_t spin_yield;             /* after spin_tight: attempts that give up the time slice; 0: 12 */
     uint32_t spare;                  /* must be 0 */
-    uint64_t search_ns;              /* then one worker searches this long before it parks; 0: 50 us, and
-                                    fewer attempts of all kinds while wake-ups are far apart */
+    uint64_t search_ns;              /* after spin_yield: how long one worker searches on before it parks; 0: 50 us,
+                                        and shorter searches while wake-ups are far apart */
     uint64_t           long_step_ns; /* steps that take longer are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
-    uint32_t           work_threads; /* threads for filch_yield_work, started when first needed; 0: 4, at most 1024 */
+    uint32_t           work_threads; /* threads for filch_yield_work, started when first needed, at most 1024; 0: 4 */
     uint32_t           work_queue;   /* functions that may wait for a work thread; 0: 1024 */
     filch_route_fn     route;        /* called with messages for pids of other nodes; NULL: such sends return
                                         FILCH_EFOREIGN */
     void             *route_user;
     filch_blackbox_fn on_blackbox; /* NULL: nothing is recorded */
     void             *on_blackbox_user;
-    uint32_t          blackbox; /* number of last steps recorded of each process; 0: none, at most
-                                   FILCH_BLACKBOX_MAX */
-    uint32_t spare_too;         /* must be 0 */
-    size_t   memory_max;        /* most bytes that the scheduler may hold of `alloc`; 0: no limit. Beyond:
-                                   FILCH_ENOMEM */
-    filch_failure_fn
-          on_failure; /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and relations */
-    void *on_failure_user;
+    uint32_t          blackbox;  /* number of last steps recorded of each process, at most FILCH_BLACKBOX_MAX;
+                                    0: none */
+    uint32_t spare_too;          /* must be 0 */
+    size_t   memory_max;         /* most bytes that the scheduler may hold from `alloc`; more gives FILCH_ENOMEM;
+                                    0: no limit */
+    filch_failure_fn on_failure; /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and
+                                    relations */
+    void        *on_failure_user;
     filch_log_fn on_log; /* NULL: nothing is logged */
     void        *on_log_user;
 } filch_options;
@@ -1461,7 +1462,7 @@ typedef struct filch_report {
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
 
 enum {
-    FILCH_STOP_CANCEL_FIRST = 1, /* the cancel overtakes the messages in the mailbox */
+    FILCH_STOP_CANCEL_FIRST = 1, /* a cancel is delivered before the messages in the mailbox */
     FILCH_STOP_KEEP = 2,         /* the handle stays valid, as with filch_sched_close */
     FILCH_STOP_ALL = 3
 };
@@ -1471,8 +1472,8 @@ typedef struct filch_stop_options {
     uint64_t deadline_ns; /* 0: at once; FILCH_FOREVER: none */
     uint32_t flags;       /* FILCH_STOP_* */
     uint32_t spare;       /* must be 0 */
-    /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox before it
-     * overtakes them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
+    /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox. Then it
+     * is delivered before them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
     uint64_t patience_ns;
 } filch_stop_options;
 #define FILCH_STOP_OPTIONS_INIT FILCH_SIZED_INIT(filch_stop_options)
@@ -1556,7 +1557,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const fil
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    as filch_sched_create.
- * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node`, or had it   FILCH_ELIMIT  256 hosts, ever
+ * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node`, or had it   FILCH_ELIMIT  it has had 256 hosts
  */
 FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out);
 
@@ -1591,10 +1592,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * for a scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
  * (filch_yield_work) they are allowed, and occupy a thread of the pool meanwhile.
  *
- * When the scheduler stops, each wait ends with FILCH_ECLOSED, never with FILCH_EDEAD for a process that stop has
- * ended, unless the reply, the space or the end that is waited for comes first (filch_spawn_wait: with FILCH_OK, when
- * its process has ended). The waiting thread no longer uses the scheduler then, so filch_sched_stop may be called
- * while other threads wait.
+ * When the scheduler stops, each wait ends with FILCH_ECLOSED (not with FILCH_EDEAD, even if the stop has ended the
+ * process), unless the reply, the space or the end that the call waits for comes first. filch_spawn_wait returns
+ * FILCH_OK when its process has ended. The waiting thread no longer uses the scheduler then, so filch_sched_stop may be
+ * called while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 
@@ -1605,10 +1606,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
- * Errors:  FILCH_EDEADLINE  no reply in time (0: nothing may have been sent)   FILCH_ECLOSED  stopping, or stopped
- *          meanwhile
- *          FILCH_EDEAD      no such process, or it has ended without a reply   FILCH_ESTATE   not on this thread: see
- *                           above
+ * Errors:  FILCH_EDEADLINE  no reply in time; with a deadline of 0 the request may not have been sent
+ *          FILCH_ECLOSED    the scheduler is stopping, or has stopped meanwhile
+ *          FILCH_EDEAD      no such process, or it has ended without a reply
+ *          FILCH_ESTATE     not allowed on this thread: see above
  *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
  *          FILCH_ECANCELLED, FILCH_EKILLED  the process that acts for this thread was cancelled or terminated
  *          and as filch_send
@@ -1616,16 +1617,16 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
 FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, filch_data data, uint64_t deadline_ns,
                                               filch_data *reply);
 
-/* Sends a request by its own function: see filch_call_with. */
+/* A function that sends a request, for filch_call_with. */
 typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 
 /* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply,
- * by any function of this header that may be called inside a step. The call returns its error. For protocols whose
- * messages are made by functions, as filch_child_start_wait does.
+ * by any function of this header that may be called inside a step. If `ask` returns an error, so does the call.
+ * For protocols with messages that are made by functions; filch_child_start_wait uses it.
  *
  * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
- * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply as
- * filch_call.
+ * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply, as
+ *          filch_call does.
  * Errors:  as filch_call, and what `ask` returns
  */
 FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
@@ -1655,9 +1656,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
  *
  * Thread:  any but a worker.                                    Blocks:  until there is space, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move.
- * Errors:  FILCH_EDEADLINE  no space in time. If the deadline came during the send, the message may still be
- * delivered
- *          FILCH_EFULL      the receiver's policy is another one, or the deadline is 0
+ * Errors:  FILCH_EDEADLINE  no space in time. If the deadline came during the send, the message may still be delivered
+ *          FILCH_EFULL      no space, and the policy is not FILCH_OVERFLOW_WAIT or the deadline is 0
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
  *          FILCH_ECANCELLED   FILCH_EKILLED   and as filch_send
  */
@@ -1670,8 +1670,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
  * Owns:    gives *result: return it with filch_drop.
- * Errors:  FILCH_EDEAD      it had ended before the call, so its result is lost. filch_spawn_wait never misses the
- * result
+ * Errors:  FILCH_EDEAD      it had ended before the call, so its result is lost (filch_spawn_wait never loses it)
  *          FILCH_EDEADLINE  it still lives   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL   FILCH_ENOMEM   FILCH_ELIMIT   FILCH_ECANCELLED   FILCH_EKILLED
  */
@@ -1694,8 +1693,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 
-/* Runs ready processes and due timers on this thread: up to `steps` of them (0: until there is nothing to do right
- * now, at most 65536). Stores the number of steps in *ran, if not NULL. For schedulers with workers =
+/* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now,
+ * at most 65536 steps). Stores the number of steps in *ran, if not NULL. For schedulers with workers =
  * FILCH_NO_WORKERS.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its
@@ -1749,10 +1748,11 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * event (filch_as_int).
  *   FILCH_EEND       the peer writes no more. data: the bytes before the end, if a read asked for more
  *   FILCH_ERESET     the peer is gone; bytes that were written may be lost
- *   FILCH_EDEADLINE  timeout_ns has passed, and it would still have to wait: what has come by then is taken, however
- *                    late the runtime checks. Bytes that a read has received stay for the next read. A write may have
- *                    written a part: close the stream. A call on a thread is not interrupted: until it returns the
- *                    file is FILCH_EBUSY, and where it stands afterwards is not known; what it opened is closed
+ *   FILCH_EDEADLINE  timeout_ns has passed, and the operation would still have to wait. It takes what has arrived by
+ *                    then, however late the runtime checks. Bytes that a read has received stay for the next read. A
+ *                    write may have written a part: close the stream. A call on a thread of the work pool is not
+ *                    interrupted: until it returns, the file is FILCH_EBUSY, and its position is not known afterwards;
+ *                    a file that it opens is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
@@ -1806,7 +1806,7 @@ typedef struct filch_socket_options {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
- * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (what is not an address is an error *event*)
+ * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (a text that is not an address: error *event*)
  *          FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address,
@@ -2120,15 +2120,15 @@ typedef struct filch_program {
     int64_t      pid; /* the system's process id */
 } filch_program;
 
-/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, no signal blocked or
- * ignored that was not ignored before, and no descriptors but 0, 1 and 2; completes with a filch_program, read by
- * filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC, pids.max)
- * it completes with FILCH_EFULL and EAGAIN: try again later.
+/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, with no signal blocked,
+ * none ignored but those that your program ignores, and no descriptors but 0, 1 and 2; completes with a filch_program,
+ * read by filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC,
+ * pids.max) it completes with FILCH_EFULL and EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
  * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded
  * any number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the
- * status: Linux 6.15 and later still report it, unless the program ended before it was known to run; otherwise
- * FILCH_ESYS with ECHILD.
+ * status: Linux 6.15 and later still report it, unless the program ended before the runtime had opened its pidfd;
+ * otherwise exit completes with FILCH_ESYS and ECHILD.
  * Kill: sends the program the signal `number`. When the owner ends, or `self` is closed, the program is killed
  * (SIGKILL) if it still runs, and so are the other members of the process group that it leads: the programs that it
  * has started. If your program ignores SIGCHLD, or waits for all children, and the program has ended, the number of
@@ -2256,12 +2256,12 @@ FILCH_API filch_err filch_log(filch_sched *sched, filch_log_level level, filch_e
  */
 FILCH_API uint64_t filch_now(filch_sched *sched);
 
-/* Called when an assertion of the library has failed: a broken invariant, in Filch or by memory that was overwritten.
+/* Called when an assertion of the library has failed: a bug in Filch, or memory that the program has overwritten.
  * `text` is the condition. Runs on the thread whose check failed; several threads may call it at once. Log it and
  * return: the program is stopped by a trap right after, whatever the handler does. */
 typedef void (*filch_assert_fn)(const char *file, int line, const char *text);
 
-/* Installs the handler for failed assertions (NULL: none) and returns the one before. There is one handler for the
+/* Installs the handler for failed assertions (NULL: none) and returns the previous one. There is one handler for the
  * whole program, because after a broken invariant its scheduler cannot be found reliably. The handler is the only
  * state that all schedulers share; it does not affect how they run. Install it once, in main.
  *
@@ -2308,7 +2308,7 @@ typedef struct filch_sim_options {
     uint32_t             chart_events; /* number of last events that are kept for the chart; 0: 200 */
     filch_sim_fn         check;        /* called when nothing is left to do, before everything is stopped; NULL: none */
     const filch_options *sched;        /* options of the scheduler, without workers, node and seed; NULL: defaults.
-                                          batch_max, fair_every and global_batch may be drawn from the seed if they are 0 */
+                                          batch_max, fair_every and global_batch may be drawn from the seed if 0 */
     uint64_t steps_max;                /* 0: 1 million */
     uint64_t time_max_ns;              /* virtual time at which the run ends even if work is left, as with tickers; 0:
                                           1 hour */
@@ -2343,11 +2343,10 @@ typedef struct filch_sim_report {
     uint64_t steps;
     uint64_t time_ns;     /* virtual time at the end */
     uint64_t forced;      /* processes that did not end when cancelled */
-    uint64_t interrupted; /* steps that were interrupted; below, how often each fault happened: */
+    uint64_t interrupted; /* steps that were interrupted. The six fields below count the faults that were injected */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
-    char *
-        chart; /* the messages and other events, as text: one line per event, one column per process. NULL: no memory */
-    void *reserved[4]; /* private */
+    char    *chart;       /* the events as text: one line per event, one column per process; NULL: no memory */
+    void    *reserved[4]; /* private */
 } filch_sim_report;
 #define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
 
@@ -2468,14 +2467,14 @@ typedef struct filch_blackbox_report {
     uint64_t                  steps;    /* number of recorded steps */
     uint64_t                  fed;      /* number of steps replayed */
     uint64_t                  missing;  /* number of earlier steps that were not kept: see `partial` */
-    uint64_t differs;  /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
-    uint64_t cut;      /* payloads that were recorded only in part */
-    uint64_t pointers; /* pointers in the recording */
-    uint32_t again;    /* 1: the process failed again, with the recorded error */
-    uint32_t
-        partial;   /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial state.
-                      Correct for a type with steps that do not depend on earlier ones; otherwise expect differences */
-    uint32_t lost; /* 1: partial because memory ran out */
+    uint64_t differs;   /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
+    uint64_t cut;       /* payloads that were recorded only in part */
+    uint64_t pointers;  /* pointers in the recording */
+    uint32_t again;     /* 1: the process failed again, with the recorded error */
+    uint32_t partial;   /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial
+                           state. Correct for a type with steps that do not depend on earlier ones; otherwise expect
+                           differences */
+    uint32_t lost;      /* 1: partial because memory ran out */
     char     text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
 } filch_blackbox_report;
 #define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)

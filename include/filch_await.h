@@ -27,8 +27,8 @@
  *
  * It is a `switch` over the line number of the await the step stands at (at->line, for debuggers), so:
  *   - local variables do not survive an await, as they do not survive any return: keep them in the state. Set those
- *   that
- *     are needed on both sides again, above FILCH_BEGIN, as `g` and `at` above. (C++ also wants them declared there.)
+ *     that are needed on both sides again, above FILCH_BEGIN, as `g` and `at` above. (C++ also wants them declared
+ * there.)
  *   - one await per line, and none inside a `switch` of your own. Loops and ifs are fine.
  *   - return filch_done(...) or an error from anywhere; falling off the end is filch_done with an empty result.
  *
@@ -61,7 +61,7 @@ typedef struct filch_await {
     uint64_t           tag;   /* tag for the yield to be awaited: a new one each time, from 2^63 up */
     const filch_data  *data;  /* data of the event, or NULL */
     const filch_event *event; /* the whole event; NULL when the yield could not be made */
-    const filch_event *next;  /* next event of the batch; below, how many follow: */
+    const filch_event *next;  /* next event of the batch; `left`: how many events are left in it */
     uint16_t           left;
     uint16_t           tidying; /* FILCH_FINALLY has been reached */
     filch_err          reason;  /* reason of the cancel */
@@ -158,11 +158,11 @@ static inline void filch_await_begin(filch_await *at, const filch_event *events,
 static inline filch_err filch_await_end(filch_await *at)
 {
     if (at->reason != FILCH_OK) return at->reason;
-    /* No await is at this line: the state was not zeroed, or has been overwritten. */
+    /* FILCH_ESTATE: no await is at at->line, because the state was not zeroed or has been overwritten. */
     return at->line == FILCH_AWAIT_LINE_END ? filch_done(at->out, filch_none()) : FILCH_ESTATE;
 }
 
-/* Releases the event of the last await, which is no longer lent. */
+/* Releases the event of the last await: at->event and at->data are no longer valid. */
 static inline void filch_await_forget(filch_await *at)
 {
     at->data = NULL;
@@ -206,7 +206,7 @@ static inline int filch_await_hold(filch_await *at, const filch_event *event)
     return 1;
 }
 
-/* Takes the first held event that is wanted. */
+/* Takes the first held event that matches `what` and `tag`. Returns 0 if there is none. */
 static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
 {
     for (uint32_t i = 1; i <= at->held_count; i++) {
@@ -235,8 +235,8 @@ static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* Returns the status of a step that has to wait. Events of the batch are left only if there was no memory to hold
- * them. */
+/* Returns the status of a step that has to wait; or FILCH_ENOMEM, if events of the batch are left because there was no
+ * memory to hold them. */
 static inline filch_err filch_await_rest(filch_await *at, filch_err (*status)(filch_out *out))
 {
     return at->left == 0 ? status(at->out) : FILCH_ENOMEM;
@@ -252,7 +252,7 @@ static inline void filch_await_drop(filch_await *at)
     at->held_count = at->held_room = 0;
 }
 
-/* A close function for types whose state begins with its filch_await and has nothing else to release. */
+/* A close function, for a type that has its filch_await at the start of its state and nothing else to release. */
 static inline void filch_await_close(void *self)
 {
     filch_await_drop((filch_await *)self);

@@ -46,7 +46,7 @@ enum {
                                               runaway_ns */
 };
 
-/* The levels of `log`. Lines below option `log_level` are not made. */
+/* The levels of `log`. Lines below option `log_level` are not written. */
 enum {
     FILCH_LUA_LOG_DEBUG = 0,
     FILCH_LUA_LOG_INFO = 1,
@@ -78,22 +78,22 @@ enum {
 /* How a step that runs too long is detected. */
 enum {
     FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
-    FILCH_LUA_WATCH_COUNT =
-        1,                   /* without a thread: instructions are counted, which takes about as long as running them */
-    FILCH_LUA_WATCH_NONE = 2 /* not at all: other processes run only when the process calls a function of Filch */
+    FILCH_LUA_WATCH_COUNT = 1,  /* without a thread: counting the instructions takes about as long as running them */
+    FILCH_LUA_WATCH_NONE = 2    /* not at all: other processes run only when the process calls a function of Filch */
 };
 
 /* Options of a host for Lua processes. Zero means the default that is given here. */
 typedef struct filch_lua_options {
     size_t size;         /* sizeof(filch_lua_options); a shorter, older struct works too */
-    size_t memory_max;   /* bytes that one process may hold; 0: 16 MiB. It bounds what cannot be interrupted:
-                            docs/design/lua/budgets.md */
+    size_t memory_max;   /* bytes that one process may hold; 0: 16 MiB. The limit also bounds work that cannot be
+                            interrupted: docs/design/lua/budgets.md */
     uint64_t slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
-    uint64_t runaway_ns; /* CPU time that a late step may use where it cannot be interrupted (a metamethod that C calls,
-                          * say); then the process ends with FILCH_LUA_EBUDGET and cannot catch it; 0: 25 ms */
-    uint32_t watch;      /* FILCH_LUA_WATCH_*; 0: by a thread */
-    int32_t  signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: none is
-                            needed */
+    uint64_t runaway_ns; /* CPU time that a step that has exceeded slice_ns may use where it cannot be interrupted (in a
+                            metamethod called by C, for example). Then the process ends with FILCH_LUA_EBUDGET, an error
+                            that it cannot catch; 0: 25 ms */
+    uint32_t watch;      /* FILCH_LUA_WATCH_*; 0: FILCH_LUA_WATCH_THREAD */
+    int32_t  signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: the watchdog uses no
+                            signal */
     uint32_t    rights;  /* FILCH_LUA_MAY_* bits */
     const char *path;    /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
                             copied; NULL: "./?.lua" */
@@ -105,25 +105,26 @@ typedef struct filch_lua_options {
     void                *on_failure_user;
     filch_lua_open_fn    open; /* NULL: no functions of your own */
     void                *open_user;
-    uint32_t             count; /* with FILCH_LUA_WATCH_COUNT: instructions between two looks at the clock; 0: 10,000.
-                                   In a simulation: between two interruptions, always; 0: drawn from the seed */
+    uint32_t             count; /* with FILCH_LUA_WATCH_COUNT: instructions between two clock readings; 0: 10,000. In
+                                   a simulation, for every `watch`: instructions between two interruptions; 0: drawn
+                                   from the seed */
     const char *roots;          /* folders, separated by ';', from which code may be loaded besides those of
                                    `path`; copied; NULL: none */
     size_t code_max;            /* most bytes of a code file that a process names, and of a text for `load`; 0:
                                    256 KiB */
     uint32_t log_level;         /* the lowest FILCH_LUA_LOG_* that `log` writes; 0: all */
-    size_t   memory_total; /* bytes that all processes may hold together, with blobs and messages of 16 KiB and more; 0:
-                            * no limit.   Smaller messages are the scheduler's: filch_options.memory_max */
-    const char *without;   /* functions that are removed from processes, as "process.terminate
-                              process.register"; NULL: none */
+    size_t memory_total; /* bytes that all processes may hold together, including blobs and messages of 16 KiB and more;
+                            0: no limit. Smaller messages count against filch_options.memory_max */
+    const char *without; /* functions that are removed from processes, as "process.terminate
+                            process.register"; NULL: none */
 } filch_lua_options;
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
 /* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
  *
- * It starts one thread, which sleeps while no Lua code runs, unless `watch` says otherwise. It installs no signal
- * handler. If option `signal` is set, it installs a handler for that signal, once for the whole program, and
- * restores the previous handler with the last host; use this option if your own functions cannot call
+ * It starts one thread, which sleeps while no Lua code runs, if `watch` is FILCH_LUA_WATCH_THREAD. It installs no
+ * signal handler unless option `signal` is set: then it installs a handler for that signal, once for the whole program,
+ * and restores the previous handler when the last host is freed; use this option if your own functions cannot call
  * filch_lua_settle where it is needed.
  *
  * Thread:  any.                                                 Blocks:  never.
@@ -182,14 +183,14 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const
 FILCH_LUA_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
 /* Called by filch_lua_reload for a file that has changed: with FILCH_OK and the number of processes that were
- * `told`; or with the error and a text that say why the file was not used. All pointers are lent. */
+ * `told`; or with an error and a text that says why the file was not used. All pointers are lent. */
 typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
 
 /* Checks the files from which processes were started by name, or that they have required; each file is read once. A
  * file that has changed is compiled. If that succeeds, new processes run the new code, as do children that their
  * supervisor restarts; and processes that called process.upgradable continue with it when they next wait for a
  * message. If it does not compile, nothing changes. A file that is missing or empty is ignored. `tell` may be NULL.
- * No scheduler of its processes may be destroyed meanwhile.
+ * No scheduler that runs its processes may be destroyed during the call.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.
@@ -204,8 +205,8 @@ typedef struct filch_lua_spawn_options {
     const filch_data *args; /* arguments of the chunk (or of the method), lent */
     size_t            arg_count;
     size_t            memory_max; /* memory limit of the process; 0: that of the host */
-    const filch_spawn_options
-        *spawn; /* mailbox, on_exit, values; method and args there must be empty; NULL: defaults */
+    /* mailbox, on_exit, values; its `method` and `args` must be empty; NULL: defaults */
+    const filch_spawn_options *spawn;
 } filch_lua_spawn_options;
 #define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
 
@@ -219,10 +220,10 @@ typedef struct filch_lua_spawn_options {
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                                                        const filch_lua_spawn_options *options, filch_pid *pid);
 
-/* Runs `code` as the first process of a simulation, with the seeds sim->seed, + 1, ... until a run ends with a
- * violation, at most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or
+/* Runs `code` as the first process of a simulation, with the seeds sim->seed, sim->seed + 1, ... until a run ends with
+ * a violation, at most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or
  * never ends, or when the program calls sim.fail. math.random, the order of pairs over string keys and all clocks
- * follow the seed. `options` and `sim` may be NULL; options->spawn and sim->check must be.
+ * follow the seed. `options` and `sim` may be NULL; options->spawn and sim->check must be NULL.
  *
  * Thread:  as filch_sim_sweep.                                  Blocks:  until the last run is over.
  * Owns:    lends everything; gives what *report holds: filch_sim_report_free.
@@ -261,7 +262,7 @@ FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
  * Owns:    nothing.
- * Errors:  none. Any other state, and NULL, are fine.
+ * Errors:  none. For NULL, or a state that is not of a Lua process, it does nothing.
  */
 FILCH_LUA_API void filch_lua_settle(struct lua_State *L);
 
@@ -277,7 +278,7 @@ FILCH_LUA_API void filch_lua_push(struct lua_State *L, const filch_data *data);
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    gives *out one reference; return it with filch_drop.
- * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) gets what and where   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) says which part and why   FILCH_ENOMEM
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
                                                       size_t text_size);
