@@ -154,8 +154,7 @@ static int os_date(lua_State *L)
     const fli_lua_proc *p = fli_lua_self(L);
     size_t              size;
     const char         *format = luaL_optlstring(L, 1, "%c", &size);
-    fli_lua_check_arg(L, size <= 4096, 1,
-                      "the format is too long"); /* because each item of the format takes about 1 us */
+    fli_lua_check_arg(L, size <= 4096, 1, "the format is too long"); /* each item of the format takes about 1 us */
     if (p->simulated && lua_isnoneornil(L, 2)) {
         lua_pushlstring(L, format, size);
         lua_insert(L, 1);

@@ -231,7 +231,7 @@ static int stream_close(lua_State *L)
     filch_stream  stream = fli_lua_check_stream(L);
     uint64_t      tag;
     fli_lua_proc *p = fli_lua_need_process(L);
-    if (!fli_lua_can_wait(L, p)) { /* in a __close handler: the error that ends the process is reported */
+    if (!fli_lua_can_wait(L, p)) { /* in a __close handler: closes without waiting */
         if (filch_yield_close(p->out, p->next_tag++, stream) == FILCH_OK) p->yields++;
         return 0;
     }

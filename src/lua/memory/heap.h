@@ -37,8 +37,8 @@ typedef struct fli_lua_heap {
     char  *at, *end; /* the unused rest of the newest chunk */
     size_t used;     /* bytes of the blocks that Lua holds, each rounded up to its block size */
     size_t max;      /* limit of `used` */
-    bool   refused; /* the last request was refused; Lua then collects garbage and asks again, and raises a memory error
-                     * if the second request is refused too */
+    bool   refused;  /* the last request was refused. Lua then collects garbage and asks again; if that is refused too,
+                        it raises a memory error */
     void                 *free[FLI_LUA_CLASSES];
     fli_lua_chunk        *chunks; /* all chunks except the first */
     fli_lua_big          *bigs;

@@ -98,7 +98,7 @@ typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
     struct filch_lua_code *code;
-    struct fli_lua_file   *file; /* file that the process was started from by name; NULL: a function, or C */
+    struct fli_lua_file   *file; /* file that the process was started from by name; NULL: not started by name */
     filch_sched           *sched;
     filch_pid              self;
     lua_State             *L;     /* thread of the main task */
@@ -121,19 +121,19 @@ typedef struct fli_lua_proc {
     } counted;
     uint64_t    drawn;    /* in a simulation: random state for the points of interruption */
     uint8_t     why;      /* fli_lua_why */
-    unsigned    no_yield; /* number of resumed coroutines through which Lua cannot yield */
+    unsigned    no_yield; /* number of nested calls through which Lua cannot yield */
     const char *spent;    /* text that says why the budget is spent; NULL: it is not */
     const void *stack;    /* address on the C stack where this step began; NULL: none yet */
     lua_State  *closing;  /* the coroutine that runs its __close handlers; NULL: none */
     uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: never */
 
-    bool out_of_memory, exiting; /* flags of errors that must not be caught */
+    bool out_of_memory, exiting; /* flags of the two errors that no protected call may catch */
     bool handing_over; /* the values being read come from the replaced process: streams and requests are allowed */
     bool outdated;     /* the process has got the message that a file it uses has changed */
     bool subscribed;   /* the process wants the message that sets `outdated`: see files.h */
     bool runaway;      /* the budget is spent; never reset, see budget.h */
     bool random_ready, simulated;
-    bool wants_long; /* rare->longs (not allocated so far) would have been useful in this step */
+    bool wants_long; /* rare->longs was needed in this step, but is not allocated yet */
 
     fli_lua_task          main;
     fli_lua_task         *tasks;
@@ -150,7 +150,7 @@ typedef struct fli_lua_proc {
     struct fli_lua_known *known;       /* functions that the process has started: code.h */
     fli_lua_rare         *rare;        /* NULL: none of the rare fields was needed so far */
     uint64_t              seed;
-    struct fli_lua_used  *used;                               /* files with code of it; under the host's lock */
+    struct fli_lua_used  *used;                               /* files it has code from; under the host's lock */
     struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
     struct fli_lua_proc  *next; /* the process that replaces this one; set together with `exiting` */
 } fli_lua_proc;

@@ -254,7 +254,7 @@ static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
     fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
-    p->current->late = false; /* a wait inside the function may have set it; parking checks our deadline */
+    p->current->late = false; /* a wait inside the function may have set it; fli_lua_park() checks until_ns */
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }
 

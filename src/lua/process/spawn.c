@@ -14,7 +14,7 @@
 #include "lua/message/functions.h"
 #include "lua/stdlib/checks.h"
 
-/* Returns the bytes of a size such as "4MB". */
+/* Returns the number of bytes for a size such as "4MB". */
 static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);

@@ -112,8 +112,8 @@ static filch_err ask_step(void *self, const filch_event *events, size_t count, f
         /* FILCH_EDEAD is no error here, because an ended supervisor also sends its exit event. */
         if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
-    /* Exit events overtake messages. So an answer that the supervisor sent before its end counts, even if it comes
-     * later. */
+    /* An exit event is delivered before messages that were sent earlier. So an answer that the supervisor sent before
+     * its end counts, even if the exit event comes first. */
     const filch_event *end = NULL;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;

@@ -15,7 +15,7 @@
 /* Stack indexes: TABLE, LESS (a function or nil), STATE, the list that is read, the list that is written; during a
  * comparison also the two elements. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: so many bytes of a compared string
+/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: this many bytes of a compared string
  * count as one comparison. */
 enum { ROUNDS = 256, BYTES = 256 };
 
@@ -76,7 +76,7 @@ static bool is_right_less(lua_State *L, sort *s)
     if (lua_isnil(L, LESS)) {
         if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
         if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT))
-            return false; /* long strings that are equal are compared byte by byte */
+            return false; /* the same string: comparing a long string with itself would read every byte */
         s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
         return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
     }

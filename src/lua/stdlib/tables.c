@@ -9,7 +9,7 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* No table in the largest memory has so many elements: only a false length exceeds this limit. */
+/* A table with more elements than this does not fit into any memory: only a false length exceeds the limit. */
 #define MOVES_MAX (UINT64_C(1) << 27)
 
 enum { ROUNDS = 256 }; /* moves between two checks of the budget: some microseconds */

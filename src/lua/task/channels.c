@@ -22,8 +22,9 @@
 #include "lua/task/waits.h"
 
 typedef struct channel {
-    lua_Integer   capacity;
-    lua_Integer   first, count; /* index of the oldest value in the buffer, from 0; number of values in it */
+    lua_Integer capacity;
+    lua_Integer first, count; /* `first`: index of the oldest value in the buffer, from 0; `count`: number of values
+                                 in it */
     bool          closed;
     fli_lua_queue senders, receivers;
 } channel;

@@ -234,8 +234,9 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     return true;
 }
 
-/* An exit event overtakes messages, so the reply may still be in the mailbox. Therefore the process sends a refusal to
- * itself, which arrives after the reply: the first of the two messages counts. */
+/* An exit event is delivered before messages that were sent earlier, so the reply may still be in the mailbox.
+ * Therefore the process sends a refusal to itself, which arrives after the reply: the first of the two messages
+ * counts. */
 bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
 {
     static const char words[] = "the process ended without a reply";
