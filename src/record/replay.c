@@ -115,7 +115,7 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_act(const fli_box_act *a, const fli_box_act *b)
 {
-    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* their pid is a result */
+    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* these calls return a pid */
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);

@@ -30,7 +30,7 @@ typedef struct fli_sim_thread {
     struct fli_sim_thread *next; /* next thread in the queue of the object that this thread waits for */
     fli_sim_queue         *queue;
     uint64_t               until_ns;
-    /* a number of points: until then the thread is chosen only if no other thread can run */
+    /* number of the point until which the thread is chosen only if no other thread can run */
     uint64_t stalled_until;
     uint64_t priority; /* used by PCT only */
     /* the set that contains the thread: if READY `ready` or `stalled`; if BLOCKED with an alarm `timed` */
@@ -55,16 +55,17 @@ static struct {
     set            ready;      /* threads that can run; under PCT a heap, the highest priority first */
     set            stalled;    /* threads that can run, but are chosen only if `ready` is empty */
     set            timed;      /* blocked threads with an alarm */
-    uint64_t       stall_ends; /* a number of points: the earliest stalled_until of the threads in `stalled`, or less */
-    uint64_t       alarm_ns;   /* the earliest alarm of the threads in `timed`, or an earlier time */
-    bool           alone;      /* random walk: only the running thread can run */
-    thread        *current;
-    fli_fiber      outside; /* fiber of the caller of fli_sim_run */
-    bool           running;
-    uint64_t       granted; /* number of points at which the credit given by grant() is used up */
-    uint64_t       time_base_ns;
-    uint64_t       next_change, changes[CHANGES_MAX], lowest;
-    uint32_t       change_count;
+    uint64_t       stall_ends; /* number of a point that is not after the earliest stalled_until of the threads in
+                                  `stalled` */
+    uint64_t  alarm_ns;        /* the earliest alarm of the threads in `timed`, or an earlier time */
+    bool      alone;           /* random walk: only the running thread can run */
+    thread   *current;
+    fli_fiber outside; /* fiber of the caller of fli_sim_run */
+    bool      running;
+    uint64_t  granted; /* number of points at which the credit given by grant() is used up */
+    uint64_t  time_base_ns;
+    uint64_t  next_change, changes[CHANGES_MAX], lowest;
+    uint32_t  change_count;
     /* points left until the next choice; used only while tracing, when the credit is 1 per point */
     uint64_t       hold;
     fli_sim_result result;

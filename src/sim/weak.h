@@ -30,8 +30,8 @@ typedef struct fli_weak_program {
     void (*threads[FLI_WEAK_THREADS])(void);
     /* Runs after all threads have ended and checks the result. May be NULL. */
     void (*check)(void);
-    /* Limit for daily runs of a large program. 0: all executions are explored; n: only executions with at most n
-     * preemptions. `rare`: daily runs skip the program. */
+    /* `bound`: limit for daily runs of a large program. 0: all executions are explored; n: only executions with at most
+     * n preemptions. `rare`: daily runs skip the program. */
 #define FLI_WEAK_NO_PREEMPTION (-1) /* value of `bound`: switch only where a thread waits or ends */
     int32_t bound;
     bool    rare;
@@ -51,15 +51,14 @@ typedef struct fli_weak_config {
 } fli_weak_config;
 
 typedef struct fli_weak_result {
-    uint64_t executions; /* completed executions */
-    uint64_t cut;        /* executions that were begun and abandoned because they were equivalent to an explored one */
-    uint64_t points;     /* number of operations in all executions */
-    uint64_t
-        loose; /* stores that are neither read-modify-writes nor ordered after the previous store of their location */
-    uint64_t    distinct;      /* number of executions that differ in their choices */
-    uint64_t    outcomes;      /* number of different outcomes (fli_weak_outcome) */
-    bool        complete;      /* true: all executions within `bound` and `spurious` were explored */
-    const char *why;           /* text of the first violation, or NULL */
+    uint64_t    executions; /* completed executions */
+    uint64_t    cut;      /* executions that were begun and abandoned because they were equivalent to an explored one */
+    uint64_t    points;   /* number of operations in all executions */
+    uint64_t    loose;    /* stores that are neither read-modify-writes nor ordered after the store before them */
+    uint64_t    distinct; /* number of executions that differ in their choices */
+    uint64_t    outcomes; /* number of different outcomes (fli_weak_outcome) */
+    bool        complete; /* true: all executions within `bound` and `spurious` were explored */
+    const char *why;      /* text of the first violation, or NULL */
     char        choices[4096]; /* choices of the execution with the first violation */
 } fli_weak_result;
 

@@ -127,7 +127,7 @@ typedef struct fli_lua_proc {
     lua_State  *closing;  /* the coroutine that runs its __close handlers; NULL: none */
     uint64_t    stuck_ns; /* processor time when this step was first late where it cannot yield; 0: never */
 
-    bool out_of_memory, exiting; /* flags of the two errors that no protected call may catch */
+    bool out_of_memory, exiting; /* flags of errors that no protected call may catch */
     bool handing_over; /* the values being read come from the replaced process: streams and requests are allowed */
     bool outdated;     /* the process has got the message that a file it uses has changed */
     bool subscribed;   /* the process wants the message that sets `outdated`: see files.h */
