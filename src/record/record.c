@@ -288,9 +288,7 @@ static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options
 static filch_err record_begin(fli_runtime *rt, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
     uint32_t step_max = steps_wanted((filch_sched *)rt, opt);
-    if (step_max == 0 || !fli_data_is_sound(&opt->args))
-        return FILCH_OK; /* args that are not sound make the spawn fail
-                            later */
+    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* the spawn refuses malformed args */
     fli_ext *ext = fli_ext_get(rt, p);
     if (ext == NULL) return FILCH_ENOMEM;
     fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);
