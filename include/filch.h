@@ -422,7 +422,7 @@ typedef void (*filch_close_fn)(void *self);
 
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
 typedef struct filch_type {
-    const char *name;           /* for reports; NULL reads as "?" */
+    const char *name;           /* name in reports; NULL is shown as "?" */
     size_t      size;           /* bytes of state per instance, may be 0. Aligned for any type; up to 16 bytes need no
                                    allocation */
     filch_init_fn init;         /* NULL: the zeroed state is ready; then a method gives FILCH_EMETHOD, and args give
@@ -551,7 +551,7 @@ typedef enum filch_state {
 } filch_state;
 
 typedef struct filch_info {
-    size_t      size;     /* in: sizeof(filch_info) */
+    size_t      size;     /* set by the caller: sizeof(filch_info) */
     const char *name;     /* name of the process's type; valid as long as the type */
     int32_t     state;    /* filch_state, true at some moment during the call */
     uint32_t    messages; /* messages in its mailbox; counted only if the mailbox has a limit */
@@ -1372,17 +1372,17 @@ FILCH_API filch_memory filch_sched_memory(const filch_sched *sched);
 /* A process that was ended by force in a stop, or that has not ended. */
 typedef struct filch_straggler {
     filch_pid   pid;
-    const char *name;    /* name of its type */
+    const char *name;    /* name of the process's type */
     int32_t     state;   /* filch_state when it was forced: BLOCKED, IDLE, READY; RUNNING if its step never returned */
     uint32_t    waiting; /* number of outstanding yields */
     uint32_t    command; /* command of one of these yields; 0: none */
-    uint64_t    tag;     /* tag of that yield */
+    uint64_t    tag;     /* tag of the yield that `command` is from */
 } filch_straggler;
 
 /* What a process lost when it ended during a stop. */
 typedef struct filch_loss {
     filch_pid   pid;
-    const char *name;   /* name of its type */
+    const char *name;   /* name of the process's type */
     uint64_t    unread; /* messages in its mailbox that no step has read */
     uint64_t    writes; /* stream writes that were begun and not finished */
     uint64_t    bytes;  /* bytes of those writes that the system has not accepted */
@@ -1403,7 +1403,7 @@ typedef struct filch_running_job {
  * new since the first. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
  * filled in. */
 typedef struct filch_report {
-    size_t           size;       /* in: sizeof(filch_report) */
+    size_t           size;       /* set by the caller: sizeof(filch_report) */
     uint64_t         ended;      /* processes that ended after stop was called and before its deadline */
     uint64_t         forced;     /* processes that were closed by force at the deadline */
     uint64_t         stuck;      /* steps, calls, closes and work functions that have not returned */
@@ -1469,7 +1469,7 @@ enum {
 
 typedef struct filch_stop_options {
     size_t   size;        /* sizeof(filch_stop_options); a shorter, older struct works too */
-    uint64_t deadline_ns; /* 0: at once; FILCH_FOREVER: none */
+    uint64_t deadline_ns; /* time from now; 0: force at once; FILCH_FOREVER: no deadline */
     uint32_t flags;       /* FILCH_STOP_* */
     uint32_t spare;       /* must be 0 */
     /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox. Then it
@@ -2045,7 +2045,7 @@ typedef enum filch_file_kind {
 } filch_file_kind;
 
 typedef struct filch_file_info {
-    size_t   size; /* in: sizeof(filch_file_info); a shorter, older struct works too */
+    size_t   size; /* set by the caller: sizeof(filch_file_info); a shorter, older struct works too */
     uint32_t kind; /* filch_file_kind */
     uint32_t mode; /* permissions: the low 12 bits of the system's mode */
     uint64_t byte_count;
@@ -2105,7 +2105,7 @@ typedef struct filch_run_options {
     uint64_t timeout_ns;            /* time limit of the start: then FILCH_EDEADLINE, and a program that starts later
                                        is killed; 0: no limit */
     const char *const *environment; /* the whole environment: "NAME=value" texts, ended by NULL; NULL: yours */
-    const char        *directory;   /* working directory; NULL: yours */
+    const char        *directory;   /* working directory; NULL: that of your program */
     uint32_t           flags;       /* FILCH_RUN_* */
     uint32_t           spare;       /* must be 0 */
 } filch_run_options;
@@ -2168,7 +2168,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_signals(filch_out *out, uint64_t 
 
 /* Arguments of an I/O command, for handlers of your own (in a simulation, for example). */
 typedef struct filch_io_request {
-    size_t       size; /* in: sizeof(filch_io_request) */
+    size_t       size; /* set by the caller: sizeof(filch_io_request) */
     filch_stream stream;
     uint64_t     timeout_ns;
     uint64_t     most;    /* read: most bytes; read exactly: their number; read until: the limit */
@@ -2201,7 +2201,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, f
  * is exact for one moment of the call, unless processes ended during each of 64 readings: then it is wrong by at
  * most the number that ended during the quietest reading. */
 typedef struct filch_stats {
-    size_t   size;    /* in: sizeof(filch_stats) */
+    size_t   size;    /* set by the caller: sizeof(filch_stats) */
     uint32_t workers; /* threads that step processes */
     uint32_t asleep;  /* workers that are parked now */
     uint64_t alive;   /* living processes */
@@ -2334,7 +2334,7 @@ typedef struct filch_sim_options {
 
 /* Result of a run. Free it with filch_sim_report_free. */
 typedef struct filch_sim_report {
-    size_t   size;      /* in: sizeof(filch_sim_report) */
+    size_t   size;      /* set by the caller: sizeof(filch_sim_report) */
     uint64_t seed;      /* seed of the last run; after a violation, the seed to replay */
     uint64_t runs;      /* number of runs */
     int32_t  verdict;   /* filch_sim_verdict */
@@ -2447,7 +2447,7 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
 #define FILCH_BLACKBOX_STEPS                                                                                     \
     256                               /* enough for most uses: 50 KB for steps that get a small message and send \
                                          one */
-#define FILCH_BLACKBOX_MAX 1048576    /* more is FILCH_EINVAL */
+#define FILCH_BLACKBOX_MAX 1048576    /* largest value of option `blackbox` */
 #define FILCH_BLACKBOX_OFF UINT32_MAX /* for filch_spawn_options: do not record this process */
 
 /* Returns the pointer that replaces a recorded pointer; `was` is the recorded address. `step` is 0 for the args and
@@ -2456,7 +2456,7 @@ typedef void *(*filch_blackbox_pointer_fn)(void *user, uint64_t step, void *was)
 
 /* Result of a replay. */
 typedef struct filch_blackbox_report {
-    size_t size; /* in: sizeof(filch_blackbox_report) */
+    size_t size; /* set by the caller: sizeof(filch_blackbox_report) */
     /* in: replaces recorded pointers, which are not valid in another run. NULL: the replay ends before the first
      * step that would get a pointer, with FILCH_OK and a text; pointers among the inherited values read as NULL */
     filch_blackbox_pointer_fn pointer;

@@ -416,7 +416,7 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.describe = filch_lua_describe;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
-    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* a limit of virtual time */
+    set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual time: 41 days */
     /* line buffering, so that the line of each test is visible when the test ends */
     setvbuf(stdout, NULL, _IOLBF, 0);
     int result = CLI_OK, operands = read_line(&set, self, argc, argv);

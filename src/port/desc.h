@@ -29,7 +29,7 @@ typedef enum fli_desc_kind {
     FLI_DESC_LISTENER,
     FLI_DESC_DATAGRAM, /* a socket that is neither a stream nor a listener */
     FLI_DESC_PIPE,     /* a pipe or a terminal: the poller can wait for it */
-    FLI_DESC_FILE      /* anything else: the poller cannot wait for it */
+    FLI_DESC_FILE      /* any other descriptor: the poller cannot wait for it */
 } fli_desc_kind;
 
 /* Returns the kind of the descriptor, or a negative error number. */

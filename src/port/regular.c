@@ -83,7 +83,7 @@ fli_regular fli_regular_read(const char *path, const char *roots, size_t max, ch
         char  *all = malloc(room);
         why = all != NULL ? FLI_REGULAR_OK : FLI_REGULAR_NO_MEMORY;
         if (all != NULL && !read_up_to(file, all, room, size)) why = FLI_REGULAR_BROKEN;
-        else if (all != NULL && *size > told) why = FLI_REGULAR_BROKEN; /* the file is being written */
+        else if (all != NULL && *size > told) why = FLI_REGULAR_BROKEN; /* the file has grown: it is being written */
         if (why == FLI_REGULAR_OK) *bytes = all;
         else free(all);
     }

@@ -430,7 +430,7 @@ static filch_err play_alone(replay *rp)
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
-    void      *before = fli_current_get(); /* worker of this thread, if the caller is in another scheduler; else NULL */
+    void      *before = fli_current_get(); /* worker of this thread, if it belongs to another scheduler; NULL: none */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
     worker->rec_hooks = &rp->face;

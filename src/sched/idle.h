@@ -46,7 +46,7 @@ typedef struct fli_idle {
     /* Under lock, except the atomic fields. */
     struct fli_worker *parked;   /* list of the parked workers; the last one to park comes first, and is unparked first:
                                     its caches are warm */
-    struct fli_worker *sentinel; /* see sentinel.c; NULL: none */
+    struct fli_worker *sentinel; /* the worker that is the sentinel (sentinel.c); NULL: none */
     uint64_t           sentinel_until_ns;
     /* When the backup wakes by timeout; FLI_NEVER: there is no backup.  writes: under lock.  reads: workers; relaxed:
      * an old value makes them unpark one worker too many, or rely on a timeout that has just passed. */
@@ -54,7 +54,7 @@ typedef struct fli_idle {
     /* No worker wakes for timers before this time.  writes: workers that read the clock.  reads: workers that park;
      * relaxed: an old value makes a timeout come a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
-    struct fli_worker   *backup; /* see sentinel.c; NULL: none */
+    struct fli_worker   *backup; /* the worker that is the backup (sentinel.c); NULL: none */
     struct fli_worker   *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
                                     none */
     bool sentinel_armed;         /* after its timeout the sentinel also checks working workers */

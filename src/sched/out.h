@@ -48,8 +48,8 @@ struct filch_out {
     fli_status      status;
     uint32_t        send_budget; /* option send_budget */
     uint32_t        pending_room;
-    fli_event_node *spare;              /* in an inline completion loop: the node for the first yield of the step; else
-                                           NULL */
+    fli_event_node *spare;              /* in an inline completion loop: the node for the first yield of the step; NULL:
+                                           not in a loop */
     fli_pending_command *pending;       /* array of pending_room commands; grows, never shrinks */
     uint32_t             pending_count; /* not next to `status`: the compiler would read both with one load, which has
                                            to wait for both stores */
@@ -89,7 +89,7 @@ static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_cou
  * the pointer. */
 bool fli_out_is_stepping(const filch_out *out);
 
-/* filch_yield with a target pid. */
+/* Does what filch_yield does, with a target pid. */
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 
 /* Resets the status, and frees the result or the instance that belongs to it. */

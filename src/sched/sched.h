@@ -98,7 +98,7 @@ struct fli_worker {
     bool fair_local_next;    /* true: the next fairness pick tries the local deque first; false: the global queue first
                               */
 
-    /* Clock and poll: worker.c. */
+    /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
     uint32_t clock_interval;  /* steps between two clock readings; adapts to how long steps take */
     uint64_t clock_ns;        /* time of the last clock reading */

@@ -75,7 +75,7 @@ static void fire_timers(fli_worker *w, uint32_t most)
 }
 
 /* Polls descriptors. Called after the timers have fired; both share one budget. If timers have used it up, descriptors
- * are polled all the same, and their processes wait for the fairness picks. */
+ * are polled nevertheless, and the processes that they wake wait for the fairness picks. */
 static void poll_descriptors(fli_worker *w)
 {
     fli_io_batch batch;

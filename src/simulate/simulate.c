@@ -152,7 +152,7 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
         *sim->faulty = (fli_faulty_mem){ .mem = *mem, .sim = sim };
         fli_atomic_init(&sim->faulty->blocks, 1);
     }
-    void *before = fli_current_get(); /* worker of this thread, if the caller is in another scheduler; else NULL */
+    void *before = fli_current_get(); /* worker of this thread, if it belongs to another scheduler; NULL: none */
     err = make_sched(sim);
     if (err != FILCH_OK) goto no_sched;
     run(sim, scenario, user);

@@ -139,7 +139,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (!fli_lua_names_init(&lua->names, opt.rights, opt.without)) goto no_names;
     err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
-    lua->names.without = NULL; /* the caller owns this string */
+    lua->names.without = NULL; /* the string belongs to the caller and is not kept */
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);

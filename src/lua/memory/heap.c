@@ -235,7 +235,7 @@ void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
 {
     if (old == NULL) {
-        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* a size of 0 is refused too */
+        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* false for a size of 0 too: 0 - 1 wraps around */
         size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
         void *block = heap->free[class];
         if (block == NULL || heap->max - heap->used < room) return false;

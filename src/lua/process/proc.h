@@ -151,7 +151,7 @@ typedef struct fli_lua_proc {
     fli_lua_rare         *rare;        /* NULL: none of the rare fields was needed so far */
     uint64_t              seed;
     struct fli_lua_used  *used;                               /* files it has code from; under the host's lock */
-    struct fli_lua_proc  *next_subscriber, **subscriber_link; /* under the host's lock */
+    struct fli_lua_proc  *next_subscriber, **subscriber_link; /* list of subscribers; under the host's lock */
     struct fli_lua_proc  *next; /* the process that replaces this one; set together with `exiting` */
 } fli_lua_proc;
 
