@@ -241,8 +241,7 @@ static inline void fli_state_take_ask(fli_state *state)
 }
 
 typedef enum fli_settle {
-    FLI_SETTLED,        /* the process has settled: the next event wakes it, and this worker must not touch it any more
-                         */
+    FLI_SETTLED,        /* the process has settled: the next event wakes it, and this worker must not touch it */
     FLI_SETTLE_NOTIFIED /* an event or a flag has arrived: the worker still owns the process and must check the word
                            again */
 } fli_settle;

@@ -95,8 +95,7 @@ struct fli_worker {
     uint32_t fair_credit;    /* turns by which the next pick was brought forward because a process returned CONTINUE.
                                 Timers and I/O may spend them (worker.c) */
     bool saw_continue;       /* a process has returned CONTINUE since the last pick */
-    bool fair_local_next;    /* true: the next fairness pick tries the local deque first; false: the global queue first
-                              */
+    bool fair_local_next;    /* the next fairness pick tries the local deque first; false: the global queue first */
 
     /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */

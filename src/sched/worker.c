@@ -123,9 +123,7 @@ static void read_clock(fli_worker *w)
     w->step_ns = passed / w->clock_interval + 1;
     adapt_fairness(w);
     if (passed < CLOCK_NEAR_NS && w->clock_interval < CLOCK_INTERVAL_MAX) w->clock_interval *= 2;
-    else if (passed > 64 * CLOCK_FAR_NS)
-        w->clock_interval = 1; /* steps have become long, and timers are late already
-                                */
+    else if (passed > 64 * CLOCK_FAR_NS) w->clock_interval = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_interval > 1) w->clock_interval /= 2;
     if (w->clock_countdown > w->clock_interval) w->clock_countdown = w->clock_interval;
     if (--w->sample_in == 0) {
