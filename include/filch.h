@@ -1392,7 +1392,7 @@ typedef struct filch_loss {
 /* A function of the work pool that has not returned. */
 typedef struct filch_running_job {
     filch_pid   pid;     /* the process that yielded the job, alive or not; {0, 0}: a job of Filch itself */
-    const char *name;    /* name of its type; "?" if it is no longer known */
+    const char *name;    /* name of the process's type; "?" if it is no longer known */
     uint64_t    tag;     /* tag of the yield */
     uint32_t    command; /* FILCH_CMD_WORK, FILCH_CMD_OPEN and so on */
     uint32_t    spare;

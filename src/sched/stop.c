@@ -136,8 +136,9 @@ void fli_stop_round(filch_sched *sched, bool hurry)
     raise_all(sched, FLI_ASK);
 }
 
-/* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, for processes that were being
- * spawned the last time or have lost their supervisor since. Other processes ignore the flag. */
+/* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, because some processes were
+ * still being spawned when the flag was last set, or have lost their supervisor since. Other processes ignore the flag.
+ */
 static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 {
     uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);

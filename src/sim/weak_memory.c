@@ -591,7 +591,9 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
     uint32_t  candidates[HISTORY + 1], n = 0, newest = l->count - 1;
-    if (l->stores[newest].value == want) candidates[n++] = HISTORY; /* the candidate HISTORY stands for success */
+    if (l->stores[newest].value == want)
+        candidates[n++] = HISTORY; /* HISTORY as a candidate means that the CAS
+                                      succeeds */
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;
     }

@@ -257,7 +257,8 @@ filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
     char text[2048];
     if (lua == NULL) return FILCH_EINVAL;
     fli_mutex_lock(&lua->lock);
-    fli_lua_file *file = lua->files; /* files that are added during the loop are new, and none is removed */
+    fli_lua_file *file = lua->files; /* no file is removed from the list, and files added during the loop need no check
+                                      */
     fli_mutex_unlock(&lua->lock);
     for (; file != NULL; file = file->next) {
         filch_err err = FILCH_OK;

@@ -654,7 +654,8 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* The bytes that this thread is reading belong to a payload, or refer to the blocks `refs`. */
+/* Context of the values that this thread reads: the payload that contains their bytes, or the blocks to which the bytes
+ * refer (`refs`). */
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;

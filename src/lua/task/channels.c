@@ -294,7 +294,7 @@ static int channel_receive(lua_State *L)
     return try_receive(L, p, ch, 1) ? 2 : wait_for_one(L, p, &ch->receivers, until, AS_RECEIVE, 0);
 }
 
-/* The iterator of: for value in ch do ... end */
+/* Iterator function of the loop: for value in ch do ... end */
 static int channel_next(lua_State *L)
 {
     channel      *ch = check_channel(L, 1);
