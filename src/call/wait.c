@@ -4,7 +4,7 @@
 #include "payload/data.h"
 #include "sched/sched.h"
 
-/* Sends `data` or waits for an end, as `kind` says. `data` is lent. */
+/* Makes a call of this kind (sends `data`, or waits for the end of `to`) and waits for its outcome. `data` is lent. */
 static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data,
                      uint64_t deadline_ns, filch_err *ended, filch_data *reply)
 {

@@ -115,7 +115,7 @@ struct fli_worker {
     fli_victim_progress *victim_progress; /* progress of every worker, by index */
     filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event         *messages;        /* batch_max events of step_several(), prefilled */
-    filch_event         *events;          /* batch_max events of the other paths */
+    filch_event         *events;          /* batch_max events, for all paths but step_single() and step_several() */
     fli_event_node     **nodes;           /* array of FLI_NODES_ROOM(batch_max) pointers: the nodes of the events that a
                                              step gets */
     filch_out            out;

@@ -149,7 +149,7 @@ extern bool fli_weak_tracing;
 
 void fli_weak_memory_begin(void);    /* called at the start of an execution */
 void fli_weak_memory_snapshot(void); /* saves the state with which each execution begins */
-void fli_weak_memory_clear(void);    /* called at the end of a program */
+void fli_weak_memory_clear(void);    /* called when the exploration of a program ends */
 /* returns the offset of `at` in memory from fli_weak_new(); UINT32_MAX: other memory */
 uint32_t fli_weak_offset(const volatile void *at);
 void    *fli_weak_at(uint32_t offset);

@@ -102,8 +102,8 @@ void fli_deque_fini(fli_deque *deque)
 
 fli_ring *fli_deque_grow(fli_deque *deque)
 {
-    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: this thread's own store */
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
+    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: only this thread writes it */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
     uint32_t  slots = old->mask + 1;
     if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
     fli_ring *ring = ring_create(&deque->mem, slots * 2, old);
@@ -167,7 +167,7 @@ static bool claim(fli_deque *from, sight *seen, uint32_t count)
 static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 {
     for (;;) {
-        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
+        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
         /* PAIR deque.word, acquire half: as in push. */
         uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
         uint32_t room = fli_load_rlx(&deque->ring)->mask + 1 - used;
@@ -188,7 +188,7 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
     uint32_t rest = make_room(into, n - 1);
 
     void     *oldest = peek(&seen, 0);
-    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: this thread's own stores, as for the ring */
+    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: only this thread writes it and `ring` */
     fli_ring *ring = fli_load_rlx(&into->ring);
     /* Copies the other items directly into free slots of `into`, in reverse order, so that the next oldest item is
      * popped first. These slots are above bottom, so no thief reads them; if the claim fails, the copies are never
@@ -232,7 +232,7 @@ void *fli_deque_take_oldest(fli_deque *deque)
 bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
+    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
     if (bottom == mark) return fli_deque_push(deque, item);
     if (make_room(deque, 1) == 0) return false;
     fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
@@ -240,7 +240,7 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
     uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
     /* Skips items that thieves have taken: the remaining items begin at top. */
     uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring and its slots */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: only this thread writes the ring and its slots */
     for (uint32_t i = bottom; i != from; i--) {
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&ring->slots[(i - 1) & ring->mask]));
     }

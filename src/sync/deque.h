@@ -106,8 +106,8 @@ FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 static inline bool fli_deque_try_push(fli_deque *deque, void *item, uint32_t *before)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
-    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: this thread's own store */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
+    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: only this thread writes it */
     /* PAIR deque.word, acquire half: every thief that took an item from this slot read the slot before it advanced
      * top. So the slot can be reused. */
     uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
@@ -132,21 +132,21 @@ static inline bool fli_deque_push(fli_deque *deque, void *item)
 /* Returns true if the deque is empty. Thread: the owner; thieves may empty it at any time. */
 static inline bool fli_deque_is_empty(fli_deque *deque)
 {
-    /* Relaxed is enough: bottom is this thread's own store; top never goes back, so a stale top can only make an empty
+    /* Relaxed is enough: only this thread writes bottom; top never goes back, so a stale top can only make an empty
      * deque look non-empty. */
     return fli_load_rlx(&deque->bottom) == fli_deque_top(fli_load_rlx(&deque->word));
 }
 
 static inline uint32_t fli_deque_mark(fli_deque *deque)
 {
-    return fli_load_rlx(&deque->bottom); /* relaxed: this thread's own store */
+    return fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
 }
 
 /* Returns the probable oldest item, NULL if there is none: a hint, not to be dereferenced. Thread: the owner. */
 static inline const void *fli_deque_guess_oldest(fli_deque *deque)
 {
     uint32_t  top = fli_deque_top(fli_load_rlx(&deque->word));
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring, bottom and the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: only this thread writes ring, bottom and slots */
     return top != fli_load_rlx(&deque->bottom) ? fli_load_rlx(&ring->slots[top & ring->mask]) : NULL;
 }
 
@@ -155,7 +155,7 @@ static inline void *fli_deque_pop(fli_deque *deque)
     if (fli_deque_is_empty(deque))
         return NULL; /* a stale top can make an empty deque look non-empty; then the add
                         below decides */
-    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: this thread's own store */
+    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: only this thread writes it */
     /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief that reads this bottom, but still the
      * word from before the add, would not be ordered after the pushes of the items below. x86 would hide the error. */
     fli_store_rel(&deque->bottom, newest);
@@ -169,7 +169,7 @@ static inline void *fli_deque_pop(fli_deque *deque)
         fli_store_rel(&deque->bottom, bottom);
         return NULL;
     }
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: this thread's own stores, the ring and the slot */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: only this thread writes the ring and its slots */
     void     *item = fli_load_rlx(&ring->slots[newest & ring->mask]);
     FLI_ASSUME(item != NULL);
     return item;

@@ -43,7 +43,7 @@ static inline bool fli_lifo_slot_is_full(fli_lifo_slot *slot)
 static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 {
     FLI_ASSUME(item != NULL);
-    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: NULL or this thread's own store */
+    if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false; /* relaxed: NULL, or stored by this thread */
     fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: publishes the content of the item */
     return true;
 }

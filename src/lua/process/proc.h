@@ -234,7 +234,7 @@ void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task);
 
 /* Wakes the tasks with a deadline that has passed. */
 void fli_lua_alarms_ring(fli_lua_proc *p);
-/* Yields a sleep if the nearest deadline needs one. */
+/* Yields a sleep until the nearest deadline of a task, unless an outstanding sleep ends by then. */
 filch_err fli_lua_alarms_set(fli_lua_proc *p);
 
 /* Completes the wait for `tag`: wakes the task that waits, and keeps a reference to `data`. Returns false if no task
