@@ -73,8 +73,9 @@ typedef struct fli_io {
     fli_poller    poller; /* written once, before `open` is set */
     /* True if the poller is open.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
-    /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. If a thread
-     * that is no worker adds the first stream, it unparks a worker; each worker reads fd_count again before it parks.
+    /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. A
+     * thread of the work pool that adds a stream then completes a yield, which unparks a worker; each worker reads
+     * fd_count again before it parks.
      * PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
     fli_mutex            lock; /* protects the opening of the poller, and `transfers` */

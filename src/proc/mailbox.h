@@ -114,7 +114,7 @@ fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
     fli_event_node *node = fli_node_at(rt, p->completions);
-    /* there are several events, or it is a notice */
+    /* Refuses several events, or a notice. */
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL;
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)
         return NULL; /* a new event has arrived, or the completion was pushed to the mailbox */

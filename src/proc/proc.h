@@ -47,8 +47,8 @@ typedef struct fli_ext {
     void         *on_exit_user;
     uint64_t     *timers; /* ids of timers and tickers that the process has armed; some of the ids may have ended */
     uint32_t      timer_count, timer_cap;
-    /* Handle of the first open stream of the process.  writes: io/stream.c, under the lock of the streams.  reads:
-     * io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */
+    /* Handle of the first open stream of the process.  writes: io/stream.c, under the stripe lock of the process.
+     * reads: io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */
     FLI_ATOMIC(uint32_t) streams;
     struct fli_recorder *recorder; /* recorder of record/record.c; NULL: the steps of the process are not recorded */
 } fli_ext;
