@@ -2444,9 +2444,7 @@ FILCH_API uint64_t filch_sim_now(filch_sched *sched);
  * docs/BLACKBOX.md.
  *
  * A recording has at most `blackbox` steps and 1 MiB; of a payload it has the first 4096 bytes, of `args` 65536. */
-#define FILCH_BLACKBOX_STEPS                                                                                     \
-    256                               /* enough for most uses: 50 KB for steps that get a small message and send \
-                                         one */
+#define FILCH_BLACKBOX_STEPS 256      /* enough for most uses: 50 KB if each step gets and sends one small message */
 #define FILCH_BLACKBOX_MAX 1048576    /* largest value of option `blackbox` */
 #define FILCH_BLACKBOX_OFF UINT32_MAX /* for filch_spawn_options: do not record this process */
 

@@ -10,8 +10,8 @@
 #define HEAD_MIN (SIZE_AT + 8)
 #define CHECKSUM_SIZE 8
 #define ROOM_FIRST 256 /* initial size of the buffer: enough for a step with one or two small messages */
-#define HASHED_MAX \
-    4096 /* how many bytes of a payload a digest covers, so that a long payload does not slow the step down */
+/* A digest covers at most this many bytes of a payload, so that a long payload does not slow the step down. */
+#define HASHED_MAX 4096
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
 /* Writes the lowest byte first. The loop is correct on every machine; on little-endian machines the copy is faster, one

@@ -82,12 +82,11 @@ static int make_pipes(pipes *all, uint32_t flags)
 }
 
 #if !FLI_PROGRAM_CLOSEFROM
-#define MARGIN                                                                                        \
-    64 /* how many descriptors other threads may open before the program starts; such descriptors get \
-          the lowest free numbers */
-#define DENSE_MAX                                                                                       \
-    4096 /* below this number all descriptors are closed; from this number on, only those that are open \
-            now */
+/* Number of descriptors that other threads may open before the program starts. New descriptors get the lowest free
+ * numbers. */
+#define MARGIN 64
+/* All descriptors below this number are closed; from this number on, only those that are open now. */
+#define DENSE_MAX 4096
 
 /* Sets *highest to the highest open descriptor below DENSE_MAX, and closes the open descriptors from DENSE_MAX on
  * one by one. A descriptor not below `limit` (the host lowered RLIMIT_NOFILE after opening it) stays open, because

@@ -41,9 +41,9 @@ enum {
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
 
-#define FLI_NOTICE_HOST                                                                       \
-    8 /* position of the host in `notice`. Bits from here on = number plus one of the host of \
-         `about`, 0: this host */
+/* Number of the lowest bit of the host in `notice`. From this bit on: the number of the host of `about` plus one, or 0
+ * for the receiver's own host. */
+#define FLI_NOTICE_HOST 8
 
 typedef struct fli_event_node {
     uint32_t next; /* not atomic: passed to the receiver by PAIR state.push, then owned by the process */

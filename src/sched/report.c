@@ -8,9 +8,8 @@
 #include "sched/sched.h"
 
 #define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
-#define SEARCH                                                               \
-    64 /* entries searched, from the newest: losses of one process are noted \
-          close together */
+/* Number of entries searched, from the newest: losses of one process are noted close together. */
+#define SEARCH 64
 
 static bool is_stopping(filch_sched *sched)
 {
