@@ -349,8 +349,8 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 
 /* ---- links ---- */
 
-/* Returns the link between two processes, or NULL. Both lists are walked in step, so the cost is that of the shorter
- * list. */
+/* Returns the link between two processes, or NULL. Walks both lists alternately, so that the cost is that of the
+ * shorter list. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };

@@ -80,7 +80,7 @@ static int make(const fli_address *address, int type)
     return fd >= 0 ? fd : -errno;
 }
 
-/* Closes the descriptor and returns the error of the call before. */
+/* Closes the descriptor. Returns the error of the system call before this function. */
 static int give_up(int fd)
 {
     int why = errno;
