@@ -39,8 +39,8 @@ typedef struct fli_hostcall {
     void         *ask_arg;
     filch_exit_fn on_exit; /* for filch_spawn_wait: the on_exit hook of the caller */
     void         *on_exit_user;
-    /* FLI_LENT_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process,
-     * by CAS.  PAIR call.lent */
+    /* FLI_LENT_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process, by
+     * CAS; the process also by a store when `ask` has returned.  PAIR call.lent */
     FLI_ATOMIC(uint32_t) lent;
     /* Number of holders.  writes: both holders, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;

@@ -313,7 +313,8 @@ static void end_with(supervisor *s, filch_err error)
     }
 }
 
-/* Counts a restart. Returns false if there were more than `intensity` restarts within the period. */
+/* Counts a restart. Returns false, and counts nothing, if `intensity` restarts within the period have been counted
+ * already. */
 static bool count_restart(supervisor *s, uint64_t now_ns)
 {
     uint64_t period_ns = s->spec->period_ns != 0 ? s->spec->period_ns : PERIOD_NS;
@@ -427,7 +428,7 @@ static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
 {
     if (to.serial == 0) return;
     /* The error of filch_send is ignored if the receiver has ended or has a full mailbox. If the answer is too large,
-     * the error code is sent instead. */
+     * or there is no memory for it, the error code is sent instead. */
     filch_err err = filch_send(s->sched, to, answer);
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
@@ -463,8 +464,9 @@ static bool any_must_stop(const supervisor *s)
     return s->children.first[FLI_CHILDREN_MUST_STOP] != NULL;
 }
 
-/* Starts the children that are wanted and down, in order. Stops after the first child that is a supervisor whose own
- * children are not up yet. Returns false if some children are left for the next step. */
+/* Starts the children that are wanted and down, in order. Stops at the first child that is a supervisor whose own
+ * children are not up yet. Returns false if it has started STARTS_MAX children and others are left for the next
+ * step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
     const fli_child *barrier = s->children.first[FLI_CHILDREN_UNREADY];
