@@ -751,8 +751,8 @@ static void poll_on(void *arg)
     fli_current_set(NULL);
 }
 
-/* Reads events until the completion with an int comes, and returns the int. Counts in *heard the timer messages that
- * come before it. */
+/* Reads events until the completion with an int comes, and returns the int. Counts in *timer_messages the timer
+ * messages that come before it. */
 static int64_t completion_of(bench *b, fli_proc *p, uint64_t *timer_messages)
 {
     filch_event event;

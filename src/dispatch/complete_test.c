@@ -41,7 +41,7 @@ static filch_err yield_step(void *self, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-static const filch_type yielder = { .name = "asker", .step = yield_step };
+static const filch_type yielder = { .name = "yielder", .step = yield_step };
 
 static filch_stats stats_of(void)
 {

@@ -301,12 +301,12 @@ TEST(digests_differ_for_payloads_but_not_for_pointers)
 {
     int        a, b;
     filch_data one = filch_int(1), two = filch_int(2), real = filch_num(1), text = filch_str("1"),
-               bytes = filch_bytes("1", 1), worker = filch_ptr(&a), there = filch_ptr(&b);
+               bytes = filch_bytes("1", 1), pointer_a = filch_ptr(&a), pointer_b = filch_ptr(&b);
     assert_true(fli_box_digest_of(&one).hash != fli_box_digest_of(&two).hash);
     assert_true(fli_box_digest_of(&one).kind != fli_box_digest_of(&real).kind);
     assert_true(fli_box_digest_of(&text).kind != fli_box_digest_of(&bytes).kind);
     assert_true(fli_box_digest_of(&text).hash == fli_box_digest_of(&bytes).hash);
-    assert_true(fli_box_digest_of(&worker).hash == fli_box_digest_of(&there).hash);
+    assert_true(fli_box_digest_of(&pointer_a).hash == fli_box_digest_of(&pointer_b).hash);
 }
 
 /* A recording shorter than magic, format, version, total size and checksum is reported as too short. */

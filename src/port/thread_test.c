@@ -41,7 +41,7 @@ typedef struct shared {
     int       turn;
     long      sum;
     bool      got_lock;
-    void     *here;
+    void     *current;
     sigset_t  mask;
     char      name[16];
 } shared;
@@ -141,7 +141,7 @@ TEST(a_condition_variable_wakes_two_threads_in_turn)
     shared     s;
     fli_thread thread;
     shared_init(&s);
-    ok(fli_thread_start(&thread, "answerer", reply_to_turns, &s));
+    ok(fli_thread_start(&thread, "replier", reply_to_turns, &s));
     for (int i = 0; i < 100; i++) {
         set_turn(&s, 2 * i + 1);
         await_turn(&s, 2 * i + 2);
@@ -216,7 +216,7 @@ TEST(a_wait_until_the_largest_times_ends_by_a_signal)
 static void look_around(void *arg)
 {
     shared *s = arg;
-    s->here = fli_current_get();
+    s->current = fli_current_get();
     fli_current_set(arg);
     pthread_sigmask(SIG_SETMASK, NULL, &s->mask);
     pthread_getname_np(pthread_self(), s->name, sizeof s->name);
@@ -262,10 +262,10 @@ TEST(the_current_pointer_is_separate_for_each_thread)
     shared_init(&s);
     assert_null(fli_current_get());
     fli_current_set(&thread);
-    s.here = &s;
+    s.current = &s;
     ok(fli_thread_start(&thread, "looker", look_around, &s));
     fli_thread_join(&thread);
-    assert_null(s.here);
+    assert_null(s.current);
     assert_ptr_equal(fli_current_get(), &thread);
     fli_current_set(NULL);
     shared_fini(&s);

@@ -221,7 +221,7 @@ TEST(concurrent_senders_never_exceed_the_limit)
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);
-    for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "guest", reserve_and_release, &c));
+    for (int i = 0; i < THREADS; i++) ok(fli_thread_start(&threads[i], "sender", reserve_and_release, &c));
     for (int i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);
     assert_false(fli_load_rlx(&c.broken));
     expect_load(&c.proc, 2, 0);

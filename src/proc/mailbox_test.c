@@ -593,7 +593,7 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     static sender        senders[SENDERS];
     FLI_ATOMIC(uint32_t) sending = SENDERS;
     int64_t              last[SENDERS] = { -1, -1, -1 };
-    uint64_t             read = 0, told = 0, accepted = 0;
+    uint64_t             read = 0, reported = 0, accepted = 0;
     bench_begin(&b);
     b.rt.hooks.ready = queue_it;
     fli_proc *p = bench_spawn(&b, max, 0, overflow);
@@ -620,7 +620,7 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
             collect(&b, p, false, 16, &got);
             for (uint32_t i = 0; i < got.count; i++) {
                 if (got.events[i].type == FILCH_EVENT_DROPPED) {
-                    told += (uint64_t)filch_as_int(&got.events[i].data);
+                    reported += (uint64_t)filch_as_int(&got.events[i].data);
                     continue;
                 }
                 int64_t value = value_of(&got.events[i].data), number = value & ((INT64_C(1) << 40) - 1);
@@ -637,11 +637,11 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     for (int i = 0; i < SENDERS; i++) {
         fli_thread_join(&senders[i].thread);
         accepted += rounds - senders[i].dropped;
-        told -= senders[i].dropped; /* a refused message is counted by the sender and also in the DROPPED events */
+        reported -= senders[i].dropped; /* a refused message is counted by the sender and also in the DROPPED events */
     }
     same(fli_load_rlx(&stress_doubles), 0);
-    told += fli_limit_take_dropped(p);
-    same(read + told, accepted);
+    reported += fli_limit_take_dropped(p);
+    same(read + reported, accepted);
     if (whole) same(read, SENDERS * rounds);
     same(fli_load_rlx(&p->load) << 12, 0);
     same(bench_finish(&b, p), 0);

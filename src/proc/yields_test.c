@@ -315,7 +315,7 @@ TEST(completions_racing_with_the_end_are_delivered_or_refused_and_leak_nothing)
     for (int i = 0; i < COMPLETERS; i++) {
         memset(&completers[i], 0, sizeof completers[i]);
         completers[i].r = &r;
-        ok(fli_thread_start(&completers[i].thread, "answerer", complete_all, &completers[i]));
+        ok(fli_thread_start(&completers[i].thread, "completer", complete_all, &completers[i]));
     }
     /* On a loaded machine the completing threads may miss all of the first rounds: the test goes on until at least
      * one completion was refused. */

@@ -30,8 +30,8 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-static const filch_type refusing = { .name = "fussy", .init = refusing_init, .step = yielder_step };
-static const filch_type yielder = { .name = "asking", .step = yielder_step };
+static const filch_type refusing = { .name = "refusing", .init = refusing_init, .step = yielder_step };
+static const filch_type yielder = { .name = "yielder", .step = yielder_step };
 
 static void on_exit_fn(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -158,7 +158,7 @@ static filch_err spawner_init(void *self, const filch_ctx *ctx, const char *meth
 }
 
 static const filch_type spawner = {
-    .name = "bearing", .size = sizeof(void *), .init = spawner_init, .step = spawner_step
+    .name = "spawner", .size = sizeof(void *), .init = spawner_init, .step = spawner_step
 };
 
 TEST(a_process_in_a_reused_slot_has_no_drops_of_its_predecessor)

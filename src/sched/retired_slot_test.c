@@ -6,11 +6,8 @@
 #include "support/alloc.h"
 #include "support/check.h"
 
-enum {
-    FEW = 10,
-    MANY = 1000
-}; /* with FEW, no spawn inside a step takes the fast path: the first batch of slots is
-      larger than the limit */
+/* With FEW, no spawn inside a step takes the fast path: the first batch of slots is larger than the limit. */
+enum { FEW = 10, MANY = 1000 };
 
 typedef struct scene {
     test_alloc   alloc;

@@ -284,7 +284,7 @@ TEST(yields_of_a_failed_step_are_not_counted)
 static filch_err        on_sender_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static filch_err        on_sender(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type sender = {
-    .name = "teller", .size = sizeof(filch_pid), .init = on_sender_init, .step = on_sender
+    .name = "sender", .size = sizeof(filch_pid), .init = on_sender_init, .step = on_sender
 };
 
 static filch_err on_sender_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -312,7 +312,7 @@ static uint64_t waits_from(filch_sched *sched, int bucket)
     return waits;
 }
 
-/* Creates a scheduler with one idle process, and spawn options for a teller that sends to it. */
+/* Creates a scheduler with one idle process, and spawn options for a sender that sends to it. */
 static filch_sched *begin_with_listener(filch_pid *pid, filch_spawn_options *options)
 {
     filch_sched *sched = begin();

@@ -646,7 +646,7 @@ TEST(stop_ends_pauses)
     filch_sched *sched = begin(2);
     pauser       n = { .sched = sched };
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    ok(fli_thread_start(&n.thread, "napper", pause_long, &n));
+    ok(fli_thread_start(&n.thread, "pauser", pause_long, &n));
     until(paused(sched) == 1);
     fli_stop_begin(sched);
     fli_thread_join(&n.thread);

@@ -19,7 +19,7 @@ enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 #define EACH(n) (scaled(100) >= 25 ? (n) : (n)*13)
 
 #define TURN_NS FILCH_MILLISECONDS(2) /* duration of a step of a loop process */
-#define SHORT_NS 100                  /* duration of a step of the talker process */
+#define SHORT_NS 100                  /* duration of a step of the self_sender process */
 
 static uint64_t now_ns;
 
@@ -32,8 +32,8 @@ uint64_t __wrap_fli_clock_ns(void)
 typedef struct scene {
     int64_t phase;         /* number of short steps before the loop processes start; shifts the count of fairness
                               picks */
-    bool     keep_sending; /* the talker goes on with short steps beside the loop processes */
-    bool     yields;       /* instead of the talker: a process that yields again and again */
+    bool     keep_sending; /* the self_sender goes on with short steps beside the loop processes */
+    bool     yields;       /* instead of the self_sender: a process that yields again and again */
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
     uint64_t sleep_ns; /* the sleepers wake at multiples of this time */
@@ -129,7 +129,7 @@ static filch_err self_sender_step(void *self, const filch_event *events, size_t 
     return filch_idle(out);
 }
 
-static const filch_type self_sender = { .name = "talker", .size = sizeof(int64_t), .step = self_sender_step };
+static const filch_type self_sender = { .name = "self_sender", .size = sizeof(int64_t), .step = self_sender_step };
 
 /* Yields for ever, with synchronous completions. Of 1000 steps 980 take SHORT_NS, the others TURN_NS. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -142,7 +142,7 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type yielder = { .name = "asker", .size = sizeof(int64_t), .step = yielder_step };
+static const filch_type yielder = { .name = "yielder", .size = sizeof(int64_t), .step = yielder_step };
 
 static filch_err complete_now(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -216,7 +216,7 @@ static filch_err datagram_sender_step(void *self, const filch_event *events, siz
 }
 
 static const filch_type datagram_sender = {
-    .name = "postman", .size = sizeof(int64_t), .init = loop_init, .step = datagram_sender_step
+    .name = "datagram_sender", .size = sizeof(int64_t), .init = loop_init, .step = datagram_sender_step
 };
 
 #endif
@@ -402,7 +402,7 @@ TEST(if_no_process_is_ready_a_timer_fires_with_the_first_tick)
 
 #if FLI_IO
 
-/* Starts readers and loop processes; the first loop process is the postman. */
+/* Starts readers and loop processes; the first loop process is the datagram_sender. */
 static filch_sched *begin_with_readers(scene given, uint32_t at_once)
 {
     filch_sched *sched = begin(given);
@@ -431,7 +431,7 @@ TEST(readers_with_datagrams_run_between_two_fairness_picks)
         uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
         filch_sched *sched = begin_with_readers((scene){ .fair_every = fair[i % 4] }, i < 8 ? 1 : READERS);
         for (int n = 0; readers[0].read < DATAGRAMS; n++) {
-            if (n > 100000) fail_msg("only %u letters were read", readers[0].read);
+            if (n > 100000) fail_msg("only %u datagrams were read", readers[0].read);
             ok(filch_tick(sched, ticks[i / 4 % 2], NULL));
         }
         assert_in_range(datagram_late_ns, 0, (datagrams + every - 2) / (every - 1) * TURN_NS);

@@ -77,7 +77,7 @@ static void check_finds(const fli_children *children, char names[NAMES][8], cons
         assert_ptr_equal(fli_children_numbered(children, c->id), c);
         if (c->begun) assert_ptr_equal(fli_children_with(children, c->pid), c);
     }
-    assert_null(fli_children_named(children, "nobody"));
+    assert_null(fli_children_named(children, "unknown"));
     assert_null(fli_children_numbered(children, 0));
     assert_null(fli_children_with(children, (filch_pid){ 1, 0 }));
 }

@@ -302,7 +302,7 @@ TEST(handles_given_back_by_other_threads_are_never_taken_twice)
         traders[i].market = &market;
         traders[i].number = i + 1;
         traders[i].no_magazine = i == TRADERS - 1;
-        ok(fli_thread_start(&traders[i].thread, "hand", trade, &traders[i]));
+        ok(fli_thread_start(&traders[i].thread, "trader", trade, &traders[i]));
     }
     for (int i = 0; i < TRADERS; i++) fli_thread_join(&traders[i].thread);
     assert_false(fli_load_rlx(&market.clash));

@@ -102,7 +102,7 @@ fli_proc *bench_spawn(uint32_t mailbox_max, filch_overflow overflow)
 
 bench_life *bench_life_of(fli_proc *p)
 {
-    must(p->slot < 8, "few processes");
+    must(p->slot < 8, "a slot number below 8");
     return &b->lives[p->slot];
 }
 
@@ -123,19 +123,19 @@ static void receive(bench_life *life, const filch_event *event)
     switch (event->type) {
     case FILCH_EVENT_CANCEL:
         life->cancels++;
-        if (b->noted) must(b->note == 7, "what came before a cancel is seen");
-        if (b->on_cancel != NULL) b->heard = b->on_cancel();
+        if (b->noted) must(b->note == 7, "a write before a cancel is seen");
+        if (b->on_cancel != NULL) b->note_seen = b->on_cancel();
         return;
     case FILCH_EVENT_YIELD:
-        life->answers++;
-        life->answer = event->data.kind == FILCH_KIND_INT ? event->data.as.i : -1;
+        life->yields_completed++;
+        life->completion = event->data.kind == FILCH_KIND_INT ? event->data.as.i : -1;
         life->completion_error = (uint32_t)event->error;
         return;
     default: break;
     }
     uint32_t sender = (uint32_t)event->data.as.i / 16, n = (uint32_t)event->data.as.i % 16;
-    must(event->type == FILCH_EVENT_MESSAGE && sender <= FLI_WEAK_THREADS, "a message arrives as it was sent");
-    must(n > life->last[sender], "messages of one sender keep their order, and none comes twice");
+    must(event->type == FILCH_EVENT_MESSAGE && sender <= FLI_WEAK_THREADS, "a message arrives unchanged");
+    must(n > life->last[sender], "messages of one sender keep their order, and none arrives twice");
     life->last[sender] = n;
     life->received++;
 }
@@ -258,12 +258,12 @@ void bench_drive(fli_proc *p)
     bench_life     *life = bench_life_of(p);
     filch_event     events[4];
     fli_event_node *nodes[4];
-    must(life->inside++ == 0, "a process is with one worker at a time");
+    must(life->inside++ == 0, "only one worker at a time steps a process");
     for (;;) {
         uint64_t word = fli_state_look(&p->state);
-        must(fli_word_state(word) == FLI_ACTIVE, "whoever works on it finds it active");
+        must(fli_word_state(word) == FLI_ACTIVE, "a process is ACTIVE while a worker owns it");
         if ((word & FLI_KILL) != 0) {
-            if (b->noted) must(b->note == 7, "what came before a kill is seen");
+            if (b->noted) must(b->note == 7, "a write before a kill is seen");
             bench_finish(p);
             return;
         }
@@ -308,14 +308,14 @@ void bench_check_nodes(void)
         const fli_magazine *m = &b->worker[i].nodes;
         for (uint32_t k = 0; k < m->count; k++, found++) {
             uint32_t handle = ((const fli_event_node *)m->objects[k])->self;
-            must(!seen[handle], "no node is given back twice");
+            must(!seen[handle], "no node is freed twice");
             seen[handle] = true;
         }
     }
     for (uint32_t k = 0; k < b->rt.nodes.spare_count; k++, found++) {
         uint32_t handle = ((const fli_event_node *)b->rt.nodes.spare[k])->self;
-        must(!seen[handle], "no node is given back twice");
+        must(!seen[handle], "no node is freed twice");
         seen[handle] = true;
     }
-    must(found == made, "every node is given back");
+    must(found == made, "every node is freed");
 }

@@ -18,8 +18,8 @@
 typedef struct bench_life {
     uint32_t inside;                     /* number of workers that are in a step of the process; never more than 1 */
     uint32_t last[FLI_WEAK_THREADS + 1]; /* for each sender: the number of its last message */
-    uint32_t received, cancels, answers, completion_error;
-    int64_t  answer;
+    uint32_t received, cancels, yields_completed, completion_error;
+    int64_t  completion;
     bool     ended;
 } bench_life;
 
@@ -33,9 +33,9 @@ typedef struct bench {
     uint32_t         note;  /* not atomic: written by a thread before it cancels or kills the process */
     bool             noted; /* option of a program: the step that receives the cancel or kill reads `note` */
     /* Option of a program, or NULL: the step that receives a cancel calls this function and keeps the result in
-     * `heard`. */
+     * `note_seen`. */
     uint32_t (*on_cancel)(void);
-    uint32_t heard;
+    uint32_t note_seen;
     bool     fast; /* option of a program: messages are sent and read on the fast paths */
     bool     ends; /* option of a program: a process that receives a single message ends in that step */
     uint32_t unread[FLI_WEAK_THREADS + 1];

@@ -13,7 +13,7 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque     deque, thief_deques[3]; /* loot: the deques of thieves that steal half of the items */
+    fli_deque     deque, thief_deques[3]; /* thief_deques: the deques of thieves that steal half of the items */
     fli_lifo_slot slot;
     item          items[ITEMS];
     uint32_t      made; /* number of items pushed; used by the owner only */
@@ -36,16 +36,16 @@ static void push(void)
 {
     item *it = &t->items[t->made++];
     it->value = 100 + t->made;
-    must(fli_deque_push(&t->deque, it), "there is room");
+    must(fli_deque_push(&t->deque, it), "the deque has space");
 }
 
 /* Takes an item. The item now belongs to this thread, so these non-atomic accesses must be ordered after the push. */
 static void take(void *at)
 {
     item *it = at;
-    must(it != NULL && it >= t->items && it < t->items + ITEMS, "what comes out is an item");
-    must(it->value == 101 + (uint32_t)(it - t->items), "the item holds what was put in");
-    must(it->taken++ == 0, "no item comes out twice");
+    must(it != NULL && it >= t->items && it < t->items + ITEMS, "the deque returns an item");
+    must(it->value == 101 + (uint32_t)(it - t->items), "the item holds the value that was pushed");
+    must(it->taken++ == 0, "no item is taken twice");
     t->got[fli_weak_self]++;
 }
 
@@ -96,7 +96,7 @@ static void steal_half(void)
     half_into(&t->thief_deques[fli_weak_self % 3]);
 }
 
-/* Steals half of the items into loot[0], from which a third thread steals. */
+/* Steals half of the items into thief_deques[0], from which a third thread steals. */
 static void steal_half_and_pop(void)
 {
     void    *first = NULL;
@@ -123,7 +123,7 @@ static void check(void)
             take(at);
             left++;
         }
-        must(n == left, "the count is exact when all is quiet");
+        must(n == left, "the count is exact if no other thread uses the deque");
     }
     for (uint32_t i = 0; i < t->made; i++) must(t->items[i].taken == 1, "no item is lost");
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) fli_weak_outcome(t->got[i]);
@@ -194,7 +194,7 @@ static void own_under(void)
     push();
     item *it = &t->items[t->made++];
     it->value = 100 + t->made;
-    must(fli_deque_push_under(&t->deque, it, mark), "there is room");
+    must(fli_deque_push_under(&t->deque, it, mark), "the deque has space");
     pop();
     pop();
 }
@@ -258,7 +258,7 @@ static void put(void)
 {
     item *it = &t->items[t->made++];
     it->value = 100 + t->made;
-    if (!fli_lifo_slot_put(&t->slot, it)) must(fli_deque_push(&t->deque, it), "there is room");
+    if (!fli_lifo_slot_put(&t->slot, it)) must(fli_deque_push(&t->deque, it), "the deque has space");
 }
 
 static void take_slot(void)
@@ -289,7 +289,7 @@ static void own_slot_oldest(void)
     put();
     put();
     void *at = fli_lifo_slot_take(&t->slot);
-    if (at != NULL) must(fli_deque_push(&t->deque, at), "there is room");
+    if (at != NULL) must(fli_deque_push(&t->deque, at), "the deque has space");
     oldest();
     put();
 }
@@ -309,23 +309,23 @@ static void steal_slot_twice(void)
 static void check_slot(void)
 {
     take_slot();
-    must(!fli_lifo_slot_is_full(&t->slot), "nobody else fills it");
+    must(!fli_lifo_slot_is_full(&t->slot), "only the owner fills the LIFO slot");
     check();
 }
 
 const fli_weak_program parts_deque[] = {
     { .name = "lifo_slot_1",
-      .promise = "three through the LIFO slot; a thief takes from it twice",
+      .promise = "three items through the LIFO slot; a thief takes from the slot twice",
       .setup = setup,
       .threads = { own_slot, steal_slot_twice },
       .check = check_slot },
     { .name = "lifo_slot_2",
-      .promise = "three through the LIFO slot; two thieves take from it",
+      .promise = "three items through the LIFO slot; two thieves take from the slot",
       .setup = setup,
       .threads = { own_slot, steal_slot_twice, take_slot },
       .check = check_slot },
     { .name = "lifo_slot_3",
-      .promise = "three through the LIFO slot; two thieves take from the deque or from it",
+      .promise = "three items through the LIFO slot; two thieves take from the deque or the slot",
       .setup = setup,
       .threads = { own_slot, steal_any, steal_any },
       .check = check_slot },
@@ -350,7 +350,7 @@ const fli_weak_program parts_deque[] = {
       .threads = { own_push_pop, steal_one, steal_one, steal_one },
       .check = check },
     { .name = "deque_last_item",
-      .promise = "the only item, twice; two thieves",
+      .promise = "push and pop of the only item, twice; two thieves",
       .setup = setup,
       .threads = { own_last, steal_two, steal_one },
       .check = check },
@@ -365,12 +365,12 @@ const fli_weak_program parts_deque[] = {
       .threads = { own_pop_pop_push, steal_half, steal_half },
       .check = check },
     { .name = "deque_half_and_one",
-      .promise = "four items, pops and a push; one takes half, two take one",
+      .promise = "four items, pops and a push; one thief takes half, two take one item",
       .setup = setup_four,
       .threads = { own_pop_pop_push, steal_half, steal_one, steal_one },
       .check = check },
     { .name = "deque_grow_1",
-      .promise = "four items, the ring grows; a thief takes half and one",
+      .promise = "four items, the ring grows; one thief takes half, one takes one item",
       .setup = setup_four,
       .threads = { own_grow, steal_half, steal_one },
       .check = check },
@@ -385,27 +385,27 @@ const fli_weak_program parts_deque[] = {
       .threads = { own_oldest, steal_one, steal_one },
       .check = check },
     { .name = "deque_under_1",
-      .promise = "one goes under the newest two; a thief takes two",
+      .promise = "one item is pushed under the newest two; a thief takes two",
       .setup = setup,
       .threads = { own_under, steal_two },
       .check = check },
     { .name = "deque_under_2",
-      .promise = "one goes under the newest two; two thieves",
+      .promise = "one item is pushed under the newest two; two thieves",
       .setup = setup,
       .threads = { own_under, steal_half, steal_one },
       .check = check },
     { .name = "deque_reuse",
-      .promise = "slots are used again while a thief reads them",
+      .promise = "slots of the ring are reused while a thief reads them",
       .setup = setup_two,
       .threads = { own_reuse, steal_two, steal_one },
       .check = check },
     { .name = "deque_chain",
-      .promise = "stolen from a thief",
+      .promise = "a second thief steals from the first",
       .setup = setup_four,
       .threads = { own_grow, steal_half_and_pop, steal_from_thief },
       .check = check },
     { .name = "deque_count",
-      .promise = "who asks counts all that nobody takes",
+      .promise = "the count includes every item that is not taken",
       .setup = setup_two,
       .threads = { own_push_count, check_count, check_count },
       .check = check },

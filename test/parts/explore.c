@@ -87,7 +87,7 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
 {
     if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
         return NULL;
-    return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the outcomes that it should have";
+    return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the expected number of outcomes";
 }
 
 /* Returns the limit of preemptions in an execution; -1: no limit. */
@@ -145,7 +145,7 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     fli_weak_result result = fli_weak_explore(program, config);
     double          took = seconds() - began;
     const char     *why = result.why != NULL ? result.why : wrong(program, config, &result);
-    if (must_fail(program)) why = why != NULL ? NULL : "nobody saw that it is wrong";
+    if (must_fail(program)) why = why != NULL ? NULL : "the planted error was not detected";
     sum.programs++;
     sum.executions += result.executions;
     sum.repeated += config->replay == NULL ? result.executions - result.distinct : 0;
@@ -379,9 +379,10 @@ int main(int argc, char **argv)
     if (list) return 0;
     printf("parts: %lu executions, %lu violations, %.0f per second", (unsigned long)sum.executions,
            (unsigned long)sum.violations, (double)sum.executions / (sum.time > 1e-9 ? sum.time : 1e-9));
-    if (sum.repeated > 0) printf("; %lu walks were like an earlier one", (unsigned long)sum.repeated);
+    if (sum.repeated > 0) printf("; %lu walks repeated an earlier one", (unsigned long)sum.repeated);
     if (sum.incomplete > 0)
-        printf("; %lu of %lu programs not to their end", (unsigned long)sum.incomplete, (unsigned long)sum.programs);
+        printf("; %lu of %lu programs not completely explored", (unsigned long)sum.incomplete,
+               (unsigned long)sum.programs);
     printf("\n");
     return sum.violations > 0 || sum.programs == 0 ? 1 : 0;
 }

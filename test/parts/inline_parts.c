@@ -19,7 +19,7 @@ static struct scene {
      * ordering. */
     FLI_ATOMIC(uint64_t) key;
     /* Not atomic: used by the process only. */
-    uint32_t yielded, answered, handled;
+    uint32_t yielded, completed, handled;
     uint64_t last_key;
     /* For each thread: number of its completions that were accepted. */
     uint32_t ok[FLI_WEAK_THREADS + 1];
@@ -30,7 +30,7 @@ static struct scene {
 static void leave_loop(fli_worker *w, fli_proc *p)
 {
     must(w->out.spare == NULL && w->local.inline_key == 0 && w->local.inline_node == NULL,
-         "nothing of the loop is left");
+         "the loop has reset its state");
     fli_slab_empty(&b->rt.nodes, &w->local.nodes);
     w->local.current = NULL;
     bench_drive(p);
@@ -38,7 +38,7 @@ static void leave_loop(fli_worker *w, fli_proc *p)
 
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
 {
-    must(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE, "the step that asks no more is idle");
+    must(err == FILCH_OK && w->out.status == FLI_STATUS_IDLE, "the step that does not yield goes idle");
     leave_loop(w, p);
 }
 
@@ -53,10 +53,10 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
 static filch_err step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    must(count == 1 && events[0].error == FILCH_OK && events[0].tag == TAG, "the answer is as it was given");
+    must(count == 1 && events[0].error == FILCH_OK && events[0].tag == TAG, "the completion arrives unchanged");
     if (s->yielded > 0) {
-        must(filch_as_int(&events[0].data) == (int64_t)s->last_key, "it answers the yield that is out");
-        s->answered++;
+        must(filch_as_int(&events[0].data) == (int64_t)s->last_key, "the completion belongs to the outstanding yield");
+        s->completed++;
     }
     if (s->yielded == ROUNDS) {
         out->status = FLI_STATUS_IDLE;
@@ -76,14 +76,14 @@ static void complete(uint64_t key)
 {
     filch_receiver receiver = { .sched = (filch_sched *)&b->rt, .key = key, .tag = TAG };
     filch_err      err = filch_complete(receiver, TAG, filch_int((int64_t)key), FILCH_OK);
-    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is taken, or it is late");
+    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is accepted, or it is late");
     s->ok[fli_weak_self] += err == FILCH_OK;
 }
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
-    must(tag == TAG && receiver.key != s->last_key, "each round has a receiver of its own");
+    must(tag == TAG && receiver.key != s->last_key, "each yield has its own receiver");
     s->last_key = receiver.key;
     fli_store_rlx(&s->key, receiver.key);
     if (!s->is_async) complete(receiver.key);
@@ -161,52 +161,53 @@ static void send(void)
 static void check(void)
 {
     const bench_life *life = bench_life_of(s->p);
-    uint32_t          taken = bench_sum(s->ok), received = s->answered + life->answers;
-    must(received == taken, "each completion that was taken is received, once");
-    must(s->handled == s->yielded && taken <= s->yielded, "each yield is handled and answered once");
-    if (!s->is_async) must(taken == s->yielded, "every yield is answered");
-    if (life->answers > 0)
-        must(life->answer == (int64_t)s->last_key, "an answer that was posted answers the yield that is out");
+    uint32_t          taken = bench_sum(s->ok), received = s->completed + life->yields_completed;
+    must(received == taken, "each accepted completion is received once");
+    must(s->handled == s->yielded && taken <= s->yielded, "each yield is handled and completed once");
+    if (!s->is_async) must(taken == s->yielded, "every yield is completed");
+    if (life->yields_completed > 0)
+        must(life->completion == (int64_t)s->last_key, "an asynchronous completion belongs to the outstanding yield");
     bool waits = taken < s->yielded;
-    must(s->p->yield_count == (waits ? 1u : 0u), "only a yield without an answer is out");
-    must(fli_word_state(fli_state_peek(&s->p->state)) == (waits ? FLI_BLOCKED : FLI_IDLE), "then it rests");
+    must(s->p->yield_count == (waits ? 1u : 0u), "only a yield without a completion is outstanding");
+    must(fli_word_state(fli_state_peek(&s->p->state)) == (waits ? FLI_BLOCKED : FLI_IDLE),
+         "then the process is settled");
     if (waits) {
         life = NULL;
         bench_life_of(s->p)->inside++;
         bench_finish(s->p);
     }
     bench_check_nodes();
-    fli_weak_outcome((uint64_t)s->yielded * 256 + s->answered * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
+    fli_weak_outcome((uint64_t)s->yielded * 256 + s->completed * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
 }
 
 const fli_weak_program parts_inline[] = {
     { .name = "inline_alone",
-      .promise = "two rounds whose handler completes",
+      .promise = "two yields that the handler completes",
       .setup = setup,
       .threads = { loop },
       .check = check },
     { .name = "inline_against_one",
-      .promise = "the handler against a thread with its receiver",
+      .promise = "the handler against a thread that has its receiver",
       .setup = setup,
       .threads = { loop, complete_last },
       .check = check },
     { .name = "inline_against_two",
-      .promise = "the same with receivers of both rounds",
+      .promise = "the handler against two threads that have its receivers",
       .setup = setup,
       .threads = { loop, complete_last, complete_last },
       .check = check },
     { .name = "inline_cancel",
-      .promise = "the same with a cancel",
+      .promise = "the handler against a thread with its receiver and a cancel",
       .setup = setup,
       .threads = { loop, complete_last, cancel },
       .check = check },
     { .name = "inline_message",
-      .promise = "the same with a message",
+      .promise = "the handler against a thread with its receiver and a message",
       .setup = setup,
       .threads = { loop, complete_last, send },
       .check = check },
     { .name = "inline_async",
-      .promise = "the handler leaves it to two threads",
+      .promise = "the handler leaves the completion to two threads",
       .setup = setup_async,
       .threads = { loop, complete_last_twice, complete_last },
       .check = check },

@@ -43,14 +43,14 @@ static void end_op(fli_direction direction)
 /* Attempts the operation. Returns true if the socket has bytes. */
 static bool try_it(fli_direction direction)
 {
-    must(s->fd == 5, "the descriptor is open while somebody uses it");
+    must(s->fd == 5, "the descriptor is open while a thread uses it");
     return fli_load_rlx(&s->bytes[direction]) > 0;
 }
 
 /* Completes the operation, counts it in `counts`, and releases the direction. Called by the holder of the direction. */
 static void complete_op(fli_direction direction, uint32_t *counts)
 {
-    must(s->operation[direction] == OPERATION, "the operation is complete for whoever takes it");
+    must(s->operation[direction] == OPERATION, "the holder of a direction sees the whole operation");
     s->operation[direction] = 0;
     counts[fli_weak_self]++;
     end_op(direction);
@@ -79,7 +79,7 @@ static void begin(fli_direction direction)
         s->stopped[fli_weak_self]++;
         return;
     }
-    must(what == FLI_BEGIN_TRY, "nothing else is out that direction");
+    must(what == FLI_BEGIN_TRY, "no other operation is outstanding in this direction");
     s->operation[direction] = OPERATION;
     run(direction);
 }
@@ -94,7 +94,7 @@ static void write_it(void)
     begin(FLI_WRITING);
 }
 
-static void hear(bool in, bool out)
+static void deliver_report(bool in, bool out)
 {
     unsigned ours = fli_stream_state_report(&s->state, GEN, in, out, false);
     if ((ours & 1u << FLI_READING) != 0) run(FLI_READING);
@@ -104,20 +104,20 @@ static void hear(bool in, bool out)
 static void arrive(void)
 {
     fli_store_rlx(&s->bytes[FLI_READING], 1);
-    hear(true, false);
+    deliver_report(true, false);
 }
 
 static void arrive_both(void)
 {
     fli_store_rlx(&s->bytes[FLI_READING], 1);
     fli_store_rlx(&s->bytes[FLI_WRITING], 1);
-    hear(true, true);
+    deliver_report(true, true);
 }
 
 /* Reports the socket as readable although it has no bytes. */
 static void false_report(void)
 {
-    hear(true, true);
+    deliver_report(true, true);
 }
 
 static void expire(void)
@@ -140,27 +140,27 @@ static void close_it(void)
 
 static void check_read(void)
 {
-    must(sum(s->got) == 1, "what was reported is read, once");
-    must(s->fd == 5, "and nobody closes");
+    must(sum(s->got) == 1, "the reported bytes are read, once");
+    must(s->fd == 5, "the descriptor stays open");
 }
 
 static void check_read_or_late(void)
 {
-    must(sum(s->got) + sum(s->stopped) == 1, "the operation is settled, once");
+    must(sum(s->got) + sum(s->stopped) == 1, "the operation is completed, once");
     fli_weak_outcome(sum(s->got));
 }
 
 static void check_closed(void)
 {
-    must(sum(s->gone) == 1 && s->fd == 0, "it is closed, once");
-    must(sum(s->got) + sum(s->stopped) == 1, "the operation is settled, once");
+    must(sum(s->gone) == 1 && s->fd == 0, "the descriptor is closed, once");
+    must(sum(s->got) + sum(s->stopped) == 1, "the operation is completed, once");
     fli_weak_outcome(sum(s->got));
 }
 
 static void check_closed_both(void)
 {
-    must(sum(s->gone) == 1 && s->fd == 0, "it is closed, once");
-    must(sum(s->got) + sum(s->stopped) == 2, "each operation is settled, once");
+    must(sum(s->gone) == 1 && s->fd == 0, "the descriptor is closed, once");
+    must(sum(s->got) + sum(s->stopped) == 2, "each operation is completed, once");
     fli_weak_outcome(sum(s->got));
 }
 
@@ -171,33 +171,33 @@ const fli_weak_program parts_io[] = {
       .threads = { read_it, arrive },
       .check = check_read },
     { .name = "io_reports",
-      .promise = "two who hear reports, one of them in vain",
+      .promise = "two threads receive reports, one of them false",
       .setup = setup,
       .threads = { read_it, arrive, false_report },
       .check = check_read },
     { .name = "io_timeout",
-      .promise = "a report against the alarm",
+      .promise = "a report against the timeout",
       .setup = setup,
       .threads = { read_it, arrive, expire },
       .check = check_read_or_late },
     { .name = "io_close",
-      .promise = "a report against the one who closes",
+      .promise = "a report against a close",
       .setup = setup,
       .threads = { read_it, arrive, close_it },
       .check = check_closed },
     { .name = "io_close_twice",
-      .promise = "two who close, and a report",
+      .promise = "two threads that close, and a false report",
       .setup = setup,
       .threads = { read_it, close_it, close_it, false_report },
       .check = check_closed,
       .bound = 1 },
     { .name = "io_close_last",
-      .promise = "reading, writing and closing: the last one out finishes it off",
+      .promise = "a reader, a writer and a close: the last holder closes the descriptor",
       .setup = setup,
       .threads = { read_it, write_it, close_it },
       .check = check_closed_both },
     { .name = "io_close_both",
-      .promise = "reading and writing, a report for both, and the one who closes",
+      .promise = "a reader and a writer, a report for both, and a close",
       .setup = setup,
       .threads = { read_it, write_it, arrive_both, close_it },
       .check = check_closed_both,

@@ -88,20 +88,20 @@ static void check_senders(int count, bool ended)
     uint32_t ok = 0;
     for (int i = 0; i < count; i++) {
         const bench_life *life = bench_life_of(s->senders[i]);
-        must(life->answers == 1, "a sender that waits for room is answered, once");
+        must(life->yields_completed == 1, "a sender that waits for space gets one completion");
         must(life->completion_error == FILCH_OK || (ended && life->completion_error == (uint32_t)FILCH_EDEAD),
-             "with what happened");
+             "the completion has the result of the send");
         ok += life->completion_error == FILCH_OK;
         bench_life_of(s->senders[i])->inside++;
         bench_finish(s->senders[i]);
     }
     const bench_life *life = bench_life_of(s->p);
     must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted),
-         "what was accepted is read, or counted as unread");
+         "each accepted message is read, or counted as unread");
     for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++)
-        must(b->room.shards[i].first == NULL, "nobody is left in the waiting room");
+        must(b->room.shards[i].first == NULL, "no sender is left in the list of waiters");
     uint64_t load = fli_load_rlx(&s->p->load);
-    must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the room is given back");
+    must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the reserved space is released");
     fli_weak_outcome(ok * 16 + life->received);
 }
 
@@ -127,8 +127,8 @@ static void check_2_ended(void)
 
 static void check_fail(void)
 {
-    must(bench_life_of(s->p)->received == bench_sum(b->accepted), "what was accepted is read");
-    must(fli_load_count(fli_load_rlx(&s->p->load)) == 0, "the room is given back");
+    must(bench_life_of(s->p)->received == bench_sum(b->accepted), "each accepted message is read");
+    must(fli_load_count(fli_load_rlx(&s->p->load)) == 0, "the reserved space is released");
     fli_weak_outcome(bench_sum(b->accepted));
 }
 
@@ -139,24 +139,24 @@ const fli_weak_program parts_limit[] = {
       .threads = { drive, try_send, try_send },
       .check = check_fail },
     { .name = "limit_wait_1",
-      .promise = "one waits for room, the owner reads",
+      .promise = "one sender waits for space, the owner reads",
       .setup = setup,
       .threads = { drive, sender_1 },
       .check = check_1 },
     { .name = "limit_wait_end",
-      .promise = "one waits for room, the process ends",
+      .promise = "one sender waits for space, the process ends",
       .setup = setup,
       .threads = { end, sender_1 },
       .check = check_1_ended },
     { .name = "limit_wait_2",
-      .promise = "two wait for room, the owner reads",
+      .promise = "two senders wait for space, the owner reads",
       .setup = setup,
       .threads = { drive, sender_1, sender_2 },
       .check = check_2,
       .bound = 1,
       .rare = true },
     { .name = "limit_wait_2_end",
-      .promise = "two wait for room, the process ends",
+      .promise = "two senders wait for space, the process ends",
       .setup = setup,
       .threads = { end, sender_1, sender_2 },
       .check = check_2_ended,

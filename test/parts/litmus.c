@@ -53,7 +53,7 @@ static void one_2(void)
 }
 static void one_check(void)
 {
-    must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
+    must(w->r[0] == 1 || w->r[1] == 1, "one of the two threads sees the store of the other");
     report_outcome();
 }
 
@@ -91,7 +91,7 @@ static void mp_1(void)
 static void mp_2(void)
 {
     w->r[0] = fli_load_acq(&w->a);
-    if (w->r[0] == 1) must(w->payload == 7, "what was released is seen");
+    if (w->r[0] == 1) must(w->payload == 7, "a write before the release is seen");
 }
 
 /* Message passing through a relaxed read-modify-write of a third thread, which continues the release sequence. */
@@ -146,7 +146,7 @@ static void co_3(void)
 {
     w->r[2] = fli_load_acq(&w->b);
     w->r[1] = fli_load_rlx(&w->a);
-    if (w->r[2] == 1) must(w->r[1] >= w->r[0], "a read that happened before has seen no more");
+    if (w->r[2] == 1) must(w->r[1] >= w->r[0], "an earlier read has seen no newer value");
 }
 
 /* Condition variable: a thread that checked the condition under the lock before it waits is always woken. */
@@ -195,7 +195,7 @@ static void bad_mp_2(void)
 }
 static void bad_sb_check(void)
 {
-    must(w->r[0] == 1 || w->r[1] == 1, "one of the two sees the other");
+    must(w->r[0] == 1 || w->r[1] == 1, "one of the two threads sees the store of the other");
 }
 /* A store that is no read-modify-write ends the release sequence, also if it is made by the same thread. */
 static void bad_seq_1(void)

@@ -34,7 +34,7 @@ static struct {
     bool                 of_lock;
     uint32_t             written[2]; /* for each unparking thread: non-atomic memory written before the unpark */
     FLI_ATOMIC(uint32_t) flags[2];
-    uint32_t             heard;
+    uint32_t             unparked;
 } * t;
 
 static void setup(void)
@@ -50,7 +50,7 @@ static void setup_lock(void)
     t->of_lock = true;
 }
 
-static void ring(void)
+static void unpark(void)
 {
     if (t->of_lock) lock_unpark(&t->lock);
     else fli_unpark(&t->parker);
@@ -64,84 +64,85 @@ static bool wait(uint64_t until_ns)
 static void unpark_first(void)
 {
     t->written[0] = 7;
-    ring();
+    unpark();
 }
 
 static void unpark_second(void)
 {
     t->written[1] = 7;
-    ring();
+    unpark();
 }
 
 /* Two unparks before the park count as one. */
 static void set_and_unpark_first(void)
 {
     fli_store_rlx(&t->flags[0], 1);
-    ring();
+    unpark();
 }
 
 static void set_and_unpark_second(void)
 {
     fli_store_rlx(&t->flags[1], 1);
-    ring();
+    unpark();
 }
 
 static void park_once(void)
 {
-    must(wait(UINT64_MAX), "a wait without an end ends by a ring");
-    must(t->written[0] == 7, "what was done before the ring is seen");
+    must(wait(UINT64_MAX), "a park without a timeout ends by an unpark");
+    must(t->written[0] == 7, "a write before the unpark is seen");
 }
 
 /* Parks until both unparks were seen. One return of park may stand for both, but no unpark is lost. */
 static void park_until_both(void)
 {
-    while (fli_load_rlx(&t->flags[0]) + fli_load_rlx(&t->flags[1]) < 2) must(wait(UINT64_MAX), "a ring ends the wait");
+    while (fli_load_rlx(&t->flags[0]) + fli_load_rlx(&t->flags[1]) < 2)
+        must(wait(UINT64_MAX), "an unpark ends the park");
 }
 
 /* Parks with a timeout. The timeout expires only when no thread can run. */
 static void park_with_timeout(void)
 {
-    t->heard = wait(2000000000);
-    if (t->heard) must(t->written[0] == 7, "what was done before the ring is seen");
-    else must(wait(UINT64_MAX), "one that came too late ends the next wait");
+    t->unparked = wait(2000000000);
+    if (t->unparked) must(t->written[0] == 7, "a write before the unpark is seen");
+    else must(wait(UINT64_MAX), "an unpark after the timeout ends the next park");
 }
 
 static void park_twice(void)
 {
     park_once();
     unpark_second();
-    must(wait(UINT64_MAX), "a ring of one's own, too");
+    must(wait(UINT64_MAX), "an unpark by the same thread ends its park too");
 }
 
 static void report_outcome(void)
 {
-    fli_weak_outcome(t->heard);
+    fli_weak_outcome(t->unparked);
 }
 
 const fli_weak_program parts_parker[] = {
     { .name = "parker_1",
-      .promise = "a ring before, at or after falling asleep is heard",
+      .promise = "an unpark before, during or after the park is not lost",
       .setup = setup,
       .threads = { park_once, unpark_first } },
     { .name = "parker_2",
-      .promise = "of two who ring neither is missed",
+      .promise = "of two unparks none is lost",
       .setup = setup,
       .threads = { park_until_both, set_and_unpark_first, set_and_unpark_second } },
     { .name = "parker_twice",
-      .promise = "a ring that was heard is not heard again",
+      .promise = "an unpark ends only one park",
       .setup = setup,
       .threads = { park_twice, unpark_first } },
     { .name = "parker_timeout",
-      .promise = "a wait with an end",
+      .promise = "a park with a timeout",
       .setup = setup,
       .threads = { park_with_timeout, unpark_first },
       .check = report_outcome },
     { .name = "parker_lock_1",
-      .promise = "the parker out of a lock: an unpark is noticed",
+      .promise = "the version with a mutex: an unpark is not lost",
       .setup = setup_lock,
       .threads = { park_once, unpark_first } },
     { .name = "parker_lock_2",
-      .promise = "the parker out of a lock: neither of two unparks is missed",
+      .promise = "the version with a mutex: of two unparks none is lost",
       .setup = setup_lock,
       .threads = { park_until_both, set_and_unpark_first, set_and_unpark_second } },
     { 0 },

@@ -51,7 +51,7 @@ static filch_err part_thread_start(fli_thread *thread, const char *name, void (*
 {
     (void)thread, (void)name;
     fli_mutex_lock(&s->lock);
-    must(s->started_count < THREADS, "no more threads than may be");
+    must(s->started_count < THREADS, "the pool starts at most THREADS threads");
     s->started[s->started_count].run = run;
     s->started[s->started_count++].arg = arg;
     fli_mutex_unlock(&s->lock);
@@ -103,7 +103,7 @@ static void count_done(void)
 static void run(fli_job *job)
 {
     uint32_t i = number_of(job);
-    must(s->jobs[i].payload == 7, "what was written before the job was submitted is seen");
+    must(s->jobs[i].payload == 7, "a write before the submit is seen by the job");
     s->jobs[i].ran++;
     count_done();
 }
@@ -118,14 +118,14 @@ static void submit(uint32_t i)
 {
     s->jobs[i].payload = 7;
     filch_err err = part_workpool_submit(&s->pool, &s->jobs[i].job);
-    must(err == FILCH_OK || err == FILCH_ECLOSED, "a job is taken while the pool is open");
+    must(err == FILCH_OK || err == FILCH_ECLOSED, "an open pool accepts the job");
     if (err != FILCH_OK) count_done();
 }
 
 static void end_pool(void)
 {
     part_workpool_close(&s->pool);
-    must(part_workpool_join(&s->pool, FLI_NEVER), "all threads leave");
+    must(part_workpool_join(&s->pool, FLI_NEVER), "all threads of the pool end");
     fli_mutex_lock(&s->lock);
     s->over = true;
     fli_mutex_unlock(&s->lock);
@@ -170,7 +170,7 @@ static void setup_with(uint32_t submitted, uint32_t threads)
     (void)!fli_cond_init(&s->changed);
     fli_mem mem;
     fli_mem_init(&mem, fli_weak_alloc, NULL);
-    must(part_workpool_init(&s->pool, &mem, threads, 10) == FILCH_OK, "a pool");
+    must(part_workpool_init(&s->pool, &mem, threads, 10) == FILCH_OK, "the pool is initialised");
     for (uint32_t i = 0; i < JOBS; i++)
         s->jobs[i].job = (fli_job){ .run = run, .cancel = cancel, .lane = FLI_LANE_WORK };
 }
@@ -198,7 +198,7 @@ static void check(void)
         ran += s->jobs[i].ran;
     }
     must(s->pool.thread_count == 0 && s->pool.busy_count == 0 && s->pool.queue_count == 0,
-         "nothing is left in the pool");
+         "the pool has no thread and no job");
     part_workpool_fini(&s->pool);
     fli_weak_outcome(ran * 4 + s->started_count);
 }
@@ -211,7 +211,7 @@ static void check_all_ran(void)
 
 const fli_weak_program parts_pool[] = {
     { .name = "pool_one",
-      .promise = "two jobs for one thread: none waits for ever",
+      .promise = "two jobs for one thread: both run",
       .setup = setup_one,
       .threads = { submit_two_and_wait, pool_thread_0 },
       .check = check_all_ran },

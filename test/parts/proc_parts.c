@@ -15,7 +15,7 @@ static struct pass {
     FLI_ATOMIC(uint32_t) note;
     filch_values        *scope;
     fli_tenant           tenant;
-    uint32_t             raised[FLI_WEAK_THREADS + 1];
+    uint32_t             flags_set[FLI_WEAK_THREADS + 1];
 } * pass;
 
 static void setup(void)
@@ -117,7 +117,7 @@ static void set_flag(uint64_t flag)
     case FLI_DELIVERY_NOTED: break;
     case FLI_DELIVERY_DEAD: return;
     }
-    pass->raised[fli_weak_self]++;
+    pass->flags_set[fli_weak_self]++;
 }
 
 static void cancel(void)
@@ -143,7 +143,7 @@ static void leave_note_and_cancel(void)
 /* Does what src/model/context.c does. */
 static void cancel_tenant(const fli_tenant *tenant)
 {
-    must(tenant == &pass->tenant, "the scope knows its tenant");
+    must(tenant == &pass->tenant, "the scope lists its tenant");
     set_flag(FLI_CANCEL);
 }
 
@@ -170,7 +170,7 @@ static void wake(void)
     }
 }
 
-static void tell(const bench_life *life)
+static void report_outcome(const bench_life *life)
 {
     fli_weak_outcome(life->received + 16 * life->cancels + 64 * bench_sum(b->woke));
 }
@@ -181,26 +181,26 @@ static void check_idle(void)
     const bench_life *life = bench_life_of(s->p);
     uint64_t          word = fli_state_peek(&s->p->state);
     must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0,
-         "in the end it sleeps, and its mailbox is empty");
+         "in the end the process is idle, and its mailbox is empty");
     must(life->received == bench_sum(b->accepted), "every message arrives");
-    must(bench_sum(b->refused) == 0, "a living process takes messages");
-    must((word & (FLI_CANCEL | FLI_KILL)) == 0, "a raised flag is seen");
+    must(bench_sum(b->refused) == 0, "a living process accepts messages");
+    must((word & (FLI_CANCEL | FLI_KILL)) == 0, "a flag that was set is seen");
     bench_check_nodes();
-    tell(life);
+    report_outcome(life);
 }
 
 /* Checks that each settle except the last was followed by exactly one wake-up. */
 static void check_wakes(void)
 {
     check_idle();
-    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
+    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "each settle but the last is followed by one wake-up");
 }
 
 static void check_cancel(void)
 {
     check_wakes();
-    uint32_t raised = bench_sum(pass->raised), got = bench_life_of(s->p)->cancels;
-    must(got >= 1 && got <= raised, "a cancel is delivered; two may come as one");
+    uint32_t flags_set = bench_sum(pass->flags_set), got = bench_life_of(s->p)->cancels;
+    must(got >= 1 && got <= flags_set, "a cancel is delivered; two may be one event");
 }
 
 /* Several cancels may arrive as one event. But a note written before a cancel must be seen, at the latest by the step
@@ -208,7 +208,7 @@ static void check_cancel(void)
 static void check_note_seen(void)
 {
     check_cancel();
-    must(b->heard == 7, "what came before a cancel is seen, whoever else cancels");
+    must(b->note_seen == 7, "a write before a cancel is seen, also if another thread cancels");
 }
 
 static void check_killed(void)
@@ -218,11 +218,11 @@ static void check_killed(void)
     must(life->ended && life->inside == 0, "a killed process ends");
     must(fli_word_state(word) == FLI_FREE && fli_word_gen(word) == fli_serial_gen(s->pid.serial) + 1,
          "its slot is free");
-    must(fli_word_head(word) == 0, "nothing is delivered to a slot that is free");
+    must(fli_word_head(word) == 0, "no message is delivered to a free slot");
     must(life->received + bench_sum(b->unread) == bench_sum(b->accepted),
          "every message is read, or counted as unread");
     bench_check_nodes();
-    tell(life);
+    report_outcome(life);
 }
 
 /* Checks that the process ended with the single message that woke it, or is idle because several messages had
@@ -239,7 +239,7 @@ static void check_last(void)
 static void spawn_successor(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
-    must(next->slot == slot, "the slot is used again");
+    must(next->slot == slot, "the slot is reused");
     /* thread 2 sends only to the first process, so the second must receive nothing from it */
     bench_life_of(next)->last[2] = 15;
     fli_store_rel(&pass->serial, fli_proc_serial(next));
@@ -273,19 +273,19 @@ static void cancel_old(void)
 {
     cancel();
     fli_proc *p = fli_proc_find(&b->rt, s->pid.serial);
-    must(p == s->p, "an old pid still leads to its slot");
+    must(p == s->p, "a stale pid still finds its slot");
 }
 
 static void check_replaced(void)
 {
     const bench_life *life = bench_life_of(s->p);
     uint64_t          word = fli_state_peek(&s->p->state);
-    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "the next owner sleeps");
-    must(life->received == b->accepted[3], "the next owner gets what is for him, and nothing else");
-    must(life->cancels == 0 && (word & FLI_CANCEL) == 0, "an old cancel does not reach the next owner");
-    must(bench_sum(b->unread) == b->accepted[2], "what reached the first one was counted as unread");
+    must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "the next process of the slot is idle");
+    must(life->received == b->accepted[3], "the next process gets only messages for its own pid");
+    must(life->cancels == 0 && (word & FLI_CANCEL) == 0, "a stale cancel does not reach the next process");
+    must(bench_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
     bench_check_nodes();
-    tell(life);
+    report_outcome(life);
 }
 
 /* The slot is returned to the depot, so that another thread starts the next process in it. */
@@ -333,15 +333,15 @@ static void find_and_name(void)
     case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_worker(), s->p); break;
     case FLI_DELIVERY_NOTED: break;
     }
-    must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "who finds it alive can tell its name");
+    must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "a thread that finds the process alive can read its name");
 }
 
 static void check_moved(void)
 {
     uint64_t word = fli_state_peek(&s->p->state);
-    must(fli_word_head(word) == 0, "nothing is left in the mailbox");
-    must(bench_life_of(s->p)->received == 0, "the next owner gets nothing that was not for him");
-    must(bench_sum(b->unread) == b->accepted[2], "what reached the first one was counted as unread");
+    must(fli_word_head(word) == 0, "the mailbox is empty");
+    must(bench_life_of(s->p)->received == 0, "the next process gets no message for another pid");
+    must(bench_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
     bench_check_nodes();
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
@@ -389,15 +389,15 @@ static void end_monitored_fast(void)
 static void check_monitored(void)
 {
     uint32_t at_once = bench_sum(monitors->notified_at_once);
-    must(monitors->listed == 0, "nobody waits for the end of one that is gone");
-    must(monitors->notified_by_end + at_once == 2, "everybody who watches is told once");
+    must(monitors->listed == 0, "no monitor is left on an ended process");
+    must(monitors->notified_by_end + at_once == 2, "each monitor is notified once");
     fli_weak_outcome(monitors->notified_by_end);
 }
 
 static void check_monitored_idle(void)
 {
     check_wakes();
-    must(monitors->listed == 1 && (fli_state_peek(&s->p->state) & FLI_HAS_RELATIONS) != 0, "it is watched");
+    must(monitors->listed == 1 && (fli_state_peek(&s->p->state) & FLI_HAS_RELATIONS) != 0, "the process is monitored");
 }
 
 const fli_weak_program parts_proc[] = {
@@ -418,47 +418,47 @@ const fli_weak_program parts_proc[] = {
       .check = check_wakes,
       .rare = true },
     { .name = "mailbox_idle",
-      .promise = "three senders find it asleep: one of them wakes it",
+      .promise = "three senders to an idle process: one of them wakes it",
       .setup = setup_idle,
       .threads = { send_one, send_one, send_one },
       .check = check_wakes },
     { .name = "mailbox_wake",
-      .promise = "roused without an event, and a sender",
+      .promise = "a wake without an event, and a sender",
       .setup = setup,
       .threads = { drive, wake, send_one },
       .check = check_wakes },
     { .name = "fast_1",
-      .promise = "the short ways: the owner settles; three messages of one sender",
+      .promise = "fast paths: the owner settles; three messages of one sender",
       .setup = setup_fast,
       .threads = { drive, send_three },
       .check = check_wakes },
     { .name = "fast_2",
-      .promise = "the short ways: the owner settles; two senders",
+      .promise = "fast paths: the owner settles; two senders",
       .setup = setup_fast,
       .threads = { drive, send_two, send_one },
       .check = check_wakes },
     { .name = "fast_idle",
-      .promise = "the short ways: three senders find it asleep, and one of them wakes it",
+      .promise = "fast paths: three senders to an idle process: one of them wakes it",
       .setup = setup_fast_idle,
       .threads = { send_one, send_one, send_one },
       .check = check_wakes },
     { .name = "fast_cancel",
-      .promise = "the short ways: cancel against settling and a sender",
+      .promise = "fast paths: cancel against settling and a sender",
       .setup = setup_fast,
       .threads = { drive, cancel, send_two },
       .check = check_cancel },
     { .name = "fast_kill",
-      .promise = "the short ways: kill against settling and two senders",
+      .promise = "fast paths: kill against settling and a sender",
       .setup = setup_fast,
       .threads = { drive, kill, send_two },
       .check = check_killed },
     { .name = "fast_exit",
-      .promise = "the short ways: it ends with the message that wakes it; three senders",
+      .promise = "fast paths: the process ends with the message that wakes it; three senders",
       .setup = setup_fast_exit,
       .threads = { send_one, send_one, send_one },
       .check = check_last },
     { .name = "fast_exit_kill",
-      .promise = "the short ways: it ends with the message that wakes it; a sender and a kill",
+      .promise = "fast paths: the process ends with the message that wakes it; a sender and a kill",
       .setup = setup_fast_exit,
       .threads = { send_two, kill },
       .check = check_killed },
@@ -473,27 +473,27 @@ const fli_weak_program parts_proc[] = {
       .threads = { cancel, cancel, send_one },
       .check = check_cancel },
     { .name = "cancel_note",
-      .promise = "what came before a cancel is seen by the step that gets it",
+      .promise = "a write before a cancel is seen by the step that gets the cancel",
       .setup = setup_noted,
       .threads = { drive, note_and_cancel, send_one },
       .check = check_cancel },
     { .name = "cancel_two_note",
-      .promise = "what came before a cancel is seen, though another one cancels at the same time",
+      .promise = "a write before a cancel is seen, although another thread cancels at the same time",
       .setup = setup_note_reader,
       .threads = { drive, cancel, leave_note_and_cancel },
       .check = check_note_seen },
     { .name = "cancel_two_note_idle",
-      .promise = "the same where both find it asleep",
+      .promise = "two cancels of an idle process: the write before one of them is seen",
       .setup = setup_note_reader_idle,
       .threads = { cancel, leave_note_and_cancel },
       .check = check_note_seen },
     { .name = "cancel_scope",
-      .promise = "why a scope was cancelled is seen by the step that gets a cancel, though another one cancels",
+      .promise = "the reason of a scope's cancel is seen by the step, although another thread cancels",
       .setup = setup_scoped,
       .threads = { drive, cancel, cancel_scope },
       .check = check_note_seen },
     { .name = "kill_note",
-      .promise = "what came before a kill is seen by the end",
+      .promise = "a write before a kill is seen by the end of the process",
       .setup = setup_noted,
       .threads = { drive, note_and_kill, send_one },
       .check = check_killed },
@@ -503,46 +503,46 @@ const fli_weak_program parts_proc[] = {
       .threads = { drive, kill, send_two },
       .check = check_killed },
     { .name = "kill_2",
-      .promise = "kill and cancel of one that sleeps",
+      .promise = "kill and cancel of an idle process",
       .setup = setup_idle,
       .threads = { kill, cancel, send_one },
       .check = check_killed },
     { .name = "monitor_end",
-      .promise = "who watches is told, once: by the end, or at once because it came first",
+      .promise = "a monitor is notified once: by the end, or at once if the process has ended",
       .setup = setup_monitored,
       .threads = { end_monitored, monitor_it, monitor_it },
       .check = check_monitored },
     { .name = "monitor_end_fast",
-      .promise = "the same where it ends by the short way",
+      .promise = "a monitor is notified once if the process ends on the fast path",
       .setup = setup_monitored,
       .threads = { end_monitored_fast, monitor_it, monitor_it },
       .check = check_monitored },
     { .name = "monitor_settle",
-      .promise = "being watched keeps nobody from sleeping, and no message waits for it",
+      .promise = "a monitor does not disturb settling, and no message is lost",
       .setup = setup_monitored,
       .threads = { drive, monitor_it, send_one },
       .check = check_monitored_idle },
     { .name = "slot_reused",
-      .promise = "a stale pid never reaches the slot's next owner",
+      .promise = "a stale pid never reaches the next process of the slot",
       .setup = setup,
       .threads = { replace, send_two, send_new },
       .check = check_replaced },
     { .name = "slot_reused_fast",
-      .promise = "nor if the first ends by the short way, and messages are sent by it",
+      .promise = "a stale pid never reaches the next process of the slot, on the fast paths",
       .setup = setup_fast,
       .threads = { replace_fast, send_two, send_new },
       .check = check_replaced },
     { .name = "slot_stale_cancel",
-      .promise = "a stale cancel never reaches the slot's next owner",
+      .promise = "a stale cancel never reaches the next process of the slot",
       .setup = setup,
       .threads = { replace, cancel_old, send_new },
       .check = check_replaced },
     { .name = "slot_opened",
-      .promise = "who finds a new process alive finds it complete",
+      .promise = "a thread that finds a new process alive sees all its fields",
       .setup = setup_free,
       .threads = { open, find_and_name } },
     { .name = "slot_moved",
-      .promise = "the slot goes to another thread's process",
+      .promise = "another thread spawns the next process of the slot",
       .setup = setup,
       .threads = { end_to_depot, send_one, spawn_from_depot },
       .check = check_moved },

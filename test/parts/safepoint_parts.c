@@ -64,7 +64,7 @@ static void look(void)
 {
     fli_lua_safepoint_hold(&g->safepoint);
     for (int i = 0; i < 2; i++) {
-        if (fli_load_rlx(&g->listed[i]) == 1) must(g->things[i] == 7, "what is looked at is there");
+        if (fli_load_rlx(&g->listed[i]) == 1) must(g->things[i] == 7, "a listed object is not freed");
     }
     fli_lua_safepoint_release(&g->safepoint);
 }
@@ -87,7 +87,7 @@ static void look_at_runner(void)
 {
     fli_lua_safepoint_hold(&g->safepoint);
     const uint32_t *runs = fli_load_acq(&g->runs);
-    if (runs != NULL) must(*runs == 7, "what a thread runs is there while it is looked at");
+    if (runs != NULL) must(*runs == 7, "the object that a thread runs is not freed while the watchdog reads it");
     fli_lua_safepoint_release(&g->safepoint);
 }
 
@@ -114,37 +114,37 @@ static void begin_step(void)
 
 static void check_open(void)
 {
-    must(fli_load_rlx(&g->safepoint.held) == 0, "in the end the safepoint is open");
+    must(fli_load_rlx(&g->safepoint.held) == 0, "in the end the safepoint is not held");
 }
 
 const fli_weak_program parts_safepoint[] = {
     { .name = "safepoint_free",
-      .promise = "nothing is freed while the holder of the safepoint looks at it",
+      .promise = "no object is freed while the holder of the safepoint reads it",
       .setup = setup,
       .threads = { free_one, look },
       .check = check_open },
     { .name = "safepoint_free_twice",
-      .promise = "the same with two things, looked at twice",
+      .promise = "two objects, read twice",
       .setup = setup,
       .threads = { free_two, look_twice },
       .check = check_open },
     { .name = "safepoint_free_strict",
-      .promise = "the same without a barrier for all",
+      .promise = "two objects, read twice, without the process-wide barrier",
       .setup = setup_strict,
       .threads = { free_two, look_twice },
       .check = check_open },
     { .name = "safepoint_step_end",
-      .promise = "a process is not freed while the watchdog looks at it",
+      .promise = "a process is not freed while the watchdog reads it",
       .setup = setup,
       .threads = { end_step, look_at_runner },
       .check = check_open },
     { .name = "safepoint_sleep",
-      .promise = "a step that begins while the watchdog falls asleep is seen, or wakes it",
+      .promise = "a step that begins while the watchdog goes to sleep is seen, or wakes it",
       .setup = setup,
       .threads = { sleep_until_step, begin_step },
       .check = check_open },
     { .name = "safepoint_sleep_2",
-      .promise = "the same with steps of two threads, and without a barrier for all",
+      .promise = "steps of two threads while the watchdog goes to sleep, without the process-wide barrier",
       .setup = setup_strict,
       .threads = { sleep_until_step, begin_step, begin_step },
       .check = check_open },

@@ -107,12 +107,12 @@ static void finish(fli_worker *worker, fli_proc *p)
 void fli_step(fli_worker *worker, fli_proc *p)
 {
     if (w->ends) {
-        must(fli_word_state(fli_state_look(&p->state)) == FLI_ACTIVE, "what is run is active");
+        must(fli_word_state(fli_state_look(&p->state)) == FLI_ACTIVE, "a process that is run is ACTIVE");
         finish(worker, p);
         return;
     }
     int *payload = p->self;
-    must((*payload)++ == 7, "a process is run once, and with what was put into it");
+    must((*payload)++ == 7, "a process is run once, and its payload is seen");
     w->ran[fli_weak_self]++;
 }
 
@@ -274,8 +274,8 @@ static void wait_2(void)
 static void check_idle(void)
 {
     uint64_t word = fli_load_rlx(&w->sched.idle.word);
-    must((word & 0xffffffff) == 0, "nobody is counted any more");
-    for (int i = 0; i < 3; i++) must(w->payload[i] == 0 || w->payload[i] == 8, "what was queued was run");
+    must((word & 0xffffffff) == 0, "no worker is counted as parked or searching");
+    for (int i = 0; i < 3; i++) must(w->payload[i] == 0 || w->payload[i] == 8, "each queued process was run");
     fli_weak_outcome(w->ran[1] * 16 + w->ran[2]);
 }
 
@@ -285,7 +285,7 @@ static void tick(void)
 {
     uint32_t  n = 0;
     filch_err err = filch_tick(&w->sched, 0, &n);
-    must(err == FILCH_OK || err == FILCH_EBUSY, "a tick runs, or another one does");
+    must(err == FILCH_OK || err == FILCH_EBUSY, "a tick runs, or another tick is running");
     w->ticks[fli_weak_self] += n;
 }
 
@@ -314,7 +314,7 @@ static void submit_both(void)
 static void check_wakefd(void)
 {
     bool left = fli_inject_count(&w->sched.global) > 0 || fli_worker_queued(w->sched.caller_worker) > 0;
-    if (left) must(fli_load_rlx(&w->readable) == 1, "while something is queued the descriptor is readable");
+    if (left) must(fli_load_rlx(&w->readable) == 1, "while a process is queued the wake descriptor is readable");
     fli_weak_outcome(left);
 }
 
@@ -332,22 +332,22 @@ static void spawn(void)
 {
     w->results[fli_weak_self] = filch_spawn(&w->sched, &type, NULL, NULL);
     must(w->results[fli_weak_self] == FILCH_OK || w->results[fli_weak_self] == FILCH_ECLOSED,
-         "spawn says whether it is closed");
+         "spawn succeeds or returns ECLOSED");
 }
 
 static void stop(void)
 {
     filch_err err = filch_sched_close(&w->sched, FILCH_FOREVER, NULL);
-    must(err == FILCH_OK, "stop waits until nobody is left");
-    must(fli_stats_alive(&w->sched) == 0, "after stop nobody lives");
-    must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
+    must(err == FILCH_OK, "stop waits until all processes have ended");
+    must(fli_stats_alive(&w->sched) == 0, "after stop no process is alive");
+    must(fli_inject_count(&w->sched.global) == 0, "after stop no process is queued");
     w->results[fli_weak_self] = err;
 }
 
 static void check_closed(void)
 {
-    must(fli_stats_alive(&w->sched) == 0, "after stop nobody comes in");
-    must(fli_inject_count(&w->sched.global) == 0, "after stop nothing is queued");
+    must(fli_stats_alive(&w->sched) == 0, "after stop no process is spawned");
+    must(fli_inject_count(&w->sched.global) == 0, "after stop no process is queued");
     fli_weak_outcome((uint64_t)w->results[2] * 64 + (uint64_t)w->results[3]);
 }
 
@@ -372,8 +372,9 @@ static void last_step(void)
 static void count_alive(void)
 {
     uint64_t alive = fli_stats_alive(&w->sched);
-    must(alive <= 1, "nobody is counted who never was");
-    if (alive == 0) must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "of one that ended nothing is left");
+    must(alive <= 1, "no more processes are counted than were spawned");
+    if (alive == 0)
+        must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "a process counted as ended has freed its slot");
 }
 
 /* One process has ended, and its on_exit spawns another process that stays alive. Both are counted as in sched/finish.c
@@ -390,23 +391,23 @@ static void leave_and_spawn(void)
 static void count_one(void)
 {
     uint64_t alive = fli_stats_alive(&w->sched);
-    must(alive >= 1 && alive <= 3, "stop does not think that none is left while on_exit runs");
+    must(alive >= 1 && alive <= 3, "the count is not 0 while on_exit runs");
     fli_weak_outcome(alive);
 }
 
 const fli_weak_program parts_sched[] = {
     { .name = "idle_1",
-      .promise = "a submit while the only worker goes to sleep",
+      .promise = "a submit while the only worker parks",
       .setup = setup_1,
       .threads = { work, submit_one },
       .check = check_idle },
     { .name = "idle_1_twice",
-      .promise = "two submits while the only worker goes to sleep",
+      .promise = "two submits while the only worker parks",
       .setup = setup_1,
       .threads = { work, submit_two },
       .check = check_idle },
     { .name = "idle_2",
-      .promise = "a submit while two workers go to sleep",
+      .promise = "a submit while two workers park",
       .setup = setup_2,
       .threads = { work, work, submit_one },
       .check = check_idle,
@@ -418,13 +419,13 @@ const fli_weak_program parts_sched[] = {
       .check = check_idle,
       .bound = FLI_WEAK_NO_PREEMPTION },
     { .name = "idle_push",
-      .promise = "a worker queues for itself while the other goes to sleep",
+      .promise = "a worker pushes to its own deque while the other worker parks",
       .setup = setup_2,
       .threads = { push_and_work, work, wait_2 },
       .check = check_idle,
       .bound = 1 },
     { .name = "tick_signal",
-      .promise = "two ticks, two who queue",
+      .promise = "two ticks, two threads that queue",
       .setup = setup_tick,
       .threads = { tick_twice, submit_0, submit_other },
       .check = check_wakefd },
@@ -439,20 +440,20 @@ const fli_weak_program parts_sched[] = {
       .threads = { tick, tick, submit_0 },
       .check = check_wakefd },
     { .name = "finish_ended",
-      .promise = "when stop has counted one as ended, nothing of it is left",
+      .promise = "when stop counts a process as ended, its slot is free",
       .setup = setup_ended,
       .threads = { last_step, count_alive } },
     { .name = "finish_leaving",
-      .promise = "while on_exit runs, and when it has spawned, stop counts one",
+      .promise = "while on_exit runs, and after it has spawned, stop counts a process",
       .setup = setup_ended,
       .threads = { leave_and_spawn, count_one } },
     { .name = "spawn_stop_1",
-      .promise = "a spawn from outside against stop",
+      .promise = "a spawn of a foreign thread against stop",
       .setup = setup_stop,
       .threads = { stop, spawn },
       .check = check_closed },
     { .name = "spawn_stop_2",
-      .promise = "two spawns from outside against stop",
+      .promise = "two spawns of foreign threads against stop",
       .setup = setup_stop,
       .threads = { stop, spawn, spawn },
       .check = check_closed,

@@ -65,7 +65,7 @@ static void look_up(void)
     for (uint32_t handle = 5; handle >= 3; handle--) {
         thing *it = fli_slab_find(&t->slab, handle);
         if (it == NULL) continue;
-        must(it->handle == handle, "a handle from outside leads to an object that was made");
+        must(it->handle == handle, "a handle that is found has an initialised object");
         t->found++;
     }
 }
@@ -73,7 +73,7 @@ static void look_up(void)
 static void look_up_one(void)
 {
     thing *it = fli_slab_find(&t->slab, 4);
-    if (it != NULL) must(it->handle == 4, "a handle from outside leads to an object that was made");
+    if (it != NULL) must(it->handle == 4, "a handle that is found has an initialised object");
 }
 
 static void take_four(void)
@@ -94,7 +94,7 @@ static void use_passed(void)
     uint32_t handle = fli_load_acq(&t->handle);
     if (handle == 0) return;
     thing *it = fli_slab_at(&t->slab, handle);
-    must(it->handle == handle && it->value == 1, "a handle that was passed on leads to its object");
+    must(it->handle == handle && it->value == 1, "a handle passed to another thread leads to its object");
 }
 
 /* Looks up an old handle while the map in which it was created is replaced by a larger one. */
@@ -112,7 +112,7 @@ static void take_one(void)
 
 static void use_known(void)
 {
-    must(fli_slab_at(&t->slab, 5) == t->known, "an object stays where it is");
+    must(fli_slab_at(&t->slab, 5) == t->known, "an object does not move");
 }
 
 /* Takes and returns handles by magazines. A handle must have only one user at a time. */
@@ -134,7 +134,7 @@ static void check_slab(void)
 
 static void check_trade(void)
 {
-    must(t->slab.spare_count == fli_load_rlx(&t->slab.fresh) - 1, "every handle is given back");
+    must(t->slab.spare_count == fli_load_rlx(&t->slab.fresh) - 1, "every handle is in the depot");
     fli_weak_outcome(t->slab.spare_count);
 }
 
@@ -164,7 +164,7 @@ static void take_some(void)
     size_t n = fli_inject_take(&t->queue, items, 2);
     for (size_t i = 0; i < n; i++) {
         queue_item *it = items[i];
-        must(it->value == 100 + (uint32_t)(it - t->queue_items), "a queued item holds what was put in");
+        must(it->value == 100 + (uint32_t)(it - t->queue_items), "a queued item holds the value that was put");
         t->taken[fli_weak_self]++;
         t->sum[fli_weak_self] += it->value;
         it->value = 0;
@@ -174,7 +174,8 @@ static void take_some(void)
 /* A thread that learned of two puts must see a count of at least two, as no thread takes an item. */
 static void check_count(void)
 {
-    if (fli_load_acq(&t->put_done) == 1) must(fli_inject_count(&t->queue) >= 2, "a put that one knows of is counted");
+    if (fli_load_acq(&t->put_done) == 1)
+        must(fli_inject_count(&t->queue) >= 2, "a put that happened before is counted");
 }
 
 /* A thread that sees the count must see what was written before the put. */
@@ -182,7 +183,7 @@ static void check_published(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
     if (fli_inject_count(&t->queue) >= 1)
-        must(fli_load_rlx(&t->handle) == 7, "what came before a put is seen with its count");
+        must(fli_load_rlx(&t->handle) == 7, "a write before a put is seen with the count");
 }
 
 static void prepare_and_put(void)
@@ -198,7 +199,7 @@ static void check_queue(void)
     take_some();
     uint32_t taken = 0, sum = 0;
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) taken += t->taken[i], sum += t->sum[i];
-    must(taken == 3 && sum == 303, "every item comes out once");
+    must(taken == 3 && sum == 303, "every item is taken once");
     fli_weak_outcome(t->taken[0]);
 }
 
@@ -224,7 +225,7 @@ static void hold(void)
 {
     must(fli_registry_find(t->registry, 5) != NULL && fli_registry_find(t->registry, 5000) != NULL,
          "handlers are found");
-    must(filch_registry_add(t->registry, 6, handler, NULL) == FILCH_EFROZEN, "a registry in use takes no more");
+    must(filch_registry_add(t->registry, 6, handler, NULL) == FILCH_EFROZEN, "a registry in use accepts no handler");
     filch_registry_destroy(t->registry);
 }
 
@@ -263,12 +264,12 @@ const fli_weak_program parts_sync[] = {
       .threads = { grow, look_up },
       .check = check_slab },
     { .name = "slab_grow_2",
-      .promise = "two grow it, one looks up",
+      .promise = "two threads grow the slab, one looks up",
       .setup = setup,
       .threads = { take_four, take_four, look_up_one },
       .check = check_slab },
     { .name = "slab_pass",
-      .promise = "a handle is passed on",
+      .promise = "a handle is passed to another thread",
       .setup = setup,
       .threads = { pass_on, use_passed, look_up_one },
       .check = check_slab },
@@ -283,16 +284,16 @@ const fli_weak_program parts_sync[] = {
       .threads = { trade, trade, trade },
       .check = check_trade },
     { .name = "inject_take",
-      .promise = "two put, one takes",
+      .promise = "two threads put, one takes",
       .setup = setup,
       .threads = { put_two, put_one, take_some },
       .check = check_queue },
     { .name = "inject_count",
-      .promise = "a put that one knows of is counted",
+      .promise = "a put that happened before is counted",
       .setup = setup,
       .threads = { put_two, check_count, put_one } },
     { .name = "inject_publish",
-      .promise = "what came before a put is seen with its count",
+      .promise = "a write before a put is seen with the count",
       .setup = setup,
       .threads = { prepare_and_put, check_published } },
     { .name = "registry_freeze",
@@ -301,7 +302,7 @@ const fli_weak_program parts_sync[] = {
       .threads = { add_and_freeze, find_if_frozen },
       .check = check_frozen },
     { .name = "registry_holders",
-      .promise = "the last of three holders frees it",
+      .promise = "the last of three holders frees the registry",
       .setup = setup_registry,
       .threads = { hold, hold, hold } },
     { 0 },

@@ -47,7 +47,7 @@ static void complete(filch_receiver receiver)
 {
     (void)bench_worker();
     filch_err err = filch_complete(receiver, receiver.tag, filch_int((int64_t)fli_weak_self), FILCH_OK);
-    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is taken, or it is late");
+    must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is accepted, or it is late");
     if (err == FILCH_OK) pass->ok[fli_weak_self]++;
     else pass->late[fli_weak_self]++;
 }
@@ -68,13 +68,13 @@ static void check_completed(void)
 {
     const bench_life *life = bench_life_of(s->p);
     must(bench_sum(pass->ok) == 1, "exactly one completion wins");
-    must(life->answers == 1 && life->completion_error == FILCH_OK, "the process gets one answer");
-    must(pass->ok[life->answer] == 1, "it is the winner's");
+    must(life->yields_completed == 1 && life->completion_error == FILCH_OK, "the process gets one completion");
+    must(pass->ok[life->completion] == 1, "the completion is that of the winner");
     must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0,
-         "then it waits for nothing");
-    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "every sleep ends by one waker");
+         "then no yield is outstanding");
+    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "each settle but the last is followed by one wake-up");
     bench_check_nodes();
-    fli_weak_outcome((uint64_t)life->answer * 16 + bench_sum(b->woke));
+    fli_weak_outcome((uint64_t)life->completion * 16 + bench_sum(b->woke));
 }
 
 /* Ends the process while the yield is outstanding, then reuses all its nodes with non-atomic writes. */
@@ -106,7 +106,7 @@ static void end_and_open(void)
     (void)!fli_yield_open(&b->rt, worker, next, 7, 9);
     bench_life_of(next)->inside++;
     next->flags |= FLI_PROC_WAITING;
-    must(next->completions == 0, "a new yield has no answer");
+    must(next->completions == 0, "a new yield has no completion");
     fli_mail_drain(&b->rt, worker, next, fli_word_head(fli_state_look(&next->state)));
     must(next->completions == 0, "an old receiver does not complete another yield");
     bench_finish(next);
@@ -118,7 +118,7 @@ static void name_and_end(void)
     uint32_t command = 0;
     uint64_t tag = 0;
     if (fli_yield_first(&b->rt, s->p, &command, &tag)) {
-        must(command == 5 && tag == 9, "the yield that is out is named as it is");
+        must(command == 5 && tag == 9, "the outstanding yield is named with its command and tag");
         pass->named++;
     }
     end_and_reuse();
@@ -129,7 +129,8 @@ static void name_only(void)
 {
     uint32_t command = 0;
     uint64_t tag = 0;
-    if (fli_yield_first(&b->rt, s->p, &command, &tag)) must(command == 5 && tag == 9, "the yield is named as it is");
+    if (fli_yield_first(&b->rt, s->p, &command, &tag))
+        must(command == 5 && tag == 9, "the yield is named with its command and tag");
 }
 
 static void check_named(void)
@@ -172,13 +173,7 @@ static void check_open(void)
     if (bench_sum(pass->ok) == 1) check_completed();
 }
 
-/* Makes two yields one after the other: the second reuses the node of the first, and a completion of the first comes
- * too late. */
-static void drive_again(void)
-{
-    bench_drive(s->p);
-}
-
+/* Completes the yield twice. The second completion must be late, also if the first has won. */
 static void complete_then_again(void)
 {
     complete_it();
@@ -187,12 +182,12 @@ static void complete_then_again(void)
 
 const fli_weak_program parts_yield[] = {
     { .name = "yield_two_completers",
-      .promise = "two completions of a process that goes to sleep",
+      .promise = "two completions of a process that settles",
       .setup = setup_open,
       .threads = { drive, complete_it, complete_it },
       .check = check_completed },
     { .name = "yield_blocked",
-      .promise = "three completions of a process that sleeps",
+      .promise = "three completions of a blocked process",
       .setup = setup_blocked,
       .threads = { complete_it, complete_it, complete_it },
       .check = check_completed },
@@ -202,7 +197,7 @@ const fli_weak_program parts_yield[] = {
       .threads = { complete_it, cancel, complete_it },
       .check = check_completed },
     { .name = "yield_abandon",
-      .promise = "two completions against the end; the node is used again",
+      .promise = "two completions against the end; the node is reused",
       .setup = setup_open,
       .threads = { end_and_reuse, complete_it, complete_it },
       .check = check_ended },
@@ -212,24 +207,24 @@ const fli_weak_program parts_yield[] = {
       .threads = { end_and_open, complete_it, complete_it },
       .check = check_ended },
     { .name = "yield_named",
-      .promise = "named, and ended, against two completions",
+      .promise = "the yield is named and the process ended, against two completions",
       .setup = setup_open,
       .threads = { name_and_end, complete_it, complete_it },
       .check = check_ended },
     { .name = "yield_named_only",
-      .promise = "named, and left to those who complete it",
+      .promise = "the yield is named, against two completions",
       .setup = setup_open,
       .threads = { name_only, complete_it, complete_it },
       .check = check_named },
     { .name = "yield_relaxed",
-      .promise = "the receiver travels relaxed",
+      .promise = "the receiver is passed on by a relaxed store",
       .setup = setup,
       .threads = { open_and_drive, complete_key, complete_key },
       .check = check_open },
     { .name = "yield_complete_twice",
-      .promise = "the winner tries again",
+      .promise = "the same thread completes twice",
       .setup = setup_open,
-      .threads = { drive_again, complete_then_again, complete_it },
+      .threads = { drive, complete_then_again, complete_it },
       .check = check_completed },
     { 0 },
 };

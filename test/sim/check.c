@@ -63,9 +63,9 @@ static bool mark(marks *m, uint32_t at)
 
 static void mark_queued(const fli_proc *p)
 {
-    MUST(p->slot != 0 && p->slot < queued.count, "a run queue holds something that is no process");
+    MUST(p->slot != 0 && p->slot < queued.count, "a run queue holds a pointer that is no process");
     MUST(mark(&queued, p->slot), "a process is queued twice");
-    MUST(fli_word_state(PEEK(&p->state)) == FLI_ACTIVE, "a process is queued and not active");
+    MUST(fli_word_state(PEEK(&p->state)) == FLI_ACTIVE, "a process is queued and not ACTIVE");
 }
 
 static void walk_deque(fli_deque *deque)
@@ -76,7 +76,7 @@ static void walk_deque(fli_deque *deque)
     /* `bottom` may be less than `top` for a moment: by one in a pop that lost its item to a thief, by any number in a
      * push below items that thieves have taken. */
     int32_t slots = (int32_t)ring->mask + 1, count = (int32_t)(bottom - top);
-    MUST(count <= slots, "a deque holds more than it has room for");
+    MUST(count <= slots, "a deque holds more items than it has slots");
     for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
 }
 
@@ -97,7 +97,7 @@ static void *object_at(const fli_slab *slab, uint32_t handle)
 static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 {
     for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->head_taken;) {
-        MUST(at < posted.count, "a mailbox holds something that is no node");
+        MUST(at < posted.count, "a mailbox holds a handle that is no node");
         MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
         at = ((fli_event_node *)object_at(&sched->rt.nodes, at))->next;
     }
@@ -111,9 +111,9 @@ static void walk_active_one(filch_sched *sched, const fli_proc *p)
     /* Exception: the slow path has drained the mailbox (as a stop does for all processes) and queued the process again.
      * The fast path will refuse this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
-    MUST(head != 0 && node->next == 0 && node->what == 0, "a process was called by more than a message");
+    MUST(head != 0 && node->next == 0 && node->what == 0, "an ACTIVE_ONE process has more than one value message");
     MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE,
-         "a process was called, and had not rested as idle");
+         "a process is ACTIVE_ONE and was not IDLE before");
 }
 
 static void walk_procs(filch_sched *sched)
@@ -122,8 +122,8 @@ static void walk_procs(filch_sched *sched)
     for (uint32_t slot = 1; slot < queued.count; slot++) {
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
-        bool            called = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
-        if (called && queued.by[slot] == walk) walk_active_one(sched, p);
+        bool            is_active_one = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
+        if (is_active_one && queued.by[slot] == walk) walk_active_one(sched, p);
         /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
@@ -133,7 +133,7 @@ static void walk_procs(filch_sched *sched)
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
-    MUST((p->head_taken | p->completions | p->messages | p->yield_count) == 0, "a spare slot has mail or yields");
+    MUST((p->head_taken | p->completions | p->messages | p->yield_count) == 0, "a spare slot has messages or yields");
     MUST(p->ext == NULL && p->values == NULL, "a spare slot has an ext or values");
     MUST((uint32_t)PEEK(&p->drops_pending) == 0 && PEEK(&p->drops_reported) == 0, "a spare slot has dropped messages");
 }
@@ -158,15 +158,14 @@ static void walk_relation_list(filch_sched *sched, fli_model *m, uint32_t slot, 
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
     unsigned state = fli_word_state(word);
-    MUST(state != FLI_FREE, "nobody has relations");
-    MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0,
-         "a process has relations, and its end would not find them");
+    MUST(state != FLI_FREE, "a free slot has relations");
+    MUST(state == FLI_DONE || (word & FLI_HAS_RELATIONS) != 0, "a process has relations and is not HAS_RELATIONS");
     uint32_t at = first, n = 0, most = PEEK(&m->relations.fresh) * 2;
     do {
         fli_relation *relation = relation_at(m, at);
         uint32_t      next = relation->next[at & 1];
         MUST(n++ < most && relation->self == at / 2, "a list of relations does not end");
-        MUST(fli_serial_slot(PEEK(&relation->serial[at & 1])) == slot, "a relation is listed with a stranger");
+        MUST(fli_serial_slot(PEEK(&relation->serial[at & 1])) == slot, "a relation is in the list of another slot");
         MUST(fli_serial_gen(PEEK(&relation->serial[at & 1])) == fli_word_gen(word),
              "a relation has outlived its process");
         MUST(relation_at(m, next)->prev[next & 1] == at, "a list of relations is broken");
@@ -198,15 +197,17 @@ static void walk_parked(filch_sched *sched)
     if (idle->lock.held) return; /* the list of parked workers is being changed */
     uint32_t n = 0;
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
-        MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of sleepers is broken");
-        MUST(fli_deque_top(PEEK(&w->deque.word)) == PEEK(&w->deque.bottom), "a worker sleeps on a full deque");
-        MUST(PEEK(&w->lifo_slot.item) == NULL, "a worker sleeps on the process that is the next");
-        MUST(w->local.current == NULL, "a worker sleeps in the middle of a process");
-        MUST(PEEK(&w->idle.handoff) == NULL, "a worker sleeps on a process that was handed to it");
+        MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of parked workers is broken");
+        MUST(fli_deque_top(PEEK(&w->deque.word)) == PEEK(&w->deque.bottom),
+             "a parked worker has a process in its deque");
+        MUST(PEEK(&w->lifo_slot.item) == NULL, "a parked worker has a process in its LIFO slot");
+        MUST(w->local.current == NULL, "a parked worker has a current process");
+        MUST(PEEK(&w->idle.handoff) == NULL, "a parked worker has a direct handoff");
     }
-    MUST((PEEK(&idle->word) & 0xffff) == n, "the count of sleepers is wrong");
-    MUST(((PEEK(&idle->word) >> 32) & 1) == (uint64_t)idle->sentinel_armed, "the watch is not what the word says");
-    MUST(idle->sentinel == NULL || idle->sentinel->idle.is_parked, "the watch is awake");
+    MUST((PEEK(&idle->word) & 0xffff) == n, "the count of parked workers is wrong");
+    MUST(((PEEK(&idle->word) >> 32) & 1) == (uint64_t)idle->sentinel_armed,
+         "the sentinel bit of the idle word is wrong");
+    MUST(idle->sentinel == NULL || idle->sentinel->idle.is_parked, "the sentinel is not parked");
 }
 
 void fli_check_begin(void)
@@ -226,8 +227,8 @@ void fli_check_everything(filch_sched *sched, bool all)
     for (uint32_t i = 0; i < sched->worker_total; i++) {
         walk_deque(&sched->workers[i]->deque);
         if (PEEK(&sched->workers[i]->lifo_slot.item) != NULL) mark_queued(PEEK(&sched->workers[i]->lifo_slot.item));
-        const fli_proc *handed = PEEK(&sched->workers[i]->idle.handoff);
-        if (handed != NULL) mark_queued(handed);
+        const fli_proc *handoff = PEEK(&sched->workers[i]->idle.handoff);
+        if (handoff != NULL) mark_queued(handoff);
     }
     walk_global(&sched->global);
     if (all || since_procs++ >= queued.count / SLOTS_PER_WALK) {
@@ -242,6 +243,6 @@ void fli_check_everything(filch_sched *sched, bool all)
 void fli_check_rest(filch_sched *sched)
 {
     if (PEEK(&sched->global.count) > 0 && sched->idle.parked != NULL) {
-        fli_sim_fail("work waits for an alarm, and a worker sleeps: a wake-up was lost");
+        fli_sim_fail("the global queue holds work and a worker is parked: a wake-up was lost");
     }
 }

@@ -66,7 +66,7 @@ static filch_err keeper_step(void *self, const filch_event *events, size_t count
     }
     opt.relations = FILCH_SPAWN_MONITOR;
     filch_err err = filch_spawn(crowd.sched, &child, &opt, NULL);
-    MUST(err != FILCH_ELIMIT, "a spawn was refused although fewer were alive");
+    MUST(err != FILCH_ELIMIT, "a spawn was refused although fewer processes were alive than the limit");
     MUST(err == FILCH_OK, "no child");
     return filch_idle(out);
 }
@@ -87,7 +87,7 @@ static void next_of_line(void *user, filch_pid pid, filch_err error, const filch
     opt.name = "line";
     opt.on_exit = next_of_line;
     filch_err err = filch_spawn(crowd.sched, &child, &opt, NULL);
-    MUST(err == FILCH_OK || err == FILCH_ECLOSED, "on_exit could not spawn the next one under the same name");
+    MUST(err == FILCH_OK || err == FILCH_ECLOSED, "on_exit could not spawn the next process under the same name");
 }
 
 void workload_crowd(uint32_t workers, uint32_t size)
@@ -102,14 +102,14 @@ void workload_crowd(uint32_t workers, uint32_t size)
     for (uint32_t i = 0; crowd.keepers > 0 && i < 20; i++) {
         filch_stats stats = FILCH_STATS_INIT;
         MUST(filch_sched_stats(crowd.sched, &stats) == FILCH_OK, "no statistics");
-        MUST(stats.alive <= MOST, "more are counted as alive than there can be");
+        MUST(stats.alive <= MOST, "more processes are counted as alive than there can be");
         fli_thread_yield();
     }
     while (crowd.keepers > 0) (void)fli_sim_block(&crowd.waiting, UINT64_MAX, "for the keepers");
     crowd.line = 8;
     next_of_line(NULL, (filch_pid){ 0, 0 }, FILCH_OK, NULL);
     for (uint32_t n = fli_sim_choose(16); n > 0; n--) fli_thread_yield();
-    MUST(filch_sched_stop(crowd.sched, FILCH_FOREVER, NULL) == FILCH_OK, "it did not stop");
+    MUST(filch_sched_stop(crowd.sched, FILCH_FOREVER, NULL) == FILCH_OK, "the scheduler did not stop");
     MUST(crowd.opened == crowd.closed, "an instance was not closed exactly once");
     MUST(workload_alloc_live() == 0, "memory was left behind");
 }

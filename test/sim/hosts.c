@@ -55,7 +55,7 @@ static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
     opt.relations = relations;
     opt.name = fli_sim_choose(3) == 0 ? "taken" : NULL;
     filch_err err = filch_spawn_on(sched, 100 + host, &actor_type, &opt, &pid);
-    MUST(is_expected(err), "a spawn on another host answered something else");
+    MUST(is_expected(err), "a spawn on another host returned an unexpected error");
     if (err == FILCH_OK) fixture.board[host][fli_sim_choose(BOARD)] = pid;
 }
 
@@ -64,7 +64,7 @@ static void monitor_target(filch_sched *sched, filch_pid target)
     if (fixture.monitored == MONITORS_MAX || target.serial == 0 || target.node == 100) return;
     uint32_t  id = fixture.monitored++;
     filch_err err = filch_monitor(sched, fixture.watcher, target, id, NULL);
-    MUST(is_expected(err), "a monitor answered something else");
+    MUST(is_expected(err), "a monitor returned an unexpected error");
     if (err == FILCH_OK) return;
     fixture.exit_seen[id] = 1; /* the monitor failed: no EXIT will arrive */
     fixture.resolved++;
@@ -91,7 +91,7 @@ static void act(filch_sched *sched, filch_pid me)
     case 8: spawn_on(sched, fli_sim_choose(HOSTS), me.serial != 0 ? FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR : 0); break;
     default: err = filch_send(sched, b, filch_int(1)); break;
     }
-    MUST(is_expected(err), "a relation between hosts answered something else");
+    MUST(is_expected(err), "a relation between hosts returned an unexpected error");
 }
 
 static filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -138,7 +138,7 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_EXIT) continue;
         MUST(events[i].tag < fixture.monitored && fixture.exit_seen[events[i].tag]++ == 0,
-             "an exit came twice, or for nothing");
+             "an exit event arrived twice, or without a monitor");
         fixture.resolved++;
     }
     (void)fli_sim_wake(&fixture.waiting, true);
@@ -196,7 +196,7 @@ void workload_hosts(uint32_t workers, uint32_t size)
     memset(&fixture, 0, sizeof fixture);
     fixture.limit = size;
     open_hosts(workers);
-    MUST(fli_thread_start(&outside, "meddle", change_at_random, NULL) == FILCH_OK, "no thread");
+    MUST(fli_thread_start(&outside, "change_at_random", change_at_random, NULL) == FILCH_OK, "no thread");
     for (uint32_t n = fli_sim_choose(size); n > 0; n--) fli_thread_yield();
     for (intptr_t i = 1; i < HOSTS; i++) {
         MUST(fli_thread_start(&stoppers[i], "stop", stop, (void *)i) == FILCH_OK, "no thread");

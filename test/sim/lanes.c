@@ -45,7 +45,7 @@ static void run_test_job(fli_job *job)
 {
     test_job *e = FLI_OUTER(test_job, job, job);
     fli_mutex_lock(&s.lock);
-    MUST(++s.inside[job->lane] <= limit_of(job->lane), "more jobs of a lane run than it may have");
+    MUST(++s.inside[job->lane] <= limit_of(job->lane), "more jobs of a lane run than its limit");
     MUST(++e->ran == 1, "a job ran twice");
     uint64_t until_ns = e->behaviour == SLOW ? fli_clock_ns() + fli_sim_choose(3 * (uint32_t)FLI_STUCK_NS) : 0;
     while (e->behaviour == SLOW && fli_cond_wait_until(&s.changed, &s.lock, until_ns)) {}
@@ -59,7 +59,7 @@ static void run_test_job(fli_job *job)
 static void cancel_test_job(fli_job *job)
 {
     (void)job;
-    fli_sim_fail("a job was cancelled although all have begun");
+    fli_sim_fail("a job was cancelled although all have started");
 }
 
 /* Chooses how a job behaves. FLI_LANE_WORK gets no STUCK jobs, because it has no spare threads for them. */
@@ -132,7 +132,7 @@ void run_lanes(uint32_t workers, uint32_t size)
     for (int i = 0; i < SUBMITTERS; i++) fli_thread_join(&threads[i]);
     wait_and_release();
     fli_workpool_close(&s.pool);
-    MUST(fli_workpool_join(&s.pool, FLI_NEVER), "the threads did not leave");
+    MUST(fli_workpool_join(&s.pool, FLI_NEVER), "the threads of the pool did not end");
     fli_workpool_fini(&s.pool);
     fli_cond_fini(&s.changed);
     fli_mutex_fini(&s.lock);

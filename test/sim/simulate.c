@@ -81,7 +81,7 @@ static void end_with(const char *why, int number)
 
 static void on_fatal(int number)
 {
-    end_with("a broken invariant stops the program", number);
+    end_with("a broken invariant ended the program", number);
 }
 
 #define POINTLESS_SECONDS 2 /* limit of CPU time without a point; a schedule of many thousand points takes less */
@@ -92,7 +92,7 @@ static void on_time(int number)
 {
     static uint64_t before = UINT64_MAX, schedule;
     uint64_t        points = fli_sim_points();
-    if (points == before && schedule == schedules) end_with("somebody goes round for ever without a point", number);
+    if (points == before && schedule == schedules) end_with("a thread loops without reaching a point", number);
     before = points;
     schedule = schedules;
 }

@@ -50,10 +50,10 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
 
 typedef struct run_state {
     filch_sched *sched;
-    int64_t      opened, closed;  /* number of process instances */
-    int64_t      sent, got;       /* number of messages accepted, and of messages read */
-    int64_t      asked, answered; /* number of yields, and of completions */
-    int64_t      wanted;          /* number of messages or answers after which the workload ends */
+    int64_t      opened, closed;   /* number of process instances */
+    int64_t      sent, got;        /* number of messages accepted, and of messages read */
+    int64_t      asked, completed; /* number of yields, and of completions */
+    int64_t      wanted;           /* number of messages or answers after which the workload ends */
     uint32_t     size;
     bool         ending; /* true: the scheduler is being destroyed */
 } run_state;
@@ -209,7 +209,8 @@ static void run_ring(uint32_t workers, uint32_t size)
     struct hop no_next = { { 0, 0 } };
     for (int i = 0; i < HOPS; i++) ring[i] = spawn(&hop, &no_next, sizeof no_next);
     for (int i = 0; i < HOPS; i++) {
-        MUST(filch_send(now.sched, ring[i], filch_of_pid(ring[(i + 1) % HOPS])) == FILCH_OK, "an introduction failed");
+        MUST(filch_send(now.sched, ring[i], filch_of_pid(ring[(i + 1) % HOPS])) == FILCH_OK,
+             "a send of the next pid failed");
     }
     for (int i = 0; i < TOKENS; i++) {
         MUST(filch_send(now.sched, ring[i * HOPS / TOKENS], filch_int(size / TOKENS)) == FILCH_OK, "no token");
@@ -307,7 +308,7 @@ static void run_storm(uint32_t workers, uint32_t size)
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_PENDING = 32 };
 
 static struct {
-    filch_receiver receivers[YIELD_PENDING]; /* receivers that the postman thread will complete */
+    filch_receiver receivers[YIELD_PENDING]; /* receivers that the completer thread will complete */
     uint32_t       first, count;
     bool           closed;
     fli_mutex      lock;
@@ -363,11 +364,11 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
-        MUST(events[i].tag < a->next_tag && a->outstanding > 0, "an answer to nothing");
+        MUST(events[i].tag < a->next_tag && a->outstanding > 0, "a completion without an outstanding yield");
         MUST(events[i].error == FILCH_EUSER + 1 || filch_as_int(&events[i].data) == (int64_t)events[i].tag,
-             "wrong answer");
+             "a completion with a wrong result");
         a->outstanding--;
-        if (++now.answered == now.wanted) signal_end();
+        if (++now.completed == now.wanted) signal_end();
     }
     for (uint32_t n = fli_sim_choose(4); n > 0 && a->left > 0; n--, a->left--) {
         MUST(filch_yield(out, YIELD_COMMAND, a->next_tag++, filch_int(fli_sim_choose(4))) == FILCH_OK, "no yield");
@@ -377,7 +378,7 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
     return a->left > 0 ? filch_continue(out) : filch_idle(out);
 }
 
-static const filch_type yielder = { .name = "asker",
+static const filch_type yielder = { .name = "yielder",
                                     .size = sizeof(struct yielder),
                                     .init = open_instance,
                                     .step = yielder_step,
@@ -398,7 +399,7 @@ static void run_yields(uint32_t workers, uint32_t size)
     begin(&opt, size);
     now.wanted = (int64_t)(size / YIELD_PROCS + 1) * YIELD_PROCS;
     for (int i = 0; i < 2; i++)
-        MUST(fli_thread_start(&completers[i], "post", completer, NULL) == FILCH_OK, "no thread");
+        MUST(fli_thread_start(&completers[i], "completer", completer, NULL) == FILCH_OK, "no thread");
     for (int i = 0; i < YIELD_PROCS; i++) {
         struct yielder a = { .left = now.wanted / YIELD_PROCS };
         (void)spawn(&yielder, &a, sizeof a);
@@ -431,7 +432,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
         if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 1) {
             MUST(time_ns >= s->due_ns, "a sleep was early");
             s->waiting = false;
-            if (++now.answered == now.wanted) signal_end();
+            if (++now.completed == now.wanted) signal_end();
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 2) {
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
@@ -475,7 +476,7 @@ static filch_err ticked_step(void *self, const filch_event *events, size_t count
     if (*seen == 0 && count == 0) MUST(filch_yield_ticker(out, 9, 50000) == FILCH_OK, "no ticker");
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) continue;
-        MUST(filch_as_int(&events[i].data) >= 1, "a tick of nothing");
+        MUST(filch_as_int(&events[i].data) >= 1, "a tick message with count 0");
         *seen += filch_as_int(&events[i].data);
     }
     return filch_idle(out);
@@ -515,12 +516,12 @@ struct short_lived {
 };
 
 static filch_err        short_lived_step(void *self, const filch_event *events, size_t count, filch_out *out);
-static const filch_type short_lived = { .name = "mayfly",
+static const filch_type short_lived = { .name = "short_lived",
                                         .size = sizeof(struct short_lived),
                                         .init = open_instance,
                                         .step = short_lived_step,
                                         .close = close_instance };
-static const filch_type short_lived_upgraded = { .name = "moth",
+static const filch_type short_lived_upgraded = { .name = "short_lived_upgraded",
                                                  .size = sizeof(struct short_lived) + 8,
                                                  .init = open_instance,
                                                  .step = short_lived_step,
@@ -541,7 +542,7 @@ static filch_err short_lived_step(void *self, const filch_event *events, size_t 
     churn.pids[fli_sim_choose(CHURN_PIDS)] = me;
     filch_pid other = churn.pids[fli_sim_choose(CHURN_PIDS)];
     filch_err err = filch_send(sched_of(out), other, filch_int((int64_t)other.serial));
-    MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send answered something else");
+    MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send returned an unexpected error");
     if (fli_sim_choose(8) == 0) (void)!filch_terminate(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
     if (fli_sim_choose(8) == 0) (void)!filch_cancel(sched_of(out), churn.pids[fli_sim_choose(CHURN_PIDS)]);
     if (churn.left > 0) {
@@ -568,7 +569,7 @@ static void churn_outside(void *arg)
     while (!over) {
         filch_pid other = churn.pids[fli_sim_choose(CHURN_PIDS)];
         filch_err err = filch_send(now.sched, other, filch_int((int64_t)other.serial));
-        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send answered something else");
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a send returned an unexpected error");
         if (churn.left > 0 && fli_sim_choose(4) == 0) {
             churn.left--;
             MUST(filch_spawn(now.sched, &short_lived, NULL, NULL) == FILCH_OK, "no process");
@@ -657,10 +658,10 @@ static void count_send(int64_t policy, filch_err err)
     if (err == FILCH_OK) {
         limited.accepted[policy]++;
     } else if (err == FILCH_EDROPPED) {
-        MUST(drops, "dropped without a policy that says so");
+        MUST(drops, "a message was dropped under a policy that does not drop");
         limited.accepted[policy]++; /* counts as accepted: the reader gets a report that it was dropped */
     } else {
-        MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send answered something else");
+        MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send returned an unexpected error");
     }
 }
 
@@ -723,7 +724,7 @@ static void run_limits(uint32_t workers, uint32_t size)
          * info.dropped. */
         filch_info info = { .size = sizeof info };
         MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
-        MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message went without a word");
+        MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message was lost without a report");
     }
     end(FILCH_FOREVER, FILCH_OK);
 }
@@ -747,7 +748,7 @@ static filch_err stubborn_step(void *self, const filch_event *events, size_t cou
     case 1: MUST(filch_yield_sleep(out, 1, FILCH_SECONDS(100)) == FILCH_OK, "no sleep"); return filch_wait(out);
     case 2: {
         filch_err err = filch_spawn(sched_of(out), fli_sim_choose(2) ? &sender : &hop, NULL, NULL);
-        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn answered something else");
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn returned an unexpected error");
         return filch_idle(out);
     }
     default: return filch_idle(out);
@@ -764,11 +765,11 @@ static void closing_outside(void *arg)
     for (int i = 0; i < 50; i++) {
         filch_pid pid;
         filch_err err = filch_spawn(now.sched, &hop, NULL, &pid);
-        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn answered something else");
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED, "a spawn returned an unexpected error");
         if (err != FILCH_OK) continue;
         closing.outside_ok++;
         err = filch_send(now.sched, pid, filch_int(0));
-        MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send answered something else");
+        MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send returned an unexpected error");
     }
 }
 
@@ -795,7 +796,8 @@ static void run_stop(uint32_t workers, uint32_t size)
         MUST(err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stubborn processes were not forced");
         /* A foreign thread inside a spawn counts as stuck, but it has no process yet that the report could name. */
         uint64_t named = report.count + report.omitted, stuck = err == FILCH_EBUSY ? report.stuck : 0;
-        MUST(named >= report.forced && named <= report.forced + stuck, "a straggler is not named");
+        MUST(named >= report.forced && named <= report.forced + stuck,
+             "a forced or stuck process is not in the report");
         forced += report.forced;
         filch_report_free(&report);
     } while (err == FILCH_EBUSY);
@@ -833,7 +835,7 @@ static const filch_type drain_reader = { .name = "drain reader",
 static void drain_send(filch_sched *sched)
 {
     filch_err err = filch_send(sched, drained.readers[fli_sim_choose(DRAIN_READERS)], filch_int(1));
-    MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send answered something else");
+    MUST(err == FILCH_OK || err == FILCH_ECLOSED || err == FILCH_EDEAD, "a send returned an unexpected error");
     if (err == FILCH_OK) now.sent++;
 }
 
@@ -862,7 +864,7 @@ static filch_err drain_step(void *self, const filch_event *events, size_t count,
             break;
         case FILCH_EVENT_EXIT: r->child_gone = true; break;
         case FILCH_EVENT_CANCEL:
-            MUST(!r->asked, "asked twice");
+            MUST(!r->asked, "a reader was cancelled twice");
             MUST(i == 0, "a cancel was not the first event");
             MUST(r->early == drained.early[r->number], "the cancel of a stop overtook a message");
             r->asked = true;
@@ -917,7 +919,8 @@ static void run_drain(uint32_t workers, uint32_t size)
     do {
         err = filch_sched_stop_with(now.sched, &stop, &report);
         MUST(err == FILCH_OK || err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stop did not end as it should");
-        MUST(err != FILCH_EDEADLINE || deadline_ns != FILCH_FOREVER, "a reader was forced though there was time");
+        MUST(err != FILCH_EDEADLINE || deadline_ns != FILCH_FOREVER,
+             "a reader was forced although there was no deadline");
         drained.unread += report.unread;
         uint64_t listed = 0;
         for (size_t i = 0; i < report.loss_count; i++) listed += report.losses[i].unread;
@@ -976,9 +979,9 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         bool full = events[i].error == FILCH_EFULL;
-        MUST(full || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "the wrong result");
+        MUST(full || filch_as_int(&events[i].data) == (int64_t)events[i].tag, "a wrong result");
         a->outstanding--;
-        if (++now.answered == now.wanted) signal_end();
+        if (++now.completed == now.wanted) signal_end();
     }
     for (uint32_t n = 1 + fli_sim_choose(3); n > 0 && a->left > 0; n--, a->left--, a->outstanding++) {
         uint64_t tag = a->next_tag++;
@@ -1027,13 +1030,13 @@ static filch_err on_poor(void *user, const filch_command *command, uint64_t tag,
     (void)command;
     char      large[100] = { 0 };
     filch_err err = filch_complete(receiver, tag, filch_bytes(large, sizeof large), FILCH_OK);
-    MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a completion answered something else");
+    MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a completion returned an unexpected error");
     return err;
 }
 
 static filch_err        poor_step(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type low_memory = {
-    .name = "pauper", .size = 40, .init = open_instance, .step = poor_step, .close = close_instance
+    .name = "low_memory", .size = 40, .init = open_instance, .step = poor_step, .close = close_instance
 };
 
 /* Makes a random relation. The allocation for it may fail. */
@@ -1050,7 +1053,7 @@ static void poor_relation(filch_pid me, filch_pid other)
     default: break;
     }
     MUST(err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_EEXISTS,
-         "a relation answered something else");
+         "a relation returned an unexpected error");
 }
 
 static filch_err poor_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -1060,9 +1063,10 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
     char large[60] = { 0 };
     poor.pids[fli_sim_choose(CHURN_PIDS)] = filch_ctx_self(filch_out_ctx(out));
     filch_pid other = poor.pids[fli_sim_choose(CHURN_PIDS)];
-    MUST(is_poor(filch_send(sched_of(out), other, filch_bytes(large, sizeof large))), "a send answered something else");
+    MUST(is_poor(filch_send(sched_of(out), other, filch_bytes(large, sizeof large))),
+         "a send returned an unexpected error");
     if (poor.left > 0) {
-        MUST(is_poor(filch_spawn(sched_of(out), &low_memory, NULL, NULL)), "a spawn answered something else");
+        MUST(is_poor(filch_spawn(sched_of(out), &low_memory, NULL, NULL)), "a spawn returned an unexpected error");
         if (--poor.left == 0) signal_end();
     }
     poor_relation(filch_ctx_self(filch_out_ctx(out)), other);
@@ -1076,7 +1080,7 @@ static filch_err poor_step(void *self, const filch_event *events, size_t count, 
         case 3: err = filch_yield_send(out, n, other, filch_bytes(large, sizeof large)); break;
         default: err = filch_yield(out, POOR_COMMAND, n, filch_bytes(large, sizeof large)); break;
         }
-        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a yield answered something else");
+        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "a yield returned an unexpected error");
         yielded = yielded || err == FILCH_OK;
     }
     switch (fli_sim_choose(6)) {
@@ -1106,7 +1110,7 @@ static void run_poor(uint32_t workers, uint32_t size)
         /* With many workers, most attempts to create the scheduler fail. So allocations succeed in the last attempt. */
         heap.fail_per_mille = i < 19 ? fail_per_mille : 0;
         filch_err err = filch_sched_create(&sched, &opt);
-        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create answered something else");
+        MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create returned an unexpected error");
         if (err != FILCH_OK) MUST(workload_alloc_live() == 0, "a failed create left memory behind");
     }
     heap.fail_per_mille = fail_per_mille;
@@ -1114,7 +1118,7 @@ static void run_poor(uint32_t workers, uint32_t size)
         now.sched = sched;
         poor.left = size / 20 + 10;
         for (int i = 0; i < 200 && !over; i++) {
-            MUST(is_poor(filch_spawn(sched, &low_memory, NULL, &poor.pids[0])), "a spawn answered something else");
+            MUST(is_poor(filch_spawn(sched, &low_memory, NULL, &poor.pids[0])), "a spawn returned an unexpected error");
             fli_thread_yield();
         }
         now.ending = true;
@@ -1122,7 +1126,7 @@ static void run_poor(uint32_t workers, uint32_t size)
         filch_err err;
         do err = filch_sched_stop(sched, FILCH_MILLISECONDS(50), NULL);
         while (err == FILCH_EBUSY);
-        MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop answered something else");
+        MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop returned an unexpected error");
         MUST(now.opened == now.closed, "an instance was not closed exactly once");
         MUST(workload_alloc_live() == 0, "memory was left behind");
     }
@@ -1131,8 +1135,8 @@ static void run_poor(uint32_t workers, uint32_t size)
 
 /* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
 
-/* A villager lives for a few steps and changes the relations of other villagers in each. The registrar monitors every
- * villager, from its spawn or later, and spawns a new villager for each that ends. The workload ends when the registrar
+/* An actor lives for a few steps and changes the relations of other actors in each. The registrar monitors every
+ * actor, from its spawn or later, and spawns a new actor for each that ends. The workload ends when the registrar
  * has received the last exit. If a notice is lost, the registrar waits for ever; a notice delivered twice is recognised
  * by its tag. */
 enum { ACTORS = 10, ACTOR_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
@@ -1155,8 +1159,8 @@ struct actor {
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
-    /* A process that is linked with this villager from its spawn and that no other process knows. It waits for the exit
-     * of the villager. */
+    /* A process that is linked with this actor from its spawn and that no other process knows. It waits for the exit
+     * of the actor. */
     filch_pid partner;
     bool      traps;
 };
@@ -1173,7 +1177,7 @@ static bool is_gone(filch_err err)
     return err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_ESTALE;
 }
 
-/* Spawns one more villager. The registrar monitors it from its spawn, or by filch_monitor() just after the spawn. */
+/* Spawns one more actor. The registrar monitors it from its spawn, or by filch_monitor() just after the spawn. */
 static void spawn_actor(void)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -1192,10 +1196,10 @@ static void spawn_actor(void)
         opt.name = NULL;
         err = filch_spawn(now.sched, &actor, &opt, &pid);
     }
-    MUST(err == FILCH_OK, "no villager");
+    MUST(err == FILCH_OK, "no actor");
     actors.spawned++;
     actors.pids[fli_sim_choose(ACTORS)] = pid;
-    if (!at_spawn) MUST(filch_monitor(now.sched, actors.registrar, pid, 0, NULL) == FILCH_OK, "not watched");
+    if (!at_spawn) MUST(filch_monitor(now.sched, actors.registrar, pid, 0, NULL) == FILCH_OK, "a monitor failed");
 }
 
 static filch_err registrar_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -1205,19 +1209,19 @@ static filch_err registrar_step(void *self, const filch_event *events, size_t co
     if (wants_to_end(events, count)) return filch_done(out, filch_none());
     if ((*steps)++ == 0) {
         actors.registrar = filch_ctx_self(filch_out_ctx(out));
-        MUST(filch_watch(now.sched, "square", actors.registrar, 9) == FILCH_OK, "no watch");
+        MUST(filch_watch(now.sched, "square", actors.registrar, 9) == FILCH_OK, "no group watch");
         for (int i = 0; i < ACTORS; i++) spawn_actor();
     }
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_JOINED) actors.joined++;
         if (events[i].type == FILCH_EVENT_LEFT) actors.left++;
-        MUST(actors.left <= actors.joined, "somebody left who had not joined");
+        MUST(actors.left <= actors.joined, "a process left the group without joining");
         if (events[i].type != FILCH_EVENT_EXIT) continue;
-        MUST(events[i].tag == 0, "an exit with somebody else's tag");
+        MUST(events[i].tag == 0, "an exit event with another monitor's tag");
         actors.ended++;
         if (actors.spawned < actors.limit) spawn_actor();
     }
-    MUST(actors.ended <= actors.spawned, "more have ended than were born");
+    MUST(actors.ended <= actors.spawned, "more actors have ended than were spawned");
     if (actors.ended == actors.limit && actors.joined == actors.left) signal_end();
     return filch_idle(out);
 }
@@ -1236,7 +1240,7 @@ static void monitor_target(struct actor *v, filch_pid me, filch_pid target)
         actors.monitors[id - 1].state = MONITOR_OPEN;
         filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
         /* FILCH_EINVAL: the target is the process itself, or not a pid */
-        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor answered something else");
+        MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor returned an unexpected error");
         if (err == FILCH_OK) v->own[i].id = id;
         return;
     }
@@ -1248,7 +1252,7 @@ static void unmonitor_one(struct actor *v, filch_pid me)
     if (v->own[i].id == 0) return;
     uint8_t  *state = &actors.monitors[v->own[i].id - 1].state;
     filch_err err = filch_unmonitor(now.sched, me, v->own[i].ref);
-    MUST(err == FILCH_OK || err == FILCH_ESTALE, "an unmonitor answered something else");
+    MUST(err == FILCH_OK || err == FILCH_ESTALE, "an unmonitor returned an unexpected error");
     MUST(err == FILCH_ESTALE || *state == MONITOR_OPEN, "a monitor that had fired was ended");
     if (err != FILCH_OK) return;
     *state = MONITOR_ENDED;
@@ -1258,17 +1262,17 @@ static void unmonitor_one(struct actor *v, filch_pid me)
 static void on_exit_event(struct actor *v, const filch_event *event)
 {
     uint64_t id = event->tag;
-    MUST(id > 0 && id <= actors.monitor_count, "an exit with a tag that was never given");
+    MUST(id > 0 && id <= actors.monitor_count, "an exit event with a tag that was never used");
     filch_pid target = actors.monitors[id - 1].target;
-    MUST(actors.monitors[id - 1].state == MONITOR_OPEN, "an exit came twice, or after unmonitor");
-    MUST(event->from.serial == target.serial && event->from.node == target.node, "an exit of somebody else");
+    MUST(actors.monitors[id - 1].state == MONITOR_OPEN, "an exit event arrived twice, or after unmonitor");
+    MUST(event->from.serial == target.serial && event->from.node == target.node, "an exit event of another process");
     actors.monitors[id - 1].state = MONITOR_FIRED;
     for (int i = 0; i < OWN_MONITORS; i++) {
         if (v->own[i].id == id) v->own[i].id = 0;
     }
 }
 
-/* A spouse either fails, or sends a last message and ends without an error. */
+/* A partner either fails, or sends a last message and ends without an error. */
 static filch_err partner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *other = self;
@@ -1276,7 +1280,7 @@ static filch_err partner_step(void *self, const filch_event *events, size_t coun
     switch (fli_sim_choose(4)) {
     case 0: return FILCH_EUSER + 3;
     case 1:
-        /* an error is ignored: the villager may have ended before this process */
+        /* an error is ignored: the actor may have ended before this process */
         (void)!filch_send(now.sched, *other, filch_int(7));
         return filch_done(out, filch_none());
     case 2:
@@ -1287,7 +1291,7 @@ static filch_err partner_step(void *self, const filch_event *events, size_t coun
 }
 
 static const filch_type partner = {
-    .name = "spouse", .size = sizeof(filch_pid), .init = open_instance, .step = partner_step, .close = close_instance
+    .name = "partner", .size = sizeof(filch_pid), .init = open_instance, .step = partner_step, .close = close_instance
 };
 
 static void spawn_partner(struct actor *v, filch_pid me)
@@ -1295,7 +1299,7 @@ static void spawn_partner(struct actor *v, filch_pid me)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_bytes(&me, sizeof me);
     opt.relations = FILCH_SPAWN_LINK;
-    MUST(filch_spawn(now.sched, &partner, &opt, &v->partner) == FILCH_OK, "no spouse");
+    MUST(filch_spawn(now.sched, &partner, &opt, &v->partner) == FILCH_OK, "no partner");
 }
 
 static void change_relation(struct actor *v, filch_pid me, filch_out *out)
@@ -1325,7 +1329,7 @@ static void change_relation(struct actor *v, filch_pid me, filch_out *out)
     case 14: err = filch_cancel_with(sched, random_pid(), FILCH_EUSER + 5, fli_sim_choose(50000)); break;
     default: err = filch_link(sched, random_pid(), random_pid()); break;
     }
-    MUST(is_gone(err) || err == FILCH_EEXISTS, "a relation answered something else");
+    MUST(is_gone(err) || err == FILCH_EEXISTS, "a relation returned an unexpected error");
 }
 
 static filch_err actor_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -1337,8 +1341,8 @@ static filch_err actor_step(void *self, const filch_event *events, size_t count,
         asked = asked || events[i].type == FILCH_EVENT_CANCEL;
         if (events[i].type == FILCH_EVENT_EXIT) on_exit_event(v, &events[i]);
         if (events[i].type != FILCH_EVENT_LINK_DOWN) continue;
-        MUST(v->traps, "a link is down, and who does not trap hears of it");
-        MUST(events[i].error != FILCH_OK, "a link is down without a reason");
+        MUST(v->traps, "a process that does not trap links got a LINK_DOWN");
+        MUST(events[i].error != FILCH_OK, "a LINK_DOWN without an error");
         bool partner_failed = v->partner.serial != 0 && events[i].from.serial == v->partner.serial;
         if (partner_failed) return filch_done(out, filch_none());
     }
@@ -1362,21 +1366,21 @@ static filch_err actor_step(void *self, const filch_event *events, size_t count,
 }
 
 static const filch_type actor = {
-    .name = "villager", .size = sizeof(struct actor), .init = open_instance, .step = actor_step, .close = close_instance
+    .name = "actor", .size = sizeof(struct actor), .init = open_instance, .step = actor_step, .close = close_instance
 };
-static const filch_type actor_upgraded = { .name = "burgher",
+static const filch_type actor_upgraded = { .name = "actor_upgraded",
                                            .size = sizeof(struct actor) + 8,
                                            .init = open_instance,
                                            .step = actor_step,
                                            .close = close_instance };
 
-/* A foreign thread that makes random changes to the villagers. */
+/* A foreign thread that makes random changes to the actors. */
 static void change_at_random(void *arg)
 {
     (void)arg;
     while (!over) {
-        MUST(is_gone(filch_link(now.sched, random_pid(), random_pid())), "a link answered something else");
-        MUST(is_gone(filch_unlink(now.sched, random_pid(), random_pid())), "an unlink answered something else");
+        MUST(is_gone(filch_link(now.sched, random_pid(), random_pid())), "a link returned an unexpected error");
+        MUST(is_gone(filch_unlink(now.sched, random_pid(), random_pid())), "an unlink returned an unexpected error");
         if (fli_sim_choose(4) == 0) MUST(is_gone(filch_join(now.sched, "square", random_pid())), "no join");
         if (fli_sim_choose(8) == 0) MUST(is_gone(filch_terminate(now.sched, random_pid())), "no terminate");
         fli_thread_yield();
@@ -1398,9 +1402,10 @@ static void run_relations(uint32_t workers, uint32_t size)
     wait_until_over();
     static const char *names[ACTOR_NAMES] = { "miller", "smith", "baker" };
     for (int i = 0; i < ACTOR_NAMES; i++) {
-        MUST(filch_whereis(now.sched, names[i], &found) == FILCH_EDEAD, "the dead have a name");
+        MUST(filch_whereis(now.sched, names[i], &found) == FILCH_EDEAD, "an ended process has a name");
     }
-    MUST(filch_members(now.sched, "square", NULL, 0, &members) == FILCH_OK && members == 0, "the dead are members");
+    MUST(filch_members(now.sched, "square", NULL, 0, &members) == FILCH_OK && members == 0,
+         "an ended process is a member");
     end(FILCH_FOREVER, FILCH_OK);
 }
 
@@ -1427,7 +1432,7 @@ static filch_err replier_step(void *self, const filch_event *events, size_t coun
         ends = ends || value < 0;
         if (value % CALLS_SILENT == 0) continue;
         filch_err err = filch_send(sched_of(out), events[i].from, filch_int(value + 1));
-        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a reply was not taken");
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a reply was refused");
     }
     return ends ? filch_done(out, filch_int(5)) : filch_idle(out);
 }
@@ -1450,7 +1455,7 @@ static const filch_type brief = { .name = "brief", .init = open_instance, .step 
 static void must_be_expected(filch_err err, bool deadline)
 {
     MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),
-         "a wait ended as it must not");
+         "a wait ended with an unexpected error");
 }
 
 /* Calls a process that replies and then ends: the caller gets the reply. */
@@ -1462,7 +1467,7 @@ static void call_ending_process(void)
     if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
     if (err == FILCH_EDEAD && calls.closes) return; /* the process was cancelled before it could read the call */
     must_be_expected(err, false);
-    MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "another reply");
+    MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "a wrong reply");
 }
 
 static void start_and_wait(void)
@@ -1472,7 +1477,7 @@ static void start_and_wait(void)
     filch_err  err = filch_spawn_wait(now.sched, &brief, NULL, FILCH_FOREVER, NULL, &ended, &result);
     must_be_expected(err, false);
     bool forced = calls.closes && ended == FILCH_ECANCELLED;
-    MUST(err != FILCH_OK || forced || (ended == FILCH_OK && filch_as_int(&result) == 6), "another result");
+    MUST(err != FILCH_OK || forced || (ended == FILCH_OK && filch_as_int(&result) == 6), "a wrong result");
 }
 
 static void calls_outside(void *arg)
@@ -1488,10 +1493,10 @@ static void calls_outside(void *arg)
                                    deadline ? fli_sim_choose(100000) : FILCH_FOREVER, &reply);
         if (err == FILCH_EDEAD && calls.closes) return;
         must_be_expected(err, deadline);
-        MUST(err != FILCH_OK || filch_as_int(&reply) == value + 1, "another reply");
+        MUST(err != FILCH_OK || filch_as_int(&reply) == value + 1, "a wrong reply");
         if (fli_sim_choose(5) == 0) {
             err = filch_sched_wait(now.sched, calls.replier, fli_sim_choose(10000), NULL, NULL);
-            MUST(err != FILCH_OK || calls.closes, "it has not ended");
+            MUST(err != FILCH_OK || calls.closes, "a wait for a living process succeeded");
         }
     }
 }
@@ -1516,21 +1521,21 @@ static void run_calls(uint32_t workers, uint32_t size)
 }
 
 const workload workloads[] = {
-    { "ring", "tokens go round a ring", run_ring },
+    { "ring", "tokens are passed around a ring", run_ring },
     { "storm", "many senders, few readers, order kept", run_storm },
-    { "yields", "completions inside, outside, twice", run_yields },
+    { "yields", "completions by the handler, by a thread, twice", run_yields },
     { "clock", "sleeps, timers, tickers, cancels", run_clock },
-    { "churn", "short lives, stale pids, kills, upgrades", run_churn },
+    { "churn", "short-lived processes, stale pids, kills, upgrades", run_churn },
     { "limits", "small mailboxes of every policy", run_limits },
-    { "stop", "closing in the middle of everything", run_stop },
+    { "stop", "a close while processes, yields and sends are in progress", run_stop },
     { "drain", "stop while messages are queued: read or counted", run_drain },
-    { "tick", "no workers: the host's own loop", run_tick },
+    { "tick", "no workers: the host calls filch_tick", run_tick },
     { "work", "blocking functions on the pool", run_work },
-    { "poor", "memory runs out again and again", run_poor },
-    { "calls", "threads of the host call and wait", run_calls },
+    { "poor", "allocations fail at random", run_poor },
+    { "calls", "foreign threads call and wait", run_calls },
     { "lanes", "jobs of every lane, some of them stuck", run_lanes },
     { "relations", "monitors, links, names, groups, exits", run_relations },
     { "hosts", "relations between hosts that stop", workload_hosts },
-    { "crowd", "a limit of processes that is never reached", workload_crowd },
+    { "crowd", "a process limit that is never reached", workload_crowd },
 };
 const unsigned workload_count = sizeof workloads / sizeof workloads[0];
