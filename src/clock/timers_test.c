@@ -1,5 +1,5 @@
-/* timers_test.c - tests sleeps, timers and tickers with a clock that the test sets. A timer never fires early, never
- * twice, and not after it was cancelled or its process ended. */
+/* timers_test.c - tests sleeps, timers and tickers, which are armed by the real clock and polled at times that the test
+ * chooses. A timer never fires early, never twice, and not after it was cancelled or its process ended. */
 #include "clock/timers.h"
 
 #include "port/clock.h"
@@ -69,7 +69,7 @@ static void finish(bench *b, fli_proc *p)
     fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
-/* Plays the worker: dispatches a clock command that `p` has yielded. */
+/* Dispatches a clock command that `p` has yielded, as a worker does. Returns the result of the handler. */
 static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, p, id, tag);
@@ -685,7 +685,7 @@ TEST(a_timer_with_the_longest_span_can_be_armed_and_stopped)
     end(&b);
 }
 
-/* The entries of sleeps and of timers come from two slabs and have equal handles there. */
+/* The entries of sleeps and of timers come from two slabs, so their handles may be equal; their ids must differ. */
 TEST(ids_of_sleeps_and_timers_are_distinct)
 {
     bench b;
@@ -751,7 +751,7 @@ static void poll_on(void *arg)
     fli_current_set(NULL);
 }
 
-/* Reads events until the completion with an int comes, and returns the int. Counts in *timer_messages the timer
+/* Reads events up to the next completion and returns the int of the completion. Adds to *timer_messages the timer
  * messages that come before it. */
 static int64_t completion_of(bench *b, fli_proc *p, uint64_t *timer_messages)
 {

@@ -365,7 +365,7 @@ TEST(times_near_uint64_max_do_not_overflow)
         fli_timer *first = fli_wheel_expire(&wheel, UINT64_MAX - 1);
         assert_ptr_equal(first, &last);
         assert_null(fli_wheel_expire(&wheel, UINT64_MAX - 1));
-        /* The remaining timer is due in the last tick, which starts after the last representable time. */
+        /* The two remaining timers are due in the last tick, which starts after the last representable time. */
         assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
@@ -453,7 +453,8 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
     fli_wheel_init(&wheel, 0);
     fli_wheel_add(&wheel, &ticker, period_ns);
     fli_wheel_add(&wheel, &end, SECOND);
-    /* One loop of expire, a whole second late: each beat is returned once, and `end` in its order. */
+    /* One loop of expire, which starts a whole second after `end` is due: each tick of the ticker is returned once, and
+     * `end` in its order. */
     for (fli_timer *timer; (timer = fli_wheel_expire(&wheel, 2 * SECOND + TICK)) != NULL;) {
         if (timer == &end) {
             assert_int_equal(seen, 999);

@@ -55,7 +55,7 @@ static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data d
     return fli_send_waiters_send(&room, &b->rt, &command, fli_yield_receiver(&b->rt, node));
 }
 
-/* Reads up to `max` events; stores the data of the i-th message in values[i]. */
+/* Reads up to `max` events and copies them to `events` unless it is NULL. Returns their number. */
 static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *events)
 {
     static filch_event lent[BENCH_EVENTS];
@@ -110,7 +110,7 @@ TEST(waiting_senders_are_admitted_in_order_of_arrival)
     for (int i = 0; i < 5; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
     expect_completion(&b, from, 0, FILCH_OK);
     same(read_some(&b, from, 1, NULL), 0); /* the other senders still wait */
-    /* A filch_send() does not overtake the waiting senders, even while the mailbox has space. */
+    /* A filch_send() is refused, because the mailbox is full. */
     same(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(99)), FILCH_EFULL);
     for (int i = 0; i < 5; i++) {
         expect_one(&b, to, i);
@@ -142,7 +142,7 @@ TEST(several_waiting_senders_are_admitted_if_there_is_space)
     end(&b);
 }
 
-/* A large message at the head of the queue holds back the small messages behind it until it fits. */
+/* A large message at the head of the queue of waiting senders holds back the small messages behind it until it fits. */
 TEST(a_small_message_does_not_overtake_a_large_one)
 {
     bench b;
@@ -332,8 +332,8 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
 
 enum { SENDERS = 2, LIVES = 40 };
 
-/* Senders yield one send after the other to the process that uses the slot; that process reads a few messages and
- * ends, and the next process of the slot does the same. */
+/* Each sender yields one send after the other to the process that uses the slot. That process reads a few messages and
+ * ends; then the next process of the slot reads a few messages and ends, and so on. */
 typedef struct crowd {
     bench                b;
     FLI_ATOMIC(uint64_t) target; /* serial of the process that uses the slot */

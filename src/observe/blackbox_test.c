@@ -224,8 +224,8 @@ TEST(items_in_a_wrong_order_are_refused)
     filch_event     event = { .type = FILCH_EVENT_MESSAGE, .data = filch_none() };
     fli_box_act     act = { .kind = FLI_ACT_SEND };
     fli_box_outcome outcome = { .status = 1 };
-    /* Letters: s = start of a step, e = event, a = act, o = outcome, b = end of the values, v = a value, x = end of the
-     * recording */
+    /* The characters of `order`: s = start of a step, e = event, a = act, o = outcome, v = a value, b = end of the
+     * values, x = end of the recording */
     static const struct {
         const char *order;
         uint64_t    steps;
@@ -255,7 +255,8 @@ TEST(items_in_a_wrong_order_are_refused)
             if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
             if (*piece == 'x') fli_box_put(&w, &end, 1);
         }
-        fli_box_put_end(&w); /* one END too many: it is at the place of the checksum */
+        /* Writes one more END and a checksum. The 8 bytes that stay are replaced by fix_checksum(). */
+        fli_box_put_end(&w);
         w.size--;
         memset(w.bytes + 16, 0, 8);
         w.bytes[16] = (uint8_t)w.size;

@@ -27,7 +27,7 @@ INSTEAD(ssize_t, recvfrom, (int fd, void *bytes, size_t room, int flags, struct 
 INSTEAD(ssize_t, sendto,
         (int fd, const void *bytes, size_t count, int flags, const struct sockaddr *at, socklen_t size),
         (fd, bytes, count, flags, at, size))
-/* A connect that returns EINTR and goes on in the background, as the system does it. */
+/* A connect that fails with EINTR continues in the background, as on a real system. */
 INSTEAD_BEGIN(int, connect, (int fd, const struct sockaddr *at, socklen_t size))
 {
     int n = __real_connect(fd, at, size);

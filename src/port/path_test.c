@@ -51,7 +51,7 @@ TEST(a_synced_rename_leaves_nothing_open_whatever_the_form_of_its_paths)
     int before = open_descriptors();
     ok(fli_path_mkdir(in("a")));
     touch(in("f"));
-    ok(fli_path_rename(in("a"), in("b/"), FILCH_RENAME_SYNC)); /* the last name of the target is b */
+    ok(fli_path_rename(in("a"), in("b/"), FILCH_RENAME_SYNC)); /* a target with a trailing slash: its last name is b */
     ok(fli_path_rename(in("f"), in("b//g"), FILCH_RENAME_SYNC));
     ok(fli_path_rename(in("b//g"), in("b/h"), FILCH_RENAME_SYNC));
     ok(fli_path_unlink(in("b/h")));

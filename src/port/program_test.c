@@ -1,5 +1,5 @@
-/* program_test.c - other programs: start, status, kill and release; with system calls that fail one after the other,
- * with a host that has no standard descriptors, and with a host that reaps its children itself. */
+/* program_test.c - starts other programs, reads their status, kills and reaps them; also with system calls that fail,
+ * in a host without standard descriptors, and in a host that reaps its children itself. */
 #include "port/program.h"
 
 #include <fcntl.h>
@@ -340,7 +340,7 @@ TEST(the_children_of_a_program_are_killed_with_it)
     assert_true(fli_program_bury(program.pid, program.group, true));
     until(!is_alive(child));
     close_all(&program);
-    /* The group is also killed if the program has ended by itself and left others behind. */
+    /* The group is also killed if the program has already ended and has left children behind. */
     child = start_with_child(0, &program);
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     same(status_of(&program), -SIGKILL);

@@ -49,7 +49,7 @@ INSTEAD_CODE(pthread_attr_init, (pthread_attr_t * attr), (attr))
 INSTEAD_CODE(pthread_attr_getstacksize, (const pthread_attr_t *attr, size_t *size), (attr, size))
 INSTEAD_CODE(pthread_getcpuclockid, (pthread_t thread, clockid_t *clock), (thread, clock))
 
-/* Closes the descriptor, then returns EINTR. */
+/* Closes the descriptor, also if the call then fails, as a close that a signal interrupts does. */
 INSTEAD_BEGIN(int, close, (int fd))
 {
     int result = __real_close(fd);
@@ -267,7 +267,7 @@ TEST(a_rest_that_cannot_be_stored_is_dropped_and_counted)
     assert_true(fli_output_write(&out, line, 300000)); /* more than a pipe holds */
     same(refused(malloc), 1);
     same(fli_output_dropped(&out), 1);
-    assert_true(fli_output_flush(&out)); /* no rest is kept */
+    assert_true(fli_output_flush(&out)); /* true: no part of the line is stored */
     fli_output_fini(&out);
     free(line);
 }

@@ -343,7 +343,7 @@ TEST(an_unpark_ends_the_next_park_and_several_count_once)
     assert_true(fli_park(&parker, 0)); /* the unpark came before the wait, so the wait succeeds although its time is
                                           in the past */
 #if defined(__linux__)
-    /* The system call returns because of a signal, or of an unpark that was already consumed: the wait goes on until
+    /* The system call returns because of a signal, or of an unpark that was already consumed: the park continues until
      * its time is up. */
     static const int reasons[] = { EINTR, EAGAIN };
     for (int i = 0; i < 2; i++) {
@@ -506,7 +506,7 @@ TEST(behind_a_seccomp_filter_no_scheduling_call_is_made)
     assert_true(child > 0);
     same(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    assert_true(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2); /* 2: no filter can be set here */
+    assert_true(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2); /* 2: the system does not allow a filter */
 }
 #endif
 

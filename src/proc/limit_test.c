@@ -134,7 +134,7 @@ TEST(the_largest_load_does_not_overflow_its_bit_fields)
         same(load >> FLI_LOAD_GEN_SHIFT, GEN & 0xfffu);
         same(fli_limit_excess(p), FLI_MAILBOX_MAX);
     }
-    /* As in the_largest_load_does_not_overflow_its_bit_fields, but for the units of payload. */
+    /* The units of payload must not overflow into the neighbouring bits either. */
     fli_proc proc, *p = open_proc(&proc, GEN, 0, 0, FILCH_OVERFLOW_DROP_OLDEST);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, FLI_MAILBOX_UNITS_MAX, false), FLI_ADMIT_OVER);
@@ -217,7 +217,7 @@ TEST(concurrent_senders_never_exceed_the_limit)
     fli_thread   threads[THREADS];
     (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
     c.rounds = scaled(500000);
-    /* One message less than there are threads, so that some sends are refused. */
+    /* Reserves two of the four messages, which leaves one less than there are threads: some sends are refused. */
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);

@@ -261,7 +261,7 @@ TEST(a_message_that_arrives_before_the_settle_is_drained_and_kept)
     expect_messages(&b, p, 1, 1);
     send_int(&b, p, 2); /* arrives between the last drain and the settle */
     assert_false(bench_settle(&b, p, FLI_IDLE));
-    same(fli_load_rlx(&b.woken), 0); /* the owner noticed the message, so no sender was told to wake the process */
+    same(fli_load_rlx(&b.woken), 0); /* 0: the sender found the process ACTIVE, so it did not wake it */
     expect_messages(&b, p, 2, 2);
     assert_true(bench_settle(&b, p, FLI_IDLE));
     same(bench_finish(&b, p), 0);
@@ -351,8 +351,8 @@ TEST(drop_oldest_keeps_the_newest_and_all_uncounted_messages)
     bench_end(&b);
 }
 
-/* A mailbox at twice its limit refuses messages, so that the mailbox of a process that does not run cannot grow
- * without bound. */
+/* A mailbox that holds twice its limit refuses messages, so that the mailbox of a process that does not run cannot grow
+ * without bound. The refused message counts as dropped. */
 TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
 {
     bench b;
@@ -511,7 +511,7 @@ TEST(the_payload_of_a_message_to_an_ended_process_stays_with_the_sender)
     same(fli_send(&b.rt, &b.worker, pid, no_sender, &data), FILCH_EDEAD);
     free(bytes);
     same(fli_load_rlx(&b.worker.counters.undelivered), 1);
-    /* The next process of the slot starts without the drops of the previous one. */
+    /* A message to the old pid does not reach the next process of the slot. */
     fli_proc *next = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     assert_ptr_equal(next, p);
     same(fli_send(&b.rt, &b.worker, pid, no_sender, &data), FILCH_EDEAD);

@@ -195,7 +195,8 @@ TEST(active_one_settles_as_idle_or_blocked_unless_an_event_arrived)
     expect_word(state, FLI_DONE, 0, 0);
 }
 
-/* Lists words to which the fast path may push without a wake-up, and words to which it must not. */
+/* Goes through all states, with several flags: FLI_IS_AWAKE must hold exactly for words to which the fast path may push
+ * without a wake-up. */
 TEST(the_difference_to_an_idle_word_tells_which_words_are_awake)
 {
     for (unsigned s = FLI_FREE; s <= FLI_ACTIVE_ONE; s++) {

@@ -317,7 +317,7 @@ TEST(completions_racing_with_the_end_are_delivered_or_refused_and_leak_nothing)
         completers[i].r = &r;
         ok(fli_thread_start(&completers[i].thread, "completer", complete_all, &completers[i]));
     }
-    /* On a loaded machine the completing threads may miss all of the first rounds: the test goes on until at least
+    /* On a loaded machine the completing threads may not run during the first rounds: the test continues until at least
      * one completion was refused. */
     for (uint64_t round = 0; round < rounds || (fli_load_rlx(&r.refused) == 0 && round < rounds * 1000); round++) {
         fli_proc *p = bench_spawn(&r.b, 0, 0, FILCH_OVERFLOW_FAIL);

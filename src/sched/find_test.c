@@ -125,7 +125,7 @@ TEST(the_local_deque_gives_the_newest_first)
     end(sched);
 }
 
-/* Spawns processes 0 to n - 1, the receivers, and runs them until they are idle. */
+/* Spawns processes 0 to n - 1 as the receivers of the next sends, and runs them until they are idle. */
 static void make_receivers(filch_sched *sched, int n)
 {
     for (int i = 0; i < n; i++) receivers[i] = spawn(sched, i, false);

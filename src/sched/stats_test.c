@@ -312,7 +312,7 @@ static uint64_t waits_from(filch_sched *sched, int bucket)
     return waits;
 }
 
-/* Creates a scheduler with one idle process, and spawn options for a sender that sends to it. */
+/* Creates a scheduler with one idle process, and fills spawn options for a `sender` process that sends to it. */
 static filch_sched *begin_with_listener(filch_pid *pid, filch_spawn_options *options)
 {
     filch_sched *sched = begin();

@@ -1,5 +1,5 @@
-/* throttle_test.c - which worker pauses, for how long, and what happens to its queue. The worker threads have
- * nothing to do. The worker that pauses is caller_worker, which the test thread runs. */
+/* throttle_test.c - which worker pauses, for how long, and what happens to its queue. The worker threads are parked or
+ * held inside a step. The worker that pauses is caller_worker, which the test thread runs. */
 #include "sched/throttle.h"
 
 #include <string.h>
@@ -95,7 +95,7 @@ TEST(a_worker_with_many_remote_events_for_long_is_due_to_pause)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_clock_often(w, 100, 20));
 #ifndef FLI_SMALL
-    assert_false(read_clock_often(w, 30, 40)); /* each 10 us reading adds 16 us of cost: 6 us too much */
+    assert_false(read_clock_often(w, 30, 40)); /* a reading adds 16 us of cost, of which 10 us decay */
 #endif
     assert_true(read_clock_often(w, 10, 40));
     assert_false(read_clock_often(w, 200, 0));

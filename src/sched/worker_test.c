@@ -32,7 +32,7 @@ uint64_t __wrap_fli_clock_ns(void)
 typedef struct scene {
     int64_t phase;         /* number of short steps before the loop processes start; shifts the count of fairness
                               picks */
-    bool     keep_sending; /* the self_sender goes on with short steps beside the loop processes */
+    bool     keep_sending; /* the self_sender continues with short steps beside the loop processes */
     bool     yields;       /* instead of the self_sender: a process that yields again and again */
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
@@ -423,8 +423,8 @@ static void end_with_readers(filch_sched *sched)
     close(send_socket);
 }
 
-/* The bound is the one for sleepers that wake at once. (The first datagrams are not checked, because a poll interval
- * that began before the loop processes started lasts longer.) */
+/* The bound is that of sleepers_that_wake_together_run_between_two_fairness_picks. (The first datagrams of a reader are
+ * not checked, because a poll interval that began before the loop processes started lasts longer.) */
 TEST(readers_with_datagrams_run_between_two_fairness_picks)
 {
     for (uint32_t i = 0; i < 16; i++) {
@@ -439,7 +439,7 @@ TEST(readers_with_datagrams_run_between_two_fairness_picks)
     }
 }
 
-/* More timers become due than steps can run. The timers go first, but the datagrams are read in the end. */
+/* More timers become due than steps can run. Timers run before datagrams, but some datagrams must be read too. */
 TEST(due_timers_do_not_starve_readers_of_datagrams)
 {
     for (uint32_t i = 0; i < 8; i++) {

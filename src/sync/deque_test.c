@@ -6,9 +6,10 @@
 
 #include "support/check.h"
 
-/* An allocator that can refuse memory, and that can call a function in the middle of a growth. */
+/* A function that the allocator below calls in the middle of a growth. */
 typedef void act(void *arg);
 
+/* An allocator that can refuse memory, and that calls `meanwhile` once. */
 typedef struct heap {
     size_t bytes;     /* bytes allocated now */
     bool   dry;       /* every allocation is refused */
@@ -545,8 +546,8 @@ TEST(a_steal_with_inconsistent_loads_is_a_retry_and_not_empty)
     fli_deque d;
     heap      h;
     begin(&d, &h);
-    /* Sets what a thief sees that was stopped between its loads of word and bottom: bottom is further from top than
-     * the ring has slots. */
+    /* Sets the values that a thief sees if it was suspended between its loads of `word` and `bottom`: `bottom` is
+     * further from top than the ring has slots. */
     fli_store_rlx(&d.bottom, FLI_DEQUE_SLOTS + 1);
     void *it;
     same(fli_deque_steal_one(&d, &it), FLI_STEAL_RETRY);

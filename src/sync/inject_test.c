@@ -140,7 +140,7 @@ typedef struct model {
 
 static void model_put(model *m, bool to_front)
 {
-    /* Numbers name things; a thing that is queued is not put again. */
+    /* Each put uses the next thing. A thing is used again after MANY puts, when it is no longer queued. */
     static int next;
     thing     *t = &m->things[next];
     t->number = next;

@@ -255,8 +255,8 @@ TEST(if_growth_fails_for_good_existing_objects_stay_usable)
 
 enum { TRADERS = 3, SHELF = 64 };
 
-/* Threads take handles, put them on a common shelf, and give back handles they find there, so that a handle is given
- * back by another thread than took it. */
+/* Threads take handles, put them into the common array `shelf`, and give back the handles that they find in it, so that
+ * a handle is often given back by another thread than the one that took it. */
 typedef struct exchange {
     fli_slab             slab;
     FLI_ATOMIC(uint32_t) shelf[SHELF];

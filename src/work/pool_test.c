@@ -198,7 +198,7 @@ TEST(a_pool_needs_a_thread)
     same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM);
 }
 
-/* Up to keep_count threads are started only once: no thread leaves between two rounds. */
+/* Runs 200 rounds of jobs with `limit` threads. The pool keeps them, so each thread is started only once. */
 static void run_rounds(unsigned limit)
 {
     enum { JOBS = 60 };

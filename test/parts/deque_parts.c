@@ -145,8 +145,8 @@ static void own_last(void)
     pop();
 }
 
-/* Puts four items into the deque. The owner then pops down to the items that thieves are about to claim, and pushes
- * again. */
+/* Puts four items into the deque. In the programs with this setup the owner pops down to the items that thieves are
+ * about to claim, and pushes again. */
 static void setup_four(void)
 {
     setup();
@@ -199,7 +199,8 @@ static void own_under(void)
     pop();
 }
 
-/* The owner uses the LIFO slot again after a thief has taken its item. */
+/* The owner pushes five more items: a slot of the ring is reused after a thief has taken its item, otherwise the ring
+ * grows. */
 static void own_reuse(void)
 {
     push();

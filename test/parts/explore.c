@@ -33,7 +33,8 @@ static bool more; /* the option --long was given */
 
 #define LONG_TOTAL UINT64_C(100000000)
 #define ALL_MAX UINT64_C(20000000) /* maximal executions of one program in the first pass of --total */
-/* the same maximum for a program with a bound on preemptions; random walks then explore more of it */
+/* maximal executions, in the first pass of --total, of a program with a bound on preemptions; random walks then explore
+ * more of it */
 #define BOUNDED_MAX UINT64_C(2000000)
 #define PLAIN_MAX UINT64_C(1000000) /* maximal executions of one program in the second pass of --total */
 #define WALKS_MAX UINT64_C(40000000)

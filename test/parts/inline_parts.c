@@ -25,7 +25,7 @@ static struct scene {
     uint32_t ok[FLI_WEAK_THREADS + 1];
 } * s;
 
-/* ---- replacements for step.c: the code after the loop is as in the other programs ---- */
+/* ---- replacements for step.c: after the loop bench_drive() runs the process ---- */
 
 static void leave_loop(fli_worker *w, fli_proc *p)
 {

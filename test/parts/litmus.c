@@ -1,5 +1,5 @@
-/* litmus.c - tests of the explorer itself: small programs with known outcomes under C11. Each program counts its
- * outcomes and fails on a forbidden outcome; explore.c has the expected numbers. */
+/* litmus.c - tests of the explorer itself: small programs with known outcomes under C11. A program fails on a forbidden
+ * outcome; explore.c compares the number of its outcomes with the number in `promise`. */
 #include "parts.h"
 #include "port/atomic.h"
 #include "port/thread.h"

@@ -73,7 +73,7 @@ static void unpark_second(void)
     unpark();
 }
 
-/* Two unparks before the park count as one. */
+/* Sets a flag, then unparks. Two unparks before the park count as one. */
 static void set_and_unpark_first(void)
 {
     fli_store_rlx(&t->flags[0], 1);

@@ -34,7 +34,8 @@ static struct scene {
         uint32_t ran, cancelled;
     } jobs[JOBS];
     uint32_t submitted;
-    /* Protected by `lock`: number of threads that the pool has started, and whether it may start more. */
+    /* The fields below are protected by `lock`. `started`: threads that the pool has started; `over`: it starts no
+     * more. */
     fli_mutex lock;
     fli_cond  changed;
     struct {

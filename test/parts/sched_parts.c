@@ -21,8 +21,8 @@ typedef struct fixture {
     FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
     uint32_t             ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err            results[FLI_WEAK_THREADS + 1];
-    bool                 ends; /* option for the programs about stop: a step ends its process */
-    fli_proc            *last; /* the only process of such a program */
+    bool                 ends; /* option of the programs about stop: a step ends its process */
+    fli_proc            *last; /* the only process of a program with `ends` */
 } fixture;
 
 static fixture *w;

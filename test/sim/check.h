@@ -14,8 +14,8 @@ void fli_check_begin(void);
  * also while other threads are inside a call; changes nothing and is not a point itself. */
 void fli_check_everything(filch_sched *sched, bool all);
 
-/* Called when every thread waits and the next event is a timeout. Does what fli_check_everything() does, and also
- * checks that no worker is parked while work is queued. */
+/* Called when every thread waits and the next event is a timeout. Checks that no worker is parked while the global
+ * queue holds work: otherwise a wake-up was lost. */
 void fli_check_rest(filch_sched *sched);
 
 #endif

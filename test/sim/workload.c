@@ -53,7 +53,7 @@ typedef struct run_state {
     int64_t      opened, closed;   /* number of process instances */
     int64_t      sent, got;        /* number of messages accepted, and of messages read */
     int64_t      asked, completed; /* number of yields, and of completions */
-    int64_t      wanted;           /* number of messages or answers after which the workload ends */
+    int64_t      wanted;           /* number of messages or completions after which the workload ends */
     uint32_t     size;
     bool         ending; /* true: the scheduler is being destroyed */
 } run_state;
@@ -308,7 +308,7 @@ static void run_storm(uint32_t workers, uint32_t size)
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_PENDING = 32 };
 
 static struct {
-    filch_receiver receivers[YIELD_PENDING]; /* receivers that the completer thread will complete */
+    filch_receiver receivers[YIELD_PENDING]; /* receivers that the completer threads will complete */
     uint32_t       first, count;
     bool           closed;
     fli_mutex      lock;
@@ -1039,7 +1039,7 @@ static const filch_type low_memory = {
     .name = "low_memory", .size = 40, .init = open_instance, .step = poor_step, .close = close_instance
 };
 
-/* Makes a random relation. The allocation for it may fail. */
+/* Makes a random relation. The allocation for the relation may fail. */
 static void poor_relation(filch_pid me, filch_pid other)
 {
     filch_err err = FILCH_OK;

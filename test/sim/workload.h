@@ -26,7 +26,8 @@ void workload_reset(void);
 
 /* Checks all data of the scheduler of the running workload (sim/check.h). Not a point of the simulation. */
 void workload_check(void);
-/* Like workload_check(), called when all threads wait. */
+/* Calls fli_check_rest() for the scheduler of the running workload. Called when every thread waits and the next event
+ * is a timeout. */
 void workload_rest(void);
 
 /* The allocator of the running workload: counts allocations, and fails at random as drawn from the seed. */

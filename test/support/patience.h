@@ -1,6 +1,6 @@
-/* patience.h - a time limit for waiting in a loop, for a test that fails if the condition never holds. Each check
- * counts for at most PATIENCE_LOOK_NS, so time in which the machine did not run the test is not counted. So the limit
- * can be short, and a test whose condition never holds fails soon. */
+/* patience.h - a time limit for waiting in a loop, for a test that fails if the condition never holds. The time between
+ * two checks counts for at most PATIENCE_LOOK_NS, so that time in which the machine did not run the test hardly counts.
+ * So the limit can be short, and a test whose condition never holds fails soon. */
 #ifndef FILCH_TEST_PATIENCE_H
 #define FILCH_TEST_PATIENCE_H
 
@@ -9,7 +9,7 @@
 
 #include "port/clock.h"
 
-/* The most that one check is counted as, however long the thread was suspended before it. */
+/* The most that the time between two checks counts, however long the thread was suspended. */
 #define PATIENCE_LOOK_NS UINT64_C(1000000)
 
 typedef struct patience {

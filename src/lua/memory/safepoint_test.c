@@ -1,5 +1,5 @@
-/* safepoint_test.c - the owner does not pass a safepoint that is held; at least one of owner and holder sees what the
- * other did. */
+/* safepoint_test.c - the owner does not pass a safepoint that is held; an object that the holder finds marked is not
+ * destroyed before the release. */
 #include "lua/memory/safepoint.h"
 
 #include "port/thread.h"
@@ -44,8 +44,8 @@ TEST(a_held_safepoint_is_not_passed)
 
 /* ---- owner and holder at the same time ------------------------------------------------------------------------- */
 
-/* The owner clears the mark, passes the safepoint, and destroys the thing. A holder that still finds the mark set must
- * find the thing intact. */
+/* The owner clears `mark`, passes the safepoint, and destroys `thing` by setting it to 0. A holder that still finds
+ * `mark` set must find `thing` unchanged until it releases the safepoint. */
 static FLI_ATOMIC(uint32_t) thing;
 
 static void own(void *arg)

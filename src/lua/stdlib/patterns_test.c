@@ -18,7 +18,7 @@ static lua_CFunction ours(const char *name)
     return NULL;
 }
 
-/* Draws a text of few different letters, so that patterns match sometimes. Patterns are made of valid pieces. */
+/* Draws a text of few different characters, so that patterns match sometimes. */
 static size_t any_text(fli_prng *prng, char *text)
 {
     static const char letters[] = "aabbc(())x=1 .\0%AZ\n";
