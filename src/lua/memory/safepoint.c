@@ -15,7 +15,7 @@ void fli_lua_safepoint_init(fli_lua_safepoint *safepoint, bool strict)
 void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint)
 {
     if (safepoint->strict) {
-        (void)fli_swap_acqrel(&safepoint->held, 1); /* PAIR lua.safepoint: see fli_lua_safepoint_pass */
+        (void)fli_swap_acqrel(&safepoint->held, 1); /* PAIR lua.safepoint: see fli_lua_safepoint_is_held() */
         return;
     }
     fli_store_rlx(&safepoint->held, 1);

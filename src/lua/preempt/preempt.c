@@ -119,8 +119,9 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* Lua can yield again when the function of C that called back has returned, however short the time until the next
-     * such call is. If it does not return for long, the budget is spent. */
+    /* The hook also runs when a function returns, because Lua can yield again once the C function that called this code
+     * has returned, even if the next such call follows at once. If that C function does not return for long, the budget
+     * is spent. */
     if (!p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKRET, AGAIN_COUNT);
 }
 

@@ -93,7 +93,8 @@ void fli_lua_preempt_settle(struct fli_lua_proc *p);
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);
-/* Called in a job, which does not yield. Raises an error if the result of the job is no longer wanted. */
+/* Called in a job, which does not yield. Raises an error if the result of the job is no longer wanted, or if the job
+ * has run for too long in a simulation. */
 void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);
 
 /* Sets the counting hook if this state needs one. */

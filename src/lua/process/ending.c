@@ -68,8 +68,8 @@ static void add_traceback(fli_lua_bytes *text, lua_State *L)
     }
 }
 
-/* Pushes the text of the error at index 1: the string in its field `message` if the error is a table without
- * __tostring, otherwise the result of luaL_tolstring(). Runs in a protected call. */
+/* Pushes the text of the error at index 1. For a table without __tostring: the string in its field `message`, or a text
+ * with the type if there is none. For any other value: the result of luaL_tolstring(). Runs in a protected call. */
 static int say(lua_State *L)
 {
     if (luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL && lua_istable(L, 1)) {

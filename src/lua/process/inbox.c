@@ -8,8 +8,8 @@
 
 #include "lua/process/proc.h"
 
-/* Returns the next message among the events that is not a reply. Replies that no task waits for any more are
- * dropped. */
+/* Returns the next message among the events that is not a reply. Passes replies to the tasks that wait for them, and
+ * drops replies that no task waits for. */
 static const filch_event *next_new(fli_lua_proc *p)
 {
     for (; p->event_at < p->event_count; p->event_at++) {

@@ -257,7 +257,8 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
             return FILCH_OK;
         }
         fli_lua_alarms_ring(p);
-        return event->error; /* a sleep failed for lack of memory: no other event would wake the process */
+        return event->error; /* an error means that the sleep failed for lack of memory: no other event would wake the
+                                process */
     case FILCH_EVENT_EXIT:
         /* A tag means that the monitor belongs to one call: the exit event goes to that call only. */
         if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;

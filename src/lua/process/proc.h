@@ -198,7 +198,8 @@ uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns);
  * yield. */
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k);
 
-/* Yields to other processes if the slice is over and Lua can yield; then `k` continues. Returns otherwise. */
+/* Yields to other processes if Lua can yield here; then `k` continues. Returns if Lua cannot yield. Called when the
+ * slice is over. */
 void fli_lua_pause(lua_State *L, lua_KContext ctx, lua_KFunction k);
 
 /* Lets the next park of the running task also end when a message arrives. */
@@ -268,7 +269,8 @@ typedef fli_lua_saved **fli_lua_place;
 bool fli_lua_inbox_keep(fli_lua_proc *p, filch_err *err);
 /* Removes the kept message at `place`. */
 void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place place);
-/* Delivers replies among the new messages to the tasks that wait for them. */
+/* Delivers replies among the new messages to the tasks that wait for them. If there is a reply, keeps all other new
+ * messages. */
 filch_err fli_lua_inbox_answers(fli_lua_proc *p);
 /* Keeps all messages that are left in the events. */
 filch_err fli_lua_inbox_end(fli_lua_proc *p);
@@ -281,8 +283,8 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
 /* Ends the process: a task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
-/* Writes the text of the error with its traceback to `words`, and returns the error code. Afterwards the stack of L is
- * reset. */
+/* Runs the pending __close handlers of L, unless the budget is spent. Writes the text of the error with its traceback
+ * to `words`, and returns the error code. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);
 
 /* ---- upgrade.c ----------------------------------------------------------------------------------------------- */

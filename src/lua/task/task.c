@@ -66,7 +66,8 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* Called when the function of the task has returned or failed. An error that no task waits for ends the process. */
+/* Called when the function of the task has returned or failed. An error ends the process, unless another task waits for
+ * this task or this task was cancelled. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -385,7 +386,7 @@ static int go_on_any(lua_State *L, int status, lua_KContext until_ns)
 }
 
 /* task.any(functions [, timeout]) -> the number of the first function that returned, and its results | nil, "timeout".
- * The other functions are cancelled. If all fail, the error of the last one is raised. */
+ * The other functions are cancelled. If all fail, the error of the last function in the list is raised. */
 static int task_any(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
