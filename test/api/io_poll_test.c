@@ -490,10 +490,10 @@ TEST(files_devices_and_listeners_become_streams_of_their_kind)
         int                file = mkstemp(path), null = open("/dev/null", O_RDWR | O_CLOEXEC);
         int                listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         int                datagrams = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        struct sockaddr_in worker = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-        ok(bind(listener, (struct sockaddr *)&worker, sizeof worker));
+        struct sockaddr_in any_port = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        ok(bind(listener, (struct sockaddr *)&any_port, sizeof any_port));
         ok(listen(listener, 4));
-        ok(bind(datagrams, (struct sockaddr *)&worker, sizeof worker));
+        ok(bind(datagrams, (struct sockaddr *)&any_port, sizeof any_port));
         script s = SCRIPT(DO_ADOPT(file, 0), DO_WRITE("in a file"), DO_SEEK(3, 0), DO_READ(0), DO_ADOPT(null, 0),
                           DO_READ(0), DO_WRITE("x"), DO_ADOPT(datagrams, 0), DO_TIMEOUT(0), DO_RECEIVE_FROM(0),
                           DO_TIMEOUT(FILCH_FOREVER), DO_ADOPT(listener, 0), DO_ADDRESS, DO_ACCEPT, DO_READ(0));

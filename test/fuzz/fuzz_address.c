@@ -10,7 +10,7 @@ static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX
     char   shorter[FLI_ADDRESS_TEXT_MAX];
     size_t size = fli_address_write(address, text, FLI_ADDRESS_TEXT_MAX);
     MUST(size < FLI_ADDRESS_TEXT_MAX, "longer than promised");
-    MUST(strlen(text) == size, "another length than told");
+    MUST(strlen(text) == size, "another length than reported");
     MUST(fli_address_write(address, shorter, less) == size, "the length depends on the room");
     if (less > 0) MUST(strlen(shorter) == (size < less ? size : less - 1), "cut elsewhere");
 }

@@ -45,21 +45,21 @@ static struct {
     uint32_t       number;  /* number of the instance that init has made; 0: none */
     filch_pid      pid;
     int64_t        value;
-} birth;
+} next_init;
 
 /* A spawn requested by a yield: its args are a number that identifies it. */
-typedef struct order {
+typedef struct spawn_order {
     int64_t     number;
     int         yield_rec; /* index of the yield in the model; NO_PROC: none */
     const char *method;
-    life        as;
+    proc        as;
     content     first[FIRST];
     uint32_t    first_count;
-} order;
+} spawn_order;
 
-enum { ORDERS = 8 };
-static order    orders[ORDERS];
-static uint32_t order_count; /* number of orders so far; the last ORDERS of them are kept */
+enum { SPAWN_ORDERS = 8 };
+static spawn_order spawn_orders[SPAWN_ORDERS];
+static uint32_t    spawn_order_count; /* number of spawns yielded so far; the last SPAWN_ORDERS of them are kept */
 
 static uint64_t   seed; /* counter that makes the content of each payload different */
 static uint64_t   long_steps;
@@ -85,36 +85,36 @@ static bool is_all(const void *at, size_t size, uint8_t value)
     return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-static order *find_spawn_order(const filch_data *args)
+static spawn_order *find_spawn_order(const filch_data *args)
 {
-    for (uint32_t i = 0; i < ORDERS && filch_kind_of(args) == FILCH_KIND_INT; i++) {
-        order *o = &orders[i];
-        bool   his = o->yield_rec != NO_PROC && o->number == filch_as_int(args);
+    for (uint32_t i = 0; i < SPAWN_ORDERS && filch_kind_of(args) == FILCH_KIND_INT; i++) {
+        spawn_order *o = &spawn_orders[i];
+        bool         his = o->yield_rec != NO_PROC && o->number == filch_as_int(args);
         if (his && now.yield_recs[o->yield_rec].stage == STAGE_OPEN && !now.yield_recs[o->yield_rec].dispatched)
             return o;
     }
     return NULL;
 }
 
-static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
+static void record_spawn(proc *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
 
 /* Init of a process that was spawned by a yield. */
-static filch_err open_ordered(order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
+static filch_err open_ordered(spawn_order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
     yield_rec *q = &now.yield_recs[o->yield_rec];
     bool       same = (method == NULL) == (o->method == NULL) && (method == NULL || strcmp(method, o->method) == 0);
-    MUST(same, "another method than was ordered");
-    MUST(q->child == NO_PROC, "an order was carried out twice");
+    MUST(same, "another method than was yielded");
+    MUST(q->child == NO_PROC, "a yielded spawn ran init twice");
     model_relations_done(o->yield_rec);
     q->tried = true;
     if (q->reason != FILCH_OK) return q->reason;
     filch_pid pid = filch_ctx_self(ctx);
     MUST(model_find(pid) == NO_PROC, "a pid was used again");
     o->as.instance = (uint32_t)++now.opened;
-    born(&o->as, &now.lives[q->life].inherits, pid, still_clock_ns);
+    record_spawn(&o->as, &now.procs[q->proc].inherits, pid, still_clock_ns);
     MUST(filch_as_int(filch_ctx_value(ctx, "v")) == o->as.inherits.value, "another inherited value");
-    q->child = now.life_count - 1;
-    for (uint32_t i = 0; i < o->first_count; i++) model_first_message(q->child, q->life, &o->first[i]);
+    q->child = now.proc_count - 1;
+    for (uint32_t i = 0; i < o->first_count; i++) model_first_message(q->child, q->proc, &o->first[i]);
     *self = (instance){ .serial = pid.serial, .number = o->as.instance, .magic = MAGIC };
     memset((char *)self + sizeof *self, (uint8_t)self->number, size - sizeof *self);
     return FILCH_OK;
@@ -125,45 +125,46 @@ static filch_err open_sized(instance *self, size_t size, const filch_ctx *ctx, c
 {
     MUST(is_all(self, size, 0), "the state does not begin as zeros");
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
-    order *o = birth.spawns ? NULL : find_spawn_order(args);
+    spawn_order *o = next_init.spawns ? NULL : find_spawn_order(args);
     if (o != NULL) return open_ordered(o, self, size, ctx, method);
-    MUST(method == birth.method, "another method");
-    MUST(payload_is(&birth.args->says, args), "other args");
+    MUST(method == next_init.method, "another method");
+    MUST(payload_is(&next_init.args->says, args), "other args");
     if (method != NULL && strcmp(method, "known") != 0) return FILCH_EMETHOD;
-    if (birth.fails) return FILCH_EUSER + 7;
-    birth.pid = filch_ctx_self(ctx);
-    birth.value = filch_as_int(filch_ctx_value(ctx, "v"));
-    birth.number = (uint32_t)++now.opened;
-    *self = (instance){ .serial = birth.pid.serial, .number = birth.number, .magic = MAGIC };
-    memset((char *)self + sizeof *self, (uint8_t)birth.number, size - sizeof *self);
+    if (next_init.fails) return FILCH_EUSER + 7;
+    next_init.pid = filch_ctx_self(ctx);
+    next_init.value = filch_as_int(filch_ctx_value(ctx, "v"));
+    next_init.number = (uint32_t)++now.opened;
+    *self = (instance){ .serial = next_init.pid.serial, .number = next_init.number, .magic = MAGIC };
+    memset((char *)self + sizeof *self, (uint8_t)next_init.number, size - sizeof *self);
     return FILCH_OK;
 }
 
-static life *check_instance(const instance *self, size_t size)
+static proc *check_instance(const instance *self, size_t size)
 {
     MUST(self->magic == MAGIC, "this is not an instance");
     MUST(is_all(self->more, size - sizeof *self, (uint8_t)self->number), "the state has been damaged");
     int index = model_find((filch_pid){ NODE, self->serial });
-    MUST(index != NO_PROC, "an instance of nobody");
-    return &now.lives[index];
+    MUST(index != NO_PROC, "an instance of an unknown process");
+    return &now.procs[index];
 }
 
 static void send_something(void);
 
 static void close_sized(instance *self, size_t size)
 {
-    if (birth.spawns && self->magic == MAGIC && self->number == birth.number) {
-        MUST(!birth.unborn && (now.alloc.refused > 0 || birth.refused), "a newborn was closed");
-        birth.unborn = true;
+    if (next_init.spawns && self->magic == MAGIC && self->number == next_init.number) {
+        MUST(!next_init.unborn && (now.alloc.refused > 0 || next_init.refused),
+             "a new instance was closed without a reason");
+        next_init.unborn = true;
         self->magic = 0;
         now.shut++;
         return;
     }
-    life *l = check_instance(self, size);
+    proc *l = check_instance(self, size);
     self->magic = 0;
     model_closed(self->number, l);
     if (l->alive || fuzz_below(&in, 4) != 3) return;
-    now.reaping = (int)(l - now.lives);
+    now.reaping = (int)(l - now.procs);
     send_something();
     now.reaping = NO_PROC;
 }
@@ -179,7 +180,7 @@ static void close_sized(instance *self, size_t size)
     }                                                                                                          \
     static filch_err step_##name(void *self, const filch_event *events, size_t count, filch_out *out)          \
     {                                                                                                          \
-        life *l = check_instance(self, SIZE);                                                                  \
+        proc *l = check_instance(self, SIZE);                                                                  \
         MUST(l->instance == ((instance *)self)->number && !l->bare, "a step of another instance");             \
         return step(self, events, count, out);                                                                 \
     }
@@ -291,13 +292,14 @@ static void cancel_or_kill(bool cancel)
     filch_err otherwise;
     int       to = choose_pid(&in, &pid, &otherwise);
     filch_err err = cancel ? filch_cancel(now.sched, pid) : filch_terminate(now.sched, pid);
-    if (to == NO_PROC || !now.lives[to].alive) {
-        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD), "an order to nobody");
+    if (to == NO_PROC || !now.procs[to].alive) {
+        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD),
+             "a cancel or terminate of an unknown pid has another result");
         return;
     }
-    MUST(err == FILCH_OK, "an order was refused");
-    if (cancel) now.lives[to].cancel = true;
-    else now.lives[to].doomed = true;
+    MUST(err == FILCH_OK, "a cancel or terminate was refused");
+    if (cancel) now.procs[to].cancel = true;
+    else now.procs[to].doomed = true;
 }
 
 static void inspect_something(void)
@@ -308,8 +310,8 @@ static void inspect_something(void)
     int        to = choose_pid(&in, &pid, &otherwise);
     filch_err  err = filch_inspect(now.sched, pid, &info);
     if (to == NO_PROC && pid.node != NODE && pid.serial != 0) otherwise = FILCH_EFOREIGN;
-    bool alive = to != NO_PROC && now.lives[to].alive;
-    MUST(err == (alive ? FILCH_OK : to == NO_PROC ? otherwise : FILCH_EDEAD), "alive, or not");
+    bool alive = to != NO_PROC && now.procs[to].alive;
+    MUST(err == (alive ? FILCH_OK : to == NO_PROC ? otherwise : FILCH_EDEAD), "inspect has another result");
     if (alive) model_inspected(to, &info);
 }
 
@@ -317,7 +319,7 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
 {
     int index = model_find(pid);
     MUST(user == &in && index != NO_PROC, "the end of a process that never was");
-    model_exit(&now.lives[index], error, result);
+    model_exit(&now.procs[index], error, result);
     now.reaping = index;
     if (fuzz_below(&in, 4) == 3) send_something();
     now.reaping = NO_PROC;
@@ -328,22 +330,22 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
 static filch_err choose_init(payload *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
-    birth.number = 0;
-    birth.unborn = false;
-    birth.args = args;
-    birth.method = choice % 4 == 1 ? "known" : choice % 16 == 2 ? "strange" : NULL;
-    birth.fails = choice / 16 == 1;
+    next_init.number = 0;
+    next_init.unborn = false;
+    next_init.args = args;
+    next_init.method = choice % 4 == 1 ? "known" : choice % 16 == 2 ? "strange" : NULL;
+    next_init.fails = choice / 16 == 1;
     *args = (payload){ .data = filch_none() };
     if (choice / 64 == 1) payload_pack(args, &in, ++seed);
     if (type == bare) {
-        if (birth.method != NULL) return FILCH_EMETHOD;
+        if (next_init.method != NULL) return FILCH_EMETHOD;
         return args->says.kind == FILCH_KIND_NONE ? FILCH_OK : FILCH_EINVAL;
     }
-    if (birth.method != NULL && strcmp(birth.method, "known") != 0) return FILCH_EMETHOD;
-    return birth.fails ? FILCH_EUSER + 7 : FILCH_OK;
+    if (next_init.method != NULL && strcmp(next_init.method, "known") != 0) return FILCH_EMETHOD;
+    return next_init.fails ? FILCH_EUSER + 7 : FILCH_OK;
 }
 
-static void choose_limits(life *l, filch_spawn_options *opt)
+static void choose_limits(proc *l, filch_spawn_options *opt)
 {
     static const uint16_t bytes[] = { 0, 1, 16, 17, 100, 1000 };
     uint8_t               choice = fuzz_byte(&in);
@@ -390,7 +392,7 @@ static uint32_t choose_first(payload *messages, filch_data *data, content *says,
 }
 
 /* Tells the model that a process was spawned, not before `since_ns`. */
-static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t since_ns)
+static void record_spawn(proc *l, const heritage *inherits, filch_pid pid, uint64_t since_ns)
 {
     l->pid = pid;
     l->inherits = *inherits;
@@ -398,15 +400,15 @@ static void born(life *l, const heritage *inherits, filch_pid pid, uint64_t sinc
     if (late) l->due_reported = true;
     l->cancel = late || model_cancelled(inherits) != FILCH_OK;
     now.spawned++;
-    now.lives[now.life_count++] = *l;
+    now.procs[now.proc_count++] = *l;
 }
 
 static void spawn_something(void)
 {
-    if (now.life_count == LIVES) return;
+    if (now.proc_count == PROCS) return;
     const filch_type   *type = &types[fuzz_below(&in, 4)];
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    life                l = { .first = -1,
+    proc                l = { .first = -1,
                               .last = -1,
                               .alive = true,
                               .bare = type == bare,
@@ -424,12 +426,12 @@ static void spawn_something(void)
         opt.on_exit_user = &in;
     }
     heritage inherited = { .due_ns = FILCH_FOREVER };
-    if (now.current != NO_PROC) inherited = now.lives[now.current].inherits;
+    if (now.current != NO_PROC) inherited = now.procs[now.current].inherits;
     if (choice / 2 % 4 < CHAINS && chains[choice / 2 % 4].values != NULL) {
         opt.values = chains[choice / 2 % 4].values;
         inherited = chains[choice / 2 % 4].gives;
     }
-    opt.method = birth.method;
+    opt.method = next_init.method;
     opt.args = args.data;
     int        name = choice / 8 % 4 == 3 ? choose_ties(&opt) : NO_PROC;
     payload    messages[FIRST];
@@ -441,29 +443,29 @@ static void spawn_something(void)
 
     uint64_t  refused = now.alloc.refused, alive = now.spawned - now.ended, since_ns = still_clock_ns;
     filch_pid pid = { 1, 1 };
-    birth.spawns = true;
-    birth.refused = too_big;
+    next_init.spawns = true;
+    next_init.refused = too_big;
     /* filch_spawn_on() with the number of the own node has the result that filch_spawn() has. */
     filch_err err =
         seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid) : filch_spawn(now.sched, type, &opt, &pid);
-    birth.spawns = false;
+    next_init.spawns = false;
     payload_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
     for (size_t i = 0; i < opt.message_count; i++) payload_sent(&messages[i], false); /* first messages are lent too */
     if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 &&
         (now.current == NO_PROC || now.dispatching)) {
-        MUST(err == FILCH_ESTATE, "relations with nobody");
+        MUST(err == FILCH_ESTATE, "a spawn outside of a step made relations");
         return;
     }
     if (now.closing && (now.current == NO_PROC || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills the
                                                                             * remaining processes */
-        MUST(err == FILCH_ECLOSED, "a process was born from outside while closing");
+        MUST(err == FILCH_ECLOSED, "a spawn from outside succeeded while closing");
         return;
     }
     if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return;
     bool full = now.opt.max_processes != 0 && alive >= now.opt.max_processes;
     if (err == FILCH_ETOOBIG && too_big) return;
     if (err != FILCH_OK) {
-        MUST(is_reason(err, wanted, name, full), "a spawn with another answer");
+        MUST(is_reason(err, wanted, name, full), "a spawn with another result");
         MUST(pid.node == 1 && pid.serial == 1, "a failed spawn gave a pid");
         return;
     }
@@ -471,12 +473,13 @@ static void spawn_something(void)
     MUST(!too_big, "a first message beyond payload_max");
     MUST(pid.node == NODE && model_find(pid) == NO_PROC, "a pid was used again");
     if (!l.bare) {
-        MUST(birth.number != 0 && birth.pid.serial == pid.serial && birth.value == inherited.value, "another birth");
-        l.instance = birth.number;
+        MUST(next_init.number != 0 && next_init.pid.serial == pid.serial && next_init.value == inherited.value,
+             "init did not run, or ran with another pid or value");
+        l.instance = next_init.number;
     }
-    born(&l, &inherited, pid, since_ns);
-    relations_spawned(now.current, now.life_count - 1, opt.relations, opt.tag, name);
-    for (size_t i = 0; i < opt.message_count; i++) model_first_message(now.life_count - 1, now.current, &first_says[i]);
+    record_spawn(&l, &inherited, pid, since_ns);
+    relations_spawned(now.current, now.proc_count - 1, opt.relations, opt.tag, name);
+    for (size_t i = 0; i < opt.message_count; i++) model_first_message(now.proc_count - 1, now.current, &first_says[i]);
 }
 
 /* Spawns a process by a yield, so after the step. Does nothing while memory is short. */
@@ -486,12 +489,12 @@ static void yield_spawn(filch_out *out)
     uint8_t             choice = fuzz_byte(&in);
     bool                exec = choice % 2 == 1, too_big = false;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    order              *o = &orders[order_count % ORDERS];
+    spawn_order        *o = &spawn_orders[spawn_order_count % SPAWN_ORDERS];
     int                 waiting = now.yield_rec_count - now.yield_rec_fresh;
-    if (now.life_count + waiting + 1 >= LIVES || waiting >= ORDERS || now.alloc.fail_at != 0 || !model_has_room())
+    if (now.proc_count + waiting + 1 >= PROCS || waiting >= SPAWN_ORDERS || now.alloc.fail_at != 0 || !model_has_room())
         return;
-    *o = (order){ .number = (int64_t)++seed, .yield_rec = NO_PROC };
-    o->as = (life){ .first = -1,
+    *o = (spawn_order){ .number = (int64_t)++seed, .yield_rec = NO_PROC };
+    o->as = (proc){ .first = -1,
                     .last = -1,
                     .alive = true,
                     .name = type->name,
@@ -517,10 +520,10 @@ static void yield_spawn(filch_out *out)
         MUST(err == FILCH_ETOOBIG, "a first message beyond payload_max");
         return;
     }
-    MUST(err == FILCH_OK, "a birth could not be asked for");
+    MUST(err == FILCH_OK, "a spawn could not be yielded");
     yield_rec *q = model_yielded(YIELD_SPAWN, tag);
     o->yield_rec = (int)(q - now.yield_recs);
-    order_count++;
+    spawn_order_count++;
     q->tie = exec ? FILCH_CMD_EXEC : FILCH_CMD_SPAWN;
     q->name = name;
     q->how = opt.relations;
@@ -608,7 +611,7 @@ static void cancel_scope(void)
 {
     uint32_t  choice = fuzz_byte(&in);
     filch_err reason = FILCH_EUSER + 30 + (filch_err)(choice / 64);
-    MUST(filch_values_cancel(NULL, reason) == FILCH_EINVAL, "the scope of nobody was cancelled");
+    MUST(filch_values_cancel(NULL, reason) == FILCH_EINVAL, "a cancel of a NULL scope was accepted");
     if (now.scope_count == 0) return;
     int scope = (int)(choice % (uint32_t)now.scope_count);
     MUST(filch_values_cancel(scopes[scope], FILCH_OK) == FILCH_EINVAL, "cancelled for no reason");
@@ -642,10 +645,11 @@ static filch_err fail_with(yield_rec *q, filch_err error)
 static filch_err on_own(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     yield_rec *q = &now.yield_recs[tag];
-    MUST(user == &in && tag < (uint64_t)now.yield_rec_count && q->what == YIELD_OWN, "a command that nobody gave");
+    MUST(user == &in && tag < (uint64_t)now.yield_rec_count && q->what == YIELD_OWN,
+         "a handler was called for a command that was not yielded");
     MUST(!q->dispatched && q->stage == STAGE_OPEN && receiver.tag == tag, "a command was given twice");
     MUST(command->id == OWN && payload_is(&q->says, &command->data), "another command");
-    MUST(model_find(command->from) == q->life, "a command from somebody else");
+    MUST(model_find(command->from) == q->proc, "a command of another process");
     MUST(filch_yield(stale, OWN, 1, filch_none()) == FILCH_ESTATE, "a yield outside of a step");
     model_relations_done((int)tag);
     q->dispatched = true;
@@ -675,7 +679,7 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 /* ---- steps ---- */
 
 /* Records a yield in the model if the yield was accepted. */
-static yield_rec *asked(yield_kind what, uint64_t tag, filch_err err, uint64_t refused)
+static yield_rec *record_yield(yield_kind what, uint64_t tag, filch_err err, uint64_t refused)
 {
     if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return NULL;
     MUST(err == FILCH_OK, "a yield was refused");
@@ -708,7 +712,7 @@ static void yield_payload(filch_out *out, yield_kind what)
              "a command beyond payload_max");
         return;
     }
-    yield_rec *q = asked(what, tag, err, refused);
+    yield_rec *q = record_yield(what, tag, err, refused);
     if (q == NULL) return;
     q->says = p.says;
     if (what == YIELD_SEND) model_yielded_send(q, to, otherwise, &p.says);
@@ -725,7 +729,7 @@ static void yield_clock(filch_out *out, yield_kind what)
         MUST(err == FILCH_EINVAL, "a ticker without a period");
         return;
     }
-    yield_rec *q = asked(what, tag, err, refused);
+    yield_rec *q = record_yield(what, tag, err, refused);
     if (q != NULL) q->span_ns = span_ns;
 }
 
@@ -742,24 +746,24 @@ static void yield_timer_cancel(filch_out *out)
         id = q->id;
         break;
     }
-    yield_rec *q = asked(YIELD_CANCEL, tag, filch_yield_timer_cancel(out, tag, id), refused);
+    yield_rec *q = record_yield(YIELD_CANCEL, tag, filch_yield_timer_cancel(out, tag, id), refused);
     if (q != NULL) q->id = id;
 }
 
 /* Calls filch_upgrade() with another type and checks the result. */
-static bool upgrade(life *l, filch_out *out)
+static bool upgrade(proc *l, filch_out *out)
 {
     const filch_type *type = &types[fuzz_below(&in, l->has_on_exit ? 4 : 3)];
     payload           args;
     filch_err         wanted = choose_init(&args, type);
     uint64_t          refused = now.alloc.refused;
-    filch_err         err = filch_upgrade(out, type, birth.method, args.data);
+    filch_err         err = filch_upgrade(out, type, next_init.method, args.data);
     payload_sent(&args, false);
     if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return false;
-    MUST(err == wanted, "an upgrade with another answer");
+    MUST(err == wanted, "an upgrade with another result");
     if (err != FILCH_OK) return false;
-    MUST(type == bare || birth.pid.serial == l->pid.serial, "an upgrade changed the pid");
-    l->next_instance = birth.number;
+    MUST(type == bare || next_init.pid.serial == l->pid.serial, "an upgrade changed the pid");
+    l->next_instance = next_init.number;
     l->next_bare = type == bare;
     l->next_name = type->name;
     return true;
@@ -775,7 +779,7 @@ static void misuse_inside(filch_out *out)
     MUST(filch_upgrade(out, NULL, NULL, filch_none()) == FILCH_EINVAL, "an upgrade to nothing");
     filch_err err = filch_yield(out, OWN, 1, filch_bytes(NULL, 5));
     MUST(err == FILCH_EINVAL || (err == FILCH_ENOMEM && model_lacked_memory(refused)), "a payload of nothing");
-    MUST(filch_yield(NULL, OWN, 1, filch_none()) == FILCH_EINVAL, "a yield of nobody");
+    MUST(filch_yield(NULL, OWN, 1, filch_none()) == FILCH_EINVAL, "a yield with a NULL out was accepted");
 }
 
 static void act(filch_out *out)
@@ -829,11 +833,11 @@ static void act(filch_out *out)
  * the status. */
 static last_status check_status(filch_err err, last_status before, last_status wanted)
 {
-    MUST(err == (before == STATUS_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another answer");
+    MUST(err == (before == STATUS_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another result");
     return before == STATUS_UPGRADE ? before : wanted;
 }
 
-static last_status choose_done(life *l, filch_out *out, last_status status)
+static last_status choose_done(proc *l, filch_out *out, last_status status)
 {
     payload p;
     choose_payload(&p);
@@ -851,7 +855,7 @@ static last_status choose_done(life *l, filch_out *out, last_status status)
 }
 
 /* Chooses a status for the step, possibly several times: the last choice counts. */
-static last_status choose_status(life *l, filch_out *out, bool cancelled, last_status before)
+static last_status choose_status(proc *l, filch_out *out, bool cancelled, last_status before)
 {
     uint8_t choice = fuzz_byte(&in);
     /* A process that is cancelled usually ends. */
@@ -871,8 +875,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int              index = model_find(filch_ctx_self(ctx));
-    MUST(index != NO_PROC, "a step of nobody");
-    life *l = &now.lives[index];
+    MUST(index != NO_PROC, "a step of an unknown process");
+    proc *l = &now.procs[index];
     (void)self;
     MUST(filch_ctx_sched(ctx) == now.sched, "another scheduler");
     MUST(filch_as_int(filch_ctx_value(ctx, "v")) == l->inherits.value, "another inherited value");
@@ -895,8 +899,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 static void tick(uint32_t steps, uint32_t *ran)
 {
     filch_err err = filch_tick(now.sched, steps, ran);
-    MUST(err == (now.closed ? FILCH_ECLOSED : FILCH_OK), "a tick with another answer");
-    MUST(now.closed || steps == 0 || *ran <= steps, "more steps than asked for");
+    MUST(err == (now.closed ? FILCH_ECLOSED : FILCH_OK), "a tick with another result");
+    MUST(now.closed || steps == 0 || *ran <= steps, "more steps than requested");
 }
 
 /* Runs until no process is ready; then the model checks that everything due has happened. A ticker that fires faster
@@ -920,10 +924,14 @@ static void look_around(void)
     MUST(filch_sched_stats(now.sched, &stats) == (stats.size < 8 ? FILCH_EINVAL : FILCH_OK), "stats of an odd size");
     MUST(filch_wake_fd(now.sched) >= 0, "no descriptor");
     (void)filch_next_timeout(now.sched);
-    MUST(filch_sched_stats(NULL, &stats) == FILCH_EINVAL && filch_tick(NULL, 1, NULL) == FILCH_EINVAL, "of nobody");
-    MUST(filch_send(NULL, (filch_pid){ NODE, 1 }, filch_none()) == FILCH_EINVAL, "a message by nobody");
-    MUST(filch_spawn_on(now.sched, NODE + 1, bare, NULL, NULL) == now.foreign, "born next door");
-    MUST(filch_spawn_on(now.sched, NODE + 2, bare, NULL, NULL) == FILCH_EFOREIGN, "born nowhere");
+    MUST(filch_sched_stats(NULL, &stats) == FILCH_EINVAL && filch_tick(NULL, 1, NULL) == FILCH_EINVAL,
+         "a NULL scheduler was accepted");
+    MUST(filch_send(NULL, (filch_pid){ NODE, 1 }, filch_none()) == FILCH_EINVAL,
+         "a send with a NULL scheduler was accepted");
+    MUST(filch_spawn_on(now.sched, NODE + 1, bare, NULL, NULL) == now.foreign,
+         "a spawn on the other host has another result");
+    MUST(filch_spawn_on(now.sched, NODE + 2, bare, NULL, NULL) == FILCH_EFOREIGN,
+         "a spawn on an unknown host was accepted");
 }
 
 /* Makes allocations fail, once or from now on, or lets them succeed again. */
@@ -940,16 +948,16 @@ static void close_all(void)
     now.closing = true;
     filch_err err = filch_sched_close(now.sched, deadline_ns, &report);
     now.closed = true;
-    MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another answer");
+    MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another result");
     MUST(report.ended + report.forced == now.spawned - ended && report.stuck == 0, "the report is miscounted");
     MUST(report.forced >= now.forced && report.forced <= now.forced_most, "force is miscounted");
     /* `omitted` also counts losses that could not be listed because there was no memory. */
     MUST(report.count <= report.forced && report.count + report.omitted >= report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
         int index = model_find(report.stragglers[i].pid);
-        MUST(index != NO_PROC && !now.lives[index].ends, "a straggler that is none");
-        MUST(report.stragglers[i].waiting == now.lives[index].outstanding, "a straggler's yields are miscounted");
-        MUST(strcmp(report.stragglers[i].name, now.lives[index].name) == 0, "another straggler's name");
+        MUST(index != NO_PROC && !now.procs[index].ends, "a straggler that is none");
+        MUST(report.stragglers[i].waiting == now.procs[index].outstanding, "a straggler's yields are miscounted");
+        MUST(strcmp(report.stragglers[i].name, now.procs[index].name) == 0, "another straggler's name");
     }
     filch_report_free(&report);
     model_over();
@@ -995,7 +1003,7 @@ static void operate(void)
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     int index = model_find(pid);
-    MUST(user == &in && index != NO_PROC && took_ns > 0 && finished == 1, "a strange long step");
+    MUST(user == &in && index != NO_PROC && took_ns > 0 && finished == 1, "a long step with invalid arguments");
     (void)name;
     long_steps++;
 }
@@ -1069,14 +1077,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
     filch_registry *registry;
     in = (fuzz_bytes){ at, size < 4096 ? size : 4096 };
     seed = long_steps = 0;
-    order_count = 0;
-    for (int i = 0; i < ORDERS; i++) orders[i].yield_rec = NO_PROC;
+    spawn_order_count = 0;
+    for (int i = 0; i < SPAWN_ORDERS; i++) spawn_orders[i].yield_rec = NO_PROC;
     model_begin();
     MUST(filch_registry_create(&registry) == FILCH_OK, "no registry");
     MUST(filch_registry_add(registry, OWN, on_own, &in) == FILCH_OK, "no command");
     choose_options(registry);
     filch_err err = create();
-    MUST(err == FILCH_OK || (err == FILCH_ENOMEM && now.alloc.refused > 0), "create answered something else");
+    MUST(err == FILCH_OK || (err == FILCH_ENOMEM && now.alloc.refused > 0), "create has another result");
     if (err == FILCH_OK) {
         while (in.left > 0) operate();
         if (!now.closed) settle();

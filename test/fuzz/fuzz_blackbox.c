@@ -221,7 +221,7 @@ static filch_err replay(const void *bytes, size_t size, int which, bool pointers
     free(block);
     MUST(memchr(report->text, 0, sizeof report->text) != NULL, "a text without an end");
     MUST(err == FILCH_OK || err == FILCH_EINVAL, "a replay with another answer");
-    MUST(err == FILCH_OK || (report->text[0] != '\0' && report->fed == 0), "refused, and nobody knows why");
+    MUST(err == FILCH_OK || (report->text[0] != '\0' && report->fed == 0), "refused without a text");
     MUST(report->fed <= report->steps && report->differs <= report->fed, "more than there is");
     MUST(report->again == 0 || report->error == report->recorded, "again, but not the same");
     return err;
@@ -245,7 +245,7 @@ static void replay_faithfully(bool no_memory, bool pointers)
     MUST(report.pid.serial == box.pid.serial && report.recorded == box.error, "the recording of another process");
     MUST((report.missing > 0) == (report.partial == 1), "partial, or not");
     MUST(report.lost == 0 || no_memory, "memory ran out, but it did not");
-    MUST(report.pointers == 0 || pointers, "a pointer that nobody sent");
+    MUST(report.pointers == 0 || pointers, "a pointer that was not sent");
     if (report.partial != 0 || no_memory) return;
     MUST(report.differs == 0, report.text);
     MUST(report.fed == report.steps && report.again == 1, "it did not fail again");

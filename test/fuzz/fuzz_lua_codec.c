@@ -63,7 +63,8 @@ static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
     filch_data   payload;
     uint8_t     *bytes = malloc(in->left + 1);
     memcpy(bytes, in->at, in->left);
-    MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload), "no parcel");
+    MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload),
+         "the references could not be joined to the message");
     MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
     *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload; /* dropped whether the read succeeds or fails */
     fli_lua_unpack(L, &payload);

@@ -268,7 +268,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     }
     if (!wrong && lacked_memory(err)) return;
     if (!wrong && !large) {
-        MUST(err == FILCH_OK ? !is_refused(&read, name) : is_reason(&read, name, err), "a spawn with another answer");
+        MUST(err == FILCH_OK ? !is_refused(&read, name) : is_reason(&read, name, err), "a spawn with another result");
     }
     if (err != FILCH_OK) return;
     books.alive++;
@@ -290,7 +290,7 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     given->size = size;
     asked->size = info_size;
     MUST(filch_sched_stats(sched, given) == (size < sizeof stats.size ? FILCH_EINVAL : FILCH_OK), "stats");
-    MUST(size < sizeof stats.size || given->size <= sizeof stats, "stats told more than there is");
+    MUST(size < sizeof stats.size || given->size <= sizeof stats, "stats state a size that is too large");
     filch_pid pid = { fuzz_u64(in), fuzz_u64(in) };
     filch_err err = filch_inspect(sched, pid, asked);
     MUST(err != FILCH_OK || info_size >= sizeof info.size, "inspect of no size");
@@ -336,7 +336,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *at, size_t size)
         if (filch_wake_fd(sched) >= 0) MUST(filch_tick(sched, 0, NULL) == FILCH_OK, "a tick failed");
         stop(sched, books.alive, rubbish, report_size);
     }
-    MUST(exits == books.listened, "ends nobody was told of");
+    MUST(exits == books.listened, "on_exit was not called for every end");
     MUST(alloc.bytes == 0 && alloc.blocks == 0 && alloc.wrong == 0, "memory was left behind");
     return 0;
 }

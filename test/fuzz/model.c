@@ -22,8 +22,8 @@ void model_begin(void)
 
 int model_find(filch_pid pid)
 {
-    for (int i = now.life_count - 1; i >= 0; i--) {
-        if (now.lives[i].pid.serial == pid.serial && now.lives[i].pid.node == pid.node) return i;
+    for (int i = now.proc_count - 1; i >= 0; i--) {
+        if (now.procs[i].pid.serial == pid.serial && now.procs[i].pid.node == pid.node) return i;
     }
     return NO_PROC;
 }
@@ -55,7 +55,7 @@ static uint32_t units(size_t bytes)
     return (uint32_t)((bytes + 15) / 16);
 }
 
-static int message_add(life *to, message what)
+static int message_add(proc *to, message what)
 {
     int index = now.message_free;
     if (index >= 0) now.message_free = now.message_list[index].next;
@@ -68,7 +68,7 @@ static int message_add(life *to, message what)
     return index;
 }
 
-static void message_remove(life *to, int index)
+static void message_remove(proc *to, int index)
 {
     int before = -1;
     for (int i = to->first; i != index; i = now.message_list[i].next) before = i;
@@ -87,7 +87,7 @@ typedef struct load {
     bool     maybes;
 } load;
 
-static load load_of(const life *l)
+static load load_of(const proc *l)
 {
     load sum = { .count_most = l->in_step, .units_most = l->in_step_units };
     for (int i = l->first; i >= 0; i = now.message_list[i].next) {
@@ -105,13 +105,13 @@ static load load_of(const life *l)
 }
 
 /* Returns true if one more message exceeds the limit. */
-static bool is_over(const life *l, uint32_t count, uint32_t sum, size_t size)
+static bool is_over(const proc *l, uint32_t count, uint32_t sum, size_t size)
 {
     return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
 }
 
 /* Checks that the policy of `l` allows this result for a message. */
-static void check_admission(life *l, const content *says, filch_err err)
+static void check_admission(proc *l, const content *says, filch_err err)
 {
     load sum = load_of(l);
     bool limited = l->max != 0 || l->bytes != 0;
@@ -129,7 +129,7 @@ static void check_admission(life *l, const content *says, filch_err err)
     MUST(err == (drops ? FILCH_EDROPPED : FILCH_EFULL), "refused, but not as the policy says");
 }
 
-static void count_refusal(life *l, filch_err err)
+static void count_refusal(proc *l, filch_err err)
 {
     if (err == FILCH_EDEAD) now.to_ended++;
     if (err == FILCH_EFULL) now.refused++;
@@ -147,12 +147,12 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
         return;
     }
     if (err == FILCH_ENOMEM && model_lacked_memory(refused_before)) return;
-    if (to == NO_PROC || !now.lives[to].alive) {
-        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD), "a message to nobody");
+    if (to == NO_PROC || !now.procs[to].alive) {
+        MUST(err == (to == NO_PROC ? otherwise : FILCH_EDEAD), "a message to an unknown pid has another result");
         if (err == FILCH_EDEAD) now.to_ended++;
         return;
     }
-    life *l = &now.lives[to];
+    proc *l = &now.procs[to];
     bool  too_big = now.opt.payload_max != 0 && says->size > now.opt.payload_max;
     if (too_big) {
         MUST(err == FILCH_ETOOBIG, "a payload beyond payload_max was accepted");
@@ -169,12 +169,12 @@ void model_sent(int to, filch_err otherwise, const content *says, filch_err err,
 
 void model_first_message(int to, int from, const content *says)
 {
-    (void)message_add(&now.lives[to], (message){ .from = from, .says = *says, .first = true, .yield_rec = -1 });
+    (void)message_add(&now.procs[to], (message){ .from = from, .says = *says, .first = true, .yield_rec = -1 });
 }
 
 /* Returns 1 if `l` accepts this message after `before` messages like it, 0 if it refuses, -1 if the model cannot
  * know. */
-static int admits(const life *l, const content *says, uint32_t before)
+static int admits(const proc *l, const content *says, uint32_t before)
 {
     load     sum = load_of(l);
     uint32_t more = before * units(says->size);
@@ -191,10 +191,10 @@ int model_admits(const int *members, int count, const content *says)
     for (int i = 0; i < count; i++) {
         uint32_t before = 0;
         for (int k = 0; k < i; k++) before += members[k] == members[i];
-        int one = admits(&now.lives[members[i]], says, before);
+        int one = admits(&now.procs[members[i]], says, before);
         /* A mailbox that refuses one message refuses the later ones too, but keeps what it accepted before. The model
          * does not predict this. */
-        if (one < 0 || (before > 0 && (now.lives[members[i]].max != 0 || now.lives[members[i]].bytes != 0))) return -1;
+        if (one < 0 || (before > 0 && (now.procs[members[i]].max != 0 || now.procs[members[i]].bytes != 0))) return -1;
         taken += one;
     }
     return taken;
@@ -203,7 +203,7 @@ int model_admits(const int *members, int count, const content *says)
 void model_broadcast(const int *members, int count, int from, const content *says)
 {
     for (int i = 0; i < count; i++) {
-        life *l = &now.lives[members[i]];
+        proc *l = &now.procs[members[i]];
         bool  drops = l->overflow == FILCH_OVERFLOW_DROP_NEWEST;
         if (admits(l, says, 0) == 0) {
             bool too_big = l->bytes != 0 && says->size > (size_t)units(l->bytes) * 16;
@@ -218,8 +218,8 @@ void model_broadcast(const int *members, int count, int from, const content *say
 
 bool model_limited(void)
 {
-    for (int i = 0; i < now.life_count; i++) {
-        if (now.lives[i].alive && (now.lives[i].max != 0 || now.lives[i].bytes != 0)) return true;
+    for (int i = 0; i < now.proc_count; i++) {
+        if (now.procs[i].alive && (now.procs[i].max != 0 || now.procs[i].bytes != 0)) return true;
     }
     /* A process that will be spawned before the present yield is dispatched may have a limit, too. */
     for (int i = 0; i < now.yield_rec_count; i++) {
@@ -230,7 +230,7 @@ bool model_limited(void)
 
 /* Removes the messages that DROP_OLDEST has dropped: those before `index` from the same sender and by the same kind of
  * send. */
-static void skip_dropped(life *l, int index)
+static void skip_dropped(proc *l, int index)
 {
     const message came = now.message_list[index];
     for (int i = l->first, next; i != index; i = next) {
@@ -246,7 +246,7 @@ static void skip_dropped(life *l, int index)
 
 /* Messages of one sender arrive in the order sent. Direct sends and sends by yield are ordered separately, because a
  * send by yield happens after the step. */
-static void read_message(life *l, const filch_event *event)
+static void read_message(proc *l, const filch_event *event)
 {
     int  from = event->from.serial == 0 ? NO_PROC : model_find(event->from);
     bool passed[2] = { false, false };
@@ -271,7 +271,7 @@ static void read_message(life *l, const filch_event *event)
         message_remove(l, i);
         return;
     }
-    MUST(false, "a message that nobody sent, or that was overtaken");
+    MUST(false, "a message that was not sent, or that was overtaken");
 }
 
 /* ---- yields ---- */
@@ -285,7 +285,7 @@ uint64_t model_next_tag(yield_kind what)
 yield_rec *model_yielded(yield_kind what, uint64_t tag)
 {
     yield_rec *q = &now.yield_recs[now.yield_rec_count++];
-    *q = (yield_rec){ .life = now.current,
+    *q = (yield_rec){ .proc = now.current,
                       .what = what,
                       .tag = tag,
                       .message = -1,
@@ -293,7 +293,7 @@ yield_rec *model_yielded(yield_kind what, uint64_t tag)
                       .child = NO_PROC,
                       .requested_ns = still_clock_ns };
     q->armed = what == YIELD_SLEEP || what == YIELD_TIMER || what == YIELD_TICKER;
-    now.lives[now.current].outstanding++;
+    now.procs[now.current].outstanding++;
     return q;
 }
 
@@ -302,12 +302,12 @@ void model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content
     q->to = to;
     q->otherwise = otherwise;
     q->says = *says;
-    if (to == NO_PROC || !now.lives[to].alive) return;
-    now.lives[to].sent_by_yield = true;
+    if (to == NO_PROC || !now.procs[to].alive) return;
+    now.procs[to].sent_by_yield = true;
     q->message = message_add(
-        &now.lives[to],
+        &now.procs[to],
         (message){
-            .from = q->life, .asked = true, .maybe = true, .says = *says, .yield_rec = (int)(q - now.yield_recs) });
+            .from = q->proc, .asked = true, .maybe = true, .says = *says, .yield_rec = (int)(q - now.yield_recs) });
 }
 
 void model_relations_done(int until)
@@ -336,7 +336,7 @@ void model_completed(yield_rec *q, const content *says, filch_err error, filch_e
         return;
     }
     if (now.opt.payload_max != 0 && says->size > now.opt.payload_max) {
-        MUST(err == FILCH_ETOOBIG, "an answer beyond payload_max was taken");
+        MUST(err == FILCH_ETOOBIG, "a completion beyond payload_max was accepted");
         return;
     }
     MUST(err == FILCH_OK, "a completion was refused");
@@ -346,12 +346,12 @@ void model_completed(yield_rec *q, const content *says, filch_err error, filch_e
 }
 
 /* Returns the timer or ticker of `l` with this id, or NULL. */
-static yield_rec *timer_of(const life *l, int64_t id)
+static yield_rec *timer_of(const proc *l, int64_t id)
 {
     for (int i = 0; i < now.yield_rec_count; i++) {
         yield_rec *q = &now.yield_recs[i];
         bool       timer = q->what == YIELD_TIMER || q->what == YIELD_TICKER;
-        if (timer && q->id == id && &now.lives[q->life] == l && id != 0) return q;
+        if (timer && q->id == id && &now.procs[q->proc] == l && id != 0) return q;
     }
     return NULL;
 }
@@ -361,11 +361,11 @@ static bool is_due(const yield_rec *q, uint64_t ns)
     return q->span_ns < ns && q->requested_ns + q->span_ns <= ns;
 }
 
-static void read_cancel(life *l, const yield_rec *q, const filch_event *event)
+static void read_cancel(proc *l, const yield_rec *q, const filch_event *event)
 {
     int64_t    answer = filch_as_int(&event->data);
     yield_rec *timer = timer_of(l, q->id);
-    MUST(event->error == FILCH_OK && (answer == 0 || answer == 1), "a strange answer to a cancel");
+    MUST(event->error == FILCH_OK && (answer == 0 || answer == 1), "a cancel completed with an unexpected value");
     if (answer == 1) {
         MUST(timer != NULL && timer->armed, "stopped a timer that was not there");
         timer->armed = false;
@@ -378,10 +378,10 @@ static void read_cancel(life *l, const yield_rec *q, const filch_event *event)
 
 static void read_sending(yield_rec *q, const filch_event *event)
 {
-    life *to = q->to != NO_PROC ? &now.lives[q->to] : NULL;
+    proc *to = q->to != NO_PROC ? &now.procs[q->to] : NULL;
     bool  poor = now.alloc.refused > 0;
     if (event->error == FILCH_OK) {
-        MUST(to != NULL, "a message to nobody was sent");
+        MUST(to != NULL, "a message to an unknown pid was sent");
         if (q->message < 0) return;
         now.message_list[q->message].maybe = false;
         now.message_list[q->message].yield_rec = -1;
@@ -390,14 +390,15 @@ static void read_sending(yield_rec *q, const filch_event *event)
         return;
     }
     if (to == NULL) {
-        MUST(event->error == q->otherwise || (poor && event->error == FILCH_ENOMEM), "a message to nobody");
+        MUST(event->error == q->otherwise || (poor && event->error == FILCH_ENOMEM),
+             "a message to an unknown pid has another result");
         if (event->error == FILCH_EDEAD) now.to_ended++;
         return;
     }
     MUST(q->message >= 0 || !to->alive, "a message was refused, and arrived");
     bool drops = to->overflow == FILCH_OVERFLOW_DROP_NEWEST || to->overflow == FILCH_OVERFLOW_DROP_OLDEST;
     switch (event->error) {
-    case FILCH_EDEAD: MUST(!to->alive, "a living process was called dead"); break;
+    case FILCH_EDEAD: MUST(!to->alive, "FILCH_EDEAD for a live process"); break;
     case FILCH_EFULL: MUST(!drops && to->overflow != FILCH_OVERFLOW_WAIT, "full, but the policy says otherwise"); break;
     case FILCH_EDROPPED: MUST(drops, "dropped, but the policy says otherwise"); break;
     case FILCH_ETOOBIG: MUST(to->bytes != 0 && q->says.size > to->bytes, "too big, but it is not"); break;
@@ -407,18 +408,18 @@ static void read_sending(yield_rec *q, const filch_event *event)
     if (q->message >= 0) message_remove(to, q->message);
 }
 
-static void read_answer(life *l, const filch_event *event)
+static void read_answer(proc *l, const filch_event *event)
 {
     uint64_t   index = event->tag & ~TAG_TIMER;
     yield_rec *q = &now.yield_recs[index];
     bool       poor = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
-    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag, "an answer to nothing");
-    MUST(&now.lives[q->life] == l, "somebody else's answer");
+    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag, "a completion without a yield");
+    MUST(&now.procs[q->proc] == l, "a completion of another process");
     MUST(q->stage == STAGE_OPEN || q->stage == STAGE_ANSWERED, "answered twice");
-    MUST(event->from.serial == 0, "an answer from somebody");
+    MUST(event->from.serial == 0, "a completion with a sender");
     switch (q->what) {
     case YIELD_OWN:
-        MUST(q->stage == STAGE_ANSWERED, "an answer that nobody gave");
+        MUST(q->stage == STAGE_ANSWERED, "a completion that was not made");
         MUST(q->error == event->error && payload_is(&q->says, &event->data), "another answer than was given");
         break;
     case YIELD_UNKNOWN: MUST(event->error == FILCH_ECOMMAND, "an unknown command was answered"); break;
@@ -448,14 +449,14 @@ static void read_answer(life *l, const filch_event *event)
         break;
     case YIELD_SPAWN:
         if (q->stage == STAGE_OPEN) {
-            MUST(q->dispatched && !now.lives[q->child].alive, "exec was answered while it runs");
-            relations_end_reported(&now.lives[q->child], event->error, &event->data);
+            MUST(q->dispatched && !now.procs[q->child].alive, "exec was completed while its process runs");
+            relations_end_reported(&now.procs[q->child], event->error, &event->data);
             break;
         }
         MUST(event->error == q->error || (q->otherwise != FILCH_OK && event->error == q->otherwise),
-             "a birth with another answer");
+             "a spawn with another result");
         if (event->error == FILCH_OK) {
-            MUST(model_find(filch_as_pid(&event->data)) == q->child, "a birth was answered with another pid");
+            MUST(model_find(filch_as_pid(&event->data)) == q->child, "a spawn was completed with another pid");
         }
         break;
     }
@@ -464,11 +465,12 @@ static void read_answer(life *l, const filch_event *event)
     now.answered++;
 }
 
-static void read_timer(life *l, const filch_event *event)
+static void read_timer(proc *l, const filch_event *event)
 {
     uint64_t   index = event->tag & ~TAG_TIMER;
     yield_rec *q = &now.yield_recs[index];
-    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag && &now.lives[q->life] == l, "a strange timer");
+    MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag && &now.procs[q->proc] == l,
+         "a message of an unknown timer");
     MUST(event->from.serial == 0 && filch_kind_of(&event->data) == FILCH_KIND_INT, "a timer's message is another");
     MUST(q->armed || (q->what == YIELD_TICKER && q->stopped), "a timer fired twice, or after it was stopped");
     int64_t ticks = filch_as_int(&event->data);
@@ -493,8 +495,8 @@ void model_cancel_scope(int scope, filch_err reason)
 {
     if (now.reasons[scope] != FILCH_OK) return;
     now.reasons[scope] = reason;
-    for (int i = 0; i < now.life_count; i++) {
-        life *l = &now.lives[i];
+    for (int i = 0; i < now.proc_count; i++) {
+        proc *l = &now.procs[i];
         if (!l->alive) continue;
         for (uint32_t k = 0; k < l->inherits.depth; k++) {
             if (l->inherits.scopes[k] == scope) l->cancel = true;
@@ -504,13 +506,13 @@ void model_cancel_scope(int scope, filch_err reason)
 
 /* Checks a cancel without a reason. Its causes are a call, a stop and the deadline of the process; each causes one
  * cancel. */
-static void read_plain_cancel(life *l)
+static void read_plain_cancel(proc *l)
 {
     bool due = l->inherits.due_ns <= still_clock_ns && !l->due_reported;
     if (l->cancel || now.closing) {
         if (due) l->due_maybe = true;
     } else {
-        MUST(due, "a cancel that nobody asked for, or a second one");
+        MUST(due, "a cancel without a cause, or a second one");
         l->due_reported = true;
     }
     l->cancel = false;
@@ -518,18 +520,18 @@ static void read_plain_cancel(life *l)
 
 /* ---- steps ---- */
 
-void model_step_begin(life *l, const filch_event *events, size_t count)
+void model_step_begin(proc *l, const filch_event *events, size_t count)
 {
     bool answers = false, messages = false, plain_cancel = false;
     model_relations_done(now.yield_rec_count);
-    MUST(l->alive && !l->stepping && now.current == NO_PROC, "a step of one that is dead, or inside a step");
-    MUST(!l->doomed, "a step after the end was ordered");
+    MUST(l->alive && !l->stepping && now.current == NO_PROC, "a step of an ended process, or inside a step");
+    MUST(!l->doomed, "a step after a terminate");
     MUST(count <= (now.opt.batch_max != 0 ? now.opt.batch_max : 64), "more events than batch_max");
     bool cancelled = count > 0 && events[0].type == FILCH_EVENT_CANCEL;
-    MUST(((!l->cancel || now.closing) && l->orders == 0) || cancelled, "a cancel did not come first");
-    MUST(!relations_down(l), "a step of one whose link is down");
+    MUST(((!l->cancel || now.closing) && l->reasoned_cancels == 0) || cancelled, "a cancel did not come first");
+    MUST(!relations_down(l), "a step of a process with a failed link");
     l->stepping = true;
-    now.current = (int)(l - now.lives);
+    now.current = (int)(l - now.procs);
     now.yield_rec_fresh = now.yield_rec_count;
     now.last_read = NULL;
     now.steps++;
@@ -558,7 +560,7 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
             break;
         case FILCH_EVENT_DROPPED:
             MUST(filch_as_int(&events[i].data) > 0, "nothing was dropped");
-            l->told += (uint64_t)filch_as_int(&events[i].data);
+            l->drops_reported += (uint64_t)filch_as_int(&events[i].data);
             break;
         case FILCH_EVENT_EXIT:
         case FILCH_EVENT_LINK_DOWN:
@@ -573,22 +575,22 @@ void model_step_begin(life *l, const filch_event *events, size_t count)
     }
     MUST(!messages || !relations_waits(l), "a message came before a notice");
     MUST(l->last_status != STATUS_IDLE || count > 0, "an idle process was stepped for nothing");
-    MUST(l->last_status != STATUS_WAIT || answers, "a waiting process was stepped without an answer");
+    MUST(l->last_status != STATUS_WAIT || answers, "a waiting process was stepped without a completion");
 }
 
 /* Removes the yields of the present step, which will never be dispatched. */
-static void forget_fresh(life *l)
+static void forget_fresh(proc *l)
 {
     for (int i = now.yield_rec_fresh; i < now.yield_rec_count; i++) {
         yield_rec *q = &now.yield_recs[i];
         q->stage = STAGE_VOID;
         q->armed = false;
         l->outstanding--;
-        if (q->message >= 0) message_remove(&now.lives[q->to], q->message);
+        if (q->message >= 0) message_remove(&now.procs[q->to], q->message);
     }
 }
 
-void model_step_end(life *l, filch_err err, last_status status)
+void model_step_end(proc *l, filch_err err, last_status status)
 {
     if (err == FILCH_OK && status == STATUS_NONE) err = FILCH_ENOSTATUS;
     if (err == FILCH_OK && status == STATUS_WAIT && l->outstanding == 0) err = FILCH_ENOYIELD;
@@ -614,9 +616,9 @@ void model_step_end(life *l, filch_err err, last_status status)
 
 /* ---- ends of processes ---- */
 
-static void reap(life *l)
+static void reap(proc *l)
 {
-    int self = (int)(l - now.lives);
+    int self = (int)(l - now.procs);
     relations_causes(l);
     l->alive = false;
     now.ended++;
@@ -635,7 +637,7 @@ static void reap(life *l)
     }
     for (int i = 0; i < now.yield_rec_count; i++) {
         yield_rec *q = &now.yield_recs[i];
-        if (q->life != self) continue;
+        if (q->proc != self) continue;
         q->armed = false;
         if (q->stage != STAGE_READ && q->what == YIELD_SEND) now.vague = true;
         if (q->stage != STAGE_READ) q->stage = STAGE_VOID;
@@ -643,7 +645,7 @@ static void reap(life *l)
     relations_ended(l);
 }
 
-void model_closed(uint32_t instance, life *l)
+void model_closed(uint32_t instance, proc *l)
 {
     if (now.current == NO_PROC) model_relations_done(now.yield_rec_count);
     now.shut++;
@@ -664,11 +666,11 @@ void model_closed(uint32_t instance, life *l)
     l->next_instance = 0;
 }
 
-void model_exit(life *l, filch_err error, const filch_data *result)
+void model_exit(proc *l, filch_err error, const filch_data *result)
 {
     model_relations_done(now.yield_rec_count);
-    MUST(l->exits++ == 0, "told twice of one end");
-    MUST(l->alive == l->bare, "told of an end before close");
+    MUST(l->exits++ == 0, "on_exit was called twice for one end");
+    MUST(l->alive == l->bare, "on_exit was called before close");
     if (l->alive) relations_causes(l);
     relations_end_reported(l, error, result);
     if (l->alive) reap(l);
@@ -676,7 +678,7 @@ void model_exit(life *l, filch_err error, const filch_data *result)
 
 /* ---- checks when no process is ready ---- */
 
-static void check_idle_mailbox(life *l)
+static void check_idle_mailbox(proc *l)
 {
     bool maybes = false;
     for (int i = l->first, next; i >= 0; i = next) {
@@ -694,24 +696,24 @@ static void check_idle_mailbox(life *l)
         }
         message_remove(l, i);
     }
-    if (maybes) l->dropped = l->told;
-    MUST(l->dropped == l->told || now.vague, "told of other drops than there were");
-    l->dropped = l->told;
+    if (maybes) l->dropped = l->drops_reported;
+    MUST(l->dropped == l->drops_reported || now.vague, "other drops were reported than happened");
+    l->dropped = l->drops_reported;
 }
 
 static void check_open_yields(uint64_t since_ns, uint64_t *armed, uint64_t *armed_most)
 {
     for (int i = 0; i < now.yield_rec_count; i++) {
         const yield_rec *q = &now.yield_recs[i];
-        const life      *l = &now.lives[q->life];
+        const proc      *l = &now.procs[q->proc];
         if (!l->alive || q->stage == STAGE_VOID) continue;
-        MUST(q->stage != STAGE_ANSWERED, "an answer was lost");
+        MUST(q->stage != STAGE_ANSWERED, "a completion was lost");
         if (q->stage == STAGE_OPEN && q->what != YIELD_OWN && q->what != YIELD_SLEEP) {
-            bool waits = q->what == YIELD_SEND && q->to != NO_PROC && now.lives[q->to].alive &&
-                         now.lives[q->to].overflow == FILCH_OVERFLOW_WAIT &&
-                         now.lives[q->to].last_status == STATUS_WAIT;
-            if (q->what == YIELD_SPAWN) waits = q->dispatched && now.lives[q->child].alive;
-            MUST(waits, "a built-in command did not answer");
+            bool waits = q->what == YIELD_SEND && q->to != NO_PROC && now.procs[q->to].alive &&
+                         now.procs[q->to].overflow == FILCH_OVERFLOW_WAIT &&
+                         now.procs[q->to].last_status == STATUS_WAIT;
+            if (q->what == YIELD_SPAWN) waits = q->dispatched && now.procs[q->child].alive;
+            MUST(waits, "a built-in command did not complete");
         }
         if (q->stage == STAGE_OPEN && q->what == YIELD_OWN) MUST(q->dispatched, "a handler was not called");
         if (!q->armed) continue;
@@ -727,9 +729,9 @@ static void check_stats(uint64_t armed, uint64_t armed_most)
 {
     filch_stats stats = FILCH_STATS_INIT;
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
-    MUST(stats.spawned == now.spawned && stats.ended == now.ended, "lives are miscounted");
+    MUST(stats.spawned == now.spawned && stats.ended == now.ended, "processes are miscounted");
     MUST(stats.failed == now.failed, "failures are miscounted");
-    MUST(stats.alive == now.spawned - now.ended, "the living are miscounted");
+    MUST(stats.alive == now.spawned - now.ended, "live processes are miscounted");
     MUST(stats.steps == now.steps && stats.yields == now.asked, "steps or yields are miscounted");
     MUST(stats.completions >= now.answered && stats.late_completions >= now.late, "completions are miscounted");
     MUST(stats.timers >= armed && stats.timers <= armed_most, "timers are miscounted");
@@ -743,17 +745,17 @@ void model_check_quiet(uint64_t since_ns)
 {
     uint64_t armed = 0, armed_most = 0;
     model_relations_done(now.yield_rec_count);
-    for (int i = 0; i < now.life_count; i++) {
-        life      *l = &now.lives[i];
+    for (int i = 0; i < now.proc_count; i++) {
+        proc      *l = &now.procs[i];
         filch_info info = { .size = sizeof info };
         filch_err  err = filch_inspect(now.sched, l->pid, &info);
-        MUST(err == (l->alive ? FILCH_OK : FILCH_EDEAD), "alive, or not");
-        MUST(l->alive || l->exits == (l->has_on_exit ? 1 : 0), "an end that nobody was told of");
+        MUST(err == (l->alive ? FILCH_OK : FILCH_EDEAD), "inspect has another result");
+        MUST(l->alive || l->exits == (l->has_on_exit ? 1 : 0), "on_exit was not called for an end");
         if (!l->alive) continue;
-        MUST(!l->doomed && !l->cancel, "an order was not carried out");
+        MUST(!l->doomed && !l->cancel, "a cancel or terminate had no effect");
         bool late =
             l->inherits.due_ns != FILCH_FOREVER && since_ns > LATE_NS && l->inherits.due_ns < since_ns - LATE_NS;
-        MUST(!late || l->due_reported || l->due_maybe, "its deadline has passed, and it was not asked to end");
+        MUST(!late || l->due_reported || l->due_maybe, "its deadline has passed, and it was not cancelled");
         armed_most += l->inherits.due_ns != FILCH_FOREVER;
         MUST(l->last_status == STATUS_IDLE || l->last_status == STATUS_WAIT, "a ready process was forgotten");
         MUST(info.state == (l->last_status == STATUS_IDLE ? FILCH_STATE_IDLE : FILCH_STATE_BLOCKED), "another state");
@@ -768,7 +770,7 @@ void model_check_quiet(uint64_t since_ns)
 
 void model_inspected(int index, const filch_info *info)
 {
-    const life *l = &now.lives[index];
+    const proc *l = &now.procs[index];
     load        sum = load_of(l);
     MUST(strcmp(info->name, l->name) == 0, "another name");
     MUST(l->stepping == (info->state == FILCH_STATE_RUNNING), "running, or not");
@@ -783,10 +785,10 @@ void model_over(void)
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
     check_stats(0, 0);
     relations_check_quiet(0, &timers);
-    MUST(now.spawned == now.ended, "somebody is left");
-    for (int i = 0; i < now.life_count; i++) {
-        MUST(!now.lives[i].alive && now.lives[i].exits == (now.lives[i].has_on_exit ? 1 : 0),
-             "an end nobody was told of");
+    MUST(now.spawned == now.ended, "a process is left");
+    for (int i = 0; i < now.proc_count; i++) {
+        MUST(!now.procs[i].alive && now.procs[i].exits == (now.procs[i].has_on_exit ? 1 : 0),
+             "on_exit was not called for an end");
     }
     if (now.vague) return;
     for (int i = 0; i < now.yield_rec_count; i++) {

@@ -2,7 +2,7 @@
  * which checks each result. The model is written from the header filch.h, not from the runtime: lists and numbers,
  * without optimisation.
  *
- * A `life` is one process, a `message` one message that was sent and not read yet, and a `yield_rec` one yield. Where
+ * A `proc` is one process, a `message` one message that was sent and not read yet, and a `yield_rec` one yield. Where
  * the header leaves a choice, the model allows both results. A message is marked `maybe` until its sender has got the
  * result of the send.
  *
@@ -16,7 +16,7 @@
 #include "fuzz/payload.h"
 #include "support/alloc.h"
 
-enum { LIVES = 96, MESSAGES = 512, YIELD_RECS = 512, NO_PROC = -1, SCOPES = 16, DEPTH = 6 };
+enum { PROCS = 96, MESSAGES = 512, YIELD_RECS = 512, NO_PROC = -1, SCOPES = 16, DEPTH = 6 };
 
 /* Tags of timers and tickers. Their messages carry the tag. */
 #define TAG_TIMER (UINT64_C(1) << 40)
@@ -40,7 +40,7 @@ typedef struct heritage {
     uint64_t due_ns; /* FILCH_FOREVER: none */
 } heritage;
 
-typedef struct life {
+typedef struct proc {
     filch_pid pid;
     bool      alive;
     bool      bare;        /* the type of the process has neither init nor close */
@@ -59,11 +59,11 @@ typedef struct life {
     bool     due_reported, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
     uint32_t max, overflow;
     size_t   bytes;
-    int      first, last;            /* first and last message in its mailbox; -1: none */
-    uint32_t in_step, in_step_units; /* messages given to the present step: their number and their size */
-    uint32_t outstanding;            /* number of its yields that are not completed */
-    uint64_t dropped, told; /* number of messages that the policy dropped, as far as known; number reported to the
-                             * process */
+    int      first, last;             /* first and last message in its mailbox; -1: none */
+    uint32_t in_step, in_step_units;  /* messages given to the present step: their number and their size */
+    uint32_t outstanding;             /* number of its yields that are not completed */
+    uint64_t dropped, drops_reported; /* number of messages that the policy dropped, as far as known; number reported to
+                                       * the process */
     uint64_t  exits;
     bool      ends; /* the last step of the process has chosen to end */
     filch_err end_error;
@@ -71,18 +71,18 @@ typedef struct life {
     /* Fields of relations.h: */
     bool      traps;                            /* the process traps link failures */
     int       notices, notices_last;            /* first and last of the notices that it will get */
-    uint32_t  orders;                           /* number of cancels with a reason among the notices */
+    uint32_t  reasoned_cancels;                 /* number of cancels with a reason among the notices */
     uint32_t  kills;                            /* number of deadlines that these cancels have */
     uint64_t  kill_ns;                          /* the earliest of these deadlines */
     bool      by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
     filch_err link_root;                        /* the error that came along the links; 0: not known */
     bool      end_reported;                     /* an exit notice with the next two fields was delivered */
     filch_err reported_error, reported_root;
-} life;
+} proc;
 
 typedef struct message {
     int     next;     /* next message of the receiver; -1: none */
-    int     from;     /* the sending life, or NO_PROC */
+    int     from;     /* the sending process, or NO_PROC */
     bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
     bool    asked;    /* sent by filch_yield_send */
     bool    maybe;    /* the sender has not got the result yet */
@@ -105,11 +105,10 @@ typedef enum yield_kind {
 typedef enum stage { STAGE_OPEN, STAGE_ANSWERED, STAGE_READ, STAGE_VOID } stage;
 
 typedef struct yield_rec {
-    int            life;
+    int            proc;
     yield_kind     what;
     stage          stage;
     bool           dispatched; /* the handler of this yield was called */
-    bool           fresh;      /* yielded in the present step */
     uint64_t       tag;
     filch_receiver receiver;
     filch_err      error; /* error of the completion: given by the program, or predicted by the model */
@@ -150,8 +149,8 @@ typedef struct model_state {
                                     * limit */
     uint64_t           sent_maybe; /* sends by yield with an unknown result */
     bool               vague;      /* some sends had an unknown result: messages cannot be counted exactly */
-    life               lives[LIVES];
-    int                life_count;
+    proc               procs[PROCS];
+    int                proc_count;
     message            message_list[MESSAGES];
     int                message_count, message_free;
     yield_rec          yield_recs[YIELD_RECS];
@@ -161,9 +160,9 @@ typedef struct model_state {
     int                yield_rec_fresh; /* the first yield of the present step */
     int                tie_next; /* the first yield that may make a relation and whose handler was not observed */
     /* The caller of the present operation: */
-    int  current;     /* the life that is being stepped, or none */
+    int  current;     /* the process that is being stepped, or none */
     bool dispatching; /* a handler is running */
-    int  reaping;     /* life whose close or on_exit is running, or NO_PROC */
+    int  reaping;     /* process whose close or on_exit is running, or NO_PROC */
     bool posing;      /* inside filch_deliver: messages come from `as` */
     int  as;
 } model_state;
@@ -172,7 +171,7 @@ extern model_state now;
 
 void model_begin(void);
 
-/* Returns the life of a pid, or NO_PROC. */
+/* Returns the index of the process with this pid, or NO_PROC. */
 int model_find(filch_pid pid);
 
 /* Returns true during a callback from the runtime (step, handler, close, on_exit). */
@@ -186,8 +185,8 @@ bool model_lacked_memory(uint64_t refused_before);
 bool model_has_room(void);
 bool model_has_messages(int count);
 
-/* Reports that filch_send returned `err`. `to` is a life, or NO_PROC: then `otherwise` is the result that the call must
- * have had. */
+/* Reports that filch_send returned `err`. `to` is the index of a process, or NO_PROC: then `otherwise` is the result
+ * that the call must have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
 /* Adds one of the first messages of a process. */
@@ -220,17 +219,17 @@ void model_relations_done(int until);
 void model_completed(yield_rec *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
 /* Report that a step begins with these events, and that a step ends. */
-void model_step_begin(life *l, const filch_event *events, size_t count);
-void model_step_end(life *l, filch_err err, last_status status);
+void model_step_begin(proc *l, const filch_event *events, size_t count);
+void model_step_end(proc *l, filch_err err, last_status status);
 
 /* Report that an instance was closed, and that a process has ended. */
-void model_closed(uint32_t instance, life *l);
-void model_exit(life *l, filch_err error, const filch_data *result);
+void model_closed(uint32_t instance, proc *l);
+void model_exit(proc *l, filch_err error, const filch_data *result);
 
 /* Reports that no process is ready since `since_ns`. Checks that everything due has happened. */
 void model_check_quiet(uint64_t since_ns);
 
-/* Checks what filch_inspect reported about a life. */
+/* Checks what filch_inspect reported about a process. */
 void model_inspected(int index, const filch_info *info);
 
 /* Checks the totals after all processes have ended, while the scheduler can still be inspected. */

@@ -10,12 +10,12 @@ int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise)
     uint8_t  choice = fuzz_byte(in);
     uint64_t node = now.opt.node;
     *otherwise = FILCH_EDEAD;
-    if (choice % 8 != 7 && now.life_count > 0) {
-        int index = (choice / 8 + choice) % now.life_count;
-        *pid = now.lives[index].pid;
+    if (choice % 8 != 7 && now.proc_count > 0) {
+        int index = (choice / 8 + choice) % now.proc_count;
+        *pid = now.procs[index].pid;
         return index;
     }
-    uint64_t known = now.life_count > 0 ? now.lives[0].pid.serial : 1;
+    uint64_t known = now.proc_count > 0 ? now.procs[0].pid.serial : 1;
     switch (choice / 8 % 6) {
     case 0: *pid = (filch_pid){ 0, 0 }; break;
     case 1: *pid = (filch_pid){ node, 0 }; break;
@@ -34,31 +34,31 @@ uint64_t choose_span(fuzz_bytes *in)
 }
 
 /* A pid, and the error that a call about it must return. */
-typedef struct somebody {
+typedef struct chosen_pid {
     filch_pid pid;
-    int       life;
-    bool      lives;
+    int       proc;
+    bool      alive;
     filch_err fault;
-} somebody;
+} chosen_pid;
 
 /* Chooses a pid. Inside a step, `self` makes the pid of the stepped process likely. */
-static somebody choose(fuzz_bytes *in, bool self)
+static chosen_pid choose(fuzz_bytes *in, bool self)
 {
-    somebody  who;
-    filch_err unused;
+    chosen_pid chosen;
+    filch_err  unused;
     if (self && now.current != NO_PROC && !now.dispatching && fuzz_below(in, 4) != 3) {
-        who.life = now.current;
-        who.pid = now.lives[now.current].pid;
+        chosen.proc = now.current;
+        chosen.pid = now.procs[now.current].pid;
     } else {
-        who.life = choose_pid(in, &who.pid, &unused);
+        chosen.proc = choose_pid(in, &chosen.pid, &unused);
     }
-    who.fault = relations_fault(who.pid);
-    who.lives = who.life != NO_PROC && now.lives[who.life].alive;
-    return who;
+    chosen.fault = relations_fault(chosen.pid);
+    chosen.alive = chosen.proc != NO_PROC && now.procs[chosen.proc].alive;
+    return chosen;
 }
 
 /* Returns the error that a call about both processes must return. */
-static filch_err fault_of_two(const somebody *a, const somebody *b)
+static filch_err fault_of_two(const chosen_pid *a, const chosen_pid *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
@@ -68,9 +68,9 @@ static filch_err fault_of_two(const somebody *a, const somebody *b)
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
-static filch_err fault_of_one(const somebody *who)
+static filch_err fault_of_one(const chosen_pid *chosen)
 {
-    return relations_closed() ? FILCH_ECLOSED : who->fault;
+    return relations_closed() ? FILCH_ECLOSED : chosen->fault;
 }
 
 /* Returns true if the call succeeded, so that the model must record it. */
@@ -83,51 +83,51 @@ static bool was_done(filch_err err, filch_err wanted, uint64_t refused, const ch
 
 static void monitor(fuzz_bytes *in)
 {
-    somebody  watcher = choose(in, true), target = choose(in, false);
-    uint64_t  refused = now.alloc.refused, tag = relations_next_tag(), ref = 0;
-    filch_err wanted = fault_of_two(&watcher, &target);
-    filch_err err = filch_monitor(now.sched, watcher.pid, target.pid, tag, &ref);
-    if (wanted == FILCH_OK && !watcher.lives) wanted = FILCH_EDEAD;
-    if (!was_done(err, wanted, refused, "a monitor with another answer")) return;
-    relations_monitored(watcher.life, target.life, target.pid, tag, ref);
+    chosen_pid watcher = choose(in, true), target = choose(in, false);
+    uint64_t   refused = now.alloc.refused, tag = relations_next_tag(), ref = 0;
+    filch_err  wanted = fault_of_two(&watcher, &target);
+    filch_err  err = filch_monitor(now.sched, watcher.pid, target.pid, tag, &ref);
+    if (wanted == FILCH_OK && !watcher.alive) wanted = FILCH_EDEAD;
+    if (!was_done(err, wanted, refused, "a monitor with another result")) return;
+    relations_monitored(watcher.proc, target.proc, target.pid, tag, ref);
 }
 
 /* Calls filch_unmonitor() with a valid ref, an old ref, the ref of another process, or 0. */
 static void unmonitor(fuzz_bytes *in)
 {
-    uint8_t   choice = fuzz_byte(in);
-    relation *b = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
-    somebody  watcher = choose(in, true);
+    uint8_t    choice = fuzz_byte(in);
+    relation  *b = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
+    chosen_pid watcher = choose(in, true);
     if (b == NULL || b->kind != RELATION_MONITOR || choice >= 240) b = NULL;
-    else if (choice % 4 != 3) watcher = (somebody){ now.lives[b->a].pid, b->a, now.lives[b->a].alive, FILCH_OK };
+    else if (choice % 4 != 3) watcher = (chosen_pid){ now.procs[b->a].pid, b->a, now.procs[b->a].alive, FILCH_OK };
     uint64_t  ref = b != NULL ? b->ref : 0;
     filch_err wanted = fault_of_one(&watcher);
-    bool      right = b != NULL && b->live && ref != 0 && watcher.life == b->a;
+    bool      right = b != NULL && b->live && ref != 0 && watcher.proc == b->a;
     if (wanted == FILCH_OK && !right) wanted = FILCH_ESTALE;
     filch_err err = filch_unmonitor(now.sched, watcher.pid, ref);
-    if (was_done(err, wanted, UINT64_MAX, "unmonitor with another answer")) relations_untied(b);
+    if (was_done(err, wanted, UINT64_MAX, "unmonitor with another result")) relations_untied(b);
 }
 
 static void tie(fuzz_bytes *in)
 {
-    somebody  a = choose(in, true), b = choose(in, false);
-    uint64_t  refused = now.alloc.refused;
-    filch_err wanted = fault_of_two(&a, &b), err = filch_link(now.sched, a.pid, b.pid);
-    if (wanted == FILCH_OK && !a.lives && !b.lives) wanted = FILCH_EDEAD;
-    if (was_done(err, wanted, refused, "a link with another answer")) relations_linked(a.life, a.pid, b.life, b.pid);
+    chosen_pid a = choose(in, true), b = choose(in, false);
+    uint64_t   refused = now.alloc.refused;
+    filch_err  wanted = fault_of_two(&a, &b), err = filch_link(now.sched, a.pid, b.pid);
+    if (wanted == FILCH_OK && !a.alive && !b.alive) wanted = FILCH_EDEAD;
+    if (was_done(err, wanted, refused, "a link with another result")) relations_linked(a.proc, a.pid, b.proc, b.pid);
 }
 
 static void untie(fuzz_bytes *in)
 {
-    uint8_t   choice = fuzz_byte(in);
-    relation *tied = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
-    somebody  a = choose(in, true), b = choose(in, false);
+    uint8_t    choice = fuzz_byte(in);
+    relation  *tied = ties.relation_count > 0 ? &ties.relation_list[choice % ties.relation_count] : NULL;
+    chosen_pid a = choose(in, true), b = choose(in, false);
     if (tied != NULL && choice % 4 != 3) {
-        a = (somebody){ now.lives[tied->a].pid, tied->a, now.lives[tied->a].alive, FILCH_OK };
-        b = (somebody){ now.lives[tied->b].pid, tied->b, now.lives[tied->b].alive, FILCH_OK };
+        a = (chosen_pid){ now.procs[tied->a].pid, tied->a, now.procs[tied->a].alive, FILCH_OK };
+        b = (chosen_pid){ now.procs[tied->b].pid, tied->b, now.procs[tied->b].alive, FILCH_OK };
     }
     uint64_t  refused = now.alloc.refused;
-    relation *link = a.lives && b.lives ? relations_find(RELATION_LINK, a.life, b.life) : NULL;
+    relation *link = a.alive && b.alive ? relations_find(RELATION_LINK, a.proc, b.proc) : NULL;
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
         /* Both pids may be wrong. This call gets them in reversed order, so either error may be returned. */
@@ -136,30 +136,30 @@ static void untie(fuzz_bytes *in)
         return;
     }
     if (wanted == FILCH_OK && link == NULL) wanted = FILCH_ESTALE;
-    if (was_done(err, wanted, refused, "unlink with another answer")) relations_untied(link);
+    if (was_done(err, wanted, refused, "unlink with another result")) relations_untied(link);
 }
 
 static void trap(fuzz_bytes *in, filch_out *out)
 {
     bool on = fuzz_below(in, 3) != 0;
-    MUST(filch_trap_links(NULL, 1) == FILCH_EINVAL, "somebody traps links");
+    MUST(filch_trap_links(NULL, 1) == FILCH_EINVAL, "filch_trap_links accepted a NULL out");
     if (out == NULL) return;
     MUST(filch_trap_links(out, on) == FILCH_OK, "links could not be trapped");
-    now.lives[now.current].traps = on;
+    now.procs[now.current].traps = on;
 }
 
-static void order(fuzz_bytes *in)
+static void cancel_with(fuzz_bytes *in)
 {
     static const filch_err reasons[] = { FILCH_ECANCELLED, FILCH_EDEADLINE, FILCH_EUSER + 20, FILCH_OK };
     filch_err              reason = reasons[fuzz_below(in, 4)];
     uint64_t               refused = now.alloc.refused, deadline_ns = choose_span(in);
-    somebody               to = choose(in, false);
+    chosen_pid             to = choose(in, false);
     filch_err              wanted = reason == FILCH_OK ? FILCH_EINVAL : fault_of_one(&to);
     uint64_t               requested_ns = still_clock_ns;
-    if (wanted == FILCH_OK && !to.lives) wanted = FILCH_EDEAD;
+    if (wanted == FILCH_OK && !to.alive) wanted = FILCH_EDEAD;
     filch_err err = filch_cancel_with(now.sched, to.pid, reason, deadline_ns);
-    if (!was_done(err, wanted, refused, "a cancel with another answer")) return;
-    relations_ordered(now.current, to.life, reason, requested_ns, deadline_ns);
+    if (!was_done(err, wanted, refused, "a cancel with another result")) return;
+    relations_cancelled_with(now.current, to.proc, reason, requested_ns, deadline_ns);
 }
 
 /* ---- names and groups ---- */
@@ -176,26 +176,26 @@ static const char *unsound(fuzz_bytes *in)
 static void misname(fuzz_bytes *in)
 {
     const char *name = unsound(in);
-    somebody    who = choose(in, true);
+    chosen_pid  chosen = choose(in, true);
     filch_pid   pid;
     size_t      count;
-    MUST(filch_register(now.sched, name, who.pid) == FILCH_EINVAL, "an unsound name was registered");
-    MUST(filch_unregister(now.sched, name) == FILCH_EINVAL, "an unsound name was taken away");
-    MUST(filch_whereis(now.sched, name, &pid) == FILCH_EINVAL, "somebody has an unsound name");
-    MUST(filch_join(now.sched, name, who.pid) == FILCH_EINVAL, "an unsound group was joined");
-    MUST(filch_members(now.sched, name, NULL, 0, &count) == FILCH_EINVAL, "an unsound group has members");
+    MUST(filch_register(now.sched, name, chosen.pid) == FILCH_EINVAL, "an invalid name was registered");
+    MUST(filch_unregister(now.sched, name) == FILCH_EINVAL, "an invalid name was unregistered");
+    MUST(filch_whereis(now.sched, name, &pid) == FILCH_EINVAL, "whereis accepted an invalid name");
+    MUST(filch_join(now.sched, name, chosen.pid) == FILCH_EINVAL, "an invalid group was joined");
+    MUST(filch_members(now.sched, name, NULL, 0, &count) == FILCH_EINVAL, "an invalid group has members");
 }
 
 static void register_name(fuzz_bytes *in)
 {
-    uint32_t  name = fuzz_below(in, NAMES);
-    somebody  who = choose(in, true);
-    bool      taken = ties.owner[name] != NO_PROC;
-    uint64_t  refused = now.alloc.refused;
-    filch_err wanted = fault_of_one(&who), err = filch_register(now.sched, tie_names[name], who.pid);
-    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
+    uint32_t   name = fuzz_below(in, NAMES);
+    chosen_pid chosen = choose(in, true);
+    bool       taken = ties.owner[name] != NO_PROC;
+    uint64_t   refused = now.alloc.refused;
+    filch_err  wanted = fault_of_one(&chosen), err = filch_register(now.sched, tie_names[name], chosen.pid);
+    if (wanted == FILCH_OK && !chosen.alive) wanted = FILCH_EDEAD;
     if (taken && (wanted == FILCH_OK || (wanted == FILCH_EDEAD && err == FILCH_EEXISTS))) wanted = FILCH_EEXISTS;
-    if (was_done(err, wanted, refused, "a name with another answer")) ties.owner[name] = who.life;
+    if (was_done(err, wanted, refused, "register with another result")) ties.owner[name] = chosen.proc;
 }
 
 static void unname(fuzz_bytes *in)
@@ -209,44 +209,45 @@ static void unname(fuzz_bytes *in)
 
 static void join(fuzz_bytes *in)
 {
-    int       group = (int)fuzz_below(in, GROUPS);
-    somebody  who = choose(in, true);
-    uint64_t  refused = now.alloc.refused;
-    filch_err wanted = fault_of_one(&who);
+    int        group = (int)fuzz_below(in, GROUPS);
+    chosen_pid chosen = choose(in, true);
+    uint64_t   refused = now.alloc.refused;
+    filch_err  wanted = fault_of_one(&chosen);
     if (ties.member_count[group] >= MEMBERS) return;
-    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
-    filch_err err = filch_join(now.sched, tie_groups[group], who.pid);
-    if (was_done(err, wanted, refused, "a join with another answer")) relations_joined(group, who.life);
+    if (wanted == FILCH_OK && !chosen.alive) wanted = FILCH_EDEAD;
+    filch_err err = filch_join(now.sched, tie_groups[group], chosen.pid);
+    if (was_done(err, wanted, refused, "a join with another result")) relations_joined(group, chosen.proc);
 }
 
 static void watch(fuzz_bytes *in)
 {
-    int       group = (int)fuzz_below(in, GROUPS);
-    somebody  who = choose(in, true);
-    uint64_t  refused = now.alloc.refused;
-    filch_err wanted = fault_of_one(&who);
+    int        group = (int)fuzz_below(in, GROUPS);
+    chosen_pid chosen = choose(in, true);
+    uint64_t   refused = now.alloc.refused;
+    filch_err  wanted = fault_of_one(&chosen);
     if (ties.watcher_count[group] >= WATCHERS) return;
-    if (wanted == FILCH_OK && !who.lives) wanted = FILCH_EDEAD;
-    filch_err err = filch_watch(now.sched, tie_groups[group], who.pid, (uint64_t)group);
-    if (was_done(err, wanted, refused, "a watch with another answer"))
-        relations_watched(group, who.life, (uint64_t)group);
+    if (wanted == FILCH_OK && !chosen.alive) wanted = FILCH_EDEAD;
+    filch_err err = filch_watch(now.sched, tie_groups[group], chosen.pid, (uint64_t)group);
+    if (was_done(err, wanted, refused, "a watch with another result"))
+        relations_watched(group, chosen.proc, (uint64_t)group);
 }
 
 static void leave(fuzz_bytes *in, bool member)
 {
-    int       group = (int)fuzz_below(in, GROUPS);
-    somebody  who = choose(in, true);
-    uint64_t  refused = now.alloc.refused;
-    filch_err fault = fault_of_one(&who);
-    filch_err err = member ? filch_leave(now.sched, tie_groups[group], who.pid)
-                           : filch_unwatch(now.sched, tie_groups[group], who.pid);
+    int        group = (int)fuzz_below(in, GROUPS);
+    chosen_pid chosen = choose(in, true);
+    uint64_t   refused = now.alloc.refused;
+    filch_err  fault = fault_of_one(&chosen);
+    filch_err  err = member ? filch_leave(now.sched, tie_groups[group], chosen.pid)
+                            : filch_unwatch(now.sched, tie_groups[group], chosen.pid);
     if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return;
     if (fault != FILCH_OK) {
-        MUST(err == fault, "somebody left who cannot");
+        MUST(err == fault, "leave or unwatch has another result");
         return;
     }
-    bool was = who.life != NO_PROC && (member ? relations_left(group, who.life) : relations_unwatched(group, who.life));
-    MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "left, or not");
+    bool was = chosen.proc != NO_PROC &&
+               (member ? relations_left(group, chosen.proc) : relations_unwatched(group, chosen.proc));
+    MUST(err == (was ? FILCH_OK : FILCH_ESTALE), "leave or unwatch has another result");
 }
 
 /* Sends to every member of a group, in order. Does nothing if the model cannot know which members accept the
@@ -263,7 +264,7 @@ static void broadcast(fuzz_bytes *in, payload *p)
     }
     if (wanted == FILCH_OK && now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) wanted = FILCH_ETOOBIG;
     filch_err err = filch_broadcast(now.sched, tie_groups[group], p->data, &sent);
-    MUST(err == wanted, "a broadcast with another answer");
+    MUST(err == wanted, "a broadcast with another result");
     payload_sent(p, err == FILCH_OK);
     if (err != FILCH_OK) return;
     MUST(sent == (uint64_t)taken, "a broadcast reached another number");
@@ -272,7 +273,7 @@ static void broadcast(fuzz_bytes *in, payload *p)
 
 void broadcast_something(fuzz_bytes *in, payload *p)
 {
-    MUST(filch_broadcast(now.sched, "", p->data, NULL) == FILCH_EINVAL, "a broadcast to an unsound group");
+    MUST(filch_broadcast(now.sched, "", p->data, NULL) == FILCH_EINVAL, "a broadcast to an invalid group");
     broadcast(in, p);
 }
 
@@ -343,7 +344,7 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
         MUST(err == FILCH_ETOOBIG, "a name beyond payload_max");
         return;
     }
-    MUST(err == FILCH_OK, "a tie could not be asked for");
+    MUST(err == FILCH_OK, "a relation could not be yielded");
     yield_rec *q = model_yielded(YIELD_RELATION, tag);
     q->tie = w.what;
     q->about = w.pid;
@@ -366,10 +367,10 @@ void yield_message(fuzz_bytes *in, filch_out *out, payload *p)
                           : filch_yield_send_name(out, tag, tie_names[name], p->data);
     payload_sent(p, err == FILCH_OK);
     if (now.opt.payload_max != 0 && p->says.size > now.opt.payload_max) {
-        MUST(err == FILCH_ETOOBIG, "a letter beyond payload_max");
+        MUST(err == FILCH_ETOOBIG, "a message beyond payload_max");
         return;
     }
-    MUST(err == FILCH_OK, "a letter could not be given up");
+    MUST(err == FILCH_OK, "a message could not be yielded");
     yield_rec *q = model_yielded(YIELD_RELATION, tag);
     q->tie = group ? FILCH_CMD_BROADCAST : FILCH_CMD_SEND_NAME;
     q->name = name;
@@ -393,7 +394,7 @@ void relate_something(fuzz_bytes *in, filch_out *out)
     case 4: tie(in); break;
     case 5: untie(in); break;
     case 6: trap(in, out); break;
-    case 7: order(in); break;
+    case 7: cancel_with(in); break;
     case 8:
     case 9: register_name(in); break;
     case 10: unname(in); break;

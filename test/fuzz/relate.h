@@ -4,7 +4,8 @@
 
 #include "fuzz/model.h"
 
-/* Chooses any pid. Returns its life, or NO_PROC; then *otherwise is the result of a message to that pid. */
+/* Chooses any pid. Returns the index of its process, or NO_PROC; then *otherwise is the result of a message to that
+ * pid. */
 int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise);
 
 /* Returns 0, or a time span up to FILCH_FOREVER. */

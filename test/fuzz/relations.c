@@ -11,7 +11,7 @@ typedef struct notice {
     int              next; /* next notice of the receiver; -1: none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the ended life that the notice reports; NO_PROC: the process had ended before, or the
+    int              ended; /* the ended process that the notice reports; NO_PROC: it had ended before, or the
                              * notice has another kind */
     bool      any_from, after_link;
     int       group;
@@ -72,7 +72,7 @@ static bool is_pid(filch_pid a, filch_pid b)
 /* Adds a notice. Ended processes get none. */
 static void add_notice(int to, notice what)
 {
-    life *l = &now.lives[to];
+    proc *l = &now.procs[to];
     if (!l->alive) return;
     int index = ties.notice_free;
     if (index >= 0) ties.notice_free = notices[index].next;
@@ -85,7 +85,7 @@ static void add_notice(int to, notice what)
     ties.notices_out++;
 }
 
-static void forget(life *l, int index, int before)
+static void forget(proc *l, int index, int before)
 {
     int after = notices[index].next;
     if (before < 0) l->notices = after;
@@ -96,13 +96,13 @@ static void forget(life *l, int index, int before)
     ties.notices_out--;
 }
 
-bool relations_waits(const life *l)
+bool relations_waits(const proc *l)
 {
     return l->notices >= 0;
 }
 
 /* Returns the first LINK_DOWN notice of the process, or NULL. */
-static const notice *first_down(const life *l)
+static const notice *first_down(const proc *l)
 {
     for (int i = l->notices; i >= 0; i = notices[i].next) {
         if (notices[i].type == FILCH_EVENT_LINK_DOWN) return &notices[i];
@@ -110,7 +110,7 @@ static const notice *first_down(const life *l)
     return NULL;
 }
 
-bool relations_down(const life *l)
+bool relations_down(const proc *l)
 {
     return !l->traps && first_down(l) != NULL;
 }
@@ -140,18 +140,18 @@ static void check_notice_data(const notice *n, const filch_event *event)
     switch (n->type) {
     case FILCH_EVENT_CANCEL: return;
     case FILCH_EVENT_JOINED:
-    case FILCH_EVENT_LEFT: MUST(event->error == FILCH_OK, "news of a group with an error"); return;
+    case FILCH_EVENT_LEFT: MUST(event->error == FILCH_OK, "a notice of a group with an error"); return;
     default: break;
     }
     if (n->ended != NO_PROC) {
-        relations_end_reported(&now.lives[n->ended], event->error, &event->data);
+        relations_end_reported(&now.procs[n->ended], event->error, &event->data);
         return;
     }
     MUST(event->error == FILCH_EDEAD, "one that had ended before ended otherwise");
     MUST(filch_kind_of(&event->data) == FILCH_KIND_NONE, "one that had ended before has a result");
 }
 
-void relations_read(life *l, const filch_event *event)
+void relations_read(proc *l, const filch_event *event)
 {
     for (int i = l->notices, before = -1; i >= 0; before = i, i = notices[i].next) {
         notice *n = &notices[i];
@@ -160,14 +160,14 @@ void relations_read(life *l, const filch_event *event)
             MUST(may_overtake(n, &notices[k]), "notices in another order");
         }
         check_notice_data(n, event);
-        if (n->type == FILCH_EVENT_CANCEL) l->orders--;
+        if (n->type == FILCH_EVENT_CANCEL) l->reasoned_cancels--;
         forget(l, i, before);
         return;
     }
     MUST(false, "a notice of what did not happen, or a second one");
 }
 
-/* ---- monitors, links, orders ---- */
+/* ---- monitors, links, cancels with a reason ---- */
 
 static void add(relation what)
 {
@@ -178,7 +178,7 @@ static void add(relation what)
 
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref)
 {
-    if (target != NO_PROC && now.lives[target].alive) {
+    if (target != NO_PROC && now.procs[target].alive) {
         add((relation){ .kind = RELATION_MONITOR, .a = watcher, .b = target, .tag = tag, .ref = ref });
         return;
     }
@@ -203,28 +203,28 @@ void relations_untied(relation *b)
 
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid)
 {
-    bool a_lives = a != NO_PROC && now.lives[a].alive, b_lives = b != NO_PROC && now.lives[b].alive;
-    if (a_lives && b_lives) {
+    bool a_alive = a != NO_PROC && now.procs[a].alive, b_alive = b != NO_PROC && now.procs[b].alive;
+    if (a_alive && b_alive) {
         if (relations_find(RELATION_LINK, a, b) == NULL) add((relation){ .kind = RELATION_LINK, .a = a, .b = b });
         return;
     }
-    notice down = { .type = FILCH_EVENT_LINK_DOWN, .about = a_lives ? b_pid : a_pid, .ended = NO_PROC };
-    add_notice(a_lives ? a : b, down);
+    notice down = { .type = FILCH_EVENT_LINK_DOWN, .about = a_alive ? b_pid : a_pid, .ended = NO_PROC };
+    add_notice(a_alive ? a : b, down);
 }
 
-void relations_ordered(int by, int to, filch_err reason, uint64_t requested_ns, uint64_t deadline_ns)
+void relations_cancelled_with(int by, int to, filch_err reason, uint64_t requested_ns, uint64_t deadline_ns)
 {
-    life  *l = &now.lives[to];
-    notice order = { .type = FILCH_EVENT_CANCEL, .ended = NO_PROC, .reason = reason, .any_from = now.dispatching };
-    if (by != NO_PROC) order.about = now.lives[by].pid;
+    proc  *l = &now.procs[to];
+    notice cancel = { .type = FILCH_EVENT_CANCEL, .ended = NO_PROC, .reason = reason, .any_from = now.dispatching };
+    if (by != NO_PROC) cancel.about = now.procs[by].pid;
     if (deadline_ns != FILCH_FOREVER) {
         uint64_t kill_ns = requested_ns + deadline_ns;
-        order.deadline_ns = (int64_t)deadline_ns;
+        cancel.deadline_ns = (int64_t)deadline_ns;
         l->kills++;
         if (kill_ns < l->kill_ns) l->kill_ns = kill_ns;
     }
-    add_notice(to, order);
-    l->orders++;
+    add_notice(to, cancel);
+    l->reasoned_cancels++;
 }
 
 void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name)
@@ -234,7 +234,7 @@ void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int na
     if ((how & FILCH_SPAWN_MONITOR) != 0) {
         add((relation){ .kind = RELATION_MONITOR, .a = parent, .b = child, .tag = tag, .after_link = links });
     }
-    now.lives[child].traps = (how & FILCH_SPAWN_TRAP) != 0;
+    now.procs[child].traps = (how & FILCH_SPAWN_TRAP) != 0;
     if (name != NO_PROC) ties.owner[name] = child;
 }
 
@@ -244,7 +244,7 @@ static void add_group_notices(int group, filch_event_type type, int about)
 {
     for (int i = 0; i < ties.watcher_count[group]; i++) {
         add_notice(ties.watchers[group][i], (notice){ .type = type,
-                                                      .about = now.lives[about].pid,
+                                                      .about = now.procs[about].pid,
                                                       .ended = NO_PROC,
                                                       .tag = ties.watch_tags[group][i],
                                                       .group = group });
@@ -293,19 +293,19 @@ bool relations_unwatched(int group, int process)
 
 static filch_err yielded_pair(const yield_rec *q)
 {
-    filch_pid self = now.lives[q->life].pid;
+    filch_pid self = now.procs[q->proc].pid;
     int       other = model_find(q->about);
     if (is_pid(self, q->about)) return FILCH_EINVAL;
     if (relations_fault(q->about) != FILCH_OK) return relations_fault(q->about);
     if (q->tie == FILCH_CMD_MONITOR) {
-        relations_monitored(q->life, other, q->about, q->tag, 0);
+        relations_monitored(q->proc, other, q->about, q->tag, 0);
         return FILCH_OK;
     }
     if (q->tie == FILCH_CMD_LINK) {
-        relations_linked(q->life, self, other, q->about);
+        relations_linked(q->proc, self, other, q->about);
         return FILCH_OK;
     }
-    relation *b = other != NO_PROC ? relations_find(RELATION_LINK, q->life, other) : NULL;
+    relation *b = other != NO_PROC ? relations_find(RELATION_LINK, q->proc, other) : NULL;
     if (b != NULL) relations_untied(b);
     return b != NULL ? FILCH_OK : FILCH_ESTALE;
 }
@@ -315,7 +315,7 @@ static uint64_t list_of(int group)
 {
     uint64_t sum = 17;
     for (int i = 0; i < ties.member_count[group]; i++) {
-        sum = sum * 31 + now.lives[ties.members[group][i]].pid.serial;
+        sum = sum * 31 + now.procs[ties.members[group][i]].pid.serial;
     }
     return sum;
 }
@@ -341,7 +341,7 @@ static filch_err yielded_one(const yield_rec *q)
     relation *b = NULL;
     if (q->tie == FILCH_CMD_UNMONITOR) {
         for (int i = 0; i < ties.relation_count; i++) {
-            bool his = ties.relation_list[i].kind == RELATION_MONITOR && ties.relation_list[i].a == q->life;
+            bool his = ties.relation_list[i].kind == RELATION_MONITOR && ties.relation_list[i].a == q->proc;
             if (ties.relation_list[i].live && his && ties.relation_list[i].ref == q->number && q->number != 0)
                 b = &ties.relation_list[i];
         }
@@ -349,9 +349,9 @@ static filch_err yielded_one(const yield_rec *q)
         return b != NULL ? FILCH_OK : FILCH_ESTALE;
     }
     if (fault != FILCH_OK) return fault;
-    if (to == NO_PROC || !now.lives[to].alive) return FILCH_EDEAD;
-    if (q->tie == FILCH_CMD_TERMINATE) now.lives[to].doomed = true;
-    else relations_ordered(q->life, to, q->reason, q->requested_ns, q->number);
+    if (to == NO_PROC || !now.procs[to].alive) return FILCH_EDEAD;
+    if (q->tie == FILCH_CMD_TERMINATE) now.procs[to].doomed = true;
+    else relations_cancelled_with(q->proc, to, q->reason, q->requested_ns, q->number);
     return FILCH_OK;
 }
 
@@ -361,20 +361,20 @@ static filch_err yielded_message(yield_rec *q)
     int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NO_PROC;
     if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
     q->number = (uint64_t)count; /* exact, because no process has a mailbox limit */
-    model_broadcast(to, count, q->life, &q->says);
+    model_broadcast(to, count, q->proc, &q->says);
     return FILCH_OK;
 }
 
 static filch_err yielded_birth(yield_rec *q)
 {
     if (q->child != NO_PROC) {
-        relations_spawned(q->life, q->child, q->how, q->how_tag, q->name);
+        relations_spawned(q->proc, q->child, q->how, q->how_tag, q->name);
         return FILCH_OK;
     }
     if (q->tried) return q->reason != FILCH_OK ? q->reason : FILCH_EEXISTS;
     bool full = now.opt.max_processes != 0 && now.spawned - now.ended >= now.opt.max_processes;
     bool taken = q->name != NO_PROC && ties.owner[q->name] != NO_PROC;
-    MUST(now.closing || full || taken, "a birth that was to be");
+    MUST(now.closing || full || taken, "a spawn failed without a reason");
     if (taken && full)
         q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
                                       * returned */
@@ -398,18 +398,18 @@ filch_err relations_yielded(yield_rec *q)
         q->number = list_of(q->name);
         return now.opt.payload_max != 0 && size > now.opt.payload_max ? FILCH_ETOOBIG : FILCH_OK;
     }
-    case FILCH_CMD_WATCH: relations_watched(q->name, q->life, q->tag); return FILCH_OK;
-    case FILCH_CMD_UNWATCH: return relations_unwatched(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
+    case FILCH_CMD_WATCH: relations_watched(q->name, q->proc, q->tag); return FILCH_OK;
+    case FILCH_CMD_UNWATCH: return relations_unwatched(q->name, q->proc) ? FILCH_OK : FILCH_ESTALE;
     case FILCH_CMD_REGISTER:
         if (ties.owner[q->name] != NO_PROC) return FILCH_EEXISTS;
-        ties.owner[q->name] = q->life;
+        ties.owner[q->name] = q->proc;
         return FILCH_OK;
     case FILCH_CMD_UNREGISTER:
         taken = ties.owner[q->name] != NO_PROC;
         ties.owner[q->name] = NO_PROC;
         return taken ? FILCH_OK : FILCH_EDEAD;
-    case FILCH_CMD_JOIN: relations_joined(q->name, q->life); return FILCH_OK;
-    case FILCH_CMD_LEAVE: return relations_left(q->name, q->life) ? FILCH_OK : FILCH_ESTALE;
+    case FILCH_CMD_JOIN: relations_joined(q->name, q->proc); return FILCH_OK;
+    case FILCH_CMD_LEAVE: return relations_left(q->name, q->proc) ? FILCH_OK : FILCH_ESTALE;
     default: return yielded_pair(q);
     }
 }
@@ -428,13 +428,13 @@ void relations_ref(uint64_t tag, uint64_t ref)
 static filch_err root_of(const notice *down)
 {
     if (down->ended == NO_PROC) return FILCH_EDEAD;
-    const life *l = &now.lives[down->ended];
+    const proc *l = &now.procs[down->ended];
     if (l->ends) return l->end_error;
     if (!l->end_reported) return FILCH_OK;
     return l->reported_error == FILCH_ELINK ? l->reported_root : l->reported_error;
 }
 
-void relations_causes(life *l)
+void relations_causes(proc *l)
 {
     const notice *down = first_down(l);
     l->by_link = !l->traps && down != NULL;
@@ -443,7 +443,7 @@ void relations_causes(life *l)
     l->by_closing = now.closing;
 }
 
-void relations_end_reported(life *l, filch_err error, const filch_data *result)
+void relations_end_reported(proc *l, filch_err error, const filch_data *result)
 {
     if (l->ends) {
         MUST(error == l->end_error, "an end with another error");
@@ -459,12 +459,14 @@ void relations_end_reported(life *l, filch_err error, const filch_data *result)
     bool      stopped = l->by_closing && error == FILCH_ECANCELLED;
     MUST(killed || overflowed || late || linked || stopped, "an end without a cause");
     if (linked) {
-        MUST(filch_kind_of(result) == FILCH_KIND_INT && root != FILCH_OK, "ended by a link, but not told why");
+        MUST(filch_kind_of(result) == FILCH_KIND_INT && root != FILCH_OK,
+             "ended by a link, but without the error of the link");
         MUST(l->link_root == FILCH_OK || l->link_root == root, "another error came along the links");
     } else {
         MUST(filch_kind_of(result) == FILCH_KIND_NONE, "a forced end with a result");
     }
-    MUST(!l->end_reported || (l->reported_error == error && l->reported_root == root), "one end, told in two ways");
+    MUST(!l->end_reported || (l->reported_error == error && l->reported_root == root),
+         "one end was reported in two ways");
     l->end_reported = true;
     l->reported_error = error;
     l->reported_root = root;
@@ -475,19 +477,19 @@ static void end_relation(relation *b, int self, bool failed)
     int other = b->a == self ? b->b : b->a;
     relations_untied(b);
     if (b->kind == RELATION_LINK && failed) {
-        add_notice(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.lives[self].pid, .ended = self });
+        add_notice(other, (notice){ .type = FILCH_EVENT_LINK_DOWN, .about = now.procs[self].pid, .ended = self });
     } else if (b->kind == RELATION_MONITOR && b->b == self) {
         add_notice(other, (notice){ .type = FILCH_EVENT_EXIT,
-                                    .about = now.lives[self].pid,
+                                    .about = now.procs[self].pid,
                                     .ended = self,
                                     .tag = b->tag,
                                     .after_link = b->after_link });
     }
 }
 
-void relations_ended(life *l)
+void relations_ended(proc *l)
 {
-    int  self = (int)(l - now.lives);
+    int  self = (int)(l - now.procs);
     bool failed = !l->ends || l->end_error != FILCH_OK;
     while (l->notices >= 0) forget(l, l->notices, -1);
     for (int i = 0; i < NAMES; i++) {
@@ -512,23 +514,23 @@ static void check_group(int group)
     size_t    count = 99;
     MUST(filch_members(now.sched, tie_groups[group], pids, MEMBERS + YIELDED_MAX, &count) == FILCH_OK, "no members");
     MUST(count == (size_t)ties.member_count[group], "members are miscounted");
-    for (size_t i = 0; i < count; i++) MUST(is_pid(pids[i], now.lives[ties.members[group][i]].pid), "another member");
+    for (size_t i = 0; i < count; i++) MUST(is_pid(pids[i], now.procs[ties.members[group][i]].pid), "another member");
 }
 
 void relations_check_quiet(uint64_t since_ns, uint64_t *armed_most)
 {
-    for (int i = 0; i < now.life_count; i++) {
-        const life *l = &now.lives[i];
+    for (int i = 0; i < now.proc_count; i++) {
+        const proc *l = &now.procs[i];
         if (!l->alive) continue;
         MUST(l->notices < 0, "a notice was lost");
-        MUST(since_ns < LATE_NS || l->kill_ns > since_ns - LATE_NS, "a deadline has passed, and it lives");
+        MUST(since_ns < LATE_NS || l->kill_ns > since_ns - LATE_NS, "a deadline has passed, and the process is alive");
         *armed_most += l->kills;
     }
     for (int i = 0; i < NAMES; i++) {
         filch_pid pid = { 0, 0 };
         filch_err err = filch_whereis(now.sched, tie_names[i], &pid);
         MUST(err == (ties.owner[i] == NO_PROC ? FILCH_EDEAD : FILCH_OK), "a name is taken, or it is not");
-        MUST(err != FILCH_OK || is_pid(pid, now.lives[ties.owner[i]].pid), "somebody else has the name");
+        MUST(err != FILCH_OK || is_pid(pid, now.procs[ties.owner[i]].pid), "another process has the name");
     }
     for (int g = 0; g < GROUPS; g++) check_group(g);
 }

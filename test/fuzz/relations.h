@@ -13,7 +13,7 @@ typedef struct relation {
     relation_kind kind;
     bool          live;
     bool          after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
-    int           a, b;       /* lives; in a monitor, a monitors b */
+    int           a, b;       /* processes; in a monitor, a monitors b */
     uint64_t      tag, ref;
 } relation;
 
@@ -49,8 +49,8 @@ filch_err relations_fault(filch_pid pid);
 /* Each of these reports one accepted call. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
-void relations_ordered(int by, int to, filch_err reason, uint64_t requested_ns,
-                       uint64_t deadline_ns); /* filch_cancel_with */
+void relations_cancelled_with(int by, int to, filch_err reason, uint64_t requested_ns,
+                              uint64_t deadline_ns); /* filch_cancel_with */
 void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int name);
 void relations_joined(int group, int process);
 void relations_watched(int group, int process, uint64_t tag);
@@ -72,19 +72,19 @@ bool relations_left(int group, int process);
 bool relations_unwatched(int group, int process);
 
 /* Reports that a step gets a notice, or a cancel with a reason. */
-void relations_read(life *l, const filch_event *event);
+void relations_read(proc *l, const filch_event *event);
 
 /* relations_waits() returns true if the process waits for notices, relations_down() if it will end because a linked
  * process has failed. */
-bool relations_waits(const life *l);
-bool relations_down(const life *l);
+bool relations_waits(const proc *l);
+bool relations_down(const proc *l);
 
 /* Records what may have caused the end of a process, other than its own status. Called before the process is reaped. */
-void relations_causes(life *l);
+void relations_causes(proc *l);
 /* Reports the end of a process: adds the notices of all processes with relations to it. */
-void relations_ended(life *l);
+void relations_ended(proc *l);
 /* Reports that a notice of the end of `l` was delivered with these fields. */
-void relations_end_reported(life *l, filch_err error, const filch_data *result);
+void relations_end_reported(proc *l, filch_err error, const filch_data *result);
 
 /* Checks that all notices were delivered, and names and groups match the model. */
 void relations_check_quiet(uint64_t since_ns, uint64_t *armed_most);

@@ -29,7 +29,7 @@ static struct {
     } left[PROCS];
     /* the last note that each process has read. Not atomic: used by the process alone until it has acknowledged the
      * round */
-    uint64_t             heard[PROCS];
+    uint64_t             last_note[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t             rounds;
 } state;
@@ -50,7 +50,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
 {
     uint64_t index = ((listener *)self)->index;
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_CANCEL) state.heard[index] = fli_load_rlx(&state.left[index].note);
+        if (events[i].type == FILCH_EVENT_CANCEL) state.last_note[index] = fli_load_rlx(&state.left[index].note);
         if (events[i].type == FILCH_EVENT_MESSAGE) fli_add_rel(&state.acknowledged, 1);
     }
     return filch_idle(out);
@@ -89,8 +89,9 @@ static bool play_round(uint64_t r)
     for (int i = 0; i < PROCS; i++) stress_must("send", filch_send(state.sched, state.pids[i], filch_int(1)));
     wait_for(&state.acknowledged, r * PROCS);
     for (int i = 0; i < PROCS; i++) {
-        if (state.heard[i] == r) continue;
-        fprintf(stderr, "round %" PRIu64 ": process %d heard the note of round %" PRIu64 "\n", r, i, state.heard[i]);
+        if (state.last_note[i] == r) continue;
+        fprintf(stderr, "round %" PRIu64 ": process %d has read the note of round %" PRIu64 "\n", r, i,
+                state.last_note[i]);
         return false;
     }
     return true;

@@ -45,7 +45,7 @@ typedef struct slot {
     /* Threads about to answer: a thread that waits for the other thread adds 1, a thread that does not wait adds 16
      * more.  writes: the answering threads, by an atomic add; reset together with `given`.  Relaxed, because it only
      * makes the threads answer at the same time. */
-    FLI_ATOMIC(uint32_t) worker;
+    FLI_ATOMIC(uint32_t) arrived;
     /* number of answering threads. Not atomic, like the fields below: ordered by PAIR slot.asked */
     uint32_t       expected;
     filch_receiver receiver;
@@ -132,10 +132,10 @@ static int64_t value_of(const yielder *a, uint64_t number)
 static void take(yielder *a, const filch_event *event)
 {
     game *g = a->game;
-    if (event->type != FILCH_EVENT_YIELD) complain(g, "an event that nobody caused");
+    if (event->type != FILCH_EVENT_YIELD) complain(g, "an event without a cause");
     uint32_t bit = UINT32_C(1) << event->tag;
     if (event->tag >= AT_ONCE || (a->missing & bit) == 0) complain(g, "a yield was answered twice");
-    if (event->error != FILCH_OK) complain(g, "an answer with an error that nobody gave");
+    if (event->error != FILCH_OK) complain(g, "a completion with an unexpected error");
     uint64_t number = (uint64_t)filch_as_int(&event->data) / YIELDERS;
     if (filch_as_int(&event->data) != value_of(a, number) || number >= a->asked || number + AT_ONCE < a->asked) {
         complain(g, "an answer to another yield");
@@ -218,13 +218,13 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
  * not be running. Returns true if both threads are here. */
 static bool meet(slot *s, bool patient)
 {
-    uint32_t before = fli_add_rlx(&s->worker, patient ? 1 : 17);
+    uint32_t before = fli_add_rlx(&s->arrived, patient ? 1 : 17);
     if (before != 0 || !patient) return before == 1;
     for (uint32_t n = 0; n < 4000; n++) {
-        if (fli_load_rlx(&s->worker) != 1) return true;
+        if (fli_load_rlx(&s->arrived) != 1) return true;
         fli_thread_pause();
     }
-    return fli_add_rlx(&s->worker, 16) != 1;
+    return fli_add_rlx(&s->arrived, 16) != 1;
 }
 
 /* Completes the yield. The thread that completes last checks the number of accepted completions. */
@@ -242,7 +242,7 @@ static void answer(game *g, slot *s, bool *patient)
     if (given % 256 != 1) complain(g, given % 256 == 0 ? "no answer was accepted" : "two answers were accepted");
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
     if (met) (void)fli_add_rlx(&g->met, 1);
-    fli_store_rlx(&s->worker, 0);
+    fli_store_rlx(&s->arrived, 0);
     fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: the slot may be filled again */
 }
 

@@ -245,7 +245,7 @@ static void end(driver *d, transfer *t)
 static void judge(const transfer *t, CURLcode result)
 {
     if (t->mixed) wrong("bytes of another transfer", t->n, t->bytes);
-    if (is_cancelled(t->n)) wrong("an answer that nobody gave", t->n, result);
+    if (is_cancelled(t->n)) wrong("a cancelled transfer was answered", t->n, result);
     if (is_reset(t->n)) {
         fli_add_rlx(&g.reset, 1);
         if (result == CURLE_OK) wrong("a reset transfer is whole", t->n, t->bytes);

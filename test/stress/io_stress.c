@@ -183,7 +183,7 @@ static filch_err client_event(client *c, const filch_event *event, filch_out *ou
         *done = true;
         if (event->error == FILCH_EEND || event->error == FILCH_ERESET || event->error == FILCH_EFULL) return FILCH_OK;
         if (event->error == FILCH_ECANCELLED && event->tag == 2) return FILCH_OK;
-        wrong("an error nobody expects", (uint64_t)event->error, event->tag);
+        wrong("an unexpected error", (uint64_t)event->error, event->tag);
         return FILCH_OK;
     }
     if (event->tag == 3) client_got(c, &event->data);
@@ -267,8 +267,8 @@ static bool play(uint64_t lives, int32_t workers, bool hasty)
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
     if (open_descriptors() != before)
         wrong("descriptors are left open", (uint64_t)open_descriptors(), (uint64_t)before);
-    printf("%d workers%s: %" PRIu64 " lives, %" PRIu64 " rounds, %" PRIu64 " timeouts, %" PRIu64 " cancelled, %" PRIu64
-           " killed\n",
+    printf("%d workers%s: %" PRIu64 " clients, %" PRIu64 " rounds, %" PRIu64 " timeouts, %" PRIu64
+           " cancelled, %" PRIu64 " killed\n",
            workers, hasty ? ", hasty" : "", fli_load_rlx(&g.ended), fli_load_rlx(&g.rounds), fli_load_rlx(&g.timeouts),
            fli_load_rlx(&g.cancels), fli_load_rlx(&g.kills));
     stress_watch_fini(&g.watch);

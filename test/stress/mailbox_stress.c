@@ -146,11 +146,11 @@ static void acknowledge(game *g, sender *s)
 
 static void take(game *g, const filch_event *event)
 {
-    if (event->type != FILCH_EVENT_MESSAGE) complain(g, NO_SENDER, 0, "an event that nobody caused");
+    if (event->type != FILCH_EVENT_MESSAGE) complain(g, NO_SENDER, 0, "an event without a cause");
     uint64_t value = value_of(g, &event->data);
     uint64_t sender_index = value >> NUMBER_BITS, number = value & ((UINT64_C(1) << NUMBER_BITS) - 1);
     if (sender_index >= g->senders || number >= g->each)
-        complain(g, sender_index, number, "a message that nobody sent");
+        complain(g, sender_index, number, "a message that was not sent");
     sender *s = &g->all[sender_index];
     check_from(g, s, event);
     if (number != s->next)

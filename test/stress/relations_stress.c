@@ -30,7 +30,7 @@ static struct {
     filch_sched         *hosts[HOSTS];
     filch_pid            census[HOSTS];
     FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
-    FLI_ATOMIC(uint64_t) born, heard[HOSTS], doubled, ended;
+    FLI_ATOMIC(uint64_t) born, exits_received[HOSTS], doubled, ended;
     uint8_t *exits_seen[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census
                                    only */
     uint64_t lives;
@@ -138,7 +138,7 @@ static filch_err census_step(void *self, const filch_event *events, size_t count
         }
         if (events[i].type != FILCH_EVENT_EXIT) continue;
         if (town.exits_seen[host][events[i].tag]++ != 0) fli_add_rlx(&town.doubled, 1);
-        fli_add_rlx(&town.heard[host], 1);
+        fli_add_rlx(&town.exits_received[host], 1);
         if (events[i].from.node == me.node) give_birth(host, (uint64_t)*steps);
     }
     return filch_idle(out);
@@ -253,8 +253,8 @@ static void meddle(void *arg)
             break;
         case 1: err = filch_send(town.hosts[0], visitor, filch_int(2)); break;
         case 2: err = filch_terminate(town.hosts[0], visitor); break;
-        case 3: err = filch_register(town.hosts[0], "guest", visitor); break;
-        default: err = filch_unregister(town.hosts[0], "guest"); break;
+        case 3: err = filch_register(town.hosts[0], "visitor", visitor); break;
+        default: err = filch_unregister(town.hosts[0], "visitor"); break;
         }
         if (err == FILCH_ENOMEM) stress_must("meddling", err);
     }
@@ -269,7 +269,7 @@ static filch_err visitor_step(void *self, const filch_event *events, size_t coun
     return filch_idle(out);
 }
 
-static const filch_type visitor_type = { .name = "guest", .step = visitor_step };
+static const filch_type visitor_type = { .name = "visitor", .step = visitor_step };
 
 static bool visits(void)
 {
@@ -298,7 +298,7 @@ static bool visits(void)
     for (int i = 0; i < MEDDLERS; i++) fli_thread_join(&meddlers[i]);
     uint64_t watched = fli_load_rlx(&visit.watched);
     bool     all = reaches(&visit.exits_seen, watched) && fli_load_rlx(&visit.exits_seen) == watched;
-    printf("visits: %d hosts came and went, %" PRIu64 " of %" PRIu64 " exits heard\n", VISITS,
+    printf("visits: %d hosts came and went, %" PRIu64 " of %" PRIu64 " exits received\n", VISITS,
            fli_load_rlx(&visit.exits_seen), watched);
     return all;
 }
@@ -324,13 +324,15 @@ int main(int argc, char **argv)
     for (int i = 0; i < HOSTS; i++) stress_must("send", filch_send(town.hosts[i], town.census[i], filch_int(1)));
     bool fine = true;
     for (int i = 0; i < HOSTS; i++) {
-        bool heard = reaches(&town.heard[i], town.lives);
-        if (!heard) fprintf(stderr, "host %d heard of %" PRIu64 " ends\n", i, fli_load_rlx(&town.heard[i]));
-        fine = fine && heard;
+        bool exits_received = reaches(&town.exits_received[i], town.lives);
+        if (!exits_received)
+            fprintf(stderr, "host %d received %" PRIu64 " exits\n", i, fli_load_rlx(&town.exits_received[i]));
+        fine = fine && exits_received;
     }
-    if (fli_load_rlx(&town.doubled) > 0) fprintf(stderr, "%" PRIu64 " heard twice\n", fli_load_rlx(&town.doubled));
+    if (fli_load_rlx(&town.doubled) > 0)
+        fprintf(stderr, "%" PRIu64 " exits received twice\n", fli_load_rlx(&town.doubled));
     fine = fine && fli_load_rlx(&town.doubled) == 0;
-    printf("%" PRIu64 " lives, each end heard of on %d hosts\n", town.lives, HOSTS);
+    printf("%" PRIu64 " processes, each exit received on %d hosts\n", town.lives, HOSTS);
     fine = fine && storm();
     fine = fine && visits();
     filch_node_destroy(town.node);

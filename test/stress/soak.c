@@ -316,7 +316,7 @@ static filch_err do_work(void *arg, filch_data *result)
 
 static void take_completion(requester *t, const filch_event *event)
 {
-    MUST(event->tag / TAGS <= t->asked && t->outstanding > 0, "an answer to nothing");
+    MUST(event->tag / TAGS <= t->asked && t->outstanding > 0, "a completion without a yield");
     t->outstanding--;
     switch (event->tag % TAGS) {
     case TAG_SEND: note_sent(event->error); break;
@@ -326,7 +326,7 @@ static void take_completion(requester *t, const filch_event *event)
         MUST(filch_as_int(&event->data) == (int64_t)event->tag, "another result");
         break;
     default:
-        MUST(event->error == FILCH_EUSER + 1 || filch_as_int(&event->data) == (int64_t)event->tag, "another answer");
+        MUST(event->error == FILCH_EUSER + 1 || filch_as_int(&event->data) == (int64_t)event->tag, "another result");
     }
 }
 
@@ -380,7 +380,7 @@ static filch_err requester_step(void *self, const filch_event *events, size_t co
 }
 
 static const filch_type requester_type = {
-    .name = "talker", .size = sizeof(requester), .init = open_one, .step = requester_step, .close = close_one
+    .name = "requester", .size = sizeof(requester), .init = open_one, .step = requester_step, .close = close_one
 };
 
 /* ---- the crowd ---- */
@@ -450,7 +450,7 @@ static void spawn_member(uint64_t slot)
     filch_pid pid;
     filch_err err = spawn(&member_type, slot, UINT32_MAX, replace, (void *)(uintptr_t)slot, &pid);
     if (err == FILCH_OK) fli_store_rlx(&crowd[slot], pid.serial);
-    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a face could not be born");
+    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a member could not be spawned");
 }
 
 static void replace_box(void *user, filch_pid pid, filch_err error, const filch_data *result);
@@ -460,7 +460,7 @@ static void spawn_box(uint64_t slot)
     filch_pid pid;
     filch_err err = spawn(&box_type, slot, (uint32_t)(slot % 5), replace_box, (void *)(uintptr_t)slot, &pid);
     if (err == FILCH_OK) fli_store_rlx(&boxes[slot], pid.serial);
-    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a box could not be born");
+    else MUST(err == FILCH_ECLOSED && fli_load_rlx(&over), "a box could not be spawned");
 }
 
 static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -554,7 +554,7 @@ static filch_err side_proc_step(void *self, const filch_event *events, size_t co
 }
 
 static const filch_type side_proc_type = {
-    .name = "guest", .size = sizeof(side_proc), .init = open_side_proc, .step = side_proc_step, .close = close_side_proc
+    .name = "side", .size = sizeof(side_proc), .init = open_side_proc, .step = side_proc_step, .close = close_side_proc
 };
 
 static void side_round(fli_prng *prng)
@@ -577,7 +577,7 @@ static void side_round(fli_prng *prng)
     }
     for (int i = 0; i < 2000; i++) {
         filch_err err = filch_send(sched, pids[fli_prng_below(prng, GUESTS)], any_payload(prng));
-        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a guest could not be reached");
+        MUST(err == FILCH_OK || err == FILCH_EDEAD, "a process of a small scheduler could not be reached");
         if (opt.workers < 0 && i % 16 == 0) stress_must("tick", filch_tick(sched, 20, NULL));
         if (i % 64 == 0) fli_thread_yield();
     }
@@ -585,10 +585,11 @@ static void side_round(fli_prng *prng)
     filch_err err;
     do err = filch_sched_stop(sched, deadline_ns, &report);
     while (err == FILCH_EBUSY && (filch_report_free(&report), true));
-    MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop answered something else");
+    MUST(err == FILCH_OK || err == FILCH_EDEADLINE, "stop has another result");
     MUST(report.count + report.omitted == report.forced, "stragglers are missing");
     filch_report_free(&report);
-    MUST(fli_load_rlx(&side_procs_opened) == fli_load_rlx(&side_procs_closed), "a guest was not closed exactly once");
+    MUST(fli_load_rlx(&side_procs_opened) == fli_load_rlx(&side_procs_closed),
+         "an instance of a small scheduler was not closed exactly once");
     MUST(fli_load_acq(&side_bytes) == 0, "a scheduler left memory behind");
     fli_add_rlx(&side_rounds, 1);
 }
@@ -623,14 +624,14 @@ static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
     stress_must("stats", filch_sched_stats(town, &stats));
-    MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "lives are miscounted");
+    MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "processes are miscounted");
     MUST(GET(opened) == GET(closed), "an instance was not closed exactly once");
     MUST(stats.sent == GET(sent), "messages are miscounted");
     MUST(stats.refused == GET(full), "refused messages are miscounted");
     uint64_t unread = stats.undelivered - GET(dead), trimmed = stats.dropped - GET(dropped);
     MUST(stats.undelivered >= GET(dead) && stats.dropped >= GET(dropped), "refusals are miscounted");
     MUST(GET(sent) == GET(read) + unread + trimmed, "messages have vanished, or multiplied");
-    MUST(GET(told) <= stats.dropped, "told of more drops than there were");
+    MUST(GET(told) <= stats.dropped, "more drops were reported than happened");
     MUST(stats.yields == GET(asked) && GET(answered) <= stats.completions, "yields are miscounted");
     MUST(stats.completions <= stats.yields && stats.late_completions >= GET(late), "completions are miscounted");
     MUST(stats.timers == 0, "timers are left");

@@ -121,7 +121,7 @@ static void take(game *g, const filch_event *event)
     switch (event->type) {
     case FILCH_EVENT_CANCEL: fli_count(&g->cancelled, 1); break;
     case FILCH_EVENT_YIELD:
-        if (event->tag != TIMER_TAG) complain(g, "an answer to no question");
+        if (event->tag != TIMER_TAG) complain(g, "a completion without a yield");
         stress_must("timer", event->error);
         break;
     case FILCH_EVENT_MESSAGE:
@@ -132,7 +132,7 @@ static void take(game *g, const filch_event *event)
         if (filch_as_int(&event->data) != (int64_t)fli_load_rlx(&g->handled)) complain(g, "a message out of order");
         fli_count(&g->handled, 1);
         break;
-    default: complain(g, "an event that nobody caused");
+    default: complain(g, "an event without a cause");
     }
 }
 
