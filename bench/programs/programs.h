@@ -1,0 +1,57 @@
+/* programs.h - shared by the programs of the second suite: the run, states that are copied at the spawn, results of
+ * processes, processes that hold back their messages.
+ *
+ * A program is a function `bool NAME(uint64_t variant)`: it starts the scheduler, does its work between bench_begin()
+ * and bench_end(), and returns true if its result is right. programs.c reads the arguments and prints the line.
+ */
+#ifndef PROGRAMS_H
+#define PROGRAMS_H
+
+#include "bench.h"
+#include "list.h"
+
+extern bench run;
+
+/* ---- processes ---- */
+
+/* The init of most types: the argument of the spawn is the first state, as bytes. */
+filch_err copy_state(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
+/* Spawns a process with copy_state(); `state` has type->size bytes. Ends the program on an error. */
+filch_pid start(const filch_type *type, const void *state);
+/* As start(), with a mailbox of `room` messages for which senders wait. */
+filch_pid start_limited(const filch_type *type, const void *state, uint32_t room);
+/* As filch_spawn() inside a step, with copy_state(). */
+filch_err spawn_child(filch_out *out, const filch_type *type, const void *state, filch_pid *pid);
+
+static inline filch_err send_to(filch_out *out, filch_pid to, filch_data data)
+{
+    return filch_send(filch_out_sched(out), to, data);
+}
+
+/* Spins for `ns` nanoseconds. */
+void spin(uint64_t ns);
+
+/* ---- results ---- */
+
+/* The next wait_for_results() waits for `count` calls of report(). */
+void expect_results(uint64_t count);
+/* Called by a process for its result. Thread: any. */
+void report(int64_t result);
+/* Returns the sum of the results. */
+int64_t wait_for_results(void);
+
+/* ---- processes that hold back their messages ---- */
+
+/* Starts the scheduler with the command HOLD, of which up to `most` may be outstanding. A process that yields it and
+ * returns filch_wait() gets no message until release_all(). */
+#define HOLD FILCH_CMD_USER
+void start_with_hold(uint64_t most);
+/* Waits until `count` processes hold. */
+void wait_until_held(uint64_t count);
+void release_all(void);
+
+#define DECLARE(name, function, variant, size, test_size, operation) bool function(uint64_t kind);
+PROGRAMS(DECLARE)
+#undef DECLARE
+
+#endif
