@@ -1,6 +1,8 @@
 // main.go - the twelve benchmarks with goroutines and channels: arguments, stopwatch, one line of JSON.
 //
 //	peer NAME [--run K] [--size N]
+//	peer NAME.IDIOM [--run K] [--size N]     a program of the second suite: suite.go
+//	peer programs                            prints the names of those
 //
 // A process is a goroutine, its mailbox is a buffered channel. Where a capacity had to be chosen, a sender is hardly
 // ever stopped by it: that is the fast case for Go. GOMAXPROCS is two.
@@ -133,6 +135,13 @@ func main() {
 		if benches[i].name == os.Args[1] {
 			chosen = &benches[i]
 		}
+	}
+	if os.Args[1] == "programs" {
+		listPrograms()
+		return
+	}
+	if chosen == nil {
+		chosen = findProgram(os.Args[1])
 	}
 	if chosen == nil {
 		fail(2, "there is no benchmark '%s'", os.Args[1])
