@@ -1,12 +1,18 @@
 //! main.rs - the twelve benchmarks on Tokio: arguments, and which benchmark is which.
 //!
 //!     peer NAME [--run K] [--size N]
+//!     peer NAME.IDIOM [--run K] --size N     a program of the second suite: suite.rs
+//!     peer programs                          prints the names of those
 //!
 //! A process is a task, its mailbox an unbounded mpsc channel unless said otherwise. Two worker threads; the main
 //! thread only starts things and waits.
 
 mod messages;
 mod processes;
+mod suite;
+mod suite_flow;
+mod suite_talk;
+mod suite_time;
 mod watch;
 
 use tokio::runtime::{Builder, Runtime};
@@ -41,9 +47,12 @@ fn main() {
     if arguments.len() % 2 == 0 {
         usage();
     }
-    let Some((name, default_size, bench)) = BENCHES.into_iter().find(|b| b.0 == arguments[0]) else {
-        fail(2, &format!("there is no benchmark '{}'", arguments[0]))
-    };
+    if arguments[0] == "programs" {
+        return suite::list();
+    }
+    let program = suite::find(&arguments[0]);
+    let known = BENCHES.into_iter().find(|b| b.0 == arguments[0]).map(|b| (b.0, b.1)).or(program.map(|p| (p.0, 0)));
+    let Some((name, default_size)) = known else { fail(2, &format!("there is no benchmark '{}'", arguments[0])) };
     let (mut run, mut size) = (1, default_size);
     for pair in arguments[1..].chunks(2) {
         match (pair[0].as_str(), pair[1].parse::<u64>()) {
@@ -52,9 +61,17 @@ fn main() {
             _ => usage(),
         }
     }
-    let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().expect("a runtime");
+    if size == 0 {
+        usage();
+    }
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).enable_time();
     let mut watch = Watch::new(name);
-    bench(&runtime, &mut watch, size);
+    if let Some((_, _, variant, function)) = program {
+        function(&builder.enable_all().build().expect("a runtime"), &mut watch, size, variant);
+    } else if let Some((_, _, bench)) = BENCHES.into_iter().find(|b| b.0 == name) {
+        bench(&builder.build().expect("a runtime"), &mut watch, size);
+    }
     watch.print(run, size);
     std::process::exit(0) // without taking a million tasks down one by one
 }
