@@ -65,7 +65,7 @@ TEST(a_completion_wakes_idle_and_blocked_processes)
 TEST(a_cancel_or_kill_wakes_a_sleeping_process_and_counts_once)
 {
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         for (int i = 0; i < 3; i++) {
             fli_state state = at(live_states[i], 0, 4);
             same(fli_state_set_flag(&state, GEN, flags[f]),
@@ -152,7 +152,7 @@ TEST(any_further_event_turns_active_one_into_active)
     expect_word(state, FLI_ACTIVE, 0, 9);
 
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         state = active_one(FLI_HAS_RELATIONS);
         same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
         same(raw_state(&state), FLI_ACTIVE);
@@ -231,7 +231,7 @@ TEST(settling_is_refused_if_an_event_or_flag_arrived)
     same(fli_state_settle(&state, 10, FLI_IDLE), FLI_SETTLED);
 
     const uint64_t flags[] = { FLI_CANCEL, FLI_KILL, FLI_ASK };
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         state = at(FLI_ACTIVE, 0, 9);
         same(fli_state_set_flag(&state, GEN, flags[f]), FLI_DELIVERY_NOTED);
         same(fli_state_settle(&state, 9, FLI_BLOCKED), FLI_SETTLE_NOTIFIED);
