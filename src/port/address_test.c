@@ -79,7 +79,7 @@ TEST(texts_that_are_no_address_are_refused)
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         fli_address address;
-        if (fli_address_read(&address, all[i])) fail_msg("taken for an address: %s", all[i]);
+        if (fli_address_read(&address, all[i])) fail_msg("accepted as an address: %s", all[i]);
     }
     char        path[200] = "unix:/";
     fli_address address;

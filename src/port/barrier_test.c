@@ -37,7 +37,7 @@ TEST(of_two_threads_that_write_and_then_read_one_sees_the_others_write)
         bool     saw_other = fli_load_rlx(&mine) == i;
         uint32_t answer;
         while ((answer = fli_load_acq(&saw)) / 2 < i) fli_thread_yield(); /* PAIR barrier_test.saw, acquire half */
-        if (!saw_other && answer % 2 == 0) fail_msg("round %u: neither saw the other", i);
+        if (!saw_other && answer % 2 == 0) fail_msg("round %u: neither thread saw the write of the other", i);
     }
     fli_thread_join(&thread);
 }

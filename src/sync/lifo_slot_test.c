@@ -46,7 +46,7 @@ static void take_one(void)
 {
     item *it = fli_lifo_slot_take(&table.slot);
     if (it == NULL) return;
-    if (it->value != (uint32_t)(it - table.items) + 1) fail_msg("an item came without what it holds");
+    if (it->value != (uint32_t)(it - table.items) + 1) fail_msg("the value of a taken item is not seen");
     it->taken++;
 }
 

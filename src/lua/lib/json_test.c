@@ -55,7 +55,7 @@ static void decodes(const char *text, size_t size)
 static void is_refused(const char *text, size_t size, const char *why)
 {
     decodes(text, size);
-    if (lua_gettop(L) != 3 || !lua_isnil(L, 2)) fail_msg("%s is taken", text);
+    if (lua_gettop(L) != 3 || !lua_isnil(L, 2)) fail_msg("%s is accepted as JSON", text);
     if (strcmp(lua_tostring(L, 3), why) != 0) fail_msg("%s: %s", text, lua_tostring(L, 3));
 }
 

@@ -142,7 +142,7 @@ TEST(malformed_bytes_are_refused)
         { "\x0E\x04none\x05upper", 12 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        if (reads(bad[i].bytes, bad[i].size)) fail_msg("%zu is read", i);
+        if (reads(bad[i].bytes, bad[i].size)) fail_msg("bad value %zu is accepted", i);
     }
     uint8_t deep[3 * (FLI_LUA_DEPTH_MAX + 1) + 1];
     for (size_t i = 0; i <= FLI_LUA_DEPTH_MAX; i++) memcpy(deep + 3 * i, "\x0A\x01", 3);
