@@ -34,8 +34,8 @@ static uint64_t down(uint64_t ns)
     return ns == UINT64_MAX ? LAST_TICK : ns / TICK;
 }
 
-/* Checks the whole wheel: bits and lists agree, every timer is in the slot it names, and no timer is in the past or
- * overdue. */
+/* Checks the whole wheel: bits and lists agree, every timer is in the slot that it names, and no timer above level 0 is
+ * due. */
 static void check_wheel(const fli_wheel *wheel)
 {
     size_t count = 0;
@@ -120,7 +120,7 @@ static uint64_t random_due(model *m)
     case 0: return m->now_ns - (m->now_ns < SECOND ? 0 : random_span(m) % SECOND);
     case 1: return m->now_ns;
     case 2: return UINT64_MAX - random_span(m);
-    case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* a due time up to two years ahead */
+    case 3: return fli_clock_after(m->now_ns, fli_prng_next(&m->prng) >> 8); /* a due time up to 2.3 years ahead */
     case 4: return (m->tick + fli_prng_below(&m->prng, 200)) * TICK;         /* many timers in one tick */
     default: return fli_clock_after(m->now_ns, random_span(m));
     }
@@ -390,7 +390,8 @@ TEST(timers_beyond_the_range_of_the_wheel_expire_on_time)
 
 TEST(a_timer_can_be_removed_from_every_slot)
 {
-    /* A timer for every slot of every level, and three timers in some slots: the first, middle and last of a list. */
+    /* Three timers for every slot of every level: the first, middle and last of a list. (Those for tick 0 are all in
+     * level 0.) */
     enum { COUNT = FLI_WHEEL_PLACES * 3 };
     static fli_timer timers[COUNT];
     fli_wheel        wheel;
@@ -471,7 +472,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
 
 TEST(a_jump_of_500_years_does_not_advance_tick_by_tick)
 {
-    /* Advancing tick by tick would take 2^47 steps. */
+    /* Advancing tick by tick would take about 2^49 steps for each jump of 250 years. */
     fli_wheel wheel;
     fli_timer first = { 0 }, second = { 0 };
     fli_wheel_init(&wheel, 0);

@@ -36,7 +36,7 @@ TEST(desc_poll_returns_what_a_pipe_is_ready_for)
     same(fli_desc_poll(pair[1], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_OUT);
     same(write(pair[1], "x", 1), 1);
     same(fli_desc_poll(pair[0], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_IN);
-    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* readable, but only OUT is asked for */
+    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* readable, but the call asks for OUT only */
     (void)close(pair[1]);
     pair[1] = -1;
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), FILCH_POLL_IN | FILCH_POLL_HANGUP);

@@ -114,7 +114,7 @@ static void arrive_both(void)
     deliver_report(true, true);
 }
 
-/* Reports the socket as readable although it has no bytes. */
+/* Reports the socket as readable and writable although no bytes were added. */
 static void false_report(void)
 {
     deliver_report(true, true);

@@ -140,7 +140,7 @@ static void leave_note_and_cancel(void)
     set_flag(FLI_CANCEL);
 }
 
-/* Does what src/model/context.c does. */
+/* Cancels a tenant of the scope, as src/model/context.c does. */
 static void cancel_tenant(const fli_tenant *tenant)
 {
     must(tenant == &pass->tenant, "the scope lists its tenant");

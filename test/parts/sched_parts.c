@@ -1,7 +1,7 @@
-/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/parking.c, find.c, ready.c), the parker
- * of a scheduler without workers (tick.c), and the word by which stop excludes spawns (spawn.c, stop.c). The
- * functions that these files call in other modules are replaced below: steps only count, and there are no timers
- * and no thread pool. */
+/* sched_parts.c - the scheduler's atomic words: the idle word (real sched/parking.c, find.c, ready.c), the signal that
+ * makes the wake descriptor of a scheduler without workers readable (tick.c), and the word by which stop excludes
+ * spawns (spawn.c, stop.c). The functions that these files call in other modules are replaced below: steps only count,
+ * and there are no timers and no thread pool. */
 #include "parts.h"
 #include "port/wakefd.h"
 #include "sched/sched.h"
@@ -254,7 +254,7 @@ static void submit_other(void)
     submit(1);
 }
 
-/* A worker inside a step makes two processes ready, then has no work itself. */
+/* Acts as a worker inside a step that makes two processes ready. Then runs its own queue, and parks. */
 static void push_and_work(void)
 {
     fli_current_set(&w->list[fli_weak_self - 1]->local);
@@ -279,7 +279,7 @@ static void check_idle(void)
     fli_weak_outcome(w->ran[1] * 16 + w->ran[2]);
 }
 
-/* ---- the parker of a scheduler without workers ---- */
+/* ---- the wake descriptor of a scheduler without workers ---- */
 
 static void tick(void)
 {
@@ -362,7 +362,7 @@ static void setup_ended(void)
     fli_store_rlx(&w->list[0]->local.counters.spawned, 1);
 }
 
-/* Makes the last step of the only process, and then ends it. */
+/* Runs the last step of the only process, which ends the process. */
 static void last_step(void)
 {
     w->payload[0] = 7;

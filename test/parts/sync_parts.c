@@ -81,7 +81,7 @@ static void take_four(void)
     for (int i = 0; i < 4; i++) (void)take(NULL);
 }
 
-/* Looks up a handle that another thread has passed on, which requires no read of `fresh`. */
+/* Takes four objects and passes the last handle to use_passed(), which looks it up without reading `fresh`. */
 static void pass_on(void)
 {
     uint32_t handle = 0;
@@ -97,7 +97,7 @@ static void use_passed(void)
     must(it->handle == handle && it->value == 1, "a handle passed to another thread leads to its object");
 }
 
-/* Looks up an old handle while the map in which it was created is replaced by a larger one. */
+/* Setup of the program that looks up an old handle while the map of segments is replaced by a larger one. */
 static void setup_map(void)
 {
     setup();

@@ -77,7 +77,8 @@ static void check_completed(void)
     fli_weak_outcome((uint64_t)life->completion * 16 + bench_sum(b->woke));
 }
 
-/* Ends the process while the yield is outstanding, then reuses all its nodes with non-atomic writes. */
+/* Ends the process while the yield is outstanding. Then takes two nodes again and writes to them without ordering, as
+ * the next user of the yield's node would. */
 static void end_and_reuse(void)
 {
     fli_local *worker = bench_worker();

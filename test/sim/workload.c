@@ -55,7 +55,7 @@ typedef struct run_state {
     int64_t      asked, completed; /* number of yields, and of completions */
     int64_t      wanted;           /* number of messages or completions after which the workload ends */
     uint32_t     size;
-    bool         ending; /* true: the scheduler is being destroyed */
+    bool         ending; /* true: the scheduler is being stopped, so workload_check() must not read it */
 } run_state;
 
 static run_state     now;
@@ -1010,7 +1010,7 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- poor: memory runs out again and again; every call reports it, and all invariants hold ---- */
+/* ---- poor: allocations fail at random; every call reports it, and all invariants hold ---- */
 
 enum { POOR_COMMAND = 301 };
 
@@ -1159,8 +1159,8 @@ struct actor {
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
-    /* A process that is linked with this actor from its spawn and that no other process knows. It waits for the exit
-     * of the actor. */
+    /* A process that is linked with this actor from its spawn and that no other process knows. An actor with a partner
+     * does nothing but wait for the partner's message or failure. */
     filch_pid partner;
     bool      traps;
 };

@@ -1,5 +1,5 @@
 /* bench_runtime.h - a runtime without a scheduler, for tests of the lower modules: it has memory, slabs, counters, and
- * hooks that only record their calls. The test plays the worker that owns the processes. */
+ * hooks that only record their calls. The test acts as the worker that owns the processes. */
 #ifndef FILCH_TEST_BENCH_RUNTIME_H
 #define FILCH_TEST_BENCH_RUNTIME_H
 
