@@ -85,12 +85,13 @@ static int make_pipes(pipes *all, uint32_t flags)
 /* Number of descriptors that other threads may open before the program starts. New descriptors get the lowest free
  * numbers. */
 #define MARGIN 64
-/* All descriptors below this number are closed; from this number on, only those that are open now. */
+/* Limit of the range of numbers that is closed as a whole, open or not (close_others). Descriptors from this number
+ * on are closed one by one, if they are open now. */
 #define DENSE_MAX 4096
 
-/* Sets *highest to the highest open descriptor below DENSE_MAX, and closes the open descriptors from DENSE_MAX on
- * one by one. A descriptor not below `limit` (the host lowered RLIMIT_NOFILE after opening it) stays open, because
- * posix_spawn of glibc would fail. */
+/* Sets *highest to the highest open descriptor below DENSE_MAX, and adds an
+ * action for each open descriptor from DENSE_MAX on that closes it in the program. A descriptor not below `limit` (the
+ * host lowered RLIMIT_NOFILE after opening it) stays open, because posix_spawn of glibc would fail. */
 static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -151,7 +152,8 @@ static int prepare(posix_spawn_file_actions_t *actions, const pipes *all, const 
 }
 
 /* Sets the signal mask and the process group of the program. Threads of the library block all signals; the program
- * must start with none blocked. It leads a process group, so that programs it starts can be killed with it. */
+ * must start with none blocked. With `group` it leads a process group of its own, so that the programs it starts can be
+ * killed with it. */
 static int describe(posix_spawnattr_t *attr, bool group)
 {
     sigset_t none;

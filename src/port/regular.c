@@ -23,9 +23,8 @@ static bool is_inside(const char *real, const char *root, size_t size)
     given[size] = '\0';
     if (realpath(given, folder) == NULL) return false;
     size_t length = strlen(folder);
-    while (length > 0 && folder[length - 1] == '/')
-        length--; /* removes trailing slashes; the root directory "/"
-                     becomes "" */
+    /* Removes trailing slashes. The root directory "/" becomes "". */
+    while (length > 0 && folder[length - 1] == '/') length--;
     return strncmp(real, folder, length) == 0 && real[length] == '/';
 }
 
@@ -77,8 +76,7 @@ fli_regular fli_regular_read(const char *path, const char *roots, size_t max, ch
     if (file < 0) return why;
     why = FLI_REGULAR_TOO_LARGE;
     if (told <= max) {
-        /* Allocates one byte more than the reported size, so that a file that grows is read to its end or found to
-         * be too large. */
+        /* Allocates one byte more than the reported size, so that a file that has grown since is noticed. */
         size_t room = told + 1;
         char  *all = malloc(room);
         why = all != NULL ? FLI_REGULAR_OK : FLI_REGULAR_NO_MEMORY;

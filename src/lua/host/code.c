@@ -63,8 +63,8 @@ static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
     if (ar.linedefined > 0) snprintf(name, sizeof name, "%.50s:%d", base, ar.linedefined);
     else snprintf(name, sizeof name, "%.60s", base);
     fli_lua_kind *kind = add_kind(lua, name, KINDS_MAX);
-    return kind != NULL ? kind : add_kind(lua, "lua", KINDS_MAX + 1); /* the kind of all code beyond KINDS_MAX kinds;
-                                                                         its place is reserved */
+    /* Beyond KINDS_MAX kinds all code has the kind "lua", for which one place more is reserved. */
+    return kind != NULL ? kind : add_kind(lua, "lua", KINDS_MAX + 1);
 }
 
 /* ---- the cache ---------------------------------------------------------------------------------------------- */

@@ -198,8 +198,8 @@ typedef struct listener {
     filch_pid    pid;
 } listener;
 
-/* Collects the processes that use the file. The messages are sent after the lock is released, because in a simulation a
- * send may run the receiver. */
+/* Collects the subscribed processes that use the file. The messages are sent after the lock is released, because in a
+ * simulation a send may run the receiver. */
 static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file, size_t *count)
 {
     *count = 0;
@@ -257,8 +257,8 @@ filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
     char text[2048];
     if (lua == NULL) return FILCH_EINVAL;
     fli_mutex_lock(&lua->lock);
-    fli_lua_file *file = lua->files; /* no file is removed from the list, and files added during the loop need no check
-                                      */
+    /* No file is removed from the list, and files added during the loop need no check. */
+    fli_lua_file *file = lua->files;
     fli_mutex_unlock(&lua->lock);
     for (; file != NULL; file = file->next) {
         filch_err err = FILCH_OK;

@@ -37,7 +37,8 @@ static void *peek_alloc(void *user, void *old, size_t old_size, size_t size)
     return NULL;
 }
 
-/* Creates a state at another stack depth each time, because addresses on the stack are part of Lua's seed. */
+/* Creates a state after `depth` nested calls. Addresses on the stack are part of Lua's seed, so each depth gives
+ * another seed. */
 static __attribute__((noinline)) void peek_at(peek *p, size_t depth)
 {
     volatile char room[256];
@@ -79,7 +80,7 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Three more states must differ from the first state in that same word. */
+    /* Three more states must differ from the first state in one word, the same for all three. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);
@@ -95,7 +96,7 @@ size_t fli_lua_seed_offset(void)
 
 /* ---- prototypes ------------------------------------------------------------------------------------------------ */
 
-enum { CLOSURE_WORDS = 5 }; /* size of a closure without upvalues, in words */
+enum { CLOSURE_WORDS = 5 }; /* size of a Lua closure with one upvalue, in words */
 
 /* Finds the word in which closures of one prototype agree, and closures of different prototypes differ. */
 static int compare_closures(lua_State *L)

@@ -87,9 +87,8 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
-    if (task->answered)
-        return push_answer(L, task,
-                           (fli_lua_shape)shape); /* data that was read is returned before a cancel is raised */
+    /* Data that was read is returned before a cancel is raised. */
+    if (task->answered) return push_answer(L, task, (fli_lua_shape)shape);
     if (task->cancelled) task->awaits = 0;
     fli_lua_check_cancel(L, p);
     return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);

@@ -31,8 +31,8 @@ typedef struct fli_lua_job {
     filch_sched        *sched;
     filch_pid           self; /* the process that waits for the job */
     uint64_t            until_ns;
-    /* Number of references: one of the waiting task, one of the pool.  writes: the threads of both; the last one frees
-     * the job.  PAIR lua.job */
+    /* Number of references: one held by the waiting task, one by the pool.  writes: the threads of both; the thread
+     * that drops the last reference frees the job.  PAIR lua.job */
     FLI_ATOMIC(uint32_t) holders;
     /* The result is no longer wanted.  writes: the process.  reads: the thread that runs the job. Only a request to end
      * soon, so it orders no other memory access. */
@@ -68,7 +68,8 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* Called when the task no longer waits for the job. `answered`: the pool has completed the yield. */
+/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused, so
+ * that a pool that has not begun the job never begins it. */
 static void let_go(fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;

@@ -27,7 +27,7 @@ typedef struct fli_lua_blob {
 
 static const char blob_key; /* its address is used as the registry key of the metatable of blobs */
 
-/* Returns the blob at `index`, or NULL if the value is none. Allocates nothing, so it cannot fail. */
+/* Returns the blob at `index`, or NULL if the value is not a blob. Raises no error. */
 static fli_lua_blob *to_blob(lua_State *L, int index)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return NULL;

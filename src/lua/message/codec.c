@@ -59,7 +59,7 @@ enum {
 enum { MOVE_SIZE = 16384 };
 
 /* Number of values between two checks of the budget, some microseconds. PAIR_LOOKS is smaller, because keys may have
- * been chosen to have equal hashes: then one insertion takes as long as all insertions before it together. */
+ * been chosen to have equal hashes: then one insertion may take as long as all insertions before it together. */
 enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
@@ -289,7 +289,7 @@ static bool write_pid(const writer *w, filch_pid pid, const frame *at)
 }
 
 /* Writes a library, or a function of a library, by its name. Returns false, with nothing written, if the value is
- * neither. */
+ * neither, if names are not allowed in these bytes, or if memory is short. */
 static bool write_by_name(const writer *w, int index)
 {
     const char *library, *field;
@@ -306,7 +306,7 @@ static bool write_by_name(const writer *w, int index)
 }
 
 /* Writes a stream or a request that is handed over to upgraded code. Returns false, with nothing written, if the
- * value is neither. */
+ * value is neither, if nothing is being handed over, or if memory is short. */
 static bool write_own(const writer *w, int index)
 {
     filch_stream stream;
@@ -363,8 +363,8 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     w->bytes->size += 3;
     lua_pushnil(L);
     frame this_frame = { .up = up, .table = table, .key = lua_gettop(L) };
-    if (fli_lua_budget_over(L))
-        return refuse_time(w, up); /* checked at each key, because walking over an emptied table can take long */
+    /* Checked for each table, because walking over a large table that was emptied takes long. */
+    if (fli_lua_budget_over(L)) return refuse_time(w, up);
     while (lua_next(L, index) != 0) {
         if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &this_frame);
         int  type = lua_type(L, this_frame.key);
@@ -951,7 +951,7 @@ static void push_far(lua_State *L, filch_pid pid)
     lua_setmetatable(L, -2);
 }
 
-/* Returns true if the value is a pid of another scheduler. Allocates nothing, so it cannot fail. */
+/* Returns true if the value is a pid of another scheduler. Raises no error. */
 static bool is_far(lua_State *L, int index)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return false;

@@ -15,7 +15,7 @@ typedef struct page {
     const uint8_t *at, *end;
     char          *text;
     size_t         used, room;
-    bool           cut; /* the message bytes or the space for text are used up */
+    bool           cut; /* the description is incomplete and will end with "..." */
 } page;
 
 static void put_text(page *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -35,7 +35,7 @@ static void put_text(page *out, const char *format, ...)
     out->used += more;
 }
 
-/* Takes `size` bytes of the message. Returns false if fewer bytes are left; they are skipped then. */
+/* Takes `size` bytes of the message. Returns false and sets out->cut if fewer bytes are left. */
 static bool take_bytes(page *out, void *to, size_t size)
 {
     if (out->cut || (size_t)(out->end - out->at) < size) {
@@ -149,7 +149,7 @@ static void put_value(page *out, int depth)
     else out->cut = true;
 }
 
-/* Describes a request or a reply and its value. */
+/* Describes a message: first whether it is a request, a reply or a refusal, then its value. */
 static void put_message(page *out)
 {
     static const char *const sorts[] = { "a request, ", "a reply, ", "a refusal, " };

@@ -129,7 +129,8 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
     return 1;
 }
 
-/* Called at the end of a send. Yields if the process has sent for a whole slice, so that the receivers can run. */
+/* Called at the end of a send. Yields if the process has used up its send budget or its time slice, so that the
+ * receivers can run. */
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
     int results = fli_lua_return(L, err);

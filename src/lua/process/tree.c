@@ -153,7 +153,7 @@ static uint32_t read_choice(lua_State *L, const char *field, const char *const *
     return (uint32_t)luaL_error(L, "%s is a %s; it can be %s", field, luaL_typename(L, -1), all);
 }
 
-/* Reads a span of time. It must be greater than zero, because zero means the default in C. */
+/* Reads a span of time. A span of 0 becomes 1 ns, because 0 would mean the default in C. */
 static uint64_t read_span(lua_State *L, const char *field)
 {
     uint64_t ns;

@@ -111,7 +111,8 @@ static void read_pieces(lua_State *L)
 }
 
 /* Compiles the text on top of the stack and pushes the function. Returns false, with the reason pushed, if that fails.
- * The time limit is the budget of code that cannot be interrupted. */
+ * The time limit is the budget of code that cannot be interrupted; in a simulation and on the work pool there is no
+ * limit. */
 static bool compile_top(lua_State *L, const char *name)
 {
     const fli_lua_proc *p = fli_lua_self(L);

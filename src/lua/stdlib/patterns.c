@@ -464,7 +464,7 @@ enum { STATE = 4, RESULT };
 
 typedef struct replacing {
     size_t      at, copied; /* next position to try; the text before `copied` is in the result */
-    size_t      from, end;  /* begin and end of the match for which a function was called */
+    size_t      from, end;  /* begin and end of the match that is being replaced */
     size_t      last;       /* end of the last match; SIZE_MAX: none */
     lua_Integer count, max;
     unsigned    looks;

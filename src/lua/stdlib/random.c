@@ -19,7 +19,7 @@ static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
     p->random_ready = true;
 }
 
-/* Returns the process. Creates its generator if needed. */
+/* Returns the process. Allocates memory for its generator if needed; next() seeds the generator. */
 static fli_lua_proc *prepared(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);

@@ -9,7 +9,8 @@
 #include "lua/process/proc.h"
 #include "lua/stdlib/checks.h"
 
-/* A table with more elements than this does not fit into any memory: only a false length exceeds the limit. */
+/* Largest number of elements that one call moves. A table with more elements takes over 2 GB, so a larger number
+ * almost always comes from a false length. */
 #define MOVES_MAX (UINT64_C(1) << 27)
 
 enum { ROUNDS = 256 }; /* moves between two checks of the budget: some microseconds */
