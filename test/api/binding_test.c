@@ -22,8 +22,7 @@ static void find(const char *name, void *function)
     __typeof__(&name) loaded; \
     find(#name, &loaded)
 
-/* The inline and the exported version must make identical payloads. The inline functions read the payload made by the
- * library. */
+/* Checks that the exported and the inline version of the function `name` make identical payloads. */
 #define MAKES_THE_SAME(name, ...)                                          \
     do {                                                                   \
         LOAD(name);                                                        \
@@ -144,7 +143,8 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* The two functions that inlined sends call refuse NULL as the scheduler or as `out`. */
+/* The functions in which inline calls end (_any and _value) refuse NULL as the scheduler or as `out`, and an empty
+ * receiver. */
 TEST(the_functions_behind_inline_calls_refuse_null)
 {
     __typeof__(&filch_send_any)       send_any;

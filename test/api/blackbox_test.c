@@ -153,7 +153,7 @@ static const filch_type retired_type = {
 
 /* ---- helpers ---- */
 
-/* Sends the orders to the clerk one by one, so that each order is read in a step of its own. */
+/* Sends the texts to the clerk one by one, so that each is read in a step of its own. */
 static void send_each(fixture *w, filch_pid pid, const char *const *what)
 {
     for (; *what != NULL; what++) {
@@ -546,7 +546,7 @@ TEST(only_failures_are_recorded)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* A process that stop kills is not recorded. */
+    /* A process that ends on the cancel of a stop is not recorded. */
     shelf   s = { .size = 0 };
     fixture w;
     actor   deaf = { .play = NULL };
@@ -597,7 +597,7 @@ TEST(nothing_is_recorded_unless_enabled)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* Case: recording is on, but not for this type. */
+    /* Case: recording is on, but not for this process. */
     o = (office){ .clerk = { 0, 0 } };
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.blackbox = FILCH_BLACKBOX_OFF;

@@ -264,7 +264,7 @@ TEST(a_ticker_ticks_on_time_until_it_is_stopped)
     uint64_t armed_ns = d.armed_ns;
     int64_t  id = d.id;
     UNTIL(&w, d.ticks >= 20);
-    /* There are never more ticks than have come due, and none is missing: the ticker does not drift. */
+    /* There are never more ticks than have come due: the ticker does not run fast. */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(fixture_stats(&w).timers, 1);
     same(cancel(&a, id), 1);
@@ -385,7 +385,7 @@ TEST(timers_tickers_and_sleeps_end_with_their_process)
     fixture_end(&w);
 }
 
-/* Starts a ticker of the shortest period and ends at once. Many such processes run while other timers fire. */
+/* Starts a ticker of the shortest period and a timer, and ends after six events, while its ticker still fires. */
 static filch_err play_fleeting(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;

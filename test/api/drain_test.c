@@ -214,7 +214,8 @@ TEST(filch_cancel_overtakes_messages_also_during_a_stop)
     stop_over(&s);
 }
 
-/* Requests that its cancel is delivered before the messages queued in front of the cancel. */
+/* Cancels itself when it has read one message: the cancel of the stop, which is queued behind the messages, is then
+ * delivered at once. */
 static filch_err impatient_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.read) == 1) ok(filch_cancel(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out))));

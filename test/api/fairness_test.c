@@ -18,8 +18,8 @@ enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 
 #define LIMIT FILCH_SECONDS(30)
 
-/* A process of the crowd: its queue, and what it measured. Not atomic: written by the spawning process, then by the
- * process's own steps, which the runtime orders. The test reads it after all processes have ended. */
+/* What one process of the crowd has measured. Not atomic: written by the spawning process, then by the process's own
+ * steps, which the runtime orders. The test reads it after all processes have ended. */
 typedef struct wait_record {
     uint64_t ready_at[WORKERS_MOST]; /* clocks of all workers when the process became ready */
     uint64_t waited;                 /* longest wait of the process, in steps */

@@ -515,7 +515,8 @@ TEST(a_process_may_go_on_in_any_way_after_an_asynchronous_completion)
     }
 }
 
-/* Sends `count` messages to another process in one step. Their numbers show that each arrives once and in order. */
+/* Sends as many messages to the process in `user` as its own message says, in one step. Their numbers show that each
+ * arrives once and in order. */
 static filch_err play_writes_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0) return filch_idle(out);
@@ -624,8 +625,8 @@ TEST(a_process_that_sends_to_itself_before_idling_is_woken)
     fixture_end(&w);
 }
 
-/* Monitors three ended processes, so that it gets three notices; with batches of one event another notice is always
- * queued. At the first notice yields the command that `user` points to, and waits. */
+/* Monitors a pid that no process has three times, so that it gets three EXIT notices; with batches of one event another
+ * notice is always queued. At the first notice yields the command that `user` points to, and waits. */
 static filch_err play_waits_among_notices(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {

@@ -84,7 +84,7 @@ static struct {
     int      cancels, steps;
 } observed;
 
-/* Ignores the first cancel; ends on the second one, or on a message. */
+/* Counts its cancels, and ends on a message. */
 static filch_err inherit(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

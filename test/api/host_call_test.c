@@ -200,7 +200,7 @@ TEST(a_pid_of_another_scheduler_needs_a_route)
     opt.route = filch_deliver;
     opt.route_user = other.sched;
     fixture_begin_with(&w, 1, opt);
-    /* The other process does not know `from`, so no reply can come. */
+    /* The request arrives, but the other scheduler has no route back: the reply fails with FILCH_EFOREIGN. */
     waiting x;
     begin_waiting(&x, &w, a.pid, call_one);
     actor_ends(&other, &a, FILCH_OK);
@@ -535,8 +535,8 @@ static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, co
 
 static const filch_type refusing = { .name = "refusing", .init = refuse, .step = idle_child_step };
 
-/* A calling thread may fail with the error codes that a supervisor may answer with: `release` must not depend on the
- * code. */
+/* filch_child_start_wait() can return one code both for a failure of the call and as the answer of the supervisor. In
+ * both cases `release` must be called once. */
 TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
 {
     static const filch_supervisor tree = { 0 };

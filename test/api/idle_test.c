@@ -320,8 +320,8 @@ TEST(dense_timers_share_their_wake_ups)
                                                      * the workers from parking */
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;
-    /* Expected: one park for each gap, and as many again for the backup sentinel and for a worker that is unparked.
-     * This is far fewer than SLEEPERS. */
+    /* Expected: one park for each gap, and half as many again for the backup sentinel and for a worker that is
+     * unparked. This is far fewer than SLEEPERS. */
     uint64_t sleeps = stats_of(sched).sleeps - before.sleeps;
     assert_in_range(sleeps, 0, took_ns / GAP_NS * 3 / 2);
     ok(filch_sched_stop(sched, LIMIT, NULL));

@@ -76,7 +76,7 @@ static filch_err play_beside(actor *me, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-/* Connects to `server`, a script that serves, and sends one byte, so that the server's descriptor stays ready. */
+/* Starts `server`, a script that serves, and connects to it. Returns the client's end of the connection. */
 static int connect_to(script *server)
 {
     script_start(&w, server);

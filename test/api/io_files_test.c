@@ -16,7 +16,7 @@
 static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* Makes close() fail, but only for the descriptor that the test chose. */
+/* While `close_fails` is set, close() of a regular file closes it, but reports ENOSPC. */
 static FLI_ATOMIC(bool) close_fails;
 int                     __real_close(int fd);
 int                     __wrap_close(int fd);

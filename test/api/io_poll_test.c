@@ -49,7 +49,7 @@ static void drain(int fd)
     while (n > 0);
 }
 
-/* Returns true if the process of the script waits for its yield. */
+/* Returns true if the script is at line `stage` and its process is idle. */
 static bool waits(script *s, uint32_t stage)
 {
     return script_stage(s) == stage && fixture_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;

@@ -365,7 +365,8 @@ TEST(the_call_and_timer_of_an_ended_process_are_cleaned_up)
     ok(unlink(fifo));
 }
 
-/* Opens the FIFO, which has a writer, and reads it with a timeout. Then reads again until the stream is not busy. */
+/* Opens the FIFO for reading and writing, and reads it with a timeout. Message 1 cancels the read; any other message
+ * starts another read. */
 static filch_err play_read(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     yielder *a = me->user;
@@ -410,8 +411,7 @@ static void read_again(yielder *a, filch_err first)
         fli_store_rel(&a->completed, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_completed(a)) {
-            (void)!write(fd, "x", 1); /* lets the hanging read return, too late; a later read gets one of the next bytes
-                                       * */
+            (void)!write(fd, "x", 1); /* lets the hanging read return; a later read gets one of the next bytes */
             fixture_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);

@@ -40,7 +40,7 @@ static void peer_reset(int fd)
     ok(close(fd));
 }
 
-/* Reads until the end of the stream, running the scheduler meanwhile. */
+/* Reads `at_least` bytes, or until the end of the stream. Runs the scheduler meanwhile. Returns the number of bytes. */
 static size_t peer_drain(int fd, size_t at_least)
 {
     char   bytes[65536];

@@ -89,8 +89,8 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-/* One worker waits in the poller. Another has a timeout for a timer that is far away. There is no third worker, so the
- * worker in the poller is the one that is unparked. */
+/* One worker waits in the poller, another has a timeout for a timer that is far away. If there are only two workers,
+ * the worker in the poller is the one that is unparked. */
 TEST(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {

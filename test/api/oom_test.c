@@ -422,7 +422,8 @@ TEST(workers_survive_failed_allocations)
 
 /* ---- the last event nodes ---- */
 
-/* Uses all event nodes but a few, by yields that are never completed; then makes every call that needs nodes. */
+/* State of the greedy process. It uses all event nodes but a few, by yields that are never completed, and then makes
+ * every call that needs nodes. */
 static struct {
     bool            no_blocks; /* small blocks can be allocated, but not the blocks of event nodes */
     uint64_t        hold_max;  /* number of nodes to use up; UINT64_MAX: all */

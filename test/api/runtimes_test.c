@@ -221,7 +221,8 @@ static filch_err where(void *user, const filch_command *command, uint64_t tag, f
     return filch_complete(receiver, tag, filch_of_pid(command->from), FILCH_OK);
 }
 
-/* Makes a yield that returns its own pid, sleeps a moment, and ends. */
+/* Makes a yield, which the handler completes with the pid of the yielding process, and sleeps a moment. Ends after the
+ * sleep. */
 static filch_err where_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -295,7 +296,8 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-/* Runs in the inner scheduler and calls the outer one as a foreign thread would. */
+/* Runs in the inner scheduler, inside a step of the outer one. Sends messages back, and checks that a step cannot stop
+ * its own scheduler. */
 static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = echo_step(self, events, count, out);

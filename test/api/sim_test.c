@@ -562,7 +562,7 @@ static filch_err client_play(player *me, const filch_event *events, size_t count
     filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
-        /* Sleeps until long after the other client. */
+        /* The clients sleep for times that differ by 5 ms, so that one has usually finished when the other begins. */
         err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(1 + 5 * me->role));
         return err == FILCH_OK ? filch_wait(out) : err;
     }

@@ -297,7 +297,7 @@ static void begin_with_handler(void)
     filch_registry_destroy(registry);
 }
 
-/* Makes one yield and waits for it in two steps (a cancel may come between), then idles. */
+/* Makes one yield and waits until it is completed, even if a cancel comes before. Then idles until a cancel. */
 static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {

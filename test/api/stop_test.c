@@ -119,7 +119,8 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
-/* Stays in its first step until the test releases it, and then makes every call. */
+/* Stays in its first step until the test releases it. Then uses its state and sends by its scheduler: both must still
+ * exist. */
 static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -1039,8 +1040,7 @@ static filch_err ends_on_message(void *self, const filch_event *events, size_t c
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Close function that keeps its worker until the stopping thread has closed the other processes, and a little
- * longer. */
+/* Close function that keeps its worker for 300 ms. */
 static void slow_close(void *self)
 {
     uint64_t until_ns = fli_clock_ns() + FILCH_MILLISECONDS(300);

@@ -237,7 +237,7 @@ TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 
 TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
 {
-    /* The child runs for 1 s, 4 s and 4 s, which does not count as stable, and then for 16 s, which does. */
+    /* The child runs for 1 s, 1 s, 4 s and 4 s, which does not count as stable, and then for 16 s, which does. */
     failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) },
                     .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
     run_failing(&how);

@@ -427,7 +427,7 @@ static void complete_after_cancel(void *arg)
     seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
 }
 
-/* On a cancel, works for a moment before it ends. */
+/* On a cancel sleeps for 2 ms, then ends. */
 static filch_err tidy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

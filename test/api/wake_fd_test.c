@@ -76,7 +76,7 @@ TEST(a_deadline_set_by_another_thread_makes_the_descriptor_readable)
     fixture_end(&w);
 }
 
-/* The descriptor must not stay readable for a timer that was cancelled. */
+/* Starts a timer of one hour and cancels it. The descriptor must not become readable for it. */
 static filch_err play_takes_back(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());

@@ -344,8 +344,8 @@ TEST(thousands_of_yields_of_one_step_complete_in_any_order)
 
 static FLI_ATOMIC(uint32_t) bad_results, wins;
 
-/* Completes every yield. Run by one thread or by several: `wins` counts the accepted completions, and the other counter
- * the unexpected errors. */
+/* Completes every yield. Run by one thread or by several. `wins` counts the accepted completions, `bad_results` the
+ * unexpected errors. */
 static void complete_all(void *arg)
 {
     const yield_batch *c = arg;

@@ -123,7 +123,7 @@ static bool is_stopped(filch_sched *sched)
     return err == FILCH_OK || err == FILCH_EDEADLINE;
 }
 
-/* Each call is also made inside a coroutine, because a call that waits must yield through that coroutine. */
+/* Makes the calls that pick() returns, until it returns nothing. Keeps the last eight results. */
 static const char chunk[] = "local kept = {}\n"
                             "while true do\n"
                             "  local call = table.pack(pick())\n"

@@ -61,8 +61,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type type = { .name = "any", .step = step };
 
-/* Returns a new block of `size` bytes with a copy of `from`. Bytes after the first `known` ones are zero or
- * `rubbish`. */
+/* Returns a new block of `size` bytes with a copy of `from`, which has `known` bytes. Further bytes are zero, except
+ * the last one, which is `rubbish`. */
 static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
 {
     uint8_t *at = malloc(size > 0 ? size : 1);

@@ -153,7 +153,8 @@ static filch_pid pid_at(FLI_ATOMIC(uint64_t) *slot)
     return (filch_pid){ NODE, fli_load_rlx(slot) };
 }
 
-/* Takes the next number of `sender` for a ledger. Returns false if the ledger has too many unread messages. */
+/* Sends the next number of `sender` to a ledger. Returns false, without sending, if the ledger has too many unread
+ * messages. */
 static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
 {
     if (fli_load_rlx(&ahead[which]) >= WINDOW) return false;

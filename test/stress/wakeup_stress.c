@@ -54,7 +54,7 @@ typedef struct game {
     /* All accesses are relaxed: the checks must not add an order that the runtime lacks. Each field has one writer. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* written by the sender, like the next field */
     FLI_ATOMIC(uint64_t) cancels;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver, like the next four fields */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver, like the next three fields */
     FLI_ATOMIC(uint64_t) cancelled;
     FLI_ATOMIC(uint64_t) armed;
     FLI_ATOMIC(uint64_t) fired;
