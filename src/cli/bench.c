@@ -16,9 +16,9 @@
 enum { RUNS = 1, WORKERS, COUNT, RUNS_MAX = 99 };
 
 const cli_option cli_bench_options[] = {
-    { "--runs", "N", "5", "of each mark, at most 99", RUNS },
+    { "--runs", "N", "5", "runs of each mark, at most 99", RUNS },
     { "--workers", "N", "1", "threads that run processes", WORKERS },
-    { "--count", "N", "as the mark likes", "operations in one run", COUNT },
+    { "--count", "N", "depends on the mark", "operations in one run", COUNT },
     { NULL, NULL, NULL, NULL, 0 },
 };
 

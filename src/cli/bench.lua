@@ -1,4 +1,4 @@
--- bench.lua - the marks of `filch bench`. Each gets a count, and returns how many operations took how many nanoseconds.
+-- bench.lua - the marks of `filch bench`. Each runs `count` operations and returns how many nanoseconds they took.
 local marks = {}
 
 local function echo()
@@ -8,7 +8,7 @@ local function echo()
   end
 end
 
--- Round trips of `message` between two processes.
+-- Sends `message` back and forth between two processes `count` times.
 local function pingpong(count, message)
   local peer = process.spawn(echo)
   local send, receive = process.send, process.receive
@@ -28,7 +28,7 @@ function marks.pingpong_table(count)
   return pingpong(count, { id = 17, name = "a name", price = 2.5, open = true, tags = { "a", "b" } })
 end
 
--- A token that goes around a ring of 100 processes.
+-- Passes a token around a ring of 100 processes.
 function marks.ring(count)
   local size, me = 100, process.self()
   local function node()
@@ -52,7 +52,7 @@ function marks.ring(count)
   return took
 end
 
--- Processes that begin, and end: a hundred at a time.
+-- Starts processes that end at once, a hundred at a time.
 function marks.spawn(count)
   local me = process.self()
   local function child() process.send(me, true) end
@@ -66,7 +66,7 @@ function marks.spawn(count)
   return time.ns() - began
 end
 
--- Processes that wait for a message. Their memory is measured from outside, when this one has said that they are there.
+-- Starts processes that wait for a message. bench.c measures their memory after this function has returned.
 function marks.idle_bytes(count)
   local me = process.self()
   local function child()

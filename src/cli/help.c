@@ -8,13 +8,13 @@
 #include "cli/message.h"
 
 static const char *const exit_codes[][2] = {
-    { "0", "all is well" },
+    { "0", "no failure" },
     { "1", "the program, a test or a line of the repl failed" },
     { "2", "the command line is wrong; nothing was started" },
     { "3", "the program could not be started: no such file, a syntax error, bytecode" },
-    { "4", "the machine refused: no memory, no threads, no room to write" },
-    { "130, 143", "stopped by SIGINT or SIGTERM (128 and the signal's number): in order, or some by force after "
-                  "--stop-after, as told on standard error" },
+    { "4", "the system refused memory, a thread, a pipe or a write" },
+    { "130, 143", "stopped by SIGINT or SIGTERM (128 + the signal's number); standard error lists the processes "
+                  "that were ended by force after --stop-after" },
 };
 
 static void print_exit_codes(void)

@@ -27,50 +27,55 @@ static int version(const cli_command *self, int argc, char **argv)
 
 const cli_command cli_commands[] = {
     { "run", "FILE|FOLDER [ARGUMENT...]", "run a program",
-      "Runs a Lua program: FILE, or main.lua in FOLDER. `require` looks beside it. It is the\n"
-      "first process, and gets the arguments. The program ends when all processes have ended,\n"
-      "or when nothing can happen any more. What stands behind FILE belongs to the program,\n"
-      "options too.\n"
-      "SIGINT (ctrl-C) and SIGTERM stop it in order. No connection is accepted any more; each\n"
-      "process gets the messages that wait in its mailbox (it is drained), then it is cancelled;\n"
-      "files, sockets and timers go on meanwhile. Processes that have not ended after\n"
-      "--stop-after are ended by force, and a report names them, messages that were not read and\n"
-      "writes that were cut. With --stop-after 0 nothing is waited for. A second signal ends the\n"
-      "program at once.\n"
-      "With --watch, files that processes use are compiled when they change: new processes run\n"
-      "the new code, and those that called process.upgradable go over to it. A file that does\n"
-      "not compile is reported, and changes nothing. The program then ends with its last process.\n",
+      "Runs a Lua program: FILE, or main.lua in FOLDER. `require` searches the folder of that\n"
+      "file. The file runs as the first process, which gets the arguments. The program ends when\n"
+      "all processes have ended, or when all that are left wait and no message, timer or\n"
+      "completion can arrive. All words after FILE are arguments of the program, also those that\n"
+      "look like options.\n"
+      "SIGINT (ctrl-C) and SIGTERM stop the program gracefully. It accepts no more connections.\n"
+      "Each process gets the messages that wait in its mailbox (the mailbox is drained), then the\n"
+      "process is cancelled; files, sockets and timers work meanwhile. Processes that have not\n"
+      "ended after --stop-after are ended by force. A report lists them, and counts unread\n"
+      "messages and incomplete writes. With --stop-after 0 the program does not wait for its\n"
+      "processes. A second signal ends the program at once.\n"
+      "With --watch, a file that processes use is compiled again when it changes: new processes\n"
+      "run the new code, and processes that called process.upgradable switch to it. A file that\n"
+      "does not compile is reported and changes nothing. The program then ends with its last\n"
+      "process.\n",
       cli_run_options, true, cli_run },
     { "test", "FILE|FOLDER...", "run tests in the simulator, each under many seeds",
-      "Runs each test many times, simulated on one thread: which process runs next, which worker\n"
-      "steals, where a step is interrupted and how time passes is drawn from a seed, and no time\n"
-      "is spent waiting. A test file returns a table of functions, each one a test; a file that returns\n"
-      "no table is a test by itself. A test fails when its process fails, or waits when nothing\n"
-      "can happen any more. A failure shows the error, the output, the messages between\n"
-      "processes, and the command that runs it again. In FOLDER: every file named ..._test.lua.\n"
-      "A worker that stalls (--stall) is not chosen for 10 to 510 turns, as one that the system\n"
-      "does not run: others steal what it has queued. Four times as many of the waits for the\n"
-      "next timer take longer, so that timers which lie far apart are due together.\n",
+      "Runs each test many times, simulated on one thread. A seed decides which process runs\n"
+      "next, which worker steals, where a step is interrupted and how time passes. Time is\n"
+      "virtual: a sleep takes no real time. A test file returns a table of functions, each of\n"
+      "which is a test; a file that returns no table is a test by itself. A test fails when its\n"
+      "process fails, or waits although no message, timer or completion can arrive. A failure\n"
+      "shows the error, the output, the messages between processes, and the command that runs it\n"
+      "again. In FOLDER: every file named ..._test.lua.\n"
+      "A worker that stalls (--stall) is not chosen for 10 to 510 turns, like a thread that the\n"
+      "system does not run: other workers steal what it has queued. Four times as many waits for\n"
+      "the next timer take too long, so that timers with different due times are due together.\n",
       cli_test_options, false, cli_test },
-    { "repl", "", "try things out, line by line",
-      "Reads lines, runs them in a process that lives on, and shows their values. A line that\n"
-      "is not finished goes on in the next. Variables last if they are global. Ctrl-C cancels\n"
-      "what runs, where it waits; where nothing runs, it ends the repl, as ctrl-D and `exit`\n"
-      "do. A second ctrl-C while something runs on ends the program. Without a terminal there\n"
-      "is no prompt, and a line that failed makes the exit code 1.\n",
+    { "repl", "", "evaluate Lua line by line",
+      "Reads lines, runs them in one process, and prints their values. A line that is not\n"
+      "complete continues in the next one. Global variables keep their values from line to line.\n"
+      "Ctrl-C cancels the line that runs, at the next place where it waits; while no line runs,\n"
+      "ctrl-C ends the repl, as ctrl-D and `exit` do. A second ctrl-C while a line still runs\n"
+      "ends the program. Without a terminal there is no prompt, and a line that failed makes the\n"
+      "exit code 1.\n",
       cli_repl_options, false, cli_repl },
     { "bench", "[MARK...]", "measure what Lua processes cost on this machine",
-      "Measures, and prints one line of JSON per mark: pingpong_int, pingpong_table (five\n"
-      "fields), ring (100 processes), spawn (begin and end), idle_bytes (memory of a process\n"
-      "that waits). `best` is the best run, `median` says how quiet the machine was.\n",
+      "Runs benchmarks (marks) and prints one line of JSON for each: pingpong_int,\n"
+      "pingpong_table (five fields), ring (100 processes), spawn (start and end of a process),\n"
+      "idle_bytes (memory of a process that waits). `best` is the best run; a `median` far from\n"
+      "it means that other programs were running.\n",
       cli_bench_options, false, cli_bench },
-    { "new", "NAME", "begin a program: a folder with a main.lua, a module, a test and a README",
-      "Makes the folder NAME with a small program in it that works, and its test. Nothing\n"
-      "that exists is touched.\n",
+    { "new", "NAME", "create a program: a folder with a main.lua, a module, a test and a README",
+      "Creates the folder NAME with a small working program and its test. Existing files are\n"
+      "not changed.\n",
       no_options, false, cli_new },
-    { "help", "[COMMAND]", "this, or more about one command", "Describes one command, or lists all commands.\n",
+    { "help", "[COMMAND]", "list all commands, or describe one", "Describes one command, or lists all commands.\n",
       help_options, false, cli_help },
-    { "version", "", "which version this is", "Prints the version.\n", no_options, false, version },
+    { "version", "", "print the version", "Prints the version.\n", no_options, false, version },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 

@@ -151,7 +151,7 @@ int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *ar
     p->first_started = err == FILCH_OK;
     if (p->first_started) return CLI_OK;
     cli_error("the first process cannot be started: %s",
-              err == FILCH_LUA_EMEMORY ? "--memory is too little for it" : filch_err_text(err));
+              err == FILCH_LUA_EMEMORY ? "--memory is too small for it" : filch_err_text(err));
     return CLI_NOT_STARTED;
 }
 
@@ -200,7 +200,7 @@ static void print_stragglers(const filch_report *report)
 {
     static const char *const states[] = { [FILCH_STATE_READY] = "was ready to run",
                                           [FILCH_STATE_RUNNING] = "was running",
-                                          [FILCH_STATE_BLOCKED] = "waited for an answer",
+                                          [FILCH_STATE_BLOCKED] = "waited for a completion",
                                           [FILCH_STATE_IDLE] = "waited for a message",
                                           [FILCH_STATE_COMPLETE] = "was ending" };
     size_t                   shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
@@ -227,7 +227,7 @@ static void print_report(const cli_program *p, const filch_report *report)
 }
 
 /* Resets the signal handlers: from now on the next SIGINT or SIGTERM ends the program at once. */
-static void hear_no_more(void)
+static void reset_signals(void)
 {
     (void)signal(SIGINT, SIG_DFL);
     (void)signal(SIGTERM, SIG_DFL);
@@ -244,12 +244,14 @@ static void print_losses(const filch_report *report)
         fprintf(stderr, "    %llu write%s cut, %llu bytes short\n", (unsigned long long)report->writes,
                 report->writes == 1 ? " was" : "s were", (unsigned long long)report->bytes);
     }
-    if (report->jobs > 0) fprintf(stderr, "    %llu on the work pool\n", (unsigned long long)report->jobs);
+    if (report->jobs > 0)
+        fprintf(stderr, "    %llu job%s not finished on the work pool\n", (unsigned long long)report->jobs,
+                report->jobs == 1 ? " was" : "s were");
 }
 
 void cli_program_close(cli_program *p, bool report)
 {
-    hear_no_more();
+    reset_signals();
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
     (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* this also prints how many lines were dropped, if any */

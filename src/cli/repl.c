@@ -21,7 +21,7 @@ enum { WORKERS = 1, MEMORY };
 
 const cli_option cli_repl_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
-    { "--memory", "SIZE", "16M", "what one process may hold", MEMORY },
+    { "--memory", "SIZE", "16M", "memory that one process may use", MEMORY },
     { NULL, NULL, NULL, NULL, 0 },
 };
 
@@ -252,8 +252,7 @@ int cli_repl(const cli_command *self, int argc, char **argv)
     if (result != CLI_OK) return result;
     result = start(&r);
     if (result == CLI_OK) {
-        if (r.talks)
-            printf("filch %s. A line is run by a process that lives on; ctrl-D or exit ends it.\n", filch_version());
+        if (r.talks) printf("filch %s. All lines run in one process; ctrl-D or exit ends it.\n", filch_version());
         read_lines(&r);
         if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates the lines has ended");
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;

@@ -1,8 +1,8 @@
--- repl.lua - the process behind `filch repl`: evaluates what the terminal sends, and tells it how that went.
--- The terminal is a process too: it sends { text }, and gets "done", "failed", or "more" when a piece is not whole yet.
+-- repl.lua - the process behind `filch repl` that evaluates lines. The terminal process sends a string, "\1" and the text, and
+-- gets the reply "done", "failed", or "more" if the text is not complete.
 local evaluate
 
--- What an expression or statement gives: true and its values, or false and the error. "more": it is not finished.
+-- Evaluates an expression or statements. Returns true and the values, false and the error, or "more" if the text is not complete.
 function evaluate(text)
   local chunk, wrong = load("return " .. text, "=line")
   if not chunk then
@@ -10,7 +10,7 @@ function evaluate(text)
     chunk, why = load(text, "=line")
     if not chunk then
       if why:find("<eof>", 1, true) or wrong:find("<eof>", 1, true) then return "more" end
-      -- Of something that cannot be a statement, tell what is wrong with the expression.
+      -- If the text cannot be a statement, returns the error of the text as an expression.
       return false, why:find("unexpected symbol", 1, true) and wrong or why
     end
   end
@@ -48,7 +48,7 @@ end
 
 while true do
   local fine, text, terminal = pcall(process.receive, function(m) return type(m) == "string" and m:sub(1, 1) == "\1" end)
-  -- A cancel that came too late for the last line interrupts the waiting for the next: there is nothing to interrupt.
-  -- Without memory for the answer the terminal would wait for ever: then this process ends, and it hears of that.
+  -- A cancel that arrives after a line has ended interrupts this receive; then `fine` is false, and the loop receives again.
+  -- If there is no memory for the reply, this process ends, so that the terminal process does not wait for ever.
   if fine then assert(process.send(terminal, answer(evaluate(text:sub(2))))) end
 end

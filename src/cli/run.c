@@ -32,19 +32,19 @@ enum {
 
 const cli_option cli_run_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
-    { "--memory", "SIZE", "16M", "what one process may hold", MEMORY },
+    { "--memory", "SIZE", "16M", "memory that one process may use", MEMORY },
     { "--max-memory", "SIZE", "3/4 of the machine's",
-      "what all processes may hold together, and their messages once more", MAX_MEMORY },
-    { "--max-processes", "N", "1000000", "how many there may be at once", MAX_PROCESSES },
-    { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and goes on later", SLICE },
-    { "--log-level", "LEVEL", "debug", "the least that `log` writes: debug, info, warn, error or none", LOG_LEVEL },
-    { "--stop-after", "TIME", "5s", "how long processes get to end when the program is stopped", STOP_AFTER },
-    { "--watch", NULL, "off", "take files anew when they change: see process.upgradable", WATCH },
-    { "--stats", NULL, "off", "the scheduler's counters at the end, on standard error", STATS },
+      "memory that all processes may use together, and again as much for their messages", MAX_MEMORY },
+    { "--max-processes", "N", "1000000", "how many processes there may be at once", MAX_PROCESSES },
+    { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and continues later", SLICE },
+    { "--log-level", "LEVEL", "debug", "the lowest level that `log` writes: debug, info, warn, error or none",
+      LOG_LEVEL },
+    { "--stop-after", "TIME", "5s", "time that processes have to end when the program is stopped", STOP_AFTER },
+    { "--watch", NULL, "off", "reload files when they change: see process.upgradable", WATCH },
+    { "--stats", NULL, "off", "print the scheduler's counters at the end, on standard error", STATS },
     { "--roots", "FOLDERS", "none", "folders, separated by ';', that code may come from besides the program's own",
       ROOTS },
-    { "--without", "NAMES", "none", "functions that processes do not get, as 'process.terminate process.register'",
-      WITHOUT },
+    { "--without", "NAMES", "none", "functions to remove, such as 'process.terminate process.register'", WITHOUT },
     { "--env", NULL, "off", "let processes read the environment: os.getenv", ENV },
     { "--net", NULL, "off", "let processes use sockets: net", NET },
     { "--files", NULL, "off", "let processes open files: fs", FILES },
@@ -66,7 +66,7 @@ static void print_reload(void *user, const char *path, filch_err error, const ch
 {
     (void)user;
     if (error != FILCH_OK) {
-        cli_source_error(path, error, text, "mend the line and save the file again");
+        cli_source_error(path, error, text, "correct the line and save the file again");
         cli_hint("until then the old code stays in use");
         return;
     }

@@ -103,6 +103,6 @@ int cli_source_load(const cli_source *source, filch_lua *lua, filch_lua_code **c
     char      text[2048] = "";
     filch_err err = filch_lua_load_file(lua, source->file, code, text, sizeof text);
     if (err == FILCH_OK) return CLI_OK;
-    cli_source_error(source->file, err, text, "nothing was started; mend the line and run it again");
+    cli_source_error(source->file, err, text, "nothing was started; correct the line and run it again");
     return err == FILCH_ENOMEM ? CLI_REFUSED : CLI_NOT_STARTED;
 }

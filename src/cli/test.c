@@ -21,14 +21,14 @@ enum { SEEDS = 1, SEED, ONLY, WORKERS, STEPS, STALL, CLOCK_JUMP, CHART, LIST };
 
 const cli_option cli_test_options[] = {
     { "--seeds", "N", "100", "try each test with the seeds 1 to N", SEEDS },
-    { "--seed", "S", "all of them", "run with this seed alone, and show what it prints", SEED },
-    { "--only", "TEST", "every test", "run this test alone", ONLY },
+    { "--seed", "S", "all of them", "run only with this seed, and show what the test prints", SEED },
+    { "--only", "TEST", "every test", "run only this test", ONLY },
     { "--workers", "N", "4", "simulated workers, at most 64", WORKERS },
-    { "--steps", "N", "100000", "a run with more steps has failed: it does not end", STEPS },
-    { "--stall", "N", "20", "of 1000 turns, before which a worker stalls; 0: none does", STALL },
-    { "--clock-jump", "N", "0", "of 1000 turns, before which the clock jumps ahead by up to a second", CLOCK_JUMP },
-    { "--chart", "N", "40", "how many events of a failed run to show, the last ones; 0: none", CHART },
-    { "--list", NULL, "off", "list the tests, and run none", LIST },
+    { "--steps", "N", "100000", "a run with more steps fails as endless", STEPS },
+    { "--stall", "N", "20", "before N of 1000 turns a worker stalls; 0: none does", STALL },
+    { "--clock-jump", "N", "0", "before N of 1000 turns the clock jumps ahead by up to a second", CLOCK_JUMP },
+    { "--chart", "N", "40", "show the last N events of a failed run; 0: none", CHART },
+    { "--list", NULL, "off", "list the tests without running them", LIST },
     { NULL, NULL, NULL, NULL, 0 },
 };
 
@@ -128,7 +128,7 @@ static filch_err look(filch_sched *sched, void *user)
     bench *b = user;
     if (b->over) return FILCH_OK;
     b->waited = true;
-    return filch_sim_fail(sched, "the test waits, and nothing can happen any more");
+    return filch_sim_fail(sched, "the test waits for ever: no message, timer or completion is outstanding");
 }
 
 /* ---- one test ---- */
@@ -185,7 +185,7 @@ static void print_failure(const bench *b, const filch_sim_report *report)
         print_indented(report->chart, strlen(report->chart));
     }
     if (report->verdict == FILCH_SIM_ENDLESS && report->steps >= b->set->sim.steps_max) {
-        printf("  a run may take %llu steps, and this one wants more: --steps %llu, if it ends at all\n",
+        printf("  stopped after %llu steps: try --steps %llu, or look for an endless loop\n",
                (unsigned long long)b->set->sim.steps_max, (unsigned long long)b->set->sim.steps_max * 10);
     }
     print_replay(b, report->seed);

@@ -1,2 +1,2 @@
--- counter_with.lua - a module that calls what it is given.
+-- counter_with.lua - a module that calls its argument.
 return { main = function(f) return f() end }

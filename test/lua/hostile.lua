@@ -142,7 +142,7 @@ local rows = {
   ["(recursion)"] = function() local function f() return 1 + f() end f() end,
 }
 
--- They take no callback, size, pattern or path: they get unusual values.
+-- Functions without a callback, size, pattern or path: they are called with unusual values.
 local plain = [[channel.inbox coroutine.isyieldable coroutine.running coroutine.status coroutine.yield getmetatable math.abs math.acos math.asin
   math.atan math.ceil math.cos math.deg math.exp math.floor math.fmod math.log math.modf math.rad math.random math.randomseed math.sin math.sqrt
   math.tan math.tointeger math.type math.ult os.clock os.difftime os.time process.cancel process.leave process.link process.lookup process.monitor

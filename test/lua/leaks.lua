@@ -226,8 +226,8 @@ leaks.names = {}
 for name in pairs(features) do leaks.names[#leaks.names + 1] = name end
 table.sort(leaks.names)
 
--- Runs it `rounds` times, and again and again; tells the test each time by what it prints. What is left of every round is left
--- in each part; what is made once, in one of them.
+-- Runs the feature in `parts` parts of `rounds` rounds each, and prints "measure" after each part, for the test. Fails if every
+-- part leaves memory, processes or timers behind: a leak in each round shows in every part, a one-time allocation only in one.
 function leaks.run(name, rounds, parts)
   process.register("parent")
   process.trap()

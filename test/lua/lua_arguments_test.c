@@ -389,7 +389,7 @@ TEST(host_functions_get_the_process_and_its_values)
     until(atomic_load(&own.over));
     ok(own.error);
     has_text(own.text, "will not open");
-    has_text(own.text, "an error that cannot be told");
+    has_text(own.text, "an error object without a text");
     world_close(&own);
 }
 

@@ -213,7 +213,7 @@ TEST(error_objects_of_every_type_are_reported)
         { "error({ message = 'in a table' })", "in a table" },
         { "error({})", "(error object is a table value)" },
         { "error(setmetatable({}, { __tostring = function() return 'told' end }))", "told" },
-        { "error(setmetatable({}, { __tostring = function() error('again') end }))", "cannot be told" },
+        { "error(setmetatable({}, { __tostring = function() error('again') end }))", "an error object without a text" },
         { "error(print)", "function" },
         { "error(process.self())", "<" },
         { "local f <close> = setmetatable({}, { __close = function() error('while closing') end }) error('first')",

@@ -1,4 +1,4 @@
--- ways.lua - upgrades from all kinds of places. For lua_upgrade_test.
+-- ways.lua - calls process.upgrade in each context: pcall, coroutine, task, sort, __close. For lua_upgrade_test.
 local ways = {}
 
 local function as(me, what)

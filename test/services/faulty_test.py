@@ -55,7 +55,7 @@ class Faulty(unittest.TestCase):
         self.start(FAIL_GIVE="1 2 3")
         for _ in range(3):
             self.assertIsNone(self.knock()[1])
-        self.assertTrue(self.service.hears("a connection could not be taken: out of memory", 3))
+        self.assertTrue(self.service.hears("a connection could not be served: out of memory", 3))
         self.knock_until(live=1)
 
     def test_a_connection_that_got_no_stream_is_not_counted(self):

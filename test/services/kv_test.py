@@ -157,7 +157,7 @@ class Kv(running.ServiceTest, running.Common):
                 (b"*1025\r\n", "invalid multibulk length"), (b"*99999999999999999999\r\n", "invalid multibulk length"),
                 (b"*1\r\n+OK\r\n", "expected '$'"), (b"*1\r\n$-5\r\n", "invalid bulk length"),
                 (b"*1\r\n$67108865\r\n", "invalid bulk length"), (b"*1\r\n$x\r\n", "invalid bulk length"),
-                (b"*1\r\n$4\r\nPINGxx", "does not end where it should"), (b"*1\n", "invalid multibulk length"),
+                (b"*1\r\n$4\r\nPINGxx", "does not end with CR LF"), (b"*1\n", "invalid multibulk length"),
                 (b"*" + b"0" * 40, "invalid multibulk length"), (b"x" * 70000, "too big inline request"),
                 (b"x" * 70000 + b"\n", "too big inline request"), (b"a " * 2000 + b"\n", "too many words")]:
             c = self.client()

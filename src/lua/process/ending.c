@@ -92,7 +92,7 @@ static void add_error(fli_lua_bytes *text, lua_State *L)
         lua_insert(L, -2);
         if (lua_pcall(L, 1, 1, 0) == LUA_OK) words = lua_tolstring(L, -1, &size);
     }
-    if (words == NULL) add_text(text, "(an error that cannot be told)");
+    if (words == NULL) add_text(text, "(an error object without a text)");
     else (void)fli_lua_bytes_add(text, words, size < TEXT_MAX / 2 ? size : TEXT_MAX / 2);
 }
 

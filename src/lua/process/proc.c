@@ -182,7 +182,7 @@ static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int s
         return;
     }
     const char *text = lua_tostring(p->L, -1);
-    snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error that cannot be told");
+    snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error object without a text");
 }
 
 /* Frees everything of a process that could not be started. */

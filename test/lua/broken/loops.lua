@@ -1,2 +1,2 @@
--- Never comes to its end.
+-- Loops for ever when it is loaded.
 while true do end

@@ -1,4 +1,4 @@
--- Cannot use the state that it is given.
+-- Its function upgrade fails for any state.
 local function main() end
 local function upgrade(state)
   error("cannot use " .. state)

@@ -1,2 +1,2 @@
--- Has nothing to go on with.
+-- Has no function main.
 return { start = function() end }

@@ -1,3 +1,3 @@
--- Wants to act before it is there.
+-- Calls process functions while it is loaded, before it runs as a process.
 process.send(process.self(), "I am here")
 return { main = function() end }
