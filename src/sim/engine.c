@@ -320,7 +320,7 @@ static void dispatch(void)
     thread  *from = sim.current, *to;
     uint64_t now = points();
     sim.alone = false;
-    if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: somebody goes round for ever");
+    if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: an endless loop");
     /* Under PCT a thread of low priority starves if the other threads never block. A real scheduler would not starve
      * it, so the run continues as a random walk. */
     if (now > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
@@ -329,7 +329,7 @@ static void dispatch(void)
     while ((to = pick()) == NULL) {
         ring_alarms(0);
         if (sim.alarm_ns == FOREVER)
-            leave(FLI_SIM_DEADLOCK, "nobody can run and nobody has an alarm: a wake-up was lost");
+            leave(FLI_SIM_DEADLOCK, "no thread can run and none has a timeout: a wake-up was lost");
         /* All threads are blocked: virtual time jumps to the next alarm. */
         if (sim.config.rest != NULL) sim.config.rest();
         sim.time_base_ns = sim.alarm_ns - now * POINT_NS;

@@ -310,7 +310,7 @@ static uint32_t decide(uint32_t *fresh)
         }
         if (alive == 0) return 0;
     } while (able == 0 && ring_alarm());
-    if (able == 0) fli_weak_fail("nobody can go on: a lost wake-up");
+    if (able == 0) fli_weak_fail("no thread can run: a wake-up was lost");
     able = without_yielders(able);
     if (x.script != NULL) {
         uint32_t next = scripted('0');
@@ -338,7 +338,7 @@ static uint32_t decide(uint32_t *fresh)
         done = bounded || x.config.plain || x.barriers ? 0 : n->done;
     }
     if (chosen != self && (able & BIT(self)) != 0) x.preemptions++;
-    if (++x.points > POINTS_MAX) fli_weak_fail("it goes round for ever");
+    if (++x.points > POINTS_MAX) fli_weak_fail("too many points: an endless loop");
     x.threads[chosen].points++;
     *fresh = commit(chosen, done);
     return chosen;
@@ -545,7 +545,7 @@ void fli_futex_wake(uint32_t *word)
         FLI_WEAK_NOTE("futex wake +%u: thread %u", fli_weak_offset(word), i);
         return;
     }
-    FLI_WEAK_NOTE("futex wake +%u: nobody", fli_weak_offset(word));
+    FLI_WEAK_NOTE("futex wake +%u: no thread waits", fli_weak_offset(word));
 }
 
 /* Marks an operation as dependent on all others: from here on the search uses no reduction. */

@@ -36,7 +36,7 @@ bool fli_mutex_try_lock(fli_mutex *mutex)
 
 void fli_mutex_unlock(fli_mutex *mutex)
 {
-    if (!mutex->held) fli_sim_fail("a lock was released that nobody held");
+    if (!mutex->held) fli_sim_fail("a lock was released that was not held");
     mutex->held = false;
     (void)fli_sim_wake(&mutex->waiters, false);
     fli_sim_point("mutex_unlock");
@@ -50,7 +50,7 @@ filch_err fli_cond_init(fli_cond *cond)
 
 void fli_cond_fini(fli_cond *cond)
 {
-    if (cond->waiters.first != NULL) fli_sim_fail("a condition was destroyed while somebody waited on it");
+    if (cond->waiters.first != NULL) fli_sim_fail("a condition was destroyed while a thread waited on it");
 }
 
 void fli_cond_signal(fli_cond *cond)
@@ -94,7 +94,7 @@ filch_err fli_parker_init(fli_parker *parker)
 
 void fli_parker_fini(fli_parker *parker)
 {
-    if (parker->waiters.first != NULL) fli_sim_fail("a bell was destroyed while somebody listened");
+    if (parker->waiters.first != NULL) fli_sim_fail("a parker was destroyed while a thread was parked on it");
 }
 
 void fli_unpark(fli_parker *parker)
