@@ -104,7 +104,7 @@ int main(void)
     right &= err == FILCH_OK && filch_as_int(&reply) == 2 * DEPOSITS && d[0].failed + d[1].failed == 0;
 
     err = filch_call(sched, pid, filch_str("silence"), FILCH_MILLISECONDS(10), NULL);
-    printf("a call that is not answered: %s\n", filch_err_text(err));
+    printf("a call without a reply: %s\n", filch_err_text(err));
     right &= err == FILCH_EDEADLINE;
 
     opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;

@@ -68,12 +68,12 @@ static void tour_hello(filch_sched *sched)
     const char *names[] = { "world", "moon", "sun" };
     filch_pid   pid;
     heading("Hello",
-            "A process is a step function, a little state, a pid and a mailbox. Here are three messages for one.");
+            "A process is a step function, a little state, a pid and a mailbox. This one gets three messages.");
     gate                g;
     filch_spawn_options options = gate_options(&g, filch_none());
     if (!check_ok(filch_spawn(sched, &greeter, &options, &pid), "spawn")) return;
     for (int i = 0; i < 3; i++) check_ok(filch_send(sched, pid, filch_str(names[i])), "send");
-    if (gate_wait(&g, "the greeter to end")) check(g.result == 3, "it greeted three times");
+    if (gate_wait(&g, "the greeter to end")) check(g.result == 3, "the process printed three greetings");
 }
 
 /* ---- a ring ------------------------------------------------------------------------------------------------------ */
@@ -110,8 +110,7 @@ static void tour_ring(filch_sched *sched)
 {
     gate      g;
     filch_pid first, next;
-    heading("A ring",
-            "1,000 processes in a circle pass a token on, 1,000 times round. Nothing runs but the one that has it.");
+    heading("A ring", "1,000 processes in a ring pass a token on, 1,000 rounds. Only the process with the token runs.");
     filch_err err = spawn_gated(sched, &member, filch_none(), &g, &first);
     next = first;
     for (int i = 1; i < RING && err == FILCH_OK; i++) {
@@ -122,7 +121,7 @@ static void tour_ring(filch_sched *sched)
     uint64_t began_ns = now_ns();
     if (err == FILCH_OK) err = filch_send(sched, first, filch_of_pid(next));
     if (err == FILCH_OK) err = filch_send(sched, first, filch_int(0));
-    if (!check_ok(err, "the ring is built") || !gate_wait(&g, "the token to come round")) return;
+    if (!check_ok(err, "the ring is built") || !gate_wait(&g, "the token to make its rounds")) return;
     double took = seconds_since(began_ns);
     check(g.result == RING * LAPS, "the token made every hop");
     say("1,000,000 hops in %.2f s: %.0f ns each", took, took * 1e9 / (RING * LAPS));
@@ -255,7 +254,7 @@ static int by_lateness(const void *a, const void *b)
 static void tour_timers(filch_sched *sched)
 {
     static struct alarm alarms[SLEEPERS];
-    heading("Timers", "1,000 processes sleep for 1 to 250 ms. How late are they woken? Never early, and not by much.");
+    heading("Timers", "1,000 processes sleep for 1 to 250 ms. No process wakes early. How late do they wake?");
     (void)gate_options(&all_awake, filch_none());
     atomic_store(&asleep, SLEEPERS);
     filch_err err = FILCH_OK;
@@ -267,8 +266,8 @@ static void tour_timers(filch_sched *sched)
     }
     if (!check_ok(err, "spawn") || !gate_wait(&all_awake, "the sleepers")) return;
     qsort(alarms, SLEEPERS, sizeof alarms[0], by_lateness);
-    check(alarms[0].late_ns >= 0, "nobody was woken early");
-    say("late by: half of them under %.0f us, 99 of 100 under %.0f us, the last %.0f us",
+    check(alarms[0].late_ns >= 0, "no process woke early");
+    say("late by: 50 %% under %.0f us, 99 %% under %.0f us, at most %.0f us",
         (double)alarms[SLEEPERS / 2].late_ns / 1e3, (double)alarms[SLEEPERS * 99 / 100].late_ns / 1e3,
         (double)alarms[SLEEPERS - 1].late_ns / 1e3);
 }
@@ -323,11 +322,11 @@ static const filch_type boss = { .name = "boss", .size = sizeof(struct boss), .s
 static void tour_work(filch_sched *sched)
 {
     gate g;
-    heading("Blocking work",
-            "8 functions that block for 25 ms each go to a pool of 4 threads. The process that asked goes on living.");
+    heading("Blocking work", "8 functions that block for 25 ms each run on a pool of 4 threads. The process that "
+                             "started them keeps running.");
     uint64_t began_ns = now_ns();
     if (!check_ok(spawn_gated(sched, &boss, filch_none(), &g, NULL), "spawn") || !gate_wait(&g, "the jobs")) return;
-    check(g.result > 0, "all results came back, and ticks meanwhile");
+    check(g.result > 0, "all results came back, and ticks arrived meanwhile");
     say("%d ms of blocking done in %.0f ms; meanwhile the process read %lld ticks of its 1 ms ticker", JOBS * JOB_MS,
         seconds_since(began_ns) * 1e3, (long long)g.result);
 }
@@ -358,25 +357,25 @@ static void tour_stop(filch_sched *sched)
 {
     filch_report report = FILCH_REPORT_INIT;
     filch_err    err = FILCH_OK;
-    heading("Stopping",
-            "Everybody is asked to end and gets 300 ms. 100 processes do. One does not, and the report names it.");
+    heading("Stopping", "All processes are cancelled and have 300 ms to end. 100 processes end. One does not, and the "
+                        "report lists it.");
     for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_spawn(sched, &polite, NULL, NULL);
     if (err == FILCH_OK) err = filch_spawn(sched, &stubborn, NULL, NULL);
     check_ok(err, "spawn");
     uint64_t began_ns = now_ns();
     err = filch_sched_stop(sched, FILCH_MILLISECONDS(300), &report);
-    check(err == FILCH_EDEADLINE, "stop says that the deadline passed");
+    check(err == FILCH_EDEADLINE, "stop reports that the deadline has passed");
     say("after %.0f ms: %llu ended by themselves, %llu by force", seconds_since(began_ns) * 1e3,
         (unsigned long long)report.ended, (unsigned long long)report.forced);
-    check(report.ended == 100 && report.forced == 1 && report.count == 1, "exactly one straggler");
+    check(report.ended == 100 && report.forced == 1 && report.count == 1, "exactly one process was ended by force");
     for (size_t i = 0; i < report.count; i++) {
         const filch_straggler *s = &report.stragglers[i];
-        say("straggler: \"%s\", pid %llx, was waiting for command %u with tag %llu%s", s->name,
+        say("ended by force: \"%s\", pid %llx, was waiting for command %u with tag %llu%s", s->name,
             (unsigned long long)s->pid.serial, s->command, (unsigned long long)s->tag,
             s->command == FILCH_CMD_SLEEP ? " (a sleep)" : "");
         check(strcmp(s->name, "stubborn") == 0 && s->state == FILCH_STATE_BLOCKED && s->command == FILCH_CMD_SLEEP &&
                   s->tag == 77,
-              "the report says what it was doing");
+              "the report says what the process waited for");
     }
     filch_report_free(&report);
 }
@@ -528,7 +527,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
     struct census c = { .all = all, .pids = malloc(all * sizeof(filch_pid)) };
     filch_pid     pid;
     snprintf(title, sizeof title, "%s processes", all == 1000000 ? "A million" : grouped(all, text));
-    heading(title, "Each is spawned, rests idle, gets one message, answers it, and ends.");
+    heading(title, "Each process is spawned, goes idle, gets one message, replies to it, and ends.");
     if (!check(c.pids != NULL, "memory for the pids")) return;
     /* touches the pages, so that they are counted before the processes are spawned */
     memset(c.pids, 1, all * sizeof(filch_pid));
@@ -542,8 +541,8 @@ static void tour_million(filch_sched *sched, uint64_t all)
             wait_until_quiet(sched);
     if (going) {
         filch_stats stats = stats_of(sched);
-        check(c.gate.result == 1, "every answer came back once");
-        check(stats.alive == 0 && stats.failed == 0, "all of them ended well");
+        check(c.gate.result == 1, "every reply arrived once");
+        check(stats.alive == 0 && stats.failed == 0, "all of them ended without an error");
         check(stats.sent == 2 * all + 1 && stats.undelivered == 0, "no message was lost");
         summary(&c, &stats, idle_bytes);
     }
@@ -591,7 +590,7 @@ int main(int argc, char **argv)
     catch_interrupt();
     tour(processes);
     if (interrupted) printf("\nThe tour was interrupted after %.1f s.\n", seconds_since(began_ns));
-    else if (failures > 0) printf("\nThe tour FAILED: %d of its checks did not hold.\n", failures);
-    else printf("\nEverything held. The tour took %.1f s.\n", seconds_since(began_ns));
+    else if (failures > 0) printf("\nThe tour FAILED: %d of its checks failed.\n", failures);
+    else printf("\nAll checks passed. The tour took %.1f s.\n", seconds_since(began_ns));
     return interrupted ? 130 : failures > 0;
 }

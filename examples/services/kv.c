@@ -217,7 +217,7 @@ static service_next do_command(const resp_request *r, bytes *out)
 static service_next do_config(const resp_request *r, bytes *out)
 {
     if (!is_word(r->args[1], "GET") || r->count != 3) {
-        resp_error(out, "CONFIG has GET and one name here, and nothing can be set");
+        resp_error(out, "only CONFIG GET with one name is supported");
         return SERVICE_READ;
     }
     bool save = is_word(r->args[2], "SAVE"), append = is_word(r->args[2], "APPENDONLY");

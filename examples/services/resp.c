@@ -47,7 +47,7 @@ static int64_t read_array(const char *in, size_t size, resp_request *request, co
         if (size - at < (size_t)bulk + 2) return 0;
         request->args[i] = (slice){ in + at, (size_t)bulk };
         at += (size_t)bulk;
-        *error = "Protocol error: a bulk string does not end where it should";
+        *error = "Protocol error: a bulk string does not end with CR LF";
         if (in[at] != '\r' || in[at + 1] != '\n') return -1;
         at += 2;
     }

@@ -97,7 +97,7 @@ static filch_err accepted(filch_out *out, const filch_event *event)
     /* FILCH_EDEAD, FILCH_ECLOSED: during the stop, the process may have ended before it got the connection, or could
      * not be started. These are not reported here. */
     bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
-    if (err != FILCH_OK && !over) complain("a connection could not be taken", err);
+    if (err != FILCH_OK && !over) complain("a connection could not be served", err);
     return FILCH_OK;
 }
 
@@ -223,7 +223,7 @@ static bool options_read(int argc, char **argv, settings *s)
         complain_line(
             "usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
             " [--stop-seconds N] [--pending-mb N]\n"
-            "exit codes: 0 asked to end and did, 1 failed or had to cut something off, 2 wrong usage; a second"
+            "exit codes: 0 stopped by a signal, 1 failed or had to end connections by force, 2 wrong usage; a second"
             " signal ends it at once",
             here.what->name);
         return false;

@@ -6,7 +6,7 @@ local function new()
   return setmetatable({ guests = {}, count = 0 }, Room)
 end
 
--- To all but `except`. A line for which a guest has no room is lost for that guest alone: the others do not wait.
+-- Sends a line to all guests but `except`. If the channel of a guest is full, that guest misses the line and the others do not wait.
 function Room:tell(line, except)
   for name, lines in pairs(self.guests) do
     if name ~= except and lines:room() > 0 then lines:send(line) end

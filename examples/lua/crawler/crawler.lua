@@ -1,4 +1,4 @@
--- crawler.lua - fan out, but not too far: one process per page, and only so many at once.
+-- crawler.lua - fan-out with a limit: one process per page, and at most `limit` pages at a time.
 local crawler = {}
 
 -- What each of these processes does. It ends with the links it has found, or with an error: the monitoring process

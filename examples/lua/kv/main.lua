@@ -1,5 +1,5 @@
 -- main.lua - a small key-value service: filch run --net examples/lua/kv [ADDRESS]. Talk to it with: nc 127.0.0.1 7001
--- The values are one process; each connection is a task of this one.
+-- One process stores the values; each connection is a task of the main process.
 local protocol = require "protocol"
 local store = process.spawn_linked("store")
 local listener = assert(net.listen((...) or "127.0.0.1:7001"))

@@ -1,4 +1,4 @@
--- protocol.lua - one line asks, one line answers: SET name value, GET name, ADD name number, DEL name, COUNT, QUIT.
+-- protocol.lua - each request and each reply is one line: SET name value, GET name, ADD name number, DEL name, COUNT, QUIT.
 local protocol = {}
 
 -- Returns the answer to `line`, from the store process `store`; nil for QUIT.

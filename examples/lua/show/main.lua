@@ -1,5 +1,5 @@
 -- main.lua - what Filch does, seen from Lua, in a few seconds: `./dev run`, or filch run examples/lua/show [quick].
--- Many processes; work that is stolen; a crash and its restart; new code; an endless loop that does not delay others; the counters.
+-- Many processes; work stealing; a crash and its restart; new code; endless loops that do not delay other processes; the counters.
 local tell = require "tell"
 local quick = ... == "quick"
 local began = time.now()
@@ -16,7 +16,7 @@ end
 
 local count = quick and 500 or 20000
 tell.heading(1, "Many processes")
-tell.say("Each has a memory of its own, waits for a message, answers it, and ends.")
+tell.say("Each process has its own memory, waits for a message, replies to it, and ends.")
 local start, me, all = time.now(), process.self(), {}
 for i = 1, count do
   all[i] = process.spawn(function(number)
@@ -34,8 +34,8 @@ tell.row("answers", count, "in " .. since(start))
 
 -- ---- 2 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(2, "Work that moves to whoever is free")
-tell.say("A tree of processes grows on one worker. The others have nothing to do, and take half of what it has.")
+tell.heading(2, "Work that moves to idle workers")
+tell.say("A tree of processes grows on one worker. The other workers are idle, and steal half of its queue.")
 local before = runtime.stats()
 start = time.now()
 local depth = quick and 6 or 12
@@ -49,7 +49,7 @@ tell.row("steals", after.steals - before.steals, tell.number(after.stolen - befo
 -- ---- 3 ----------------------------------------------------------------------------------------------------------------
 
 tell.heading(3, "A crash, and a restart")
-tell.say("A worker fails at every fourth job. Its supervisor starts another, under the same name.")
+tell.say("A worker fails at every fourth job. Its supervisor starts another one under the same name.")
 local function worker()
   for done = 1, math.huge do
     local job, from = process.receive()
@@ -75,26 +75,26 @@ supervisor.stop(top)
 
 -- ---- 4 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(4, "New code for a process that runs")
-tell.say("A counter goes on with other code. It keeps its pid, its messages and its count.")
+tell.heading(4, "New code for a running process")
+tell.say("A counter switches to other code. It keeps its pid, its messages and its count.")
 local counter = process.spawn("counter", 0)
 for _ = 1, 1000 do process.send(counter, 1) end
 process.send(counter, "upgrade")
 for _ = 1, 1000 do process.send(counter, 1) end
 local count_now, version = table.unpack(process.request(counter, "how many?"))
-check(count_now == 2000 and version == 2, "it has lost some")
-tell.row("counted", count_now, "by version " .. version .. " in the end")
+check(count_now == 2000 and version == 2, "the counter has lost messages")
+tell.row("counted", count_now, "by version " .. version .. " at the end")
 process.terminate(counter)
 while process.alive(counter) do time.sleep(0.001) end
 
 -- ---- 5 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(5, "A loop that keeps nobody waiting")
+tell.heading(5, "Endless loops that do not block others")
 local loops = runtime.stats().workers + 1
-tell.say(("%d processes loop for ever, more than there are workers. A clock ticks on beside them."):format(loops))
+tell.say(("%d processes loop for ever, more than there are workers. A clock ticks beside them."):format(loops))
 local runaways = {}
 for i = 1, loops do
-  -- A thread sanitizer holds signals back until a function of C is called: the quick show, which is run under it, calls one.
+  -- The thread sanitizer delivers signals only in calls of C functions: the quick show, which also runs under it, calls one.
   runaways[i] = process.spawn(quick and function() while true do time.ns() end end or function() while true do end end)
 end
 local ticks, late = quick and 5 or 40, 0
@@ -106,7 +106,7 @@ end
 for i = 1, loops do process.terminate(runaways[i]) end
 tell.row("ticks", ticks, ("the latest by %.1f ms"):format(late * 1000))
 local interrupted = runtime.stats().interrupted
-check(interrupted > 0, "nobody was interrupted")
+check(interrupted > 0, "no loop was interrupted")
 tell.row("steps interrupted", interrupted)
 for i = 1, loops do
   while process.alive(runaways[i]) do time.sleep(0.001) end
@@ -121,5 +121,5 @@ tell.row("steps", s.steps)
 tell.row("messages", s.sent, s.undelivered .. " undelivered")
 tell.row("steals", s.steals, tell.number(s.stolen) .. " processes moved")
 tell.row("sleeps of workers", s.sleeps)
-check(s.alive == 1, "somebody is left over")
-print(("\nEverything held. It took %.1f s."):format(time.now() - began))
+check(s.alive == 1, "a process is left over")
+print(("\nAll checks passed. It took %.1f s."):format(time.now() - began))

@@ -1,4 +1,4 @@
--- main.lua - a counter is upgraded while visitors come, and loses none of them: filch run examples/lua/tally
+-- main.lua - a counter is upgraded while visits arrive, and loses none of them: filch run examples/lua/tally
 local visitors, visits = 10, 100
 local top = assert(supervisor.start { children = { { id = "tally", "tally_1", 0, name = "tally" } } })
 local pid = process.lookup("tally")

@@ -7,7 +7,7 @@ function pool.start(count, restarts_max)
   return supervisor.start { name = "pool", intensity = restarts_max, period = "10s", children = children }
 end
 
--- Lets any of the workers divide. Returns nil and the reason if it fails.
+-- Sends the division to one of the workers. Returns the quotient, or nil and the reason if the worker fails.
 function pool.divide(number, by)
   local workers = process.members("workers")
   if #workers == 0 then return nil, "no worker is there" end
