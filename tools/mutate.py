@@ -223,7 +223,7 @@ def modules(root):
 
 
 def shares(sizes, count):
-    """`count` in proportion to the sizes, at least one each: by largest remainder."""
+    """Divides `count` among the modules in proportion to their sizes, at least one each (largest remainder method)."""
     total = sum(sizes.values())
     exact = {name: count * size / total for name, size in sizes.items()}
     share = {name: max(1, int(value)) for name, value in exact.items()}
@@ -235,7 +235,7 @@ def shares(sizes, count):
 
 
 def in_turn(found, seed):
-    """The sites of one module in the order in which they are chosen: the operators take turns."""
+    """Returns the sites of one module in the order in which they are chosen: one site of each operator in turn."""
     lanes = {operator: [] for operator in OPERATORS}
     for site in sorted(found, key=lambda site: site.rank(seed)):
         lanes[site.operator].append(site)

@@ -69,7 +69,8 @@ class Names:
         return sorted(path for path in self.paths if PAGES.match(path) and (self.root / path).is_file())
 
     def has_file(self, name, beside):
-        """By its path from the root, from src or from the folder that names it; by the end of its path; with * or {a,b}."""
+        """Returns True if `name` is a path from the root, from src or from the folder `beside`, or the end of a path. It may
+    contain * and {a,b}."""
         for one in expand(name.rstrip("/")):
             if "*" in one:
                 end = re.compile(r"(.*/)?" + re.escape(one).replace(r"\*", "[^/]*") + "$")
@@ -88,7 +89,7 @@ class Names:
         return known and (test is None or test in self.words)
 
     def has_name(self, name):
-        """NAME*, and NAME_ at the end of a line of text, stand for all that begin so."""
+        """Returns True if code has this name. NAME* and NAME_ stand for all names that begin with NAME."""
         if name.endswith(("*", "_")):
             begin = name.rstrip("*")
             return any(word.startswith(begin) for word in self.sorted_words)

@@ -1,5 +1,5 @@
--- crash.lua - a crowd of supervised processes, of which one in ten crashes at once, and how long the others take to answer
--- before, during and after that. Run by crash.c: returns lines "name value".
+-- crash.lua - many supervised processes, of which one in ten crashes at the same time: measures how long the others take to
+-- reply before, during and after that. Run by crash.c: returns lines "name value".
 local total, crashes, storms, period_us = ...
 local size = 100 -- children of one supervisor
 local me = process.self()
@@ -29,7 +29,7 @@ local function probe(others, period_ns)
   end
 end
 
--- ---- the crowd --------------------------------------------------------------------------------------------------------
+-- ---- the processes ------------------------------------------------------------------------------------------------------
 
 local began = time.now()
 local teams = {}
@@ -41,9 +41,9 @@ end
 local top = assert(supervisor.start { intensity = 10, children = teams })
 local start_ms = (time.now() - began) * 1000
 teams = nil
-collectgarbage() -- this process is also one that others wait for: it stays small
+collectgarbage() -- other processes wait for this one, so its heap is kept small
 
--- Of each team, every n-th process crashes; the others get requests. In a process of its own, so that its memory is freed.
+-- Returns the processes that will crash ("doomed", every n-th), or the others. Runs in a new process, so that its memory is freed.
 local function choose(what)
   return process.exec { function()
     local chosen, n, every = {}, 0, total // crashes
@@ -63,7 +63,7 @@ end
 local prober = process.spawn(probe, assert(choose("calm")), period_us * 1000)
 local reports = {}
 
--- Gets the records of the prober since the last time: kept under this name, or dropped.
+-- Gets the records that the prober has made since the last call. Keeps them under the name `phase`, or drops them without one.
 local function collect(phase)
   local samples = assert(process.request(prober, "report", "1m"))
   if phase then reports[#reports + 1] = { phase = phase, samples = samples } end
@@ -71,7 +71,7 @@ end
 
 local storm_ms = 0
 for _ = 1, storms do
-  local doomed = assert(choose("doomed")) -- those of the last time are new processes
+  local doomed = assert(choose("doomed")) -- the crashed ones have been replaced by new processes
   collectgarbage()
   collect()
   time.sleep(0.5)
@@ -98,7 +98,7 @@ local alive = process.exec(function()
   end
   return n
 end)
-assert(alive == total, "somebody is missing")
+assert(alive == total, ("%d of %d processes are running"):format(alive, total))
 
 -- ---- the results --------------------------------------------------------------------------------------------------------
 

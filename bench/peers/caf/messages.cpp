@@ -1,4 +1,4 @@
-// messages.cpp - the benchmarks that are about messages.
+// messages.cpp - the benchmarks of messages.
 #include "peer.hpp"
 
 #include <memory>
@@ -29,13 +29,13 @@ void pingpong(actor_system &system, Watch &watch, uint64_t size)
     watch.expect("round trips", counted, size);
 }
 
-// The token is the number of hops left; an actor instead closes the circle.
+// A number is the token, with the hops that are left. An actor is the next member; it closes the ring.
 static behavior member(event_based_actor *self, Over *over, actor next)
 {
     auto rounds = std::make_shared<uint64_t>(0);
     auto to = std::make_shared<actor>(next);
     return { [=](uint64_t left) {
-                if (left % 1000 == 0) ++*rounds; // always the same member: the ring has as many
+                if (left % 1000 == 0) ++*rounds; // always the same member, because the ring has 1000
                 if (left == 0) over->report(*rounds);
                 else self->send(*to, left - 1);
             },
@@ -58,7 +58,7 @@ void ring(actor_system &system, Watch &watch, uint64_t size)
     watch.expect("rounds", rounds, size / processes + 1);
 }
 
-// Adds up what it gets; after `count` messages it tells the sum.
+// Adds up the numbers it receives, and reports the sum after `count` messages.
 static behavior counter(event_based_actor *, Over *over, uint64_t count)
 {
     auto seen = std::make_shared<uint64_t>(0), sum = std::make_shared<uint64_t>(0);
@@ -68,7 +68,8 @@ static behavior counter(event_based_actor *, Over *over, uint64_t count)
     } };
 }
 
-// This many sends, then a message to itself: otherwise one actor would fill the memory before any other reads.
+// Number of sends before an actor sends itself a message and returns. Otherwise it would fill the memory before others
+// read.
 static const uint64_t per_step = 200;
 
 void counting(actor_system &system, Watch &watch, uint64_t size)

@@ -1,4 +1,4 @@
-// processes.cpp - the benchmarks that are about making processes, waking them and letting them sleep.
+// processes.cpp - the benchmarks of starting, waking and sleeping processes.
 #include "peer.hpp"
 
 #include <atomic>
@@ -14,7 +14,7 @@ void spawn(actor_system &system, Watch &watch, uint64_t size)
     watch.begin();
     actor creator = system.spawn([&](event_based_actor *self) -> behavior {
         return { [&, self](uint64_t made) {
-            uint64_t until = std::min(made + 256, size); // so many, then others get their turn
+            uint64_t until = std::min(made + 256, size); // then other actors get their turn
             for (; made < until; made++)
                 self->spawn([&](event_based_actor *) {
                     if (ran.fetch_add(1, std::memory_order_relaxed) + 1 == size) over.report(size);
@@ -64,7 +64,7 @@ void idle(actor_system &system, Watch &watch, uint64_t size)
 {
     Over                  over;
     std::atomic<uint64_t> waiting{ 0 };
-    std::vector<actor>    idlers(size); // touched before: the array itself is not a process
+    std::vector<actor>    idlers(size); // touched now, so that it does not count as memory of the actors
     settle();
     uint64_t before = resident_bytes();
     watch.begin();
@@ -78,9 +78,9 @@ void idle(actor_system &system, Watch &watch, uint64_t size)
     settle();
     watch.value(static_cast<double>(resident_bytes() - before) / static_cast<double>(size), "bytes");
     watch.expect("processes", waiting, size);
-    anon_send(idlers[size / 2], uint64_t{ 7 }); // they do listen
+    anon_send(idlers[size / 2], uint64_t{ 7 }); // checks that an actor receives
     watch.expect("the answer", over.wait(), 7);
-    new std::vector<actor>(std::move(idlers)); // never freed: the program ends without taking them down
+    new std::vector<actor>(std::move(idlers)); // never freed, because ending a million actors takes long
 }
 
 void wake(actor_system &system, Watch &watch, uint64_t size)

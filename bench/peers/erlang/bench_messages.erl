@@ -1,9 +1,9 @@
-%% bench_messages.erl - the benchmarks that are about messages.
+%% bench_messages.erl - the benchmarks of messages.
 -module(bench_messages).
 -export([pingpong/1, ring/1, counting/1, fanin/1, big/1, forkjoin/1]).
 -import(bench, [start/0, stop/2, expect/3, settle/0]).
 
-%% ---- pingpong: a round trip after the other ----
+%% ---- pingpong: one round trip after another ----
 
 pingpong(Size) ->
     Main = self(),
@@ -53,7 +53,7 @@ member(Main, Next, Rounds) ->
         Left -> Next ! Left - 1, member(Main, Next, Rounds)
     end.
 
-%% ---- counting: one sends, one adds up ----
+%% ---- counting: one process sends numbers, another adds them up ----
 
 counting(Size) ->
     Main = self(),
@@ -72,7 +72,7 @@ produce(Counter, N, Size) -> Counter ! N, produce(Counter, N + 1, Size).
 count(Main, 0, Sum) -> Main ! {sum, Sum};
 count(Main, Left, Sum) -> receive N -> count(Main, Left - 1, Sum + N) end.
 
-%% ---- fanin: a hundred send to one ----
+%% ---- fanin: a hundred processes send to one ----
 
 -define(PRODUCERS, 100).
 
@@ -92,7 +92,7 @@ fanin(Size) ->
 send_ones(_, 0) -> ok;
 send_ones(Consumer, Left) -> Consumer ! 1, send_ones(Consumer, Left - 1).
 
-%% ---- big: pingers talks to pingers ----
+%% ---- big: 500 processes send to each other ----
 
 -define(PINGERS, 500).
 
@@ -127,7 +127,7 @@ ping_random(Me, All, Random) ->
         Other -> element(Other, All) ! {ping, self()}, Next
     end.
 
-%% ---- forkjoin: ten thousand get a hundred each ----
+%% ---- forkjoin: ten thousand processes get a hundred messages each ----
 
 -define(JOINERS, 10000).
 

@@ -8,5 +8,5 @@ load(Folder) -> erlang:load_nif(filename:join(Folder, "bench_outside"), 0).
 %% A thread sleeps SpanNs and sends the time to Pid, Count times; each time it waits for seen/1.
 send_later(_Pid, _Count, _SpanNs) -> erlang:nif_error(not_loaded).
 
-%% How many ns ago a message was sent; the thread may go on.
+%% Returns how many ns ago the message was sent, and lets the thread continue.
 seen(_SentAt) -> erlang:nif_error(not_loaded).

@@ -1,10 +1,10 @@
-%% bench_processes.erl - the benchmarks that are about making processes, waking them and letting them sleep.
+%% bench_processes.erl - the benchmarks of starting, waking and sleeping processes.
 -module(bench_processes).
 -export([spawn/1, skynet/1, idle/1, wake/1, yield/1, timers/1]).
 -import(bench, [start/0, stop/2, expect/3, percentiles/1, resident/0, settle/0]).
 -compile({no_auto_import, [spawn/1, yield/1]}).
 
-%% ---- spawn: a million short lives, counted in a counter without a shared line ----
+%% ---- spawn: a million short-lived processes, counted without a shared cache line ----
 
 spawn(Size) ->
     Ran = counters:new(1, [write_concurrency]),
@@ -54,7 +54,7 @@ branch(Me, First, Below, Left) ->
 sum(0, Sum) -> Sum;
 sum(Left, Sum) -> receive N -> sum(Left - 1, Sum + N) end.
 
-%% ---- idle: a million that have run once and wait ----
+%% ---- idle: a million processes that have run once and wait ----
 
 idle(Size) ->
     Ran = counters:new(1, [write_concurrency]),
@@ -70,7 +70,7 @@ idle(Size) ->
     settle(),
     Grown = resident() - Before,
     expect("processes", erlang:system_info(process_count), Alive + Size),
-    Last ! {self(), 7}, % they do listen
+    Last ! {self(), 7}, % checks that a process receives
     expect("the answer", receive N -> N end, 7),
     Result#{value := Grown / Size, unit := "bytes"}.
 
@@ -81,7 +81,7 @@ make_idle(Main, Ran, Left) ->
         _ -> make_idle(Main, Ran, Left - 1)
     end.
 
-%% ---- wake: a thread outside sends to an idle process ----
+%% ---- wake: a foreign thread sends to an idle process ----
 
 wake(Size) ->
     settle(),
@@ -117,7 +117,7 @@ yield(Size) ->
 yield(Main, Size, Size) -> Main ! {yielded, Size};
 yield(Main, Size, Done) -> erlang:yield(), yield(Main, Size, Done + 1).
 
-%% ---- timers: whole milliseconds, as Erlang has them ----
+%% ---- timers: in whole milliseconds, the resolution of Erlang ----
 
 timers(Size) ->
     Main = self(),

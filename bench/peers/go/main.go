@@ -4,8 +4,8 @@
 //	peer NAME.IDIOM [--run K] [--size N]     a program of the second suite: suite.go
 //	peer programs                            prints the names of those
 //
-// A process is a goroutine, its mailbox is a buffered channel. Where a capacity had to be chosen, a sender is hardly
-// ever stopped by it: that is the fast case for Go. GOMAXPROCS is two.
+// A process is a goroutine, its mailbox is a buffered channel. Capacities are so large that a sender hardly ever blocks,
+// which is the fast case for Go. GOMAXPROCS is two.
 package main
 
 import (
@@ -21,10 +21,10 @@ import (
 
 const workers = 2
 
-// A bench does its work between begin and end, and calls wrong when the result is not what it must be.
+// A bench does its work between begin and end, and checks its result by expect.
 type bench struct {
 	name string
-	size int64 // how much to do; --size says otherwise
+	size int64 // default of --size
 	run  func(w *watch, size int64)
 }
 
@@ -106,7 +106,7 @@ func fromStatus(field string) int64 {
 	return 0
 }
 
-// settle lets what was just started come to rest before the stopwatch runs.
+// settle waits until the goroutines that were just started have become idle.
 func settle() { time.Sleep(100 * time.Millisecond) }
 
 // random is xorshift64*, the generator of the other benchmarks.

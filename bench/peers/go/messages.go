@@ -1,4 +1,4 @@
-// messages.go - the benchmarks that are about messages.
+// messages.go - the benchmarks of messages.
 package main
 
 import "sync"
@@ -39,7 +39,7 @@ func ring(w *watch, size int64) {
 		go func(inbox, next chan int64) {
 			for left := range inbox {
 				if left%processes == 0 {
-					rounds++ // always the same process: the ring has as many
+					rounds++ // always the same process, because the ring has `processes` members
 				}
 				if left == 0 {
 					close(over)
@@ -124,7 +124,7 @@ func big(w *watch, size int64) {
 	var pingers [processes]chan bigMessage
 	judge := make(chan int64, processes)
 	for i := range pingers {
-		pingers[i] = make(chan bigMessage, processes) // a ping from each other one and a pong: nobody is ever stopped
+		pingers[i] = make(chan bigMessage, processes) // room for a ping from each other process and a pong: no sender ever blocks
 	}
 	pinger := func(me int) {
 		inbox, state, ponged := pingers[me], uint64(me*7919+1), int64(0)

@@ -1,4 +1,4 @@
-// processes.go - the benchmarks that are about making processes, waking them and letting them sleep.
+// processes.go - the benchmarks of starting, waking and sleeping processes.
 package main
 
 import (
@@ -22,7 +22,7 @@ func spawn(w *watch, size int64) {
 		}
 		alive.Done()
 	}()
-	alive.Wait() // nothing else to check: it returns only when every one of them has run
+	alive.Wait() // returns only when all goroutines have run, so there is nothing else to check
 	w.end(size)
 }
 
@@ -57,7 +57,7 @@ func skynet(w *watch, size int64) {
 func idle(w *watch, size int64) {
 	var waiting sync.WaitGroup
 	inboxes := make([]chan int64, size)
-	for i := range inboxes { // the array itself is not a process
+	for i := range inboxes { // touches the array, so that it does not count as memory of the processes
 		inboxes[i] = nil
 	}
 	answered := make(chan int64)
@@ -78,7 +78,7 @@ func idle(w *watch, size int64) {
 	settle()
 	w.value, w.unit = float64(residentBytes()-before)/float64(size), "bytes"
 	w.expect("goroutines", int64(runtime.NumGoroutine()), size+1)
-	inboxes[size/2] <- 7 // they do listen
+	inboxes[size/2] <- 7 // checks that a process receives
 	w.expect("the answer", <-answered, 7)
 }
 
@@ -104,7 +104,7 @@ func sleepThread(span time.Duration) {
 	}
 }
 
-// The thread outside is a goroutine tied to its thread that sleeps in the kernel: Go has no other threads.
+// The sending thread is a goroutine locked to its OS thread that sleeps in the kernel, because Go has no foreign threads.
 func wake(w *watch, size int64) {
 	late := make([]int64, size)
 	var seen atomic.Int64

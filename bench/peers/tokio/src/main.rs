@@ -4,8 +4,8 @@
 //!     peer NAME.IDIOM [--run K] --size N     a program of the second suite: suite.rs
 //!     peer programs                          prints the names of those
 //!
-//! A process is a task, its mailbox an unbounded mpsc channel unless said otherwise. Two worker threads; the main
-//! thread only starts things and waits.
+//! A process is a task, its mailbox an unbounded mpsc channel unless a comment says otherwise. Two worker threads; the
+//! main thread only starts tasks and waits.
 
 mod messages;
 mod processes;
@@ -22,7 +22,7 @@ pub const WORKERS: usize = 2;
 
 type Bench = fn(&Runtime, &mut Watch, u64);
 
-/// Name, how much to do unless --size says otherwise, and who does it.
+/// Name, default of --size, and function of each benchmark.
 const BENCHES: [(&str, u64, Bench); 12] = [
     ("pingpong", 1_000_000, messages::pingpong),
     ("ring", 2_000_000, messages::ring),
@@ -73,5 +73,5 @@ fn main() {
         bench(&builder.build().expect("a runtime"), &mut watch, size);
     }
     watch.print(run, size);
-    std::process::exit(0) // without taking a million tasks down one by one
+    std::process::exit(0) // without dropping a million tasks one by one
 }

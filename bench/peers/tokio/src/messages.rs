@@ -1,4 +1,4 @@
-//! messages.rs - the benchmarks that are about messages.
+//! messages.rs - the benchmarks of messages.
 
 use crate::watch::{random, settle, Watch};
 use std::sync::mpsc as outside;

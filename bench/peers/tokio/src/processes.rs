@@ -1,4 +1,4 @@
-//! processes.rs - the benchmarks that are about making processes, waking them and letting them sleep.
+//! processes.rs - the benchmarks of starting, waking and sleeping processes.
 
 use crate::watch::{fail, random, resident_bytes, settle, Watch};
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// So many spawned, then others get their turn.
+/// Number of tasks spawned before the spawning task yields.
 const PER_STEP: u64 = 256;
 
 pub fn spawn(rt: &Runtime, watch: &mut Watch, size: u64) {
@@ -70,7 +70,7 @@ pub fn idle(rt: &Runtime, watch: &mut Watch, size: u64) {
     static WAITING: AtomicU64 = AtomicU64::new(0);
     let (answer, answers) = outside::channel();
     let mut addresses = vec![None; size as usize];
-    addresses.iter_mut().for_each(|slot| *slot = std::hint::black_box(None)); // the array itself is not a process
+    addresses.iter_mut().for_each(|slot| *slot = std::hint::black_box(None)); // touches the array, so that it does not count as memory of the tasks
     settle();
     let before = resident_bytes();
     watch.begin();
@@ -94,7 +94,7 @@ pub fn idle(rt: &Runtime, watch: &mut Watch, size: u64) {
     settle();
     watch.value((resident_bytes() - before) as f64 / size as f64, "bytes");
     watch.expect("tasks", rt.metrics().num_alive_tasks() as u64, size);
-    addresses[size as usize / 2].as_ref().unwrap().send(7).unwrap(); // they do listen
+    addresses[size as usize / 2].as_ref().unwrap().send(7).unwrap(); // checks that a task receives
     watch.expect("the answer", answers.recv().unwrap(), 7);
 }
 

@@ -114,7 +114,7 @@ fn peak_kib() -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
-/// Lets what was just started come to rest before the stopwatch runs.
+/// Waits until the tasks that were just started have become idle.
 pub fn settle() {
     std::thread::sleep(Duration::from_millis(100));
 }
