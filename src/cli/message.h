@@ -19,7 +19,7 @@ const char *cli_ink_on(FILE *file, cli_ink ink);
 /* Prints text on standard error. If a pipe is full, waits at most WAIT_MS and then drops the rest of the text, so that
  * a process that does not read the pipe cannot keep the program alive. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Prints "filch: ..." on standard error, in one write. */
+/* Prints a line "filch: ..." on standard error. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints a line "hint: ..." that tells the user what to do. */
 void cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -59,8 +59,8 @@ void cli_program_hear(void);
 void cli_program_listen(cli_program *p, int pause_ms);
 /* Returns true if no process can run any more: all are idle or blocked, and no timer or completion is outstanding. */
 bool cli_program_is_quiet(const filch_stats *stats);
-/* Stops the scheduler and frees everything. Prints the processes that did not end by themselves; with `report` also how
- * much was stopped. */
+/* Stops the scheduler and frees everything; if a step does not return, frees nothing. If `report` is set, or if a
+ * process did not end by itself, prints how many processes ended, which of them by force, and what was lost. */
 void cli_program_close(cli_program *p, bool report);
 
 #endif

@@ -94,7 +94,7 @@ static bool add_line(repl *r, const char *line, size_t size)
 }
 
 /* Waits for the answer to the lines that were sent; ctrl-C cancels their evaluation. Returns the letter of the answer,
- * or 'x' if the evaluating process has ended. */
+ * or 'x' if the evaluating process has ended or SIGTERM has come. */
 static char await(repl *r)
 {
     for (;;) {
@@ -130,8 +130,7 @@ static bool evaluate(repl *r)
     char how = await(r);
     if (how == 'm') return add_line(r, "\n", 1) || give_up(r, FILCH_ENOMEM);
     if (how == 'f') r->failed = true;
-    if (how == 'x' && r->program.signal == 0)
-        /* set here because the terminal may get the exit notice before the main thread reads the pipe */
+    if (how == 'x' && r->program.signal == 0) /* 'x' without a signal means that the evaluating process has ended */
         r->program.first_over = true;
     r->size = 0;
     return how != 'x';
@@ -144,7 +143,8 @@ static void prompt(const repl *r)
     fflush(stdout);
 }
 
-/* Waits for more bytes of standard input, or for a signal. Returns false at the end of the input or after a signal. */
+/* Waits for more bytes of standard input, or for a signal. Returns false at the end of the input,
+ * after a signal, if the evaluating process has ended, or if there is no memory. */
 static bool read_more(repl *r)
 {
     struct pollfd waits[2] = { { .fd = STDIN_FILENO, .events = POLLIN },

@@ -261,7 +261,7 @@ void fli_box_put_end(fli_box_writer *w)
 
 /* ---- reading ---- */
 
-/* Returns the next `size` bytes, or NULL if fewer are left. */
+/* Returns the next `size` bytes. If fewer are left, returns NULL and sets r->bad. */
 static const uint8_t *take(fli_box_reader *r, uint64_t size)
 {
     if (r->bad || size > (uint64_t)(r->end - r->at)) {
@@ -307,7 +307,7 @@ static filch_pid take_pid(fli_box_reader *r)
     return pid;
 }
 
-/* Returns the next `size` bytes if a NUL follows them, otherwise NULL. */
+/* Returns the next `size` bytes if a NUL follows them. Otherwise returns "" and sets r->bad. */
 static const char *take_terminated(fli_box_reader *r, uint64_t size)
 {
     const uint8_t *at = take(r, size);

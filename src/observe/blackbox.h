@@ -36,8 +36,8 @@ typedef struct fli_box_head {
     uint32_t send_budget;
 } fli_box_head;
 
-/* The digest of a payload that a replay only compares. For pointers, and for data that contains pointers, it covers
- * only kind and size. */
+/* The digest of a payload that a replay only compares. Of a pointer it covers only kind and size.
+ * Data that contains pointers counts as a pointer. */
 typedef struct fli_box_digest {
     uint8_t  kind;
     uint64_t size, hash;

@@ -82,8 +82,8 @@ void fli_chart_add(fli_chart *chart, const fli_chart_event *event);
 /* Mixes a number into the hash of the chart. */
 void fli_chart_stir(fli_chart *chart, uint64_t number);
 
-/* Returns the drawing as a text, allocated from the memory of the chart; *size is its size with the NUL. Returns NULL
- * if there is no memory. */
+/* Returns the drawing as a text, allocated from the memory of the chart; *size is the size of the
+ * allocated block, which may be larger than the text. Returns NULL if there is no memory. */
 char *fli_chart_draw(const fli_chart *chart, size_t *size);
 
 #endif

@@ -366,7 +366,8 @@ static uint32_t pass(void)
     return handed;
 }
 
-/* Records that this thread accesses the location. Returns true if another thread writes the location. */
+/* Records that this thread accesses the location. Returns true if another thread writes the location, or if
+ * the search uses no reduction. */
 static bool is_shared(uint32_t at, bool writes)
 {
     uint8_t self = (uint8_t)BIT(fli_weak_self);
@@ -712,7 +713,7 @@ static void note_outcome(void)
     }
 }
 
-/* Runs the failing execution again and prints each step. */
+/* Runs the failing execution again, or the execution given by `replay`, and prints each step. */
 static void show(void)
 {
     fli_weak_tracing = true;
@@ -721,8 +722,8 @@ static void show(void)
     FLI_ASSERT(x.verdict == RUN_VIOLATION || x.script != NULL);
 }
 
-/* Starts the search again. Called when a thread writes a location that it was not known to write: executions were
- * omitted because of that, and must be explored. */
+/* Starts the search again. Called when an execution has shown a new writer of a location, a trylock or a barrier
+ * (x.learnt): executions were omitted before this was known, and must be explored. */
 static void begin_anew(void)
 {
     x.learnt = false;
@@ -772,8 +773,8 @@ static bool note_path(void)
     }
 }
 
-/* Runs one walk, drawn from `from`. If the walk discovers a new writer, points were missing, so the walk is
- * repeated. */
+/* Runs one walk, drawn from `from`. If the walk shows a new writer of a location, a trylock or a barrier (x.learnt),
+ * points were missing, so the walk is repeated. */
 static void walk_once(fli_prng from)
 {
     do {

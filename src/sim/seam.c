@@ -186,7 +186,7 @@ uint32_t fli_cpu_quota(const char *root)
 
 uint64_t fli_random_u64(void)
 {
-    /* two declarations, so that the order of the calls is the same with every compiler */
+    /* two variables, so that the order of the calls is the same with every compiler */
     uint64_t high = fli_sim_choose(UINT32_MAX), low = fli_sim_choose(UINT32_MAX);
     return ((high << 32) | low) + 1;
 }

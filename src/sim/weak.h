@@ -46,7 +46,8 @@ typedef struct fli_weak_config {
     bool        plain;    /* true: no reduction; equivalent interleavings are explored too */
     uint64_t    walks;    /* number of random executions, fewer if most repeat earlier ones; 0: explore all instead */
     uint64_t    seed;     /* seed of the random executions */
-    /* Called every 65,536 executions with the numbers so far; may be NULL. */
+    /* Called after every 65,536 executions (abandoned ones included) with the number of completed executions so far;
+     * may be NULL. */
     void (*progress)(const struct fli_weak_program *program, uint64_t executions);
 } fli_weak_config;
 
@@ -149,7 +150,7 @@ extern bool fli_weak_tracing;
 
 void fli_weak_memory_begin(void);    /* called at the start of an execution */
 void fli_weak_memory_snapshot(void); /* saves the state with which each execution begins */
-void fli_weak_memory_clear(void);    /* called when the exploration of a program ends */
+void fli_weak_memory_clear(void);    /* zeroes all memory; called before `setup` of a program */
 /* returns the offset of `at` in memory from fli_weak_new(); UINT32_MAX: other memory */
 uint32_t fli_weak_offset(const volatile void *at);
 void    *fli_weak_at(uint32_t offset);

@@ -224,8 +224,8 @@ void fli_weak_free(void *old)
     if (old != NULL) (void)fli_weak_alloc(NULL, old, *(size_t *)(void *)((unsigned char *)old - 128), 0);
 }
 
-/* The functions that -fsanitize=thread calls for non-atomic accesses. Wide accesses also mark their second half,
- * because fields may be written together and read one by one. */
+/* The functions that -fsanitize=thread calls for non-atomic accesses. An access of 8 or 16 bytes marks
+ * every fourth byte, because fields may be written together and read one by one. */
 #define HOOK(name, size, stride, write)                              \
     void name(void *at);                                             \
     void name(void *at)                                              \
@@ -591,9 +591,8 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
     uint32_t  candidates[HISTORY + 1], n = 0, newest = l->count - 1;
-    if (l->stores[newest].value == want)
-        candidates[n++] = HISTORY; /* HISTORY as a candidate means that the CAS
-                                      succeeds */
+    /* HISTORY as a candidate means that the compare-and-swap succeeds. */
+    if (l->stores[newest].value == want) candidates[n++] = HISTORY;
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;
     }

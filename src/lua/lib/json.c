@@ -343,8 +343,8 @@ static size_t skip_digits(reader *r)
     return count;
 }
 
-/* Converts the `size` digits at `from`, which are not followed by a zero byte. Few digits are copied into `brief`; many
- * digits are copied into a Lua string. */
+/* Pushes the number that is written in the `size` bytes at `from`. No zero byte follows them, so they are copied: few
+ * bytes into `brief`, many bytes into a Lua string. */
 static bool push_number(lua_State *L, reader *r, const char *from, size_t size)
 {
     char        brief[64];

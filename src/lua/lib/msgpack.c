@@ -349,7 +349,7 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     return up;
 }
 
-/* Records an error; later errors are ignored. Always returns false. */
+/* Records an error and its place. Always returns false. */
 static bool fail(lua_State *L, reader *r, const char *what)
 {
     fli_lua_frame frames[FLI_LUA_DEPTH_MAX];
@@ -482,7 +482,8 @@ static bool read_value(lua_State *L, reader *r)
     }
 }
 
-/* Puts the value on top of the stack into its table, and closes the tables that are now complete. */
+/* Puts the value on top of the stack into its table, and closes the tables that are now complete. The key of a map
+ * stays on the stack until its value has been read. */
 static bool put_read(lua_State *L, reader *r)
 {
     while (r->depth > 0) {
@@ -519,8 +520,8 @@ static int run_decode(lua_State *L, reader *r)
 {
     bool fine;
     do {
-        /* A map is checked at each key, because integer keys can be chosen to have equal hashes: one insertion then
-         * takes as long as a hundred thousand ordinary ones. */
+        /* Inside a map the budget is checked before each key and value, because integer keys can be chosen to have
+         * equal hashes: one insertion may then take as long as a hundred thousand ordinary ones. */
         if ((++r->rounds % ROUNDS == 0 || (r->depth > 0 && r->open[r->depth - 1].is_map)) && fli_lua_budget_due(L)) {
             fli_lua_pause(L, r->at - r->begin, go_on_decode);
         }
