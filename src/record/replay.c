@@ -220,7 +220,8 @@ static const fli_rec_hooks replaying = { .send = on_send,
 
 /* ---- payloads ---- */
 
-/* Copies a recorded payload to an owned one. Sets *stop if it is a pointer and report.pointer cannot replace it. */
+/* Copies a recorded payload to an owned one. Sets *stop if it is a pointer and report.pointer, which would
+ * replace it, is NULL. */
 static filch_err bring_back(replay *rp, const filch_data *recorded, uint64_t cut, filch_data *out, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -372,7 +373,7 @@ static void change_type(replay *rp, filch_out *out)
 }
 
 /* Replays the next recorded step. `waiting`: yields outstanding before the step. Sets *stop if the process ends with
- * the step. */
+ * the step, or if an event contains a pointer that cannot be replaced. */
 static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
 {
     filch_blackbox_report *report = rp->report;

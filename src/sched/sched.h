@@ -92,8 +92,8 @@ struct fli_worker {
     uint32_t fair_every;     /* turns between two fairness picks; adapts to the length of steps, unless option
                                 fair_every is set */
     uint32_t fair_countdown; /* turns until the next fairness pick */
-    uint32_t fair_credit;    /* turns by which the next pick was brought forward because a process returned CONTINUE.
-                                Timers and I/O may spend them (worker.c) */
+    uint32_t fair_credit;    /* turns by which a CONTINUE has brought the next pick forward. So many processes woken
+                                by timers or I/O may run before the pick (worker.c) */
     bool saw_continue;       /* a process has returned CONTINUE since the last pick */
     bool fair_local_next;    /* the next fairness pick tries the local deque first; false: the global queue first */
 
@@ -235,7 +235,8 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
 /* find.c */
-/* The fairness pick: returns an oldest process, or NULL if none is queued. */
+/* The fairness pick: returns the oldest process of the local deque or of the global queue, in turn (fair_local_next).
+ * Returns NULL if both are empty. */
 fli_proc *fli_find_oldest(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */

@@ -23,8 +23,7 @@ typedef struct fli_worker_throttle {
     uint64_t decayed_at_ns;  /* when elapsed time was last subtracted */
     uint32_t last_steal;     /* number of processes taken by the last steal; 0: that steal has been judged */
     uint32_t weak_steals;    /* number of consecutive steals that led to few steps */
-    uint32_t dead_steals;    /* number of consecutive weak steals, up to the last one, after which only the stolen
-                                processes ran */
+    uint32_t dead_steals;    /* number of consecutive weak steals that led to no more steps than stolen processes */
     uint64_t last_steal_at;  /* the worker's count of steps at the last steal */
     uint64_t backlog_sends;  /* messages sent to receivers that were already runnable, since the last step that did
                                 anything else */

@@ -22,7 +22,8 @@ static unsigned class_of(size_t size, size_t *room)
         *room = (class + 1) * (size_t)FLI_LUA_GRAIN;
         return class;
     }
-    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1); /* log2 of the doubling: 8, 9, 10 or 11 */
+    /* log2 of the largest power of 2 below `size`: 8 to 11 */
+    unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1);
     size_t   quarter = (size_t)1 << (doubling - 2);
     unsigned part = (unsigned)((size - 1) / quarter) - 4;
     *room = (part + 5) * quarter;

@@ -57,7 +57,7 @@ typedef struct fli_lua_task {
     bool                 cancel_asked;  /* a cancel was requested at some time */
     bool                 ended, failed; /* ended: the results are there; failed: the results are an error */
     bool                 awaited;       /* another task waits or waited for the end of this task, and gets its error */
-    int                  nargs;         /* number of values on the task's stack that it starts with */
+    int                  nargs;         /* number of arguments on the task's stack, for its first resume */
     int                  result_count;
     filch_err            error;
     uint32_t             alarm;    /* position in the heap of alarms, from 1; 0: none */
