@@ -32,6 +32,13 @@ void bench_sleep_ns(uint64_t ns)
     while (nanosleep(&span, &span) != 0 && errno == EINTR) {}
 }
 
+void bench_work_ns(uint64_t ns)
+{
+    if (ns == 0) return;
+    uint64_t until_ns = bench_now_ns() + ns;
+    while (bench_now_ns() < until_ns) {}
+}
+
 uint64_t bench_rss_bytes(void)
 {
     unsigned long size = 0, resident = 0;
@@ -84,6 +91,17 @@ static uint64_t number(const bench *b, const char *text)
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || errno != 0) usage(b);
     return value;
+}
+
+uint64_t bench_setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    char       *end = NULL;
+    if (text == NULL) return otherwise;
+    uint64_t value = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && *end == '\0') return value;
+    fprintf(stderr, "bench: %s in the environment is not a number\n", name);
+    exit(2);
 }
 
 void bench_open(bench *b, const char *name, uint64_t size, int argc, char **argv)

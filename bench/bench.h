@@ -73,6 +73,11 @@ void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);
 void     bench_sleep_ns(uint64_t ns);
+/* Computes for about `ns`: reads the clock until the time is over. */
+void bench_work_ns(uint64_t ns);
+/* Returns the number in the environment variable `name`, or `otherwise` if it is not set. Ends the program if the
+ * variable is not a number. */
+uint64_t bench_setting(const char *name, uint64_t otherwise);
 /* Returns the resident size of the program. */
 uint64_t bench_rss_bytes(void);
 void    *bench_alloc(size_t count, size_t size);

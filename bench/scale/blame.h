@@ -1,0 +1,20 @@
+/* blame.h - which code waited, and for how long. */
+#ifndef SCALE_BLAME_H
+#define SCALE_BLAME_H
+
+#include <stdio.h>
+
+#include "scale/machine.h"
+
+typedef enum scale_blame_kind {
+    SCALE_BLAME_LINE, /* a cache line came from another core */
+    SCALE_BLAME_LOCK, /* a lock was held, or had waiters when it was released */
+    SCALE_BLAME_WAKE  /* a system call woke a thread */
+} scale_blame_kind;
+
+void scale_blame(scale_blame_kind kind, const void *pc, scale_ps waited);
+void scale_blame_clear(void);
+/* Prints the `count` places with the longest waits as a JSON list. */
+void scale_blame_print(FILE *out, unsigned count);
+
+#endif

@@ -1,0 +1,73 @@
+/* engine.h - runs virtual threads on one real thread, each on a core and with a clock of its own. The thread with the
+ * earliest clock runs; a thread may be switched at every atomic access and at every call into the port, so a run is the
+ * same each time.
+ *
+ * A blocked thread has no clock of its own: it continues at the time at which it is woken, or at its alarm.
+ * When no thread can run and none has an alarm, the run ends with an error: a deadlock of the program.
+ */
+#ifndef SCALE_ENGINE_H
+#define SCALE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scale/lines.h"
+
+typedef struct scale_thread scale_thread;
+
+/* Threads that wait for something, in the order in which they came. All zero: empty. */
+typedef struct scale_queue {
+    scale_thread *first;
+} scale_queue;
+
+typedef struct scale_config {
+    scale_machine machine;
+    uint32_t      cores; /* cores of a socket */
+    uint64_t      seed;  /* of the small differences between wake-ups, and of scale_random() */
+} scale_config;
+
+/* Sums over all threads except the first, which only starts and ends the benchmark. */
+typedef struct scale_totals {
+    scale_counts counts;
+    uint64_t     lock_waits; /* times that a thread blocked at a lock */
+    uint64_t     wakes;      /* threads that were woken, by locks too */
+    scale_ps     locked;     /* time blocked at locks */
+    scale_ps     asleep;     /* time blocked anywhere, locks included */
+} scale_totals;
+
+/* Runs `body(arg)` as thread 0 until it returns; threads that still run are left. */
+void scale_run(const scale_config *config, void (*body)(void *arg), void *arg);
+/* True while the body runs. */
+extern bool scale_running;
+
+/* The functions below are called inside a run, on the running thread. */
+
+uint32_t             scale_thread_start(void (*run)(void *arg), void *arg);
+void                 scale_thread_join(uint32_t index);
+uint32_t             scale_thread_index(void);
+void                *scale_current_get(void);
+void                 scale_current_set(void *here);
+const scale_machine *scale_machine_now(void);
+
+scale_ps scale_now(void);
+/* Returns the time that all threads together have been running, or this thread alone. */
+scale_ps     scale_cpu(bool all);
+uint64_t     scale_random(void);
+scale_totals scale_totals_now(void);
+
+/* Lets all threads run whose clock is earlier. */
+void scale_sync(void);
+/* Advances the clock of the running thread. */
+void scale_spend(scale_ps time);
+/* Accesses memory; `pc` is the code that is blamed for the wait. Does not call scale_sync(). */
+void scale_touch(uintptr_t at, scale_access access, const void *pc);
+
+/* Blocks until scale_wake(), or until `until`. Returns false if `until` was reached. */
+bool scale_block(scale_queue *queue, scale_ps until);
+/* Wakes the first thread of the queue; it continues after the wake-up latency, counted from `from`. Returns false if
+ * the queue is empty. */
+bool scale_wake(scale_queue *queue, scale_ps from);
+/* Counts a wait at a lock that began at `since`. */
+void scale_count_lock_wait(scale_ps since);
+
+#endif

@@ -1,0 +1,48 @@
+/* thread.h - the model's threads, locks and condition variables, with the functions of src/port/thread.h.
+ *
+ * Each type has the size and the alignment of the real one, so that the fields of the runtime's structures share cache
+ * lines as they do in the library. */
+#ifndef FLI_PORT_THREAD_H
+#define FLI_PORT_THREAD_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "port/atomic.h"
+#include "scale/engine.h"
+
+typedef struct fli_mutex {
+    scale_queue waiters;
+    bool        held;
+    char        rest[sizeof(pthread_mutex_t) - 2 * sizeof(void *)];
+} fli_mutex;
+
+typedef struct fli_cond {
+    scale_queue waiters;
+    char        rest[sizeof(pthread_cond_t) - sizeof(void *)];
+} fli_cond;
+
+/* A futex: one word, which the engine does not look into. The thread that waits for it is found by its address. */
+typedef struct fli_parker {
+    uint32_t signalled;
+} fli_parker;
+
+typedef struct fli_thread {
+    uint64_t index;
+} fli_thread;
+
+static_assert(sizeof(fli_mutex) == sizeof(pthread_mutex_t), "the lock of the model has another size");
+static_assert(sizeof(fli_cond) == sizeof(pthread_cond_t), "the condition of the model has another size");
+
+#include "port/thread_calls.h"
+
+void fli_thread_pause(void);
+
+void *fli_current_get(void);
+void  fli_current_set(void *here);
+
+#endif
