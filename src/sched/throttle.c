@@ -51,7 +51,7 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* A mark older than this is renewed, but not more often, because taking a mark reads the counters of all workers. */
+/* Shortest time between two marks. Marks are not taken more often, because that reads the counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
 /* Upper limit of remote_cost_ns: without further remote events it is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)

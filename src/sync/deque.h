@@ -65,15 +65,15 @@ void fli_deque_fini(fli_deque *deque);
 /* Pushes `item`, which is not NULL. Returns false and changes nothing if the deque is full and out of memory for a
  * larger ring. Thread: the owner. */
 FILCH_MUST_USE static inline bool fli_deque_push(fli_deque *deque, void *item);
-/* Returns the newest item, or NULL if there is none. Wait-free: one read-modify-write, or none if the deque looks
- * empty. Thread: the owner. */
+/* Removes the newest item and returns it; NULL if there is none. Wait-free: one read-modify-write, or none if the deque
+ * looks empty. Thread: the owner. */
 FILCH_MUST_USE static inline void *fli_deque_pop(fli_deque *deque);
 /* Returns the position of the next push, to be passed to fli_deque_push_under(). Thread: the owner. */
 FILCH_MUST_USE static inline uint32_t fli_deque_mark(fli_deque *deque);
 /* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those items pop
  * first. Requires that no item was popped since fli_deque_mark(). Thread: the owner. */
 FILCH_MUST_USE bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark);
-/* Returns the oldest item; NULL if there is none. Thread: the owner. */
+/* Removes the oldest item and returns it; NULL if there is none. Thread: the owner. */
 FILCH_MUST_USE void *fli_deque_take_oldest(fli_deque *deque);
 
 /* Moves half of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX) to `into`, another deque, in one CAS: returns the
