@@ -90,7 +90,7 @@ static filch_err squarer_step(void *self, const filch_event *events, size_t coun
 /* ---- consumer: takes a millisecond per item ---- */
 
 struct consumer {
-    filch_pid nobody;
+    filch_pid unused; /* where stage_init stores the pid of the next process: the consumer is the last */
     int       used, lead_max, last;
     int64_t   sum;
 };

@@ -88,15 +88,15 @@ static filch_err hand_out(struct desk *d, filch_out *out)
     filch_sched     *sched = filch_ctx_sched(ctx);
     filch_err        err = FILCH_OK;
     while (err == FILCH_OK && d->idle_count > 0 && d->first < d->last) {
-        filch_pid who = d->idle[--d->idle_count];
+        filch_pid free_worker = d->idle[--d->idle_count];
         int       job = d->queue[d->first];
-        err = filch_send(sched, who, filch_int(job));
+        err = filch_send(sched, free_worker, filch_int(job));
         if (err == FILCH_EDEAD) { /* the worker ended while it was free: the next worker gets the job */
             err = FILCH_OK;
             continue;
         }
         if (err == FILCH_OK) {
-            err = filch_monitor(sched, filch_ctx_self(ctx), who, (uint64_t)job, &d->ref[job / ATTEMPTS]);
+            err = filch_monitor(sched, filch_ctx_self(ctx), free_worker, (uint64_t)job, &d->ref[job / ATTEMPTS]);
             d->first++;
         }
     }

@@ -68,12 +68,13 @@ static void hint_at_rights(uint32_t rights, const char *text, size_t size)
 
 static void failed(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
 {
-    char               who[64];
+    char               pid_text[64];
     const cli_program *p = user;
     (void)error;
-    char   line[8192];
-    int    length = snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
-                             cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    char line[8192];
+    int  length =
+        snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
+                 cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, pid_text, sizeof pid_text), (int)size, text);
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end] = '\n';
     (void)filch_lua_log(p->lua, line, end + 1); /* called on a worker; filch_lua_log does not block */
@@ -206,8 +207,8 @@ static void print_stragglers(const filch_report *report)
     size_t                   shown = report->count < STRAGGLERS_MAX ? report->count : STRAGGLERS_MAX;
     for (size_t i = 0; i < shown; i++) {
         const filch_straggler *s = &report->stragglers[i];
-        char                   who[64];
-        cli_say("    %s %s: %s\n", cli_pid_text(s->pid, who, sizeof who), s->name, states[s->state]);
+        char                   pid_text[64];
+        cli_say("    %s %s: %s\n", cli_pid_text(s->pid, pid_text, sizeof pid_text), s->name, states[s->state]);
     }
     uint64_t more = report->omitted + (report->count - shown);
     if (more > 0) cli_say("    and %llu more\n", (unsigned long long)more);

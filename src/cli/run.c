@@ -62,7 +62,7 @@ typedef struct settings {
 } settings;
 
 /* Prints the result of reloading a changed file. */
-static void print_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+static void print_reload(void *user, const char *path, filch_err error, const char *text, uint64_t notified)
 {
     (void)user;
     if (error != FILCH_OK) {
@@ -70,9 +70,9 @@ static void print_reload(void *user, const char *path, filch_err error, const ch
         cli_hint("until then the old code stays in use");
         return;
     }
-    cli_error("%s has changed and was reloaded: %llu process%s notified", path, (unsigned long long)told,
-              told == 1 ? " was" : "es were");
-    if (told == 0) cli_hint("new processes run it; running ones switch to it if they call process.upgradable");
+    cli_error("%s has changed and was reloaded: %llu process%s notified", path, (unsigned long long)notified,
+              notified == 1 ? " was" : "es were");
+    if (notified == 0) cli_hint("new processes run it; running ones switch to it if they call process.upgradable");
 }
 
 static void look_at_files(cli_program *p)

@@ -78,10 +78,11 @@ static void keep_print(void *user, const char *text, size_t size)
 static void keep_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
 {
     bench *b = user;
-    char   who[64];
+    char   pid_text[64];
     (void)error;
     if (pid.serial == b->first.serial) return; /* the failure of the test itself is already in `result` */
-    cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, who, sizeof who), (int)size, text);
+    cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, pid_text, sizeof pid_text), (int)size,
+                     text);
 }
 
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
