@@ -1,6 +1,6 @@
 /* refuse.c - makes calls into libc fail (LD_PRELOAD): the n-th call of one function.
  *
- *     FILCH_REFUSE="memory 12 told"     malloc and its like; creates the file `marker` when the call has failed
+ *     FILCH_REFUSE="memory 12 marker"     malloc and its like; creates the file `marker` when the call has failed
  *
  * Kinds and their failures: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe
  * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: the write of

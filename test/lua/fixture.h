@@ -1,6 +1,6 @@
-/* world.h - for the tests of Lua processes: a scheduler, a Lua host, and the result of the first process. */
-#ifndef FILCH_TEST_LUA_WORLD_H
-#define FILCH_TEST_LUA_WORLD_H
+/* fixture.h - for the tests of Lua processes: a scheduler, a Lua host, and the result of the first process. */
+#ifndef FILCH_TEST_LUA_FIXTURE_H
+#define FILCH_TEST_LUA_FIXTURE_H
 
 #include <filch_lua.h>
 #include <stdatomic.h>
@@ -11,50 +11,50 @@
 #include "support/check.h"
 #include "support/until.h"
 
-enum { WORLD_TEXT = 16384 };
+enum { FIXTURE_TEXT = 16384 };
 
-typedef struct world {
+typedef struct fixture {
     filch_sched  *sched;
     filch_lua    *lua;
     filch_err     error; /* error of the first process; `text` is its error text or result */
     filch_kind    kind;
     int64_t       number;
     double        real;
-    char          text[WORLD_TEXT];
+    char          text[FIXTURE_TEXT];
     size_t        size;
     atomic_int    over;
-    char          printed[WORLD_TEXT];
+    char          printed[FIXTURE_TEXT];
     atomic_size_t printed_size;
-} world;
+} fixture;
 
-static inline void world_print(void *user, const char *text, size_t size)
+static inline void fixture_print(void *user, const char *text, size_t size)
 {
-    world *w = user;
-    size_t at = atomic_fetch_add(&w->printed_size, size);
-    if (at + size < WORLD_TEXT) memcpy(w->printed + at, text, size);
+    fixture *w = user;
+    size_t   at = atomic_fetch_add(&w->printed_size, size);
+    if (at + size < FIXTURE_TEXT) memcpy(w->printed + at, text, size);
 }
 
-static inline void world_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static inline void fixture_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
-    world *w = user;
+    fixture *w = user;
     (void)pid;
     w->error = error;
     w->kind = filch_kind_of(result);
     w->number = filch_as_int(result);
     w->real = filch_as_num(result);
     w->size = filch_size(result);
-    if (w->size > 0 && w->size < WORLD_TEXT) memcpy(w->text, filch_raw(result), w->size);
-    w->text[w->size < WORLD_TEXT ? w->size : 0] = '\0';
+    if (w->size > 0 && w->size < FIXTURE_TEXT) memcpy(w->text, filch_raw(result), w->size);
+    w->text[w->size < FIXTURE_TEXT ? w->size : 0] = '\0';
     atomic_store(&w->over, 1);
 }
 
-/* Opens a world. `options` may be NULL; its function `print` is replaced. */
-static inline void world_open(world *w, int32_t workers, const filch_lua_options *options)
+/* Opens a fixture. `options` may be NULL; its function `print` is replaced. */
+static inline void fixture_open(fixture *w, int32_t workers, const filch_lua_options *options)
 {
     memset(w, 0, sizeof *w);
     filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
     if (options != NULL) lua = *options;
-    lua.print = world_print;
+    lua.print = fixture_print;
     lua.print_user = w;
     if (lua.path == NULL) lua.path = LUA_TEST_FOLDER "/?.lua";
     filch_options sched = FILCH_OPTIONS_INIT;
@@ -63,7 +63,7 @@ static inline void world_open(world *w, int32_t workers, const filch_lua_options
     ok(filch_sched_create(&w->sched, &sched));
 }
 
-static inline filch_pid world_start(world *w, const char *chunk, size_t memory_max)
+static inline filch_pid fixture_start(fixture *w, const char *chunk, size_t memory_max)
 {
     char            why[512] = "";
     filch_lua_code *code = NULL;
@@ -71,7 +71,7 @@ static inline filch_pid world_start(world *w, const char *chunk, size_t memory_m
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
     filch_pid               pid = { 0, 0 };
-    spawn.on_exit = world_ended;
+    spawn.on_exit = fixture_ended;
     spawn.on_exit_user = w;
     how.spawn = &spawn;
     how.memory_max = memory_max;
@@ -82,36 +82,36 @@ static inline filch_pid world_start(world *w, const char *chunk, size_t memory_m
 }
 
 /* Runs the chunk as a process and waits for its end. */
-static inline void world_run(world *w, const char *chunk)
+static inline void fixture_run(fixture *w, const char *chunk)
 {
-    (void)world_start(w, chunk, 0);
+    (void)fixture_start(w, chunk, 0);
     until(atomic_load(&w->over));
 }
 
 /* Runs the chunk, which must end without an error; its error fails the test. */
-static inline void world_passes(world *w, const char *chunk)
+static inline void fixture_passes(fixture *w, const char *chunk)
 {
-    world_run(w, chunk);
+    fixture_run(w, chunk);
     if (w->error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w->error), w->text);
 }
 
-static inline uint64_t world_alive(world *w)
+static inline uint64_t fixture_alive(fixture *w)
 {
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w->sched, &stats));
     return stats.alive;
 }
 
-static inline void world_close(world *w)
+static inline void fixture_close(fixture *w)
 {
     (void)filch_sched_stop(w->sched, FILCH_SECONDS(5), NULL);
     ok(filch_lua_destroy(w->lua));
 }
 
-/* Closes the world *state at the end of a test, or of a group of tests that share it. */
-static inline int world_close_shared(void **state)
+/* Closes the fixture *state at the end of a test, or of a group of tests that share it. */
+static inline int fixture_close_shared(void **state)
 {
-    world_close(*state);
+    fixture_close(*state);
     return 0;
 }
 

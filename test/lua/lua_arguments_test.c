@@ -4,14 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
-static char  folder[] = "/tmp/filch-lua-arguments-XXXXXX";
-static char  files[16][sizeof folder + 32]; /* paths of the files in `folder` */
-static int   written;
+static fixture w;
+static char    folder[] = "/tmp/filch-lua-arguments-XXXXXX";
+static char    files[16][sizeof folder + 32]; /* paths of the files in `folder` */
+static int     written;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     static char       path[sizeof folder + 16];
@@ -19,7 +19,7 @@ static int open_world(void **state)
     snprintf(path, sizeof path, "%s/?.lua;./?.lua", folder);
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
     options.path = path;
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     return 0;
 }
 
@@ -41,54 +41,54 @@ static void write_file(const char *name, const char *text, size_t size)
 
 TEST(a_wrong_argument_raises_an_error)
 {
-    world_passes(&w,
-                 "local me = process.self()\n"
-                 "local t, f, s = {}, function() end, 'nobody'\n"
-                 "local calls = {\n"
-                 "  { process.send }, { process.send, 5, 1 }, { process.send, t, 1 }, { process.request, true, 1 }, { "
-                 "process.request, me, 1, 'soon' }, { process.request, me, f },\n"
-                 "  { process.reply }, { process.reply, me, 1 }, { process.reply, t }, { process.receive, true, 'soon' "
-                 "}, { process.receive, t, 'soon' }, { process.receive, nil, 'soon' }, { process.receive, 0/0 },\n"
-                 "  { process.receive, nil, 1.5 .. 'x' }, { process.receive, nil, '5' }, { process.receive, nil, 'ms' "
-                 "}, { process.receive, nil, '1msx' }, { process.receive, nil, '1{' }, { process.receive, nil, '-1s' "
-                 "}, { process.receive, nil, '' }, { process.receive, nil, ':1s' },\n"
-                 "  { process.alive }, { process.alive, 5 }, { process.cancel, 5 }, { process.cancel, me, 'x' }, { "
-                 "process.terminate, t }, { process.monitor }, { process.unmonitor, 'x' },\n"
-                 "  { process.link, 1 }, { process.unlink, 1 }, { process.register }, { process.register, t }, { "
-                 "process.register, 'x', 5 }, { process.unregister, t }, { process.lookup }, { process.join }, { "
-                 "process.join, 'g', 5 },\n"
-                 "  { process.leave }, { process.watch, t }, { process.unwatch }, { process.members }, { "
-                 "process.broadcast }, { process.broadcast, 'g', f }, { process.exit, f },\n"
-                 "  { process.spawn }, { process.spawn, 5 }, { process.spawn, print }, { process.spawn, f, "
-                 "coroutine.create(f) }, { process.spawn, t }, { process.spawn, { 5 } }, { process.exec, 5 },\n"
-                 "  { process.spawn, { f, mailbox = 0 } }, { process.spawn, { f, mailbox = 1.5 } }, { process.spawn, { "
-                 "f, mailbox = 1 << 40 } }, { process.spawn, { f, mailbox = 'x' } }, { process.spawn, { f, "
-                 "mailbox_bytes = 'x' } },\n"
-                 "  { process.spawn, { f, name = 5 } }, { process.spawn, { f, overflow = 'burst' } }, { process.spawn, "
-                 "{ f, overflow = t } }, { process.spawn, { f, colour = 'red' } },\n"
-                 "  { time.sleep }, { time.sleep, t }, { time.sleep, 'x' }, { time.span, t }, { time.span, 0/0 }, { "
-                 "time.after }, { time.every, 0 }, { time.cancel, t }, { time.cancel, channel.new() },\n"
-                 "  { channel.new, -1 }, { channel.new, 1.5 }, { channel.select, 5 }, { channel.select, t }, { "
-                 "channel.select, { 5 } }, { task.spawn, 5 }, { task.all, 5 }, { task.any, t },\n"
-                 "  { net.connect }, { net.connect, 'x', 'soon' }, { net.listen, t }, { net.resolve, t }, { fs.open }, "
-                 "{ fs.open, 'x', 'rw' }, { exec.run, 5 }, { exec.run, t }, { exec.run, { t } },\n"
-                 "  { os.getenv }, { sim.fail }, { sim.note, t }, { require, t }, { require, '../x' }, { require, '' "
-                 "}, { require, '.x' }, { require, ('x'):rep(200) }, { require, 'a b' }, { require, 'a/b' }, { "
-                 "require, 'a{' }, { require, 'a@' },\n"
-                 "}\n"
-                 "for i, call in ipairs(calls) do\n"
-                 "  local fine, why = pcall(table.unpack(call, 1, 8))\n"
-                 "  if fine or type(why) ~= 'string' or why == '' then error(i .. ' is taken') end\n"
-                 "end\n"
-                 "local big = { f } for i = 2, 260 do big[i] = 1 end assert(not pcall(process.spawn, big))\n"
-                 "local words = { 'x' } for i = 2, 258 do words[i] = 'y' end assert(not pcall(exec.run, words))\n"
-                 "local fine, why = pcall(process.send, {}, 1) assert(why:find('pid or name expected, got table', 1, "
-                 "true), why)\n");
+    fixture_passes(
+        &w, "local me = process.self()\n"
+            "local t, f, s = {}, function() end, 'nobody'\n"
+            "local calls = {\n"
+            "  { process.send }, { process.send, 5, 1 }, { process.send, t, 1 }, { process.request, true, 1 }, { "
+            "process.request, me, 1, 'soon' }, { process.request, me, f },\n"
+            "  { process.reply }, { process.reply, me, 1 }, { process.reply, t }, { process.receive, true, 'soon' "
+            "}, { process.receive, t, 'soon' }, { process.receive, nil, 'soon' }, { process.receive, 0/0 },\n"
+            "  { process.receive, nil, 1.5 .. 'x' }, { process.receive, nil, '5' }, { process.receive, nil, 'ms' "
+            "}, { process.receive, nil, '1msx' }, { process.receive, nil, '1{' }, { process.receive, nil, '-1s' "
+            "}, { process.receive, nil, '' }, { process.receive, nil, ':1s' },\n"
+            "  { process.alive }, { process.alive, 5 }, { process.cancel, 5 }, { process.cancel, me, 'x' }, { "
+            "process.terminate, t }, { process.monitor }, { process.unmonitor, 'x' },\n"
+            "  { process.link, 1 }, { process.unlink, 1 }, { process.register }, { process.register, t }, { "
+            "process.register, 'x', 5 }, { process.unregister, t }, { process.lookup }, { process.join }, { "
+            "process.join, 'g', 5 },\n"
+            "  { process.leave }, { process.watch, t }, { process.unwatch }, { process.members }, { "
+            "process.broadcast }, { process.broadcast, 'g', f }, { process.exit, f },\n"
+            "  { process.spawn }, { process.spawn, 5 }, { process.spawn, print }, { process.spawn, f, "
+            "coroutine.create(f) }, { process.spawn, t }, { process.spawn, { 5 } }, { process.exec, 5 },\n"
+            "  { process.spawn, { f, mailbox = 0 } }, { process.spawn, { f, mailbox = 1.5 } }, { process.spawn, { "
+            "f, mailbox = 1 << 40 } }, { process.spawn, { f, mailbox = 'x' } }, { process.spawn, { f, "
+            "mailbox_bytes = 'x' } },\n"
+            "  { process.spawn, { f, name = 5 } }, { process.spawn, { f, overflow = 'burst' } }, { process.spawn, "
+            "{ f, overflow = t } }, { process.spawn, { f, colour = 'red' } },\n"
+            "  { time.sleep }, { time.sleep, t }, { time.sleep, 'x' }, { time.span, t }, { time.span, 0/0 }, { "
+            "time.after }, { time.every, 0 }, { time.cancel, t }, { time.cancel, channel.new() },\n"
+            "  { channel.new, -1 }, { channel.new, 1.5 }, { channel.select, 5 }, { channel.select, t }, { "
+            "channel.select, { 5 } }, { task.spawn, 5 }, { task.all, 5 }, { task.any, t },\n"
+            "  { net.connect }, { net.connect, 'x', 'soon' }, { net.listen, t }, { net.resolve, t }, { fs.open }, "
+            "{ fs.open, 'x', 'rw' }, { exec.run, 5 }, { exec.run, t }, { exec.run, { t } },\n"
+            "  { os.getenv }, { sim.fail }, { sim.note, t }, { require, t }, { require, '../x' }, { require, '' "
+            "}, { require, '.x' }, { require, ('x'):rep(200) }, { require, 'a b' }, { require, 'a/b' }, { "
+            "require, 'a{' }, { require, 'a@' },\n"
+            "}\n"
+            "for i, call in ipairs(calls) do\n"
+            "  local fine, why = pcall(table.unpack(call, 1, 8))\n"
+            "  if fine or type(why) ~= 'string' or why == '' then error(i .. ' is taken') end\n"
+            "end\n"
+            "local big = { f } for i = 2, 260 do big[i] = 1 end assert(not pcall(process.spawn, big))\n"
+            "local words = { 'x' } for i = 2, 258 do words[i] = 'y' end assert(not pcall(exec.run, words))\n"
+            "local fine, why = pcall(process.send, {}, 1) assert(why:find('pid or name expected, got table', 1, "
+            "true), why)\n");
 }
 
 TEST(a_call_that_fails_returns_nil_and_an_error_text)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "local gone = process.spawn(function() end) while process.alive(gone) do time.sleep(0) end\n"
@@ -124,7 +124,7 @@ TEST(a_call_that_fails_returns_nil_and_an_error_text)
 #ifdef FLI_IO
 TEST(every_stream_method_works_and_checks_its_arguments)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local listener <close> = assert(net.listen('127.0.0.1:0'))\n"
         "local server = task.spawn(function() return assert(listener:accept('10s')) end)\n"
@@ -155,7 +155,7 @@ TEST(every_stream_method_works_and_checks_its_arguments)
 
 TEST(a_request_carries_the_pid_of_its_sender)
 {
-    world_passes(
+    fixture_passes(
         &w, "local me = process.self()\n"
             "local server = process.spawn(function()\n"
             "  local m, from = process.receive()\n"
@@ -183,7 +183,7 @@ TEST(a_request_carries_the_pid_of_its_sender)
 
 TEST(every_spawn_option_has_its_effect)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "for _, how in ipairs { 'fail', 'wait', 'drop_newest', 'drop_oldest', 'stop' } do\n"
@@ -220,7 +220,7 @@ TEST(files_and_modules_are_loaded_or_the_error_is_reported)
     write_file("A-b_9.lua", "return 'odd name'", 17);
     setenv("FILCH_LUA_FOLDER", folder, 1);
     memset(long_name, 'n', 127);
-    world_passes(
+    fixture_passes(
         &w,
         "local here = os.getenv('FILCH_LUA_FOLDER')\n"
         "assert(require('large').size == 40000 and require('nothing') == true and require('nothing') == true and "
@@ -249,7 +249,7 @@ TEST(files_and_modules_are_loaded_or_the_error_is_reported)
         filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
         filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
         ok(filch_lua_load(w.lua, cases[i].chunk, strlen(cases[i].chunk), "test", &code, NULL, 0));
-        spawn.on_exit = world_ended;
+        spawn.on_exit = fixture_ended;
         spawn.on_exit_user = &w;
         how.spawn = &spawn;
         how.method = cases[i].method;
@@ -264,7 +264,7 @@ TEST(files_and_modules_are_loaded_or_the_error_is_reported)
 
 TEST(string_arithmetic_and_library_tables_work_as_documented)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "assert('10' + 5 == 15 and '10' - 1 == 9 and '3' * '4' == 12 and '7' % 4 == 3 and '2' ^ 3 == 8.0 and '7' / 2 "
         "== 3.5 and '7' // 2 == 3 and -'3' == -3 and 1 + '0x10' == 17)\n"
@@ -297,7 +297,7 @@ TEST(string_arithmetic_and_library_tables_work_as_documented)
 
 TEST(a_time_span_is_parsed_in_every_unit)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function is(a, b) if math.abs(a - b) > 1e-9 * b then error(a .. ' is not ' .. b, 2) end end\n"
         "is(time.span('1ns'), 1e-9) is(time.span('1us'), 1e-6) is(time.span('200ms'), 0.2) is(time.span('1.5s'), 1.5) "
@@ -311,9 +311,9 @@ TEST(a_time_span_is_parsed_in_every_unit)
         "local sleeper = task.spawn(function() time.sleep('1h') end) time.sleep(0) assert(sleeper:cancel() and not "
         "pcall(sleeper.await, sleeper) and not sleeper:cancel())\n"
         "assert(time.after('1ms'):receive())\n");
-    world_passes(&w, "for _, level in ipairs { 'debug', 'info', 'warn', 'error' } do log[level]('a line', { n = 1 }) "
-                     "log[level]({}) log[level]('plain', 5) end\n"
-                     "assert(not pcall(log.info, setmetatable({}, { __tostring = function() return {} end })))");
+    fixture_passes(&w, "for _, level in ipairs { 'debug', 'info', 'warn', 'error' } do log[level]('a line', { n = 1 }) "
+                       "log[level]({}) log[level]('plain', 5) end\n"
+                       "assert(not pcall(log.info, setmetatable({}, { __tostring = function() return {} end })))");
 }
 
 /* ---- from C ---- */
@@ -360,16 +360,16 @@ static void open_own(lua_State *L, void *user)
 
 TEST(host_functions_get_the_process_and_its_values)
 {
-    static world      own;
+    static fixture    own;
     static atomic_int opened;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.open = open_own;
     options.open_user = &opened;
-    world_open(&own, 1, &options);
-    world kept = w;
+    fixture_open(&own, 1, &options);
+    fixture kept = w;
     w.sched = own.sched;
-    world_passes(&own, "what_is_pushed()");
-    world_passes(&own, "assert(process.exec(function() what_is_pushed() return 1 end) == 1)");
+    fixture_passes(&own, "what_is_pushed()");
+    fixture_passes(&own, "assert(process.exec(function() what_is_pushed() return 1 end) == 1)");
     w = kept;
     atomic_store(&opened, 1000); /* from now on open_own() fails */
     filch_lua_code *code = NULL;
@@ -380,17 +380,17 @@ TEST(host_functions_get_the_process_and_its_values)
     }
     atomic_store(&opened, 0);
     filch_pid pid =
-        world_start(&own,
-                    "local texts = {} process.receive() for i = 1, 4 do local fine, why = pcall(process.spawn, "
-                    "function() end) texts[i] = tostring(why) end return table.concat(texts, '|')",
-                    0);
+        fixture_start(&own,
+                      "local texts = {} process.receive() for i = 1, 4 do local fine, why = pcall(process.spawn, "
+                      "function() end) texts[i] = tostring(why) end return table.concat(texts, '|')",
+                      0);
     atomic_store(&opened, 1000);
     ok(filch_send(own.sched, pid, filch_none()));
     until(atomic_load(&own.over));
     ok(own.error);
     has_text(own.text, "will not open");
     has_text(own.text, "an error object without a text");
-    world_close(&own);
+    fixture_close(&own);
 }
 
 TEST(option_structs_of_a_wrong_size_are_refused)
@@ -440,7 +440,7 @@ TEST(option_structs_of_a_wrong_size_are_refused)
     filch_sim_report_free(&report);
     ok(filch_lua_spawn(w.lua, w.sched, code, &how, &pid));
     filch_lua_code_drop(w.lua, code);
-    until(world_alive(&w) == 0);
+    until(fixture_alive(&w) == 0);
 }
 
 static filch_err no_check(filch_sched *sched, void *user)
@@ -494,7 +494,7 @@ TEST(unused_code_is_evicted_and_held_code_is_kept)
     }
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    spawn.on_exit = world_ended;
+    spawn.on_exit = fixture_ended;
     spawn.on_exit_user = &w;
     how.spawn = &spawn;
     atomic_store(&w.over, 0);
@@ -502,49 +502,50 @@ TEST(unused_code_is_evicted_and_held_code_is_kept)
     filch_lua_code_drop(w.lua, held);
     until(atomic_load(&w.over));
     assert_string_equal(w.text, "held");
-    world_passes(&w, "return 1");
+    fixture_passes(&w, "return 1");
 }
 
 /* A process that starts many different functions remembers some of them. Two functions with equal code and equal
  * upvalues count as one. */
 TEST(equal_functions_are_recognised_in_the_code_cache)
 {
-    world_passes(&w, "local x, out = 1, {}\n"
-                     "for round = 1, 3 do\n"
-                     "  for i = 1, 12 do local f = load('local n = ... return n + ' .. i) out[#out + 1] = "
-                     "process.exec(f, round) end\n"
-                     "  assert(process.exec(function() return x end) == 1 and process.exec(function() return "
-                     "tostring(x) end) == '1')\n"
-                     "end\n"
-                     "assert(#out == 36 and out[1] == 2 and out[36] == 15)\n"
-                     "local function make(env) local _ENV = env return function() return 5 end end "
-                     "assert(process.exec(make({})) == 5)\n"
-                     "local pids = {} for i = 1, 600 do pids[i] = process.spawn(function() process.receive() end) end "
-                     "for i = 1, 600 do process.send(pids[i], 1) end\n"
-                     "while runtime.stats().alive > 1 do time.sleep('1ms') end\n");
+    fixture_passes(&w,
+                   "local x, out = 1, {}\n"
+                   "for round = 1, 3 do\n"
+                   "  for i = 1, 12 do local f = load('local n = ... return n + ' .. i) out[#out + 1] = "
+                   "process.exec(f, round) end\n"
+                   "  assert(process.exec(function() return x end) == 1 and process.exec(function() return "
+                   "tostring(x) end) == '1')\n"
+                   "end\n"
+                   "assert(#out == 36 and out[1] == 2 and out[36] == 15)\n"
+                   "local function make(env) local _ENV = env return function() return 5 end end "
+                   "assert(process.exec(make({})) == 5)\n"
+                   "local pids = {} for i = 1, 600 do pids[i] = process.spawn(function() process.receive() end) end "
+                   "for i = 1, 600 do process.send(pids[i], 1) end\n"
+                   "while runtime.stats().alive > 1 do time.sleep('1ms') end\n");
 }
 
 TEST(a_task_that_wakes_spuriously_waits_again)
 {
-    world_passes(&w,
-                 "local me = process.self()\n"
-                 /* b ends while a, which has stopped waiting for b, sleeps; b ends long after c has ended */
-                 "local b = task.spawn(function() time.sleep('8ms') end)\n"
-                 "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return "
-                 "time.now() - began end)\n"
-                 "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"
-                 /* tasks wait for messages as the main task does */
-                 "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) "
-                 "time.sleep(0) process.send(me, 'for a task')\n"
-                 "local m, from = t:await() assert(m == 'for a task' and from == me)\n"
-                 /* p: a pattern deeper than any message */
-                 "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n"
-                 "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
+    fixture_passes(
+        &w, "local me = process.self()\n"
+            /* b ends while a, which has stopped waiting for b, sleeps; b ends long after c has ended */
+            "local b = task.spawn(function() time.sleep('8ms') end)\n"
+            "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return "
+            "time.now() - began end)\n"
+            "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"
+            /* tasks wait for messages as the main task does */
+            "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) "
+            "time.sleep(0) process.send(me, 'for a task')\n"
+            "local m, from = t:await() assert(m == 'for a task' and from == me)\n"
+            /* p: a pattern deeper than any message */
+            "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n"
+            "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
 }
 
 TEST(blobs_and_truncated_messagepack_are_handled)
 {
-    world_passes(
+    fixture_passes(
         &w, "local me = process.self()\n"
             "local a, b, c, d = blob.new('same'), blob.new('same'), blob.new('diff'), blob.new('longer') assert(a == a "
             "and a == b and a ~= c and a ~= d)\n"
@@ -567,7 +568,7 @@ TEST(blobs_and_truncated_messagepack_are_handled)
 
 TEST(wrong_supervisor_specs_and_upgrades_report_an_error)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local f = function() process.receive() end\n"
         "local specs = { 5, {}, { children = 5 }, { children = { 5 } }, { children = { {} } }, { children = { { id = "
@@ -602,7 +603,7 @@ TEST(wrong_supervisor_specs_and_upgrades_report_an_error)
 
 TEST(the_error_for_a_long_module_path_is_truncated)
 {
-    static world      far;
+    static fixture    far;
     static char       path[4000];
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     memset(path, 'p', sizeof path - 1);
@@ -610,33 +611,33 @@ TEST(the_error_for_a_long_module_path_is_truncated)
     memcpy(path + 1600, "?;", 2);
     for (size_t i = 2000; i < sizeof path - 20; i += 20) memcpy(path + i, "/?/init.lua;", 12);
     options.path = path;
-    world_open(&far, 1, &options);
-    world_passes(&far, "local fine, why = pcall(require, ('n'):rep(100)) assert(not fine and why:find(\"module "
-                       "'nnnn\", 1, true) and #why < 600, why)\n"
-                       "assert(not pcall(require, ('a.'):rep(50) .. 'b'))");
-    world_close(&far);
+    fixture_open(&far, 1, &options);
+    fixture_passes(&far, "local fine, why = pcall(require, ('n'):rep(100)) assert(not fine and why:find(\"module "
+                         "'nnnn\", 1, true) and #why < 600, why)\n"
+                         "assert(not pcall(require, ('a.'):rep(50) .. 'b'))");
+    fixture_close(&far);
 }
 
 TEST(a_request_from_a_full_mailbox_still_sees_the_server_end)
 {
-    world_passes(&w,
-                 "local parent = process.self()\n"
-                 "local asker = process.spawn{ function()\n"
-                 "  local server = process.spawn(function() local _, from = process.receive() process.receive() end)\n"
-                 "  process.send(parent, server)\n"
-                 "  local a, why = process.request(server, 'x', 3600)\n"
-                 "  process.send(parent, { a, why })\n"
-                 "end, mailbox = 1 }\n"
-                 "local server = process.receive()\n"
-                 "for i = 1, 3 do process.send(asker, i) end process.terminate(server)\n"
-                 "local m = process.receive('10s') assert(m and m[1] == nil and type(m[2]) == 'string', m)\n");
+    fixture_passes(
+        &w, "local parent = process.self()\n"
+            "local asker = process.spawn{ function()\n"
+            "  local server = process.spawn(function() local _, from = process.receive() process.receive() end)\n"
+            "  process.send(parent, server)\n"
+            "  local a, why = process.request(server, 'x', 3600)\n"
+            "  process.send(parent, { a, why })\n"
+            "end, mailbox = 1 }\n"
+            "local server = process.receive()\n"
+            "for i = 1, 3 do process.send(asker, i) end process.terminate(server)\n"
+            "local m = process.receive('10s') assert(m and m[1] == nil and type(m[2]) == 'string', m)\n");
 }
 
 int main(void)
 {
     if (mkdtemp(folder) == NULL) return 1;
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_wrong_argument_raises_an_error),
         T(a_call_that_fails_returns_nil_and_an_error_text),
 #ifdef FLI_IO

@@ -3,9 +3,9 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
 /* where(value) -> the address of the bytes that would be sent for the value. */
 static int where(lua_State *L)
@@ -25,33 +25,34 @@ static void add_where(lua_State *L, void *user)
     lua_setfield(L, -2, "where");
 }
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
     options.slice_ns = FILCH_SECONDS(60); /* long strings are remembered during one step: no step is interrupted here */
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     return 0;
 }
 
 TEST(a_blob_has_the_bytes_of_its_string)
 {
-    world_passes(&w, "local text = ('0123456789'):rep(10000)\n"
-                     "local b = blob.new(text)\n"
-                     "assert(#b == #text and b:len() == #text and tostring(b) == text)\n"
-                     "for _, at in ipairs { { 1, 10 }, { -5 }, { 0, 3 }, { 99999, 200000 }, { 5, 4 }, { -200000, 2 }, "
-                     "{ 7, -99990 },\n"
-                     "    { math.mininteger, math.maxinteger }, { 2, -200000 } } do\n"
-                     "  assert(b:sub(at[1], at[2]) == text:sub(at[1], at[2] or -1), at[1])\n"
-                     "end\n"
-                     "assert(b == blob.new(text) and b ~= blob.new('other') and b ~= text)\n"
-                     "assert(blob.is(b) and not blob.is(text) and not blob.is(nil))\n"
-                     "assert(#blob.new('') == 0 and tostring(blob.new('')) == '')\n"
-                     "assert(not pcall(blob.new, {}) and not pcall(blob.new) and not pcall(b.sub, 'x', 1))\n"
-                     "assert(getmetatable(b) == false)\n"
-                     "assert(select(2, pcall(setmetatable, b, {})):find('table expected', 1, true))\n");
+    fixture_passes(&w,
+                   "local text = ('0123456789'):rep(10000)\n"
+                   "local b = blob.new(text)\n"
+                   "assert(#b == #text and b:len() == #text and tostring(b) == text)\n"
+                   "for _, at in ipairs { { 1, 10 }, { -5 }, { 0, 3 }, { 99999, 200000 }, { 5, 4 }, { -200000, 2 }, "
+                   "{ 7, -99990 },\n"
+                   "    { math.mininteger, math.maxinteger }, { 2, -200000 } } do\n"
+                   "  assert(b:sub(at[1], at[2]) == text:sub(at[1], at[2] or -1), at[1])\n"
+                   "end\n"
+                   "assert(b == blob.new(text) and b ~= blob.new('other') and b ~= text)\n"
+                   "assert(blob.is(b) and not blob.is(text) and not blob.is(nil))\n"
+                   "assert(#blob.new('') == 0 and tostring(blob.new('')) == '')\n"
+                   "assert(not pcall(blob.new, {}) and not pcall(blob.new) and not pcall(b.sub, 'x', 1))\n"
+                   "assert(getmetatable(b) == false)\n"
+                   "assert(select(2, pcall(setmetatable, b, {})):find('table expected', 1, true))\n");
 }
 
 /* Every way by which a value reaches another process. */
@@ -82,29 +83,29 @@ static const char ways[] =
 
 TEST(a_blob_is_shared_by_all_its_holders)
 {
-    world_passes(&w, ways);
+    fixture_passes(&w, ways);
 }
 
 TEST(a_long_string_sent_to_many_processes_is_copied_once)
 {
-    world_passes(&w, "local me, text = process.self(), ('y'):rep(50000)\n"
-                     "local readers = {}\n"
-                     "for i = 1, 4 do readers[i] = process.spawn(function()\n"
-                     "  local m = process.receive()\n"
-                     "  if type(m) == 'table' then m = m.body end\n"
-                     "  process.send(me, { where(m), m == ('y'):rep(50000) })\n"
-                     "end) end\n"
-                     "process.send(me, { text }) process.receive()\n"
-                     "for i = 1, 4 do process.send(readers[i], i % 2 == 0 and text or { body = text }) end\n"
-                     "local at = where(text)\n"
-                     "for i = 1, 4 do local m = process.receive() assert(m[2] and m[1] == at, i) end\n"
-                     "time.sleep('1ms')\n"
-                     "assert(where(text) ~= nil)\n");
+    fixture_passes(&w, "local me, text = process.self(), ('y'):rep(50000)\n"
+                       "local readers = {}\n"
+                       "for i = 1, 4 do readers[i] = process.spawn(function()\n"
+                       "  local m = process.receive()\n"
+                       "  if type(m) == 'table' then m = m.body end\n"
+                       "  process.send(me, { where(m), m == ('y'):rep(50000) })\n"
+                       "end) end\n"
+                       "process.send(me, { text }) process.receive()\n"
+                       "for i = 1, 4 do process.send(readers[i], i % 2 == 0 and text or { body = text }) end\n"
+                       "local at = where(text)\n"
+                       "for i = 1, 4 do local m = process.receive() assert(m[2] and m[1] == at, i) end\n"
+                       "time.sleep('1ms')\n"
+                       "assert(where(text) ~= nil)\n");
 }
 
 TEST(a_forwarded_long_string_is_not_copied)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "local last = process.spawn(function() local m, from = process.receive() process.send(me, where(m.text)) end)\n"
@@ -116,7 +117,7 @@ TEST(a_forwarded_long_string_is_not_copied)
 
 TEST(each_holder_of_a_blob_is_charged_its_full_size)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local before = collectgarbage('count')\n"
         "local b = blob.new(('x'):rep(1 << 20)) collectgarbage()\n"
@@ -132,37 +133,37 @@ TEST(each_holder_of_a_blob_is_charged_its_full_size)
 
 TEST(held_blobs_count_against_memory_and_garbage_does_not)
 {
-    world_run(&w, "local kept = {} for i = 1, 100 do kept[i] = blob.new(('x'):rep(1 << 20)) end");
+    fixture_run(&w, "local kept = {} for i = 1, 100 do kept[i] = blob.new(('x'):rep(1 << 20)) end");
     same(w.error, FILCH_LUA_EMEMORY);
-    world_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
-    world_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
-                     "for i = 1, 200 do process.send(me, { b }) process.receive() end");
+    fixture_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
+    fixture_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
+                       "for i = 1, 200 do process.send(me, { b }) process.receive() end");
     /* Kept messages are charged with the blobs that they refer to. */
-    world_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
-                  "for i = 1, 20 do process.send(me, { b, i }) end\n"
-                  "process.receive(function() return false end, '1s')");
+    fixture_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
+                    "for i = 1, 20 do process.send(me, { b, i }) end\n"
+                    "process.receive(function() return false end, '1s')");
     same(w.error, FILCH_LUA_EMEMORY);
 }
 
 TEST(unread_blobs_are_freed)
 {
-    world_passes(&w,
-                 "local b = blob.new(('x'):rep(100000))\n"
-                 "local text = ('y'):rep(100000)\n"
-                 "local deaf = process.spawn { function() time.sleep('1h') end, mailbox = 5 }\n"
-                 "for i = 1, 10 do process.send(deaf, { b, text }) process.send(deaf, b) process.send(deaf, text) end\n"
-                 "process.terminate(deaf)\n"
-                 "assert(process.send(deaf, { b }) == nil)\n"
-                 "assert(not pcall(process.send, deaf, { b, print }))\n"
-                 "assert(not pcall(process.spawn, function() return b end, coroutine.create(print)))\n"
-                 "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
-    until(world_alive(&w) == 0);
+    fixture_passes(
+        &w, "local b = blob.new(('x'):rep(100000))\n"
+            "local text = ('y'):rep(100000)\n"
+            "local deaf = process.spawn { function() time.sleep('1h') end, mailbox = 5 }\n"
+            "for i = 1, 10 do process.send(deaf, { b, text }) process.send(deaf, b) process.send(deaf, text) end\n"
+            "process.terminate(deaf)\n"
+            "assert(process.send(deaf, { b }) == nil)\n"
+            "assert(not pcall(process.send, deaf, { b, print }))\n"
+            "assert(not pcall(process.spawn, function() return b end, coroutine.create(print)))\n"
+            "for i = 1, 3 do process.spawn(function() local mine = b error('with a blob') end) end\n");
+    until(fixture_alive(&w) == 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_blob_has_the_bytes_of_its_string),
         T(a_blob_is_shared_by_all_its_holders),
         T(a_long_string_sent_to_many_processes_is_copied_once),

@@ -1,23 +1,23 @@
 /* lua_bounds_test.c - boundary values of every format: 0, 1, 15, 16, 31, 32, 255, 256, 65,535, 65,536, 2^31, 2^32,
  * 2^53, 2^63 as messages, as MessagePack and as JSON, compared with independent codecs in bounds.lua; and the functions
  * of `table` and `string` that Filch replaces, with each argument from before the first to after the last position. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.runaway_ns = FILCH_SECONDS(10); /* under a sanitizer a large message takes longer than the default */
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
-#define BOUNDS(name, function)                               \
-    TEST(name)                                               \
-    {                                                        \
-        world_passes(&w, "require 'bounds'." function "()"); \
+#define BOUNDS(name, function)                                 \
+    TEST(name)                                                 \
+    {                                                          \
+        fixture_passes(&w, "require 'bounds'." function "()"); \
     }
 
 BOUNDS(messages_of_every_size_arrive_unchanged, "messages")
@@ -37,7 +37,7 @@ BOUNDS(an_error_names_a_nested_value_by_its_keys, "paths")
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(messages_of_every_size_arrive_unchanged),  T(results_and_arguments_of_every_size_arrive_unchanged),
         T(messagepack_is_encoded_as_specified),      T(every_messagepack_form_is_decoded),
         T(a_truncated_messagepack_value_is_refused), T(json_of_every_size_is_encoded_and_decoded),

@@ -1,20 +1,20 @@
 /* lua_budget_test.c - the error of a spent budget cannot be caught: whatever C code calls Lua code back, the worker
  * becomes free, and terminate ends the process. There is one worker, on which the driver runs too. So a process that
  * kept the worker would be noticed. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
 #define LOOP "while true do end"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.slice_ns = FILCH_MILLISECONDS(1);
     options.runaway_ns = FILCH_MILLISECONDS(2);
     options.memory_max = 8 << 20;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
@@ -32,7 +32,7 @@ static void drive(const char *chunk, bool spent)
              "return tostring(notice.error or notice.result)\n",
              chunk, spent ? "true" : "false");
     if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%s\n", chunk);
-    world_run(&w, text);
+    fixture_run(&w, text);
     if (w.error != FILCH_OK) fail_msg("%s: %s", chunk, w.text);
     if (spent && strstr(w.text, "too long") == NULL) fail_msg("%s: ended with %s", chunk, w.text);
 }
@@ -154,7 +154,7 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
         "end })\n"
         "for i = 1, 3000 do assert(tostring(t) == 'x') end",
     };
-    for (size_t i = 0; i < 3; i++) world_passes(&w, loops[i]);
+    for (size_t i = 0; i < 3; i++) fixture_passes(&w, loops[i]);
 }
 
 TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
@@ -225,7 +225,7 @@ TEST(long_calls_of_c_functions_let_other_processes_run)
                  "end\n"
                  "return ticks\n",
                  long_calls[i]);
-        (void)world_start(&w, text, 64 << 20);
+        (void)fixture_start(&w, text, 64 << 20);
         until(atomic_load(&w.over));
         if (w.error != FILCH_OK) fail_msg("%s", w.text);
         if (w.number < 2) fail_msg("%lld ticks beside %s", (long long)w.number, long_calls[i]);
@@ -286,20 +286,20 @@ TEST(a_message_of_colliding_keys_ends_its_reader)
         char chunk[2048];
         snprintf(chunk, sizeof chunk, SAME_HASH "%sreturn process.receive({ event = 'exit', pid = pid }).error",
                  reads[i]);
-        (void)world_start(&w, chunk, 64 << 20);
+        (void)fixture_start(&w, chunk, 64 << 20);
         until(atomic_load(&w.over));
         has_text(w.text, "ran for too long");
     }
-    (void)world_start(&w,
-                      SAME_HASH "local fine, why = pcall(process.spawn, function() end, t) assert(not fine) return why",
-                      64 << 20);
+    (void)fixture_start(
+        &w, SAME_HASH "local fine, why = pcall(process.spawn, function() end, t) assert(not fine) return why",
+        64 << 20);
     until(atomic_load(&w.over));
     has_text(w.text, "ran for too long");
 }
 
 TEST(long_strings_are_refused_as_numbers)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local digits = ('1'):rep(100000)\n"
         "local t = {} for i = 1, 10000 do t[i] = digits end\n"
@@ -322,31 +322,31 @@ TEST(long_strings_are_refused_as_numbers)
 
 TEST(task_all_any_and_select_limit_the_length_of_their_list)
 {
-    world_passes(&w, "local function refused(f, t)\n"
-                     "  local fine, why = pcall(f, t) assert(not fine and why:find('at most 10000', 1, true), why)\n"
-                     "end\n"
-                     "local t, ch, f = {}, channel.new(1), function() end\n"
-                     "for i = 1, 10001 do t[i] = f end refused(task.all, t) refused(task.any, t)\n"
-                     "for i = 1, 10001 do t[i] = ch end refused(channel.select, t)\n"
-                     "t[10001] = nil ch:send(5) assert(channel.select(t) == 1)\n");
+    fixture_passes(&w, "local function refused(f, t)\n"
+                       "  local fine, why = pcall(f, t) assert(not fine and why:find('at most 10000', 1, true), why)\n"
+                       "end\n"
+                       "local t, ch, f = {}, channel.new(1), function() end\n"
+                       "for i = 1, 10001 do t[i] = f end refused(task.all, t) refused(task.any, t)\n"
+                       "for i = 1, 10001 do t[i] = ch end refused(channel.select, t)\n"
+                       "t[10001] = nil ch:send(5) assert(channel.select(t) == 1)\n");
 }
 
 TEST(a_child_cannot_have_a_higher_memory_limit_than_its_parent)
 {
-    world_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most "
-                     "the limit of the process', 1, true), why) end\n"
-                     "refused(process.spawn, { function() end, memory = '9MB' })\n"
-                     "refused(process.spawn, { function() end, memory = math.maxinteger })\n"
-                     "refused(work.run, { function() end, memory = '1GB' })\n"
-                     "refused(supervisor.start, { children = { { function() end, memory = '1GB' } } })\n"
-                     "assert(process.exec { function() return pcall(process.spawn, { print, memory = '8MB' }) end, "
-                     "memory = '1MB' } == false)\n"
-                     "assert(process.exec { function() return 5 end, memory = '8MB' } == 5)\n");
+    fixture_passes(&w, "local function refused(...) local fine, why = pcall(...) assert(not fine and why:find('at most "
+                       "the limit of the process', 1, true), why) end\n"
+                       "refused(process.spawn, { function() end, memory = '9MB' })\n"
+                       "refused(process.spawn, { function() end, memory = math.maxinteger })\n"
+                       "refused(work.run, { function() end, memory = '1GB' })\n"
+                       "refused(supervisor.start, { children = { { function() end, memory = '1GB' } } })\n"
+                       "assert(process.exec { function() return pcall(process.spawn, { print, memory = '8MB' }) end, "
+                       "memory = '1MB' } == false)\n"
+                       "assert(process.exec { function() return 5 end, memory = '8MB' } == 5)\n");
 }
 
 TEST(the_budget_error_names_the_budget_and_has_its_own_code)
 {
-    world_run(&w, "tostring(setmetatable({}, { __tostring = function() " LOOP " end }))");
+    fixture_run(&w, "tostring(setmetatable({}, { __tostring = function() " LOOP " end }))");
     same(w.error, FILCH_LUA_EBUDGET);
     has_text(w.text, "more than 2000 us");
     has_text(w.text, "stack traceback");
@@ -354,13 +354,13 @@ TEST(the_budget_error_names_the_budget_and_has_its_own_code)
 
 TEST(no_lua_handler_runs_after_the_budget_is_exhausted)
 {
-    world_run(&w, "local mt = { __close = function() print('closed') end }\n"
-                  "pcall(function()\n"
-                  "  local c <close> = setmetatable({}, mt)\n"
-                  "  pcall(function() local d <close> = setmetatable({}, mt)\n"
-                  "    xpcall(function() tostring(setmetatable({}, { __tostring = function() " LOOP
-                  " end })) end, print) end)\n"
-                  "end)\n");
+    fixture_run(&w, "local mt = { __close = function() print('closed') end }\n"
+                    "pcall(function()\n"
+                    "  local c <close> = setmetatable({}, mt)\n"
+                    "  pcall(function() local d <close> = setmetatable({}, mt)\n"
+                    "    xpcall(function() tostring(setmetatable({}, { __tostring = function() " LOOP
+                    " end })) end, print) end)\n"
+                    "end)\n");
     same(w.error, FILCH_LUA_EBUDGET);
     same(atomic_load(&w.printed_size), 0);
 }
@@ -368,7 +368,7 @@ TEST(no_lua_handler_runs_after_the_budget_is_exhausted)
 /* Texts for which Lua's parser takes seconds. */
 TEST(compile_time_is_limited)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function why(text) local f, why = load(text) assert(f == nil) return why end\n"
             "assert(why('return ' .. ('a and '):rep(40000) .. 'a'):find('too long to compile', 1, true))\n"
             "assert(why('if a then ' .. ('elseif a then '):rep(18000) .. 'end'):find('too long to compile', 1, true))\n"
@@ -383,7 +383,7 @@ TEST(compile_time_is_limited)
 
 TEST(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged)
 {
-    world_passes(
+    fixture_passes(
         &w, "for n = 0, 70 do\n"
             "  local t = {} for i = 1, n do t[i] = { i, (i * 7) % 5 } end\n"
             "  table.sort(t, function(a, b) return a[2] < b[2] end)\n"
@@ -397,22 +397,22 @@ TEST(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged)
 
 TEST(a_coroutine_that_is_being_closed_cannot_yield)
 {
-    world_passes(&w, "local co = coroutine.create(function()\n"
-                     "  local c <close> = setmetatable({}, { __close = function() coroutine.yield(1) end })\n"
-                     "  coroutine.yield()\n"
-                     "end)\n"
-                     "coroutine.resume(co)\n"
-                     "local fine, why = coroutine.close(co)\n"
-                     "assert(not fine and why:find('being closed', 1, true), why)\n");
+    fixture_passes(&w, "local co = coroutine.create(function()\n"
+                       "  local c <close> = setmetatable({}, { __close = function() coroutine.yield(1) end })\n"
+                       "  coroutine.yield()\n"
+                       "end)\n"
+                       "coroutine.resume(co)\n"
+                       "local fine, why = coroutine.close(co)\n"
+                       "assert(not fine and why:find('being closed', 1, true), why)\n");
 }
 
-/* Opens a world with a budget that suffices for thousands of levels of calls. */
-static int open_large_budget_world(void **state)
+/* Opens a fixture with a budget that suffices for thousands of levels of calls. */
+static int open_large_budget_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.runaway_ns = FILCH_SECONDS(10);
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
@@ -446,14 +446,14 @@ TEST(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash)
         snprintf(text + size, sizeof text - (size_t)size,
                  "assert(coroutine.close(next))\n"
                  "assert(deepest < 9000 and refused:find('C stack overflow', 1, true), refused)\n");
-        (void)world_start(&w, text, 64 << 20);
+        (void)fixture_start(&w, text, 64 << 20);
         until(atomic_load(&w.over));
         if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
         /* here an error in each coroutine closes it */
         size = snprintf(text, sizeof text, CHAIN, levels[i], "(function(f) return f() end)",
                         "coroutine.wrap(function() local c <close> = closing coroutine.yield() error('x') end) next()");
         snprintf(text + size, sizeof text - (size_t)size, "assert(not pcall(next))\nassert(deepest < 9000, deepest)\n");
-        (void)world_start(&w, text, 64 << 20);
+        (void)fixture_start(&w, text, 64 << 20);
         until(atomic_load(&w.over));
         if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
     }
@@ -471,7 +471,7 @@ TEST(a_failed_process_closes_its_variables_at_any_call_depth)
              "local last <close> = setmetatable({}, { __close = function() coroutine.close(next) print(deepest > 10 "
              "and 'closed') end })\n"
              "nested(100, function() error('x') end)\n");
-    (void)world_start(&w, text, 64 << 20);
+    (void)fixture_start(&w, text, 64 << 20);
     until(atomic_load(&w.over));
     same(w.error, FILCH_LUA_EERROR);
     has_text(w.text, "x");
@@ -480,15 +480,15 @@ TEST(a_failed_process_closes_its_variables_at_any_call_depth)
 
 TEST(a_few_coroutines_may_close_each_other)
 {
-    world_passes(&w, "local closed, next = 0, nil\n"
-                     "for i = 1, 10 do\n"
-                     "  local after = next\n"
-                     "  local mine = setmetatable({}, { __close = function() closed = closed + 1 if after then "
-                     "assert(coroutine.close(after)) end end })\n"
-                     "  next = coroutine.create(function() local c <close> = mine coroutine.yield() end)\n"
-                     "  coroutine.resume(next)\n"
-                     "end\n"
-                     "assert(coroutine.close(next) and closed == 10)\n");
+    fixture_passes(&w, "local closed, next = 0, nil\n"
+                       "for i = 1, 10 do\n"
+                       "  local after = next\n"
+                       "  local mine = setmetatable({}, { __close = function() closed = closed + 1 if after then "
+                       "assert(coroutine.close(after)) end end })\n"
+                       "  next = coroutine.create(function() local c <close> = mine coroutine.yield() end)\n"
+                       "  coroutine.resume(next)\n"
+                       "end\n"
+                       "assert(coroutine.close(next) and closed == 10)\n");
 }
 
 TEST(budgets_of_zero_and_infinity_are_valid)
@@ -496,19 +496,19 @@ TEST(budgets_of_zero_and_infinity_are_valid)
     static const uint64_t spans[] = { 0, UINT64_C(1) << 63, UINT64_MAX };
     for (size_t i = 0; i < 3; i++) {
         filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-        world             other;
+        fixture           other;
         options.slice_ns = spans[i];
         options.runaway_ns = spans[i];
-        world_open(&other, 1, &options);
-        world_passes(&other, "local t = {} for i = 1, 1000 do t[i] = -i end table.sort(t) assert(t[1] == -1000)");
-        world_close(&other);
+        fixture_open(&other, 1, &options);
+        fixture_passes(&other, "local t = {} for i = 1, 1000 do t[i] = -i end table.sort(t) assert(t[1] == -1000)");
+        fixture_close(&other);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(an_uninterruptible_loop_ends_its_process),
         T(pcall_does_not_catch_an_exhausted_budget),
         T(an_interruptible_loop_runs_until_it_is_terminated),
@@ -527,9 +527,9 @@ int main(void)
         T(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged),
         T(a_coroutine_that_is_being_closed_cannot_yield),
         cmocka_unit_test_setup_teardown(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash,
-                                        open_large_budget_world, world_close_shared),
+                                        open_large_budget_fixture, fixture_close_shared),
         cmocka_unit_test_setup_teardown(a_failed_process_closes_its_variables_at_any_call_depth,
-                                        open_large_budget_world, world_close_shared),
+                                        open_large_budget_fixture, fixture_close_shared),
         T(a_few_coroutines_may_close_each_other),
         cmocka_unit_test(budgets_of_zero_and_infinity_are_valid),
     };

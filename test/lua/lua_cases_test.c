@@ -60,14 +60,14 @@ TEST(removed_timeouts_keep_the_order_of_later_ones)
 #ifdef FLI_IO
 TEST(each_mode_of_fs_open_acts_as_in_io_open)
 {
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     char              path[] = "/tmp/filch-lua-cases-XXXXXX", chunk[4096];
     int               fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
     options.rights = FILCH_LUA_MAY_FILES;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     snprintf(
         chunk, sizeof chunk,
         "local path, gone = %s%s%s, %s%s.gone%s\n"
@@ -103,7 +103,7 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
         "  if f then f:close() else assert(type(why) == 'string') is(fs.open(name), nil, mode .. ' has made') end\n"
         "end\n",
         "'", path, "'", "'", path, "'");
-    world_run(&w, chunk);
+    fixture_run(&w, chunk);
     static const char *const made[] = { "w", "wp", "a", "ap", "r", "rp" };
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         char name[sizeof path + 16];
@@ -112,17 +112,17 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
     }
     (void)unlink(path);
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
-    world_close(&w);
+    fixture_close(&w);
 }
 #endif
 
 /* The program gives nearly each counter another value. */
 TEST(runtime_stats_equal_the_scheduler_statistics)
 {
-    world       w;
+    fixture     w;
     filch_stats stats = FILCH_STATS_INIT;
-    world_open(&w, 1, NULL);
-    world_passes(
+    fixture_open(&w, 1, NULL);
+    fixture_passes(
         &w, "local gone = process.spawn(function() end)\n"
             "while process.alive(gone) do time.sleep('1us') end\n"
             "for i = 1, 3 do process.spawn_monitored(function() error('on purpose') end) process.receive() end\n"
@@ -159,7 +159,7 @@ TEST(runtime_stats_equal_the_scheduler_statistics)
     const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };
     for (size_t i = 0; i < 5; i++) assert_true(s[14 + i] <= now[i] && s[14 + i] + 20 >= now[i]);
     assert_true(s[14] > s[15] && s[15] >= s[16] && s[16] >= 100);
-    world_close(&w);
+    fixture_close(&w);
 }
 
 TEST(a_simulation_refuses_unsupported_spawn_options)
@@ -208,24 +208,24 @@ TEST(sim_fail_reports_a_violation_only_in_a_simulation)
     filch_sim_report_free(&report);
     filch_lua_code_drop(lua, code);
     ok(filch_lua_destroy(lua));
-    world w;
-    world_open(&w, 1, NULL);
-    world_passes(&w, "assert(sim.fail('broken') == false and sim.active() == false)");
-    world_close(&w);
+    fixture w;
+    fixture_open(&w, 1, NULL);
+    fixture_passes(&w, "assert(sim.fail('broken') == false and sim.active() == false)");
+    fixture_close(&w);
 }
 
 TEST(the_slice_length_holds_when_instructions_are_counted)
 {
     for (int is_short = 0; is_short < 2; is_short++) {
-        world             w;
+        fixture           w;
         filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
         options.watch = FILCH_LUA_WATCH_COUNT;
         options.slice_ns = is_short ? FILCH_MILLISECONDS(1) : FILCH_SECONDS(100);
-        world_open(&w, 1, &options);
-        world_passes(&w, "local n, steps = 0, runtime.stats().steps for i = 1, 3e6 do n = n + i end return "
-                         "runtime.stats().steps - steps");
+        fixture_open(&w, 1, &options);
+        fixture_passes(&w, "local n, steps = 0, runtime.stats().steps for i = 1, 3e6 do n = n + i end return "
+                           "runtime.stats().steps - steps");
         assert_true(is_short ? w.number > 0 : w.number == 0);
-        world_close(&w);
+        fixture_close(&w);
     }
 }
 
@@ -246,23 +246,24 @@ static void keep_log(void *user, const char *text, size_t size)
 
 TEST(log_fields_are_escaped_quoted_and_sorted)
 {
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.log = keep_log;
     logged_size = 0;
-    world_open(&w, 1, &options);
-    world_passes(&w, "log.info('plain')\n"
-                     "log.info('a line\\nand\\tmore\\r\\1\\127')\n"
-                     "log.info('fields', { order = 17, b = true, a = 'x', ['two words'] = 'two words', empty = '', "
-                     "quote = 'a\"b', back = 'c\\\\d' })\n"
-                     "log.info('edges', { space = ' ', eq = '=', open = '{', close = '}', comma = ',', dot = '.' })\n");
+    fixture_open(&w, 1, &options);
+    fixture_passes(&w,
+                   "log.info('plain')\n"
+                   "log.info('a line\\nand\\tmore\\r\\1\\127')\n"
+                   "log.info('fields', { order = 17, b = true, a = 'x', ['two words'] = 'two words', empty = '', "
+                   "quote = 'a\"b', back = 'c\\\\d' })\n"
+                   "log.info('edges', { space = ' ', eq = '=', open = '{', close = '}', comma = ',', dot = '.' })\n");
     assert_string_equal(
         logged,
         "test: plain\n"
         "test: a line\\nand\\tmore\\r\\x01\\x7f\n"
         "test: fields a=x b=true back=\"c\\\\d\" empty=\"\" order=17 quote=\"a\\\"b\" \"two words\"=\"two words\"\n"
         "test: edges close=\"}\" comma=\",\" dot=. eq=\"=\" open=\"{\" space=\" \"\n");
-    world_close(&w);
+    fixture_close(&w);
 }
 
 static void keep_line(void *user, const char *text, size_t size)
@@ -308,28 +309,28 @@ static void note_failure(void *user, filch_pid pid, const char *name, filch_err 
 
 TEST(a_process_is_named_after_the_line_of_its_function)
 {
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.on_failure = note_failure;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     for (int line = 1; line <= 3; line++) {
         char chunk[256], wanted[64];
         snprintf(chunk, sizeof chunk, "%sprocess.spawn_monitored(function() error('x') end) process.receive()",
                  &"\n\n"[3 - line]);
-        world_passes(&w, chunk);
+        fixture_passes(&w, chunk);
         snprintf(wanted, sizeof wanted, "test:%d", line);
         assert_string_equal(failed_name, wanted);
     }
-    world_close(&w);
+    fixture_close(&w);
 }
 
 TEST(errors_name_the_wrong_argument_and_the_nesting_limit)
 {
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_EXEC;
-    world_open(&w, 1, &options);
-    world_passes(
+    fixture_open(&w, 1, &options);
+    fixture_passes(
         &w,
         "local function why(f, ...) local fine, text = pcall(f, ...) assert(not fine) return text end\n"
         "local function has(text, part) if not text:find(part, 1, true) then error(text, 2) end end\n"
@@ -355,25 +356,25 @@ TEST(errors_name_the_wrong_argument_and_the_nesting_limit)
         "for _, bad in ipairs { '0', '0K', 'K', '', '-1', '/1', ':', '1Q', '8589934592G', 0, -1, 1.5 } do\n"
         "  has(why(process.spawn, { function() end, memory = bad }), 'a size must be')\n"
         "end\n");
-    world_close(&w);
+    fixture_close(&w);
 }
 
 /* Each __tostring runs for 0.2 s of processor time without interruption. Only the sum is above the limit, so the
  * process must not be ended. */
 TEST(uninterrupted_times_of_several_steps_do_not_add_up)
 {
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.runaway_ns = FILCH_MILLISECONDS(500);
     options.slice_ns = FILCH_MILLISECONDS(1);
-    world_open(&w, 1, &options);
-    world_passes(&w, "local function burn(s) local began = os.clock() while os.clock() - began < s do end end\n"
-                     "local slow = setmetatable({}, { __tostring = function() burn(0.2) return 'slow' end })\n"
-                     "for i = 1, 4 do\n"
-                     "  assert(tostring(slow) == 'slow')\n"
-                     "  time.sleep('1us')\n"
-                     "end\n");
-    world_close(&w);
+    fixture_open(&w, 1, &options);
+    fixture_passes(&w, "local function burn(s) local began = os.clock() while os.clock() - began < s do end end\n"
+                       "local slow = setmetatable({}, { __tostring = function() burn(0.2) return 'slow' end })\n"
+                       "for i = 1, 4 do\n"
+                       "  assert(tostring(slow) == 'slow')\n"
+                       "  time.sleep('1us')\n"
+                       "end\n");
+    fixture_close(&w);
 }
 
 int main(void)

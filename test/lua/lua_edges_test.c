@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lua/fixture.h"
 #include "lua/host/host.h"
-#include "lua/world.h"
 
-static world w;
+static fixture w;
 
 /* The logged lines. One worker writes them, and the test reads them after the process has ended. */
 static char   logged[1 << 18];
@@ -25,13 +25,13 @@ static void keep_line(void *user, const char *text, size_t size)
     logged[logged_size] = '\0';
 }
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
     lua.log = keep_line;
     logged_size = 0;
     lua.rights = FILCH_LUA_MAY_EXEC | FILCH_LUA_MAY_ENV;
-    world_open(&w, 1, &lua);
+    fixture_open(&w, 1, &lua);
     *state = &w;
     return 0;
 }
@@ -40,7 +40,7 @@ static int open_world(void **state)
 TEST(a_host_pointer_is_refused_as_channel_task_pid_or_request)
 {
     static int thing;
-    filch_pid  pid = world_start(
+    filch_pid  pid = fixture_start(
          &w,
          "local p = process.receive()\n"
           "local function fails(what, ...) local fine, why = pcall(...) assert(not fine, what) return why end\n"
@@ -59,16 +59,16 @@ TEST(a_host_pointer_is_refused_as_channel_task_pid_or_request)
 
 TEST(channel_room_counts_free_places_and_a_wrong_capacity_is_refused)
 {
-    world_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
-                     "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() "
-                     "assert(ch:room() == 0)\n"
-                     "for _, wrong in ipairs { '3', -1, 1.5, {} } do assert(fails(channel.new, wrong):find('whole "
-                     "number', 1, true)) end\n");
+    fixture_passes(&w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
+                       "local ch = channel.new(3) assert(ch:room() == 3) ch:send(1) assert(ch:room() == 2) ch:close() "
+                       "assert(ch:room() == 0)\n"
+                       "for _, wrong in ipairs { '3', -1, 1.5, {} } do assert(fails(channel.new, wrong):find('whole "
+                       "number', 1, true)) end\n");
 }
 
 TEST(errors_name_wrong_strings_and_list_elements)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function fails(...) local fine, why = pcall(...) assert(not fine) return why end\n"
             "assert(fails(table.concat, { 1, {}, 3 }):find('index 2', 1, true))\n"
             "assert(table.concat({ 1, 2, 3 }, '-', 2) == '2-3' and table.concat({ 1, 2, 3 }, '-', 1, 2) == '1-2')\n"
@@ -82,14 +82,15 @@ TEST(errors_name_wrong_strings_and_list_elements)
 
 TEST(environment_variable_names_are_checked)
 {
-    world_passes(&w, "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not "
-                     "fine) return why end\n"
-                     "assert(fails({ [''] = 'x' }):find('at most 256 names', 1, true))\n"
-                     "assert(fails({ ['A=B'] = 'x' }):find('at most 256 names', 1, true))\n"
-                     "local many = {} for i = 1, 300 do many['N' .. i] = 'x' end assert(fails(many):find('at most 256 "
-                     "names', 1, true))\n"
-                     "local p = assert(exec.run { 'sh', '-c', 'exit $N7', env = { N7 = '7', PATH = os.getenv('PATH') } "
-                     "}) assert(p.self:wait() == 7)\n");
+    fixture_passes(&w,
+                   "local function fails(env) local fine, why = pcall(exec.run, { 'true', env = env }) assert(not "
+                   "fine) return why end\n"
+                   "assert(fails({ [''] = 'x' }):find('at most 256 names', 1, true))\n"
+                   "assert(fails({ ['A=B'] = 'x' }):find('at most 256 names', 1, true))\n"
+                   "local many = {} for i = 1, 300 do many['N' .. i] = 'x' end assert(fails(many):find('at most 256 "
+                   "names', 1, true))\n"
+                   "local p = assert(exec.run { 'sh', '-c', 'exit $N7', env = { N7 = '7', PATH = os.getenv('PATH') } "
+                   "}) assert(p.self:wait() == 7)\n");
 }
 
 static size_t count_of(const char *text, const char *part)
@@ -101,29 +102,29 @@ static size_t count_of(const char *text, const char *part)
 
 TEST(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields)
 {
-    world_passes(&w, "local deep = {} for i = 1, 20 do deep = { inner = deep } end log.info('deep', { t = deep })\n");
+    fixture_passes(&w, "local deep = {} for i = 1, 20 do deep = { inner = deep } end log.info('deep', { t = deep })\n");
     has_text(logged, "={...}}}");
     assert_true(count_of(logged, "inner") < 5);
     logged_size = 0;
-    world_passes(&w, "local many = {} for i = 1, 300 do many['field' .. i] = i end log.info('many', many)\n");
+    fixture_passes(&w, "local many = {} for i = 1, 300 do many['field' .. i] = i end log.info('many', many)\n");
     same(count_of(logged, "field"), 100);
     has_text(logged, " ...\n");
     logged_size = 0;
-    world_passes(
+    fixture_passes(
         &w, "log.info('told', { own = setmetatable({ 1 }, { __tostring = function() return 'my words' end }) })\n");
     has_text(logged, "own=\"my words\"");
 }
 
 TEST(a_log_line_over_64_kib_is_truncated)
 {
-    world_passes(&w, "log.info('small', { a = ('x'):rep(3000) })\n");
+    fixture_passes(&w, "log.info('small', { a = ('x'):rep(3000) })\n");
     same(count_of(logged, "x"), 3000);
     logged_size = 0;
-    world_passes(&w, "log.info(('long'):rep(50000))\n");
+    fixture_passes(&w, "log.info(('long'):rep(50000))\n");
     same(logged_size, 65536);
     assert_string_equal(logged + logged_size - 4, "...\n");
     logged_size = 0;
-    world_passes(&w, "local t = {} for i = 1, 30 do t[i] = ('y'):rep(4000) end log.info('fields', t)\n");
+    fixture_passes(&w, "local t = {} for i = 1, 30 do t[i] = ('y'):rep(4000) end log.info('fields', t)\n");
     same(logged_size, 65536);
     assert_string_equal(logged + logged_size - 4, "...\n");
 }
@@ -141,7 +142,7 @@ TEST(a_file_longer_than_a_page_is_loaded_whole)
     ok(filch_lua_load_file(w.lua, path, &code, why, sizeof why));
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    spawn.on_exit = world_ended;
+    spawn.on_exit = fixture_ended;
     spawn.on_exit_user = &w;
     how.spawn = &spawn;
     atomic_store(&w.over, 0);
@@ -180,7 +181,7 @@ TEST(programs_run_without_sharing_between_states)
     w.lua->proto_word = 0;
     w.lua->seed_offset = 0;
     for (int i = 0; i < 3; i++) {
-        world_passes(
+        fixture_passes(
             &w, "local n = 5 local function add(x) return x + n end\n"
                 "for i = 1, 4 do assert(process.exec(function(f, x) return f(x) + add(1) end, add, i) == i + 11) end\n"
                 "local me = process.self() local function child(k) process.send(me, k) end\n"
@@ -191,7 +192,7 @@ TEST(programs_run_without_sharing_between_states)
 
 TEST(calls_to_an_ended_supervisor_report_that_it_ended)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function child() process.receive() end\n"
             "local top = assert(supervisor.start { children = { { id = 'a', child } } })\n"
             "assert(#supervisor.children(top) == 1)\n"
@@ -229,11 +230,11 @@ TEST(a_simulation_uses_the_hosts_message_description)
 TEST(a_host_without_a_time_limit_loads_files)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    world             other;
+    fixture           other;
     options.runaway_ns = UINT64_MAX;
-    world_open(&other, 1, &options);
-    world_passes(&other, "assert(require('counter') ~= nil)");
-    world_close(&other);
+    fixture_open(&other, 1, &options);
+    fixture_passes(&other, "assert(require('counter') ~= nil)");
+    fixture_close(&other);
 }
 
 /* Blobs, long strings and kept messages reach the memory limit of the process, at every possible place. */
@@ -249,7 +250,7 @@ TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
         "return process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end)";
     unsigned passed = 0, refused = 0;
     for (size_t max = 40000; max < 600000; max += 7000) {
-        (void)world_start(&w, chunk, max);
+        (void)fixture_start(&w, chunk, max);
         until(atomic_load(&w.over));
         if (w.error == FILCH_OK) passed++;
         else refused++;
@@ -259,24 +260,24 @@ TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
     assert_true(passed > 5 && refused > 5);
 }
 
-#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, open_world, world_close_shared)
+#define IN_FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, fixture_close_shared)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_WORLD(a_host_pointer_is_refused_as_channel_task_pid_or_request),
-        IN_WORLD(channel_room_counts_free_places_and_a_wrong_capacity_is_refused),
-        IN_WORLD(errors_name_wrong_strings_and_list_elements),
-        IN_WORLD(environment_variable_names_are_checked),
-        IN_WORLD(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields),
-        IN_WORLD(a_log_line_over_64_kib_is_truncated),
-        IN_WORLD(a_file_longer_than_a_page_is_loaded_whole),
+        IN_FIXTURE(a_host_pointer_is_refused_as_channel_task_pid_or_request),
+        IN_FIXTURE(channel_room_counts_free_places_and_a_wrong_capacity_is_refused),
+        IN_FIXTURE(errors_name_wrong_strings_and_list_elements),
+        IN_FIXTURE(environment_variable_names_are_checked),
+        IN_FIXTURE(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields),
+        IN_FIXTURE(a_log_line_over_64_kib_is_truncated),
+        IN_FIXTURE(a_file_longer_than_a_page_is_loaded_whole),
         cmocka_unit_test(invalid_host_options_are_refused),
-        IN_WORLD(calls_to_an_ended_supervisor_report_that_it_ended),
-        IN_WORLD(a_simulation_uses_the_hosts_message_description),
+        IN_FIXTURE(calls_to_an_ended_supervisor_report_that_it_ended),
+        IN_FIXTURE(a_simulation_uses_the_hosts_message_description),
         cmocka_unit_test(a_host_without_a_time_limit_loads_files),
-        IN_WORLD(a_process_with_any_memory_limit_succeeds_or_fails_cleanly),
-        IN_WORLD(programs_run_without_sharing_between_states),
+        IN_FIXTURE(a_process_with_any_memory_limit_succeeds_or_fails_cleanly),
+        IN_FIXTURE(programs_run_without_sharing_between_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,19 @@
 /* lua_found_test.c - regression tests for bugs that users of Lua processes reported. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
-    world_open(&w, 2, NULL);
+    fixture_open(&w, 2, NULL);
     return 0;
 }
 
 /* Regression: the process crashed if the pattern received the message at which the saved position of the search was. */
 TEST(a_receive_pattern_may_call_receive)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "for i = 1, 6 do process.send(me, i) end\n"
@@ -34,18 +34,18 @@ TEST(a_receive_pattern_may_call_receive)
 /* Regression: messages that had arrived during the sleep were not found. */
 TEST(receive_without_waiting_finds_messages_from_a_sleep)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "local other = process.spawn(function() for i = 1, 3 do process.send(me, i) end end)\n"
-                     "while process.alive(other) do time.sleep('1ms') end\n"
-                     "assert(process.receive(0) == 1) assert(process.receive(function(m) return m == 3 end, 0) == 3) "
-                     "assert(process.receive('0s') == 2)\n"
-                     "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
+    fixture_passes(&w, "local me = process.self()\n"
+                       "local other = process.spawn(function() for i = 1, 3 do process.send(me, i) end end)\n"
+                       "while process.alive(other) do time.sleep('1ms') end\n"
+                       "assert(process.receive(0) == 1) assert(process.receive(function(m) return m == 3 end, 0) == 3) "
+                       "assert(process.receive('0s') == 2)\n"
+                       "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
 }
 
 /* Regression: the request was sent, or the process started, before the call found that it could not wait here. */
 TEST(a_call_that_cannot_wait_sends_and_starts_nothing)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local server = process.spawn(function() while true do local m, from = process.receive() if m == 'count' then "
         "process.reply(from, 0) else error('asked') end end end)\n"
@@ -63,67 +63,68 @@ TEST(a_call_that_cannot_wait_sends_and_starts_nothing)
  * inside pcall. */
 TEST(a_spawn_without_enough_memory_does_not_end_its_caller)
 {
-    world_passes(&w, "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
-                     "  local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
-                     "  assert(not fine and why:find('not enough memory to begin: the process may hold ' .. size .. ' "
-                     "bytes', 1, true), why)\n"
-                     "end\n"
-                     "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
+    fixture_passes(&w,
+                   "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
+                   "  local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
+                   "  assert(not fine and why:find('not enough memory to begin: the process may hold ' .. size .. ' "
+                   "bytes', 1, true), why)\n"
+                   "end\n"
+                   "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
 }
 
 /* Regression: a send that fails at a full mailbox must count once in `refused`, and in no other counter. */
 TEST(a_failed_send_counts_once_as_refused)
 {
-    world_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
-                     "'fail', monitor = true }\n"
-                     "local before = runtime.stats()\n"
-                     /* The receiver takes messages that do not match out of its mailbox, so more than two may fit. */
-                     "while process.send(pid, 3) do end\n"
-                     "local after = runtime.stats()\n"
-                     "assert(after.refused == before.refused + 1 and after.undelivered == before.undelivered)\n"
-                     "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n");
+    fixture_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
+                       "'fail', monitor = true }\n"
+                       "local before = runtime.stats()\n"
+                       /* The receiver takes messages that do not match out of its mailbox, so more than two may fit. */
+                       "while process.send(pid, 3) do end\n"
+                       "local after = runtime.stats()\n"
+                       "assert(after.refused == before.refused + 1 and after.undelivered == before.undelivered)\n"
+                       "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n");
 }
 
 /* Regression: "4 apples" was read as four bytes. */
 TEST(trailing_text_after_a_size_is_refused)
 {
-    world_passes(&w,
-                 "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', "
-                 "0, -1, 1.5, true, '9000000000G' } do\n"
-                 "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and "
-                 "why:find('memory: a size must be', 1, true), tostring(bad))\n"
-                 "end\n"
-                 "for _, large in ipairs { '1G', '1GB' } do\n"
-                 "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and "
-                 "why:find('the limit of the process that spawns', 1, true), why)\n"
-                 "end\n"
-                 "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB' } do\n"
-                 "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"
-                 "end\n");
+    fixture_passes(
+        &w, "for _, bad in ipairs { '4 apples', '4Q', '4KBs', '', 'x', '-4K', ' 4K', '0', '99999999999999999999', "
+            "0, -1, 1.5, true, '9000000000G' } do\n"
+            "  local fine, why = pcall(process.spawn, { function() end, memory = bad }) assert(not fine and "
+            "why:find('memory: a size must be', 1, true), tostring(bad))\n"
+            "end\n"
+            "for _, large in ipairs { '1G', '1GB' } do\n"
+            "  local fine, why = pcall(process.spawn, { function() end, memory = large }) assert(not fine and "
+            "why:find('the limit of the process that spawns', 1, true), why)\n"
+            "end\n"
+            "for _, good in ipairs { 65536, '65536', '64K', '64KB', '1M', '1MB' } do\n"
+            "  assert(process.exec{ function() return 1 end, memory = good, mailbox_bytes = '64KB' } == 1, good)\n"
+            "end\n");
 }
 
 /* Regression: when an error closed a stream, the reported error was always "cannot wait here". */
 TEST(an_error_that_closes_a_stream_keeps_its_text)
 {
-    static world      with_files;
+    static fixture    with_files;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_FILES;
-    world_open(&with_files, 1, &options);
-    world_run(&with_files, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
+    fixture_open(&with_files, 1, &options);
+    fixture_run(&with_files, "local file <close> = assert(fs.open('/dev/null')) error('the reason')");
     same(with_files.error, FILCH_LUA_EERROR);
     has_text(with_files.text, "test:1: the reason");
-    world_passes(
+    fixture_passes(
         &with_files,
         "local kept do local file <close> = assert(fs.open('/dev/null')) kept = file end assert(kept:read() == nil)\n"
         "assert(not pcall(function() local file <close> = assert(fs.open('/dev/null')) kept = file error('x') end) and "
         "kept:read() == nil)");
-    world_close(&with_files);
+    fixture_close(&with_files);
 }
 
 /* Regression: such timeouts failed with "number has no integer representation". */
 TEST(every_call_accepts_an_infinite_timeout)
 {
-    world_passes(
+    fixture_passes(
         &w, "for _, long in ipairs { math.huge, 1e10, 1e300, '1000000d' } do\n"
             "  local slow = task.spawn(function() time.sleep('1ms') return 5 end) assert(slow:await(long) == 5)\n"
             "  local ch = channel.new() task.spawn(function() time.sleep('1ms') ch:send('x') end) "
@@ -139,62 +140,63 @@ TEST(every_call_accepts_an_infinite_timeout)
 /* Regression: calling an __index function with a value that is not a table crashed the program. */
 TEST(builtin_metamethods_refuse_values_that_are_not_tables)
 {
-    world_passes(&w,
-                 "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
-                 "for _, index in ipairs(all) do\n"
-                 "  for _, x in ipairs { 12345678, 'text', print, true, coroutine.create(print) } do assert(not "
-                 "pcall(index, x, 'print')) end\n"
-                 "  assert(not pcall(index)) assert(not pcall(index, nil, 'encode'))\n"
-                 "end\n");
+    fixture_passes(
+        &w, "local all = { getmetatable(_G).__index, getmetatable(json).__index, getmetatable(process).__index }\n"
+            "for _, index in ipairs(all) do\n"
+            "  for _, x in ipairs { 12345678, 'text', print, true, coroutine.create(print) } do assert(not "
+            "pcall(index, x, 'print')) end\n"
+            "  assert(not pcall(index)) assert(not pcall(index, nil, 'encode'))\n"
+            "end\n");
 }
 
 /* Regression: a finalizer, which cannot be interrupted, occupied a worker for ever. */
 TEST(no_builtin_metatable_accepts_a_finalizer)
 {
-    world_passes(&w, "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
-                     "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
-                     /* allowed, as for any other table */
-                     "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
-                     "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
-                     "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not "
-                     "getmetatable(x)) end\n");
+    fixture_passes(&w,
+                   "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
+                   "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
+                   /* allowed, as for any other table */
+                   "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
+                   "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
+                   "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not "
+                   "getmetatable(x)) end\n");
 }
 
 /* Regression: another task could resume or close the coroutine of a task, which freed memory that the waiting task
  * still used. */
 TEST(the_coroutine_of_a_task_cannot_be_resumed_or_closed)
 {
-    world_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"
-                     "local function refused(co)\n"
-                     "  assert(coroutine.status(co) == 'normal')\n"
-                     "  local fine, why = coroutine.resume(co, 1) assert(not fine and why == 'cannot resume "
-                     "non-suspended coroutine', why)\n"
-                     "  fine, why = pcall(coroutine.close, co) assert(not fine and why:find('cannot close a normal "
-                     "coroutine', 1, true), why)\n"
-                     "end\n"
-                     "local waits = task.spawn(function()\n"
-                     "  own = coroutine.running() assert(coroutine.status(own) == 'running')\n"
-                     "  local fine, why = pcall(coroutine.close, own) assert(not fine and why:find('cannot close a "
-                     "running coroutine', 1, true), why)\n"
-                     "  coroutine.wrap(function() refused(own) refused(main) end)()\n"
-                     "  return ch:receive()\n"
-                     "end)\n"
-                     "while own == nil do time.sleep('1ms') end\n"
-                     "refused(own) coroutine.wrap(refused)(own) collectgarbage()\n"
-                     "task.spawn(function() refused(main) refused(own) end):await()\n"
-                     "assert(ch:send(5) and waits:await() == 5)\n"
-                     "assert(coroutine.status(own) == 'dead' and coroutine.close(own) and select(2, "
-                     "coroutine.resume(own)) == 'cannot resume dead coroutine')\n"
-                     "local fails = task.spawn(function() own = coroutine.running() error('x') end) assert(not "
-                     "pcall(fails.await, fails) and coroutine.status(own) == 'dead')\n"
-                     "local co = coroutine.create(function() coroutine.yield() end) assert(coroutine.resume(co) and "
-                     "coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
+    fixture_passes(&w, "local main, ch, own = coroutine.running(), channel.new()\n"
+                       "local function refused(co)\n"
+                       "  assert(coroutine.status(co) == 'normal')\n"
+                       "  local fine, why = coroutine.resume(co, 1) assert(not fine and why == 'cannot resume "
+                       "non-suspended coroutine', why)\n"
+                       "  fine, why = pcall(coroutine.close, co) assert(not fine and why:find('cannot close a normal "
+                       "coroutine', 1, true), why)\n"
+                       "end\n"
+                       "local waits = task.spawn(function()\n"
+                       "  own = coroutine.running() assert(coroutine.status(own) == 'running')\n"
+                       "  local fine, why = pcall(coroutine.close, own) assert(not fine and why:find('cannot close a "
+                       "running coroutine', 1, true), why)\n"
+                       "  coroutine.wrap(function() refused(own) refused(main) end)()\n"
+                       "  return ch:receive()\n"
+                       "end)\n"
+                       "while own == nil do time.sleep('1ms') end\n"
+                       "refused(own) coroutine.wrap(refused)(own) collectgarbage()\n"
+                       "task.spawn(function() refused(main) refused(own) end):await()\n"
+                       "assert(ch:send(5) and waits:await() == 5)\n"
+                       "assert(coroutine.status(own) == 'dead' and coroutine.close(own) and select(2, "
+                       "coroutine.resume(own)) == 'cannot resume dead coroutine')\n"
+                       "local fails = task.spawn(function() own = coroutine.running() error('x') end) assert(not "
+                       "pcall(fails.await, fails) and coroutine.status(own) == 'dead')\n"
+                       "local co = coroutine.create(function() coroutine.yield() end) assert(coroutine.resume(co) and "
+                       "coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_receive_pattern_may_call_receive),
         T(receive_without_waiting_finds_messages_from_a_sleep),
         T(a_call_that_cannot_wait_sends_and_starts_nothing),

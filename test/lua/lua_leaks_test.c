@@ -1,7 +1,7 @@
 /* lua_leaks_test.c - hundreds of rounds of each feature leave nothing behind while the process that runs them
  * continues: no Lua memory, no memory of the host, no processes, no timers, no descriptors. The rounds are in
  * leaks.lua. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
 #include <malloc.h>
 
@@ -11,7 +11,7 @@
 
 enum { ROUNDS = 200, MEASURES = 4 };
 
-static world w;
+static fixture w;
 static struct {
     size_t bytes;
     int    descriptors;
@@ -54,7 +54,7 @@ static void leaves_nothing(const char *feature)
     ok(filch_lua_create(&w.lua, &lua));
     ok(filch_sched_create(&w.sched, &sched));
     snprintf(chunk, sizeof chunk, "require('leaks').run('%s', %d, %d)", feature, ROUNDS, MEASURES);
-    world_passes(&w, chunk);
+    fixture_passes(&w, chunk);
     same(measured_count, MEASURES);
     /* A leak in every round shows in each measurement. A one-time allocation (a block of slots, a thread's cache) shows
      * in one of them. */
@@ -83,8 +83,8 @@ static void note_free(void *user, void *bytes, size_t size)
 /* The string that the reader gets is a copy, and the block of the message is remembered for one step only. */
 TEST(the_block_of_a_long_message_is_freed_while_its_reader_runs)
 {
-    world_open(&w, 1, NULL);
-    filch_pid pid = world_start(&w, "local kept = {} while #kept < 4 do kept[#kept + 1] = process.receive() end", 0);
+    fixture_open(&w, 1, NULL);
+    filch_pid pid = fixture_start(&w, "local kept = {} while #kept < 4 do kept[#kept + 1] = process.receive() end", 0);
     for (int i = 1; i <= 3; i++) {
         char *text = malloc(100000);
         memset(text, 'x', 100000);
@@ -94,7 +94,7 @@ TEST(the_block_of_a_long_message_is_freed_while_its_reader_runs)
     same(atomic_load(&w.over), 0);
     ok(filch_send(w.sched, pid, filch_int(1)));
     until(atomic_load(&w.over));
-    world_close(&w);
+    fixture_close(&w);
 }
 
 TEST(no_feature_leaks_memory_or_descriptors)

@@ -1,6 +1,6 @@
 /* lua_limits_test.c - no Lua process can stop the others by endless loops, recursion or memory use. There is one
  * worker, so that a process that kept it would be noticed. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
 /* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand. */
 #if defined(__SANITIZE_THREAD__)
@@ -15,59 +15,60 @@
 #endif
 #define LOOP "while true do end"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.slice_ns = FILCH_MILLISECONDS(2);
     options.runaway_ns = FILCH_MILLISECONDS(50);
     options.memory_max = 4 << 20;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
 TEST(endless_loops_of_every_kind_are_interrupted_and_continue)
 {
     /* Each process reports its start. The first process gets its turn again and again, and ends them. */
-    world_passes(&w, "local me = process.self()\n"
-                     "local hogs = {\n"
-                     "  function() process.send(me, 1) " LOOP " end,\n"
-                     "  function() process.send(me, 1) while true do pcall(function() " LOOP " end) end end,\n"
-                     "  function() process.send(me, 1) local o = setmetatable({}, { __index = function() " LOOP
-                     " end }) return o.x end,\n"
-                     "  function() process.send(me, 1) coroutine.wrap(function() coroutine.wrap(function() " LOOP
-                     " end)() end)() end,\n"
-                     "  function() process.send(me, 1) local function f() return f() end f() end,\n"
-                     "  function() process.send(me, 1) table.sort({ 3, 2, 1 }, function() " LOOP " end) end,\n"
-                     "  function() process.send(me, 1) string.gsub('x', 'x', function() " LOOP " end) end,\n"
-                     "  function() process.send(me, 1) for _ in function() return 1 end do end end,\n"
-                     "  function() process.send(me, 1) local t = {} while true do t = { t and 1 } end end,\n"
-                     "  function() process.send(me, 1) local c <close> = setmetatable({}, { __close = function() " LOOP
-                     " end }) end,\n"
-                     "  function() process.send(me, 1) while true do local s = 'x' .. math.random() end end,\n"
-                     "}\n"
-                     "local pids = {}\n"
-                     "for i, hog in ipairs(hogs) do pids[i] = process.spawn(hog) end\n"
-                     "for i = 1, #hogs do process.receive() end\n"
-                     "for i = 1, 10 do time.sleep('1ms') end\n"
-                     "for i, pid in ipairs(pids) do assert(process.alive(pid), i) process.terminate(pid) end\n");
-    until(world_alive(&w) == 0);
+    fixture_passes(&w,
+                   "local me = process.self()\n"
+                   "local hogs = {\n"
+                   "  function() process.send(me, 1) " LOOP " end,\n"
+                   "  function() process.send(me, 1) while true do pcall(function() " LOOP " end) end end,\n"
+                   "  function() process.send(me, 1) local o = setmetatable({}, { __index = function() " LOOP
+                   " end }) return o.x end,\n"
+                   "  function() process.send(me, 1) coroutine.wrap(function() coroutine.wrap(function() " LOOP
+                   " end)() end)() end,\n"
+                   "  function() process.send(me, 1) local function f() return f() end f() end,\n"
+                   "  function() process.send(me, 1) table.sort({ 3, 2, 1 }, function() " LOOP " end) end,\n"
+                   "  function() process.send(me, 1) string.gsub('x', 'x', function() " LOOP " end) end,\n"
+                   "  function() process.send(me, 1) for _ in function() return 1 end do end end,\n"
+                   "  function() process.send(me, 1) local t = {} while true do t = { t and 1 } end end,\n"
+                   "  function() process.send(me, 1) local c <close> = setmetatable({}, { __close = function() " LOOP
+                   " end }) end,\n"
+                   "  function() process.send(me, 1) while true do local s = 'x' .. math.random() end end,\n"
+                   "}\n"
+                   "local pids = {}\n"
+                   "for i, hog in ipairs(hogs) do pids[i] = process.spawn(hog) end\n"
+                   "for i = 1, #hogs do process.receive() end\n"
+                   "for i = 1, 10 do time.sleep('1ms') end\n"
+                   "for i, pid in ipairs(pids) do assert(process.alive(pid), i) process.terminate(pid) end\n");
+    until(fixture_alive(&w) == 0);
 }
 
 TEST(an_interrupted_computation_has_a_correct_result)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
-                     "for i = 1, 3 do process.spawn(function()\n"
-                     "  local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
-                     "  local s = 0 for i in coroutine.wrap(function() for i = 1, " YIELDS
-                     " do coroutine.yield(i) end end) do s = s + i end\n"
-                     "  process.send(me, { f(25), s })\n"
-                     "end) end\n"
-                     "for i = 1, 3 do local m = process.receive() assert(m[1] == 75025 and m[2] == " YIELDS
-                     " * (" YIELDS " + 1) // 2) end\n");
+    fixture_passes(&w, "local me = process.self()\n"
+                       "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
+                       "for i = 1, 3 do process.spawn(function()\n"
+                       "  local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
+                       "  local s = 0 for i in coroutine.wrap(function() for i = 1, " YIELDS
+                       " do coroutine.yield(i) end end) do s = s + i end\n"
+                       "  process.send(me, { f(25), s })\n"
+                       "end) end\n"
+                       "for i = 1, 3 do local m = process.receive() assert(m[1] == 75025 and m[2] == " YIELDS
+                       " * (" YIELDS " + 1) // 2) end\n");
 }
 
 TEST(an_uninterruptible_loop_fails_after_its_budget)
@@ -82,7 +83,7 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
         "assert(load(function() " LOOP " end))",
     };
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
-        world_run(&w, loops[i]);
+        fixture_run(&w, loops[i]);
         same(w.error, FILCH_LUA_EBUDGET);
         has_text(w.text, "ran for too long");
     }
@@ -90,11 +91,11 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
 
 /* A million active calls need more memory than the other tests have. They also need time, because an interruption walks
  * over all of them. */
-static world deep;
+static fixture deep;
 
 static void run_with_large_limit(const char *chunk)
 {
-    (void)world_start(&deep, chunk, (size_t)256 << 20);
+    (void)fixture_start(&deep, chunk, (size_t)256 << 20);
     until(atomic_load(&deep.over));
 }
 
@@ -102,7 +103,7 @@ TEST(endless_recursion_ends_with_an_error)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.slice_ns = FILCH_MILLISECONDS(200);
-    world_open(&deep, 1, &options);
+    fixture_open(&deep, 1, &options);
     run_with_large_limit("local function f() return 1 + f() end\n"
                          "local fine, why = pcall(f)\n"
                          "assert(not fine and why:find('stack overflow', 1, true), why)\n");
@@ -122,7 +123,7 @@ TEST(endless_recursion_ends_with_an_error)
     has_text(deep.text, "C stack overflow");
     run_with_large_limit("return load(('('):rep(1000) .. '1' .. (')'):rep(1000))()");
     same(deep.error, FILCH_LUA_EERROR);
-    world_close(&deep);
+    fixture_close(&deep);
 }
 
 TEST(memory_bombs_end_only_their_own_process)
@@ -141,12 +142,12 @@ TEST(memory_bombs_end_only_their_own_process)
         "xpcall(function() local t = {} while true do t[#t + 1] = {} end end, function() " LOOP " end)",
         "return { ('x'):rep(4096), string.pack('s', ('y'):rep(8 << 20)) }",
     };
-    world_passes(&w, "process.spawn(function() while true do time.sleep('1ms') end end)");
+    fixture_passes(&w, "process.spawn(function() while true do time.sleep('1ms') end end)");
     for (size_t i = 0; i < sizeof bombs / sizeof bombs[0]; i++) {
-        world_run(&w, bombs[i]);
+        fixture_run(&w, bombs[i]);
         if (w.error != FILCH_LUA_EMEMORY) fail_msg("%zu: %s %s", i, filch_err_name(w.error), w.text);
         has_text(w.text, "not enough memory");
-        until(world_alive(&w) == 1); /* the end of the last process is reported before it is counted */
+        until(fixture_alive(&w) == 1); /* the end of the last process is reported before it is counted */
     }
 }
 
@@ -159,33 +160,33 @@ TEST(a_memory_limit_too_small_to_start_is_an_error)
         filch_err err = filch_lua_spawn(w.lua, w.sched, code, &how, NULL);
         if (err != FILCH_OK) same(err, FILCH_LUA_EMEMORY);
     }
-    until(world_alive(&w) == 0);
+    until(fixture_alive(&w) == 0);
     filch_lua_code_drop(w.lua, code);
 }
 
 TEST(large_messages_arrive_unchanged)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
-    static world      large;
+    static fixture    large;
     options.memory_max = (size_t)512 << 20;
-    world_open(&large, 2, &options);
-    world_passes(&large, "local echo = process.spawn(function() while true do local m, from = process.receive() "
-                         "process.reply(from, m) end end)\n"
-                         "local s = ('0123456789'):rep(1000000)\n"
-                         "assert(process.request(echo, s, 60) == s)\n"
-                         "local t = {} for i = 1, 1000000 do t[i] = i end\n"
-                         "local u = process.request(echo, t, 60)\n"
-                         "assert(#u == 1000000 and u[1] == 1 and u[1000000] == 1000000)\n"
-                         "local h = {} for i = 1, 100000 do h['k' .. i] = { i } end\n"
-                         "h = process.request(echo, h, 60) for i = 1, 100000 do assert(h['k' .. i][1] == i) end\n"
-                         "process.terminate(echo)\n");
-    world_close(&large);
+    fixture_open(&large, 2, &options);
+    fixture_passes(&large, "local echo = process.spawn(function() while true do local m, from = process.receive() "
+                           "process.reply(from, m) end end)\n"
+                           "local s = ('0123456789'):rep(1000000)\n"
+                           "assert(process.request(echo, s, 60) == s)\n"
+                           "local t = {} for i = 1, 1000000 do t[i] = i end\n"
+                           "local u = process.request(echo, t, 60)\n"
+                           "assert(#u == 1000000 and u[1] == 1 and u[1000000] == 1000000)\n"
+                           "local h = {} for i = 1, 100000 do h['k' .. i] = { i } end\n"
+                           "h = process.request(echo, h, 60) for i = 1, 100000 do assert(h['k' .. i][1] == i) end\n"
+                           "process.terminate(echo)\n");
+    fixture_close(&large);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(endless_loops_of_every_kind_are_interrupted_and_continue),
         T(an_interrupted_computation_has_a_correct_result),
         T(an_uninterruptible_loop_fails_after_its_budget),

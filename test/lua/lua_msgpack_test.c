@@ -1,21 +1,21 @@
 /* lua_msgpack_test.c - MessagePack from Lua: the bytes follow the format, every value is read back, and errors are
  * reported with their position. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.memory_max = (size_t)64 << 20;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
 TEST(messagepack_values_have_their_shortest_encoding)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function hex(s) return (s:gsub('.', function(c) return ('%02x'):format(c:byte()) end)) end\n"
         "local cases = {\n"
@@ -45,33 +45,33 @@ TEST(messagepack_values_have_their_shortest_encoding)
 
 TEST(tables_survive_a_messagepack_round_trip)
 {
-    world_passes(&w,
-                 "local function same(a, b)\n"
-                 "  if type(a) ~= 'table' then return a == b and math.type(a) == math.type(b) end\n"
-                 "  for k, v in pairs(a) do if not same(v, b[k]) then return false end end\n"
-                 "  for k in pairs(b) do if a[k] == nil then return false end end\n"
-                 "  return true\n"
-                 "end\n"
-                 "local long, wide = {}, {}\n"
-                 "for i = 1, 70000 do long[i] = i wide['k' .. i] = { i } end\n"
-                 "for i, v in ipairs { { 1, { 2, { 3 } } }, { x = { y = { z = {} } } }, { 1, 2, nil, 4 }, { [1] = 1, "
-                 "[3] = 3 },\n"
-                 "    { 1, 2, n = 2 }, { [true] = 1, [false] = 2, [1.5] = 3, [-7] = 4 }, long, wide } do\n"
-                 "  assert(same(v, msgpack.decode(msgpack.encode(v))), i)\n"
-                 "end\n"
-                 "local deep = 1 for i = 1, 100 do deep = { deep } end\n"
-                 "assert(same(deep, msgpack.decode(msgpack.encode(deep))))\n"
-                 "local stream, at, got = msgpack.encode(1) .. msgpack.encode('two') .. msgpack.encode({ 3 }), 1, {}\n"
-                 "while at <= #stream do got[#got + 1], at = msgpack.decode(stream, at) end\n"
-                 "assert(#got == 3 and got[2] == 'two' and got[3][1] == 3)\n"
-                 "assert(msgpack.decode(blob.new('\\x93\\x01\\x02\\x03'))[3] == 3)\n"
-                 "assert(msgpack.decode('\\xca\\x40\\x20\\x00\\x00') == 2.5)\n"
-                 "assert(msgpack.decode('\\xcf\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff') == 2.0 ^ 64)\n");
+    fixture_passes(
+        &w, "local function same(a, b)\n"
+            "  if type(a) ~= 'table' then return a == b and math.type(a) == math.type(b) end\n"
+            "  for k, v in pairs(a) do if not same(v, b[k]) then return false end end\n"
+            "  for k in pairs(b) do if a[k] == nil then return false end end\n"
+            "  return true\n"
+            "end\n"
+            "local long, wide = {}, {}\n"
+            "for i = 1, 70000 do long[i] = i wide['k' .. i] = { i } end\n"
+            "for i, v in ipairs { { 1, { 2, { 3 } } }, { x = { y = { z = {} } } }, { 1, 2, nil, 4 }, { [1] = 1, "
+            "[3] = 3 },\n"
+            "    { 1, 2, n = 2 }, { [true] = 1, [false] = 2, [1.5] = 3, [-7] = 4 }, long, wide } do\n"
+            "  assert(same(v, msgpack.decode(msgpack.encode(v))), i)\n"
+            "end\n"
+            "local deep = 1 for i = 1, 100 do deep = { deep } end\n"
+            "assert(same(deep, msgpack.decode(msgpack.encode(deep))))\n"
+            "local stream, at, got = msgpack.encode(1) .. msgpack.encode('two') .. msgpack.encode({ 3 }), 1, {}\n"
+            "while at <= #stream do got[#got + 1], at = msgpack.decode(stream, at) end\n"
+            "assert(#got == 3 and got[2] == 'two' and got[3][1] == 3)\n"
+            "assert(msgpack.decode(blob.new('\\x93\\x01\\x02\\x03'))[3] == 3)\n"
+            "assert(msgpack.decode('\\xca\\x40\\x20\\x00\\x00') == 2.5)\n"
+            "assert(msgpack.decode('\\xcf\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff') == 2.0 ^ 64)\n");
 }
 
 TEST(messagepack_errors_name_the_position)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function refused(value, why)\n"
         "  local fine, got = pcall(msgpack.encode, value)\n"
@@ -109,7 +109,7 @@ TEST(messagepack_errors_name_the_position)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(messagepack_values_have_their_shortest_encoding),
         T(tables_survive_a_messagepack_round_trip),
         T(messagepack_errors_name_the_position),

@@ -12,8 +12,8 @@
 
 #include <lua.h>
 
+#include "lua/fixture.h"
 #include "lua/memory/heap.h"
-#include "lua/world.h"
 #include "support/alloc.h"
 
 /* The thread sanitizer takes long for each host, and keeps a record of longjmps that overflows after a hundred
@@ -237,8 +237,8 @@ static void *outside(void *user, void *old, size_t old_size, size_t size)
     return block;
 }
 
-static world w;
-static char  running[64]; /* name of the running program, for messages */
+static fixture w;
+static char    running[64]; /* name of the running program, for messages */
 
 static filch_err start(filch_lua_code **code, const char *chunk)
 {
@@ -247,7 +247,7 @@ static filch_err start(filch_lua_code **code, const char *chunk)
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
     filch_data              args[2] = { filch_str("a text"), filch_int(2) };
-    spawn.on_exit = world_ended;
+    spawn.on_exit = fixture_ended;
     spawn.on_exit_user = &w;
     how.spawn = &spawn;
     how.args = args;
@@ -256,15 +256,15 @@ static filch_err start(filch_lua_code **code, const char *chunk)
     return filch_lua_spawn(w.lua, w.sched, *code, &how, NULL);
 }
 
-static void open_world(void)
+static void open_fixture(void)
 {
     memset(&w, 0, sizeof w);
     memset(&sched_alloc, 0, sizeof sched_alloc);
     filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
     filch_options     sched = FILCH_OPTIONS_INIT;
-    lua.print = world_print;
+    lua.print = fixture_print;
     lua.print_user = &w;
-    lua.log = world_print;
+    lua.log = fixture_print;
     lua.log_user = &w;
     lua.watch = FILCH_LUA_WATCH_NONE;
     lua.path = LUA_TEST_FOLDER "/?.lua";
@@ -295,7 +295,7 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
 {
     filch_lua_code *code = NULL;
     long            before = atomic_load(&sys.held);
-    open_world();
+    open_fixture();
     snprintf(running, sizeof running, "%.20s without %ld+%ld", chunk, nth, length);
     arm(nth, length);
     filch_err err = start(&code, chunk);
@@ -411,7 +411,7 @@ static const char *const programs[] = {
     "local long = ('l'):rep(20000)\n"
     "local function worker(text)\n"
     "  assert(#text == 20000)\n"
-    "  while true do local m, from = process.receive() if m == 'fail' then error('told to', 0) end "
+    "  while true do local m, from = process.receive() if m == 'fail' then error('on request', 0) end "
     "assert(process.reply(from, m)) end\n"
     "end\n"
     "local top = assert(supervisor.start { name = 'top', intensity = 20, backoff = '1us', children = {\n"
@@ -436,7 +436,7 @@ static const char *const programs[] = {
     "assert(why(function(s) error({ message = s }) end, long):find('lll', 1, true))\n"
     "assert(why(function() return print end):find('cannot be sent', 1, true))\n"
     "assert(work.run { function(n) return ('r'):rep(n) end, 20000, timeout = '100s' } == ('r'):rep(20000))\n"
-    "assert(work.run('told') == nil)\n"
+    "assert(work.run('reporter') == nil)\n"
     "for i = 1, 3 do task.spawn(function() work.run(function(s) return { s, i } end, long) end) end\n"
     "local r, late = work.run { function(s) return s end, long, timeout = 0 } assert(r == long or late == 'timeout', "
     "late)\n",

@@ -8,31 +8,31 @@
 
 #include "lua/simulated.h"
 
-static world w;
+static fixture w;
 
-/* Opens a world in which each second instruction of a Lua function is interrupted. */
+/* Opens a fixture in which each second instruction of a Lua function is interrupted. */
 static void open_interrupted(int32_t workers)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.count = 1;
     options.slice_ns = 1;
-    world_open(&w, workers, &options);
+    fixture_open(&w, workers, &options);
 }
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
     open_interrupted(1);
     return 0;
 }
 
-/* Opens a world without the frequent interruptions. For tests with many active calls, because setting a hook walks over
- * all of them. */
-static int open_uninterrupted_world(void **state)
+/* Opens a fixture without the frequent interruptions. For tests with many active calls, because setting a hook walks
+ * over all of them. */
+static int open_uninterrupted_fixture(void **state)
 {
     *state = &w;
-    world_open(&w, 1, NULL);
+    fixture_open(&w, 1, NULL);
     return 0;
 }
 
@@ -50,7 +50,7 @@ TEST(a_channel_delivers_all_values_in_order)
              "end\n"
              "assert(runtime.stats().interrupted > 100)\n",
              values, values);
-    (void)world_start(&w, chunk, 0);
+    (void)fixture_start(&w, chunk, 0);
     while (!atomic_load(&w.over)) sched_yield(); /* no time limit: N may be large */
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
 }
@@ -63,7 +63,7 @@ TEST(a_task_that_ends_during_await_wakes_the_waiter)
              "for i = 1, %d do sum = sum + task.spawn(function() return 1 end):await() end\n"
              "assert(sum == %d)\n",
              (int)scaled(2000), (int)scaled(2000));
-    world_passes(&w, chunk);
+    fixture_passes(&w, chunk);
 }
 
 /* A message from another process and a value from a task arrive while select checks its cases, enters the queues and
@@ -130,50 +130,50 @@ TEST(a_sleep_in_a_pattern_does_not_change_the_receive_timeout)
 /* The function in the pattern returns only if the other task runs meanwhile. */
 TEST(a_long_running_pattern_lets_other_tasks_run)
 {
-    world_passes(&w,
-                 "local go = false\n"
-                 "task.spawn(function() go = true end)\n"
-                 "process.send(process.self(), { kind = 'x', n = 1 })\n"
-                 "local m = process.receive({ kind = function(k) while not go do end return k == 'x' end, n = 1 })\n"
-                 "assert(m.n == 1)\n");
+    fixture_passes(&w,
+                   "local go = false\n"
+                   "task.spawn(function() go = true end)\n"
+                   "process.send(process.self(), { kind = 'x', n = 1 })\n"
+                   "local m = process.receive({ kind = function(k) while not go do end return k == 'x' end, n = 1 })\n"
+                   "assert(m.n == 1)\n");
 }
 
 TEST(a_receive_pattern_may_call_receive)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "for i = 1, 5 do process.send(me, i) end\n"
-                     "local inner\n"
-                     "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end "
-                     "return m == 4 end)\n"
-                     "assert(inner == 3 and m == 4)\n"
-                     "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
-                     /* next: the pattern receives the message that is being matched */
-                     "inner = nil for i = 1, 5 do process.send(me, i) end\n"
-                     "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') "
-                     "return true end return m == 5 end)\n"
-                     "assert(inner == 2 and m == 5)\n"
-                     "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
+    fixture_passes(&w, "local me = process.self()\n"
+                       "for i = 1, 5 do process.send(me, i) end\n"
+                       "local inner\n"
+                       "local m = process.receive(function(m) if not inner then inner = process.receive(3, '1s') end "
+                       "return m == 4 end)\n"
+                       "assert(inner == 3 and m == 4)\n"
+                       "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
+                       /* next: the pattern receives the message that is being matched */
+                       "inner = nil for i = 1, 5 do process.send(me, i) end\n"
+                       "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') "
+                       "return true end return m == 5 end)\n"
+                       "assert(inner == 2 and m == 5)\n"
+                       "assert(process.receive() == 1 and process.receive() == 3 and process.receive() == 4)\n");
 }
 
 static bool is_over(void *user)
 {
-    return atomic_load(&((world *)user)->over) != 0;
+    return atomic_load(&((fixture *)user)->over) != 0;
 }
 
 /* A call that fails because the stack is full changes nothing. Takes seconds of CPU time in builds without
  * optimisation, so the wait is longer than usual. */
 TEST(a_stack_overflow_in_a_channel_call_loses_no_value)
 {
-    (void)world_start(&w,
-                      "local ch, got = channel.new(), {}\n"
-                      "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end end)\n"
-                      "local n = 0\n"
-                      "local function deep() n = n + 1 ch:send(n) return 1 + deep() end\n"
-                      "local fine = pcall(deep) assert(not fine)\n"
-                      "ch:close() reader:await()\n"
-                      "for i, v in ipairs(got) do assert(i == v) end\n"
-                      "assert(#got == n or #got == n - 1)\n",
-                      (size_t)1 << 30);
+    (void)fixture_start(&w,
+                        "local ch, got = channel.new(), {}\n"
+                        "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end end)\n"
+                        "local n = 0\n"
+                        "local function deep() n = n + 1 ch:send(n) return 1 + deep() end\n"
+                        "local fine = pcall(deep) assert(not fine)\n"
+                        "ch:close() reader:await()\n"
+                        "for i, v in ipairs(got) do assert(i == v) end\n"
+                        "assert(#got == n or #got == n - 1)\n",
+                        (size_t)1 << 30);
     for (int i = 0; i < 8 && !until_or_late(is_over, &w); i++) {}
     assert_true(is_over(&w));
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
@@ -181,18 +181,18 @@ TEST(a_stack_overflow_in_a_channel_call_loses_no_value)
 
 TEST(a_value_passed_to_a_task_is_received_before_its_cancel)
 {
-    world_passes(&w, "local ch, got = channel.new()\n"
-                     "local t = task.spawn(function() got = ch:receive() ch:receive() end)\n"
-                     "while select(2, ch:waiting()) == 0 do time.sleep(0) end\n"
-                     "ch:send('value') t:cancel()\n"
-                     "local fine, why = pcall(t.await, t) assert(not fine and why == 'cancelled', why)\n"
-                     "assert(got == 'value')\n"
-                     "local s, r = ch:waiting() assert(s == 0 and r == 0)\n");
+    fixture_passes(&w, "local ch, got = channel.new()\n"
+                       "local t = task.spawn(function() got = ch:receive() ch:receive() end)\n"
+                       "while select(2, ch:waiting()) == 0 do time.sleep(0) end\n"
+                       "ch:send('value') t:cancel()\n"
+                       "local fine, why = pcall(t.await, t) assert(not fine and why == 'cancelled', why)\n"
+                       "assert(got == 'value')\n"
+                       "local s, r = ch:waiting() assert(s == 0 and r == 0)\n");
 }
 
 TEST(a_wait_leaves_all_its_queues_however_it_ends)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local a, b = channel.new(), channel.new()\n"
         "local function nothing_waits() for _, ch in ipairs { a, b } do local s, r = ch:waiting() assert(s == 0 and r "
@@ -237,31 +237,34 @@ TEST(a_simulation_finds_a_race_of_three_instructions)
 
 TEST(a_task_cannot_await_itself)
 {
-    world_passes(&w, "local t t = task.spawn(function() return pcall(t.await, t) end)\n"
-                     "local fine, why = t:await() assert(not fine and why:find('cannot await itself'), why)\n"
-                     "fine, why = pcall(task.all, { function() end, 5 }) assert(not fine and why:find('number 2 is a "
-                     "number'), why)\n"
-                     "assert(not pcall(channel.inbox) and not pcall(t.await, 5))\n");
+    fixture_passes(&w, "local t t = task.spawn(function() return pcall(t.await, t) end)\n"
+                       "local fine, why = t:await() assert(not fine and why:find('cannot await itself'), why)\n"
+                       "fine, why = pcall(task.all, { function() end, 5 }) assert(not fine and why:find('number 2 is a "
+                       "number'), why)\n"
+                       "assert(not pcall(channel.inbox) and not pcall(t.await, 5))\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_channel_delivers_all_values_in_order, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_task_that_ends_during_await_wakes_the_waiter, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_channel_delivers_all_values_in_order, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_that_ends_during_await_wakes_the_waiter, open_fixture,
+                                        fixture_close_shared),
         cmocka_unit_test(select_misses_neither_a_value_nor_a_message),
         cmocka_unit_test(channel_operations_are_correct_at_every_interruption),
         cmocka_unit_test(a_sleep_after_an_error_in_a_pattern_does_not_end_early),
         cmocka_unit_test(a_sleep_in_a_pattern_does_not_change_the_receive_timeout),
-        cmocka_unit_test_setup_teardown(a_long_running_pattern_lets_other_tasks_run, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_receive_pattern_may_call_receive, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_stack_overflow_in_a_channel_call_loses_no_value, open_uninterrupted_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_long_running_pattern_lets_other_tasks_run, open_fixture,
+                                        fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_receive_pattern_may_call_receive, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_stack_overflow_in_a_channel_call_loses_no_value, open_uninterrupted_fixture,
+                                        fixture_close_shared),
         cmocka_unit_test_setup_teardown(a_value_passed_to_a_task_is_received_before_its_cancel,
-                                        open_uninterrupted_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_wait_leaves_all_its_queues_however_it_ends, open_world, world_close_shared),
+                                        open_uninterrupted_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_wait_leaves_all_its_queues_however_it_ends, open_fixture,
+                                        fixture_close_shared),
         cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
-        cmocka_unit_test_setup_teardown(a_task_cannot_await_itself, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_task_cannot_await_itself, open_fixture, fixture_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

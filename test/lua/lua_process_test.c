@@ -1,28 +1,28 @@
 /* lua_process_test.c - Lua processes: starting, sending, receiving, requests, waiting, ending. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
-    world_open(&w, 2, NULL);
+    fixture_open(&w, 2, NULL);
     return 0;
 }
 
 TEST(a_spawned_process_prints_its_messages)
 {
-    world_passes(&w, "local greeter = process.spawn(function()\n"
-                     "  for i = 1, 3 do print('hello, ' .. process.receive()) end\n"
-                     "end)\n"
-                     "for _, name in ipairs { 'world', 'moon', 'sun' } do process.send(greeter, name) end\n");
-    until(world_alive(&w) == 0);
+    fixture_passes(&w, "local greeter = process.spawn(function()\n"
+                       "  for i = 1, 3 do print('hello, ' .. process.receive()) end\n"
+                       "end)\n"
+                       "for _, name in ipairs { 'world', 'moon', 'sun' } do process.send(greeter, name) end\n");
+    until(fixture_alive(&w) == 0);
     assert_string_equal(w.printed, "hello, world\nhello, moon\nhello, sun\n");
 }
 
 TEST(every_kind_of_value_arrives_unchanged)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local echo = process.spawn(function() while true do local m, from = process.receive() process.reply(from, m) "
         "end end)\n"
@@ -48,7 +48,7 @@ TEST(every_kind_of_value_arrives_unchanged)
 
 TEST(an_error_names_the_path_of_a_value_that_cannot_be_sent)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "local function why(value) local fine, text = pcall(process.send, me, value) assert(not fine) return text end\n"
@@ -71,7 +71,7 @@ TEST(an_error_names_the_path_of_a_value_that_cannot_be_sent)
 
 TEST(functions_used_by_a_spawned_function_are_copied_with_it)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
         "assert(process.exec(function(n) return fib(n) end, 15) == 610)\n"
@@ -101,47 +101,47 @@ TEST(functions_used_by_a_spawned_function_are_copied_with_it)
 
 TEST(upvalues_and_libraries_of_a_spawned_function_are_copied)
 {
-    world_passes(&w,
-                 "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
-                 "process.spawn(function(more)\n"
-                 "  insert(list, more)\n"
-                 "  process.send(me, { tools.upper(greeting), #list, list[3] })\n"
-                 "end, 7)\n"
-                 "local m = process.receive()\n"
-                 "assert(m[1] == 'HELLO' and m[2] == 3 and m[3] == 7)\n"
-                 "assert(#list == 2)\n");
+    fixture_passes(&w,
+                   "local me, greeting, list, insert, tools = process.self(), 'hello', { 1, 2 }, table.insert, string\n"
+                   "process.spawn(function(more)\n"
+                   "  insert(list, more)\n"
+                   "  process.send(me, { tools.upper(greeting), #list, list[3] })\n"
+                   "end, 7)\n"
+                   "local m = process.receive()\n"
+                   "assert(m[1] == 'HELLO' and m[2] == 3 and m[3] == 7)\n"
+                   "assert(#list == 2)\n");
 }
 
 TEST(a_module_is_spawned_by_name)
 {
-    world_passes(&w, "local pid = process.spawn('counter', 10)\n"
-                     "process.send(pid, { 'add', 5 })\n"
-                     "assert(process.request(pid, 'get') == 15)\n"
-                     "local counter = require 'counter'\n"
-                     "assert(counter == require 'counter' and type(counter.main) == 'function')\n"
-                     "local fine, why = pcall(process.spawn, 'no_such_module')\n"
-                     "assert(not fine and why:find('no_such_module', 1, true))\n"
-                     "assert(not pcall(process.spawn, '../etc/passwd.x'))\n"
-                     "process.terminate(pid)\n");
+    fixture_passes(&w, "local pid = process.spawn('counter', 10)\n"
+                       "process.send(pid, { 'add', 5 })\n"
+                       "assert(process.request(pid, 'get') == 15)\n"
+                       "local counter = require 'counter'\n"
+                       "assert(counter == require 'counter' and type(counter.main) == 'function')\n"
+                       "local fine, why = pcall(process.spawn, 'no_such_module')\n"
+                       "assert(not fine and why:find('no_such_module', 1, true))\n"
+                       "assert(not pcall(process.spawn, '../etc/passwd.x'))\n"
+                       "process.terminate(pid)\n");
 }
 
 TEST(receive_waits_for_a_match_and_keeps_other_messages_in_order)
 {
-    world_passes(&w, "local me = process.self()\n"
-                     "for i = 1, 5 do process.send(me, { kind = i % 2 == 0 and 'even' or 'odd', i = i }) end\n"
-                     "process.send(me, 'text')\n"
-                     "assert(process.receive({ kind = 'even' }).i == 2)\n"
-                     "assert(process.receive(function(m) return m == 'text' end) == 'text')\n"
-                     "assert(process.receive({ kind = 'even', i = function(i) return i > 2 end }).i == 4)\n"
-                     "for _, i in ipairs { 1, 3, 5 } do assert(process.receive().i == i) end\n"
-                     "local m, why = process.receive({ kind = 'even' }, 0.01)\n"
-                     "assert(m == nil and why == 'timeout')\n"
-                     "assert(select(2, process.receive(0)) == 'timeout')\n");
+    fixture_passes(&w, "local me = process.self()\n"
+                       "for i = 1, 5 do process.send(me, { kind = i % 2 == 0 and 'even' or 'odd', i = i }) end\n"
+                       "process.send(me, 'text')\n"
+                       "assert(process.receive({ kind = 'even' }).i == 2)\n"
+                       "assert(process.receive(function(m) return m == 'text' end) == 'text')\n"
+                       "assert(process.receive({ kind = 'even', i = function(i) return i > 2 end }).i == 4)\n"
+                       "for _, i in ipairs { 1, 3, 5 } do assert(process.receive().i == i) end\n"
+                       "local m, why = process.receive({ kind = 'even' }, 0.01)\n"
+                       "assert(m == nil and why == 'timeout')\n"
+                       "assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 
 TEST(a_request_fails_by_timeout_by_exit_and_by_an_error_reply)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local mute = process.spawn(function() process.receive('10s') process.receive() end)\n"
         "local a, why = process.request(mute, 1, '20ms')\n"
@@ -157,7 +157,7 @@ TEST(a_request_fails_by_timeout_by_exit_and_by_an_error_reply)
 
 TEST(a_wait_may_be_inside_pcall_metamethods_iterators_and_coroutines)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function slow(x) time.sleep('1ms') return x end\n"
         "assert(select(2, pcall(slow, 1)) == 1)\n"
@@ -191,11 +191,11 @@ TEST(a_wait_may_be_inside_pcall_metamethods_iterators_and_coroutines)
 
 TEST(errors_carry_file_line_and_traceback)
 {
-    world_run(&w, "local function inner(x)\n"
-                  "  return x.field\n"
-                  "end\n"
-                  "local function outer() return 1 + inner(nil) end\n"
-                  "outer()\n");
+    fixture_run(&w, "local function inner(x)\n"
+                    "  return x.field\n"
+                    "end\n"
+                    "local function outer() return 1 + inner(nil) end\n"
+                    "outer()\n");
     same(w.error, FILCH_LUA_EERROR);
     has_text(w.text, "test:2: attempt to index a nil value (local 'x')");
     has_text(w.text, "stack traceback:");
@@ -220,7 +220,7 @@ TEST(error_objects_of_every_type_are_reported)
           "while closing" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world_run(&w, cases[i][0]);
+        fixture_run(&w, cases[i][0]);
         same(w.error, FILCH_LUA_EERROR);
         has_text(w.text, cases[i][1]);
     }
@@ -228,29 +228,29 @@ TEST(error_objects_of_every_type_are_reported)
 
 TEST(the_result_of_a_process_is_its_return_value)
 {
-    world_passes(&w, "return 42");
+    fixture_passes(&w, "return 42");
     same(w.kind, FILCH_KIND_INT);
     same(w.number, 42);
-    world_passes(&w, "process.spawn(function() end) pcall(process.exit, 'done') error('not reached')");
+    fixture_passes(&w, "process.spawn(function() end) pcall(process.exit, 'done') error('not reached')");
     assert_string_equal(w.text, "done");
-    world_passes(&w, "coroutine.wrap(function() process.exit(7) end)()");
+    fixture_passes(&w, "coroutine.wrap(function() process.exit(7) end)()");
     same(w.number, 7);
-    world_run(&w, "return print");
+    fixture_run(&w, "return print");
     same(w.error, FILCH_LUA_EERROR);
     has_text(w.text, "result: a function cannot be sent");
 }
 
 TEST(a_cancel_raises_an_error_where_the_process_waits)
 {
-    filch_pid pid = world_start(&w,
-                                "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
-                                "time.sleep('1ms') return 'tidied up'",
-                                0);
+    filch_pid pid = fixture_start(&w,
+                                  "local fine, why = pcall(process.receive) assert(not fine and why == 'cancelled')\n"
+                                  "time.sleep('1ms') return 'tidied up'",
+                                  0);
     ok(filch_cancel(w.sched, pid));
     until(atomic_load(&w.over));
     ok(w.error);
     assert_string_equal(w.text, "tidied up");
-    pid = world_start(&w, "time.sleep(3600)", 0);
+    pid = fixture_start(&w, "time.sleep(3600)", 0);
     ok(filch_cancel(w.sched, pid));
     until(atomic_load(&w.over));
     same(w.error, FILCH_ECANCELLED);
@@ -258,7 +258,7 @@ TEST(a_cancel_raises_an_error_where_the_process_waits)
 
 TEST(many_short_timeouts_leave_no_timers_behind)
 {
-    world_passes(
+    fixture_passes(
         &w, "local me = process.self()\n"
             "for i = 1, 2000 do process.send(me, i) assert(process.receive(3600) == i) end\n"
             "for i = 1, 20 do process.receive('1ms') process.send(me, i) assert(process.receive(3600) == i) end\n");
@@ -269,37 +269,37 @@ TEST(many_short_timeouts_leave_no_timers_behind)
 
 TEST(dangerous_functions_are_missing)
 {
-    world_passes(&w, "assert(io == nil and package == nil and dofile == nil and loadfile == nil)\n"
-                     "assert(os.execute == nil and os.exit == nil and os.remove == nil and string.dump == nil)\n"
-                     "assert(debug.sethook == nil and debug.getregistry == nil and debug.traceback)\n"
-                     "assert(load('\\27Lua') == nil and load(string.char(27) .. 'x', 'n', 'b') == nil)\n"
-                     "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
-                     "assert(pairs and os.time and utf8.len('x') == 1 and math.pi > 3)\n"
-                     "local names = 0 for k in pairs(string) do names = names + 1 end assert(names > 15)\n"
-                     "local all = 0 for k in pairs(_G) do all = all + 1 end assert(all > 30)\n"
-                     "assert('10' + 1 == 11 and '3' * '4' == 12 and -'2' == -2 and 10 .. '' == '10')\n"
-                     "assert(not pcall(function() return 'x' + 1 end))\n"
-                     "setmetatable(_G, { __index = function(_, k) error('undefined ' .. k, 2) end })\n"
-                     "assert(not pcall(function() return nothing end) and print)\n");
+    fixture_passes(&w, "assert(io == nil and package == nil and dofile == nil and loadfile == nil)\n"
+                       "assert(os.execute == nil and os.exit == nil and os.remove == nil and string.dump == nil)\n"
+                       "assert(debug.sethook == nil and debug.getregistry == nil and debug.traceback)\n"
+                       "assert(load('\\27Lua') == nil and load(string.char(27) .. 'x', 'n', 'b') == nil)\n"
+                       "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
+                       "assert(pairs and os.time and utf8.len('x') == 1 and math.pi > 3)\n"
+                       "local names = 0 for k in pairs(string) do names = names + 1 end assert(names > 15)\n"
+                       "local all = 0 for k in pairs(_G) do all = all + 1 end assert(all > 30)\n"
+                       "assert('10' + 1 == 11 and '3' * '4' == 12 and -'2' == -2 and 10 .. '' == '10')\n"
+                       "assert(not pcall(function() return 'x' + 1 end))\n"
+                       "setmetatable(_G, { __index = function(_, k) error('undefined ' .. k, 2) end })\n"
+                       "assert(not pcall(function() return nothing end) and print)\n");
 }
 
 TEST(library_functions_limit_huge_lengths)
 {
-    world_passes(&w,
-                 "assert(string.rep('', 1 << 50) == '')\n"
-                 "assert(not pcall(table.move, {}, 1, 1 << 50, 2))\n"
-                 "local liar = setmetatable({}, { __len = function() return 1 << 50 end })\n"
-                 "assert(not pcall(table.insert, liar, 1, 0))\n"
-                 "assert(not pcall(table.remove, liar, 1))\n"
-                 "local t = { 1, 2, 3 } table.insert(t, 4) table.insert(t, 1, 0)\n"
-                 "assert(table.concat(t, ',') == '0,1,2,3,4' and table.remove(t) == 4 and table.remove(t, 1) == 0)\n"
-                 "assert(table.concat(table.move(t, 1, 3, 2), ',') == '1,1,2,3' and table.remove({}) == nil)\n"
-                 "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
+    fixture_passes(&w,
+                   "assert(string.rep('', 1 << 50) == '')\n"
+                   "assert(not pcall(table.move, {}, 1, 1 << 50, 2))\n"
+                   "local liar = setmetatable({}, { __len = function() return 1 << 50 end })\n"
+                   "assert(not pcall(table.insert, liar, 1, 0))\n"
+                   "assert(not pcall(table.remove, liar, 1))\n"
+                   "local t = { 1, 2, 3 } table.insert(t, 4) table.insert(t, 1, 0)\n"
+                   "assert(table.concat(t, ',') == '0,1,2,3,4' and table.remove(t) == 4 and table.remove(t, 1) == 0)\n"
+                   "assert(table.concat(table.move(t, 1, 3, 2), ',') == '1,1,2,3' and table.remove({}) == nil)\n"
+                   "assert(string.rep('ab', 3, '-') == 'ab-ab-ab' and string.rep('x', 1) == 'x')\n");
 }
 
 TEST(a_string_over_the_memory_limit_ends_the_process)
 {
-    world_run(&w, "pcall(string.rep, 'x', 1 << 40) error('not reached')");
+    fixture_run(&w, "pcall(string.rep, 'x', 1 << 40) error('not reached')");
     same(w.error, FILCH_LUA_EMEMORY);
     has_text(w.text, "not enough memory: the process may hold 16777216 bytes");
     has_text(w.text, "test:1:");
@@ -307,7 +307,7 @@ TEST(a_string_over_the_memory_limit_ends_the_process)
 
 TEST(json_is_encoded_and_decoded)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local function is(a, b) if a ~= b then error(tostring(a) .. ' is not ' .. tostring(b), 2) end end\n"
         "is(json.encode({ 1, 2.5, 'x', true, { a = 1 } }), '[1,2.5,\"x\",true,{\"a\":1}]')\n"
@@ -331,7 +331,7 @@ TEST(json_is_encoded_and_decoded)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_spawned_process_prints_its_messages),
         T(every_kind_of_value_arrives_unchanged),
         T(an_error_names_the_path_of_a_value_that_cannot_be_sent),

@@ -5,12 +5,12 @@
 
 #include "lua/simulated.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
-    world_open(&w, 2, NULL);
+    fixture_open(&w, 2, NULL);
     return 0;
 }
 
@@ -91,13 +91,13 @@ static void add_bytes(lua_State *L, void *user)
     lua_setfield(L, -2, "bytes");
 }
 
-static int open_counted_world(void **state)
+static int open_counted_fixture(void **state)
 {
     filch_lua_options lua = FILCH_LUA_OPTIONS_INIT;
     filch_options     sched = FILCH_OPTIONS_INIT;
     *state = &w;
     lua.open = add_bytes;
-    world_open(&w, 1, &lua);
+    fixture_open(&w, 1, &lua);
     (void)filch_sched_stop(w.sched, 0, NULL);
     sched.workers = 1;
     sched.alloc = counting_alloc;
@@ -108,24 +108,24 @@ static int open_counted_world(void **state)
 /* A monitor occupies more than 64 bytes while both processes live, so a monitor that is left behind is noticed. */
 TEST(a_request_leaves_no_monitor_behind)
 {
-    world_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then "
-                     "process.reply(from, m) end end end\n"
-                     "local pid = process.spawn(server)\n"
-                     "local function burst()\n"
-                     "  for i = 1, 2000 do assert(process.request(pid, i) == i) end\n"
-                     "  for i = 1, 100 do assert(select(2, process.request(pid, 'quiet', 0)) == 'timeout') end\n"
-                     "  for i = 1, 100 do local t = task.spawn(function() process.request(pid, 'quiet') end) "
-                     "time.sleep(0) t:cancel() pcall(t.await, t) end\n"
-                     "end\n"
-                     "burst() burst() local before = bytes()\n"
-                     "for i = 1, 5 do burst() end\n"
-                     "assert(bytes() - before < 5 * 100 * 64, bytes() - before)\n"
-                     "process.terminate(pid)\n");
+    fixture_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then "
+                       "process.reply(from, m) end end end\n"
+                       "local pid = process.spawn(server)\n"
+                       "local function burst()\n"
+                       "  for i = 1, 2000 do assert(process.request(pid, i) == i) end\n"
+                       "  for i = 1, 100 do assert(select(2, process.request(pid, 'quiet', 0)) == 'timeout') end\n"
+                       "  for i = 1, 100 do local t = task.spawn(function() process.request(pid, 'quiet') end) "
+                       "time.sleep(0) t:cancel() pcall(t.await, t) end\n"
+                       "end\n"
+                       "burst() burst() local before = bytes()\n"
+                       "for i = 1, 5 do burst() end\n"
+                       "assert(bytes() - before < 5 * 100 * 64, bytes() - before)\n"
+                       "process.terminate(pid)\n");
 }
 
 TEST(a_plain_value_is_a_receive_pattern)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "for _, m in ipairs { 'first', 'done', 7, 0.5, '300ms', true, 'last' } do process.send(me, m) end\n"
@@ -181,17 +181,17 @@ TEST(a_waiting_send_fails_when_the_receiver_ends)
 
 TEST(a_send_that_cannot_wait_reports_a_full_mailbox_at_once)
 {
-    world_passes(&w,
-                 "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
-                 "assert(process.send(pid, 1))\n"
-                 "local r, why\n"
-                 "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
-                 "assert(r == nil and why:find('full')) process.terminate(pid)\n");
+    fixture_passes(
+        &w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
+            "assert(process.send(pid, 1))\n"
+            "local r, why\n"
+            "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
+            "assert(r == nil and why:find('full')) process.terminate(pid)\n");
 }
 
 TEST(null_and_empty_lists_survive_json_and_messagepack)
 {
-    world_passes(
+    fixture_passes(
         &w, "assert(tostring(json.null) == 'null' and json.null == msgpack.null and json.decode('null') == json.null)\n"
             "for _, text in ipairs { '[1,null,3]', '[]', '{}', '[[],{},null]', '{\"a\":null}', '{\"a\":[]}', 'null', "
             "'[null]' } do\n"
@@ -211,7 +211,7 @@ TEST(null_and_empty_lists_survive_json_and_messagepack)
 
 TEST(null_and_empty_lists_survive_a_message)
 {
-    world_passes(
+    fixture_passes(
         &w, "local me, null = process.self(), json.null\n"
             "process.send(me, json.decode('{\"a\":[1,null],\"b\":[],\"c\":{}}'))\n"
             "local m = process.receive() assert(m.a[2] == json.null and json.encode(m.b) == '[]' and json.encode(m.c) "
@@ -285,7 +285,7 @@ TEST(the_chart_of_a_run_shows_its_messages)
 
 TEST(leave_unwatch_and_unmonitor_report_what_is_missing)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function words(r, why) assert(r == nil) return why end\n"
             "assert(words(process.leave('g')) == 'the process is not in this group')\n"
             "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
@@ -300,19 +300,19 @@ int main(void)
         cmocka_unit_test(ticks_do_not_drift),
         cmocka_unit_test(missed_ticks_are_skipped),
         cmocka_unit_test(a_selective_receive_checks_each_message_once),
-        cmocka_unit_test_setup_teardown(a_request_leaves_no_monitor_behind, open_counted_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(a_plain_value_is_a_receive_pattern, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_request_leaves_no_monitor_behind, open_counted_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_plain_value_is_a_receive_pattern, open_fixture, fixture_close_shared),
         cmocka_unit_test(a_send_to_a_full_mailbox_waits_with_overflow_wait),
         cmocka_unit_test(a_waiting_send_fails_when_the_receiver_ends),
-        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_world,
-                                        world_close_shared),
-        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_fixture,
+                                        fixture_close_shared),
+        cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_a_message, open_fixture, fixture_close_shared),
         cmocka_unit_test(some_seeds_end_sleeps_of_different_lengths_together),
         cmocka_unit_test(the_chart_of_a_run_shows_its_messages),
-        cmocka_unit_test_setup_teardown(leave_unwatch_and_unmonitor_report_what_is_missing, open_world,
-                                        world_close_shared),
-        cmocka_unit_test_setup_teardown(a_send_that_cannot_wait_reports_a_full_mailbox_at_once, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(leave_unwatch_and_unmonitor_report_what_is_missing, open_fixture,
+                                        fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_send_that_cannot_wait_reports_a_full_mailbox_at_once, open_fixture,
+                                        fixture_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* lua_sim_test.c - Lua programs in simulation: the same seed gives the same run, time is virtual, a failing seed can be
  * replayed. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
 /* The text that a run prints. */
 typedef struct output {
-    char   text[WORLD_TEXT];
+    char   text[FIXTURE_TEXT];
     size_t size;
 } output;
 

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
-static char  top[64], path[512], roots[128];
+static fixture w;
+static char    top[64], path[512], roots[128];
 
 static void put(const char *name, const char *text)
 {
@@ -29,7 +29,7 @@ static void make(const char *name, const char *target)
     else same(symlink(target, full), 0);
 }
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
@@ -62,11 +62,11 @@ static int open_world(void **state)
     options.path = path;
     options.roots = roots;
     options.code_max = 2999;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
-static int close_world(void **state)
+static int close_fixture(void **state)
 {
     static const char *const names[] = {
         "program/fine.lua",  "program/jobs/deep.lua", "other/far.lua",     "outside/config.lua", "outside/notes.txt",
@@ -76,7 +76,7 @@ static int close_world(void **state)
     static const char *const folders[] = { "program/jobs", "program/folder.lua", "program", "other", "outside", "" };
     char                     full[256];
     (void)state;
-    world_close(&w);
+    fixture_close(&w);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(full, sizeof full, "%s/%s", top, names[i]);
         same(unlink(full), 0);
@@ -90,15 +90,15 @@ static int close_world(void **state)
 
 TEST(code_in_the_program_folders_is_found_by_name)
 {
-    world_passes(&w, "assert(process.exec('fine', 7) == 7)\n"
-                     "assert(process.exec('fine.lua', 7) == 7)\n"
-                     "assert(process.exec('./fine.lua', 8) == 8)\n"
-                     "assert(process.exec('jobs/deep.lua') == 'deep')\n"
-                     "assert(process.exec('jobs.deep') == 'deep')\n"
-                     "assert(process.exec('link.lua') == 'deep')\n"
-                     "assert(process.exec('link') == 'deep')\n"
-                     "assert(process.exec('far.lua') == 'far')\n"
-                     "assert(work.run('fine.lua', 9) == 9)\n");
+    fixture_passes(&w, "assert(process.exec('fine', 7) == 7)\n"
+                       "assert(process.exec('fine.lua', 7) == 7)\n"
+                       "assert(process.exec('./fine.lua', 8) == 8)\n"
+                       "assert(process.exec('jobs/deep.lua') == 'deep')\n"
+                       "assert(process.exec('jobs.deep') == 'deep')\n"
+                       "assert(process.exec('link.lua') == 'deep')\n"
+                       "assert(process.exec('link') == 'deep')\n"
+                       "assert(process.exec('far.lua') == 'far')\n"
+                       "assert(work.run('fine.lua', 9) == 9)\n");
 }
 
 /* Every way to name code, each with every invalid name. */
@@ -131,12 +131,12 @@ TEST(no_file_outside_the_program_folders_is_read)
         "  assert(not tostring(why):find('hunter2') and not tostring(why):find('password'), why)\n"
         "end end\n",
         top);
-    world_passes(&w, chunk);
+    fixture_passes(&w, chunk);
 }
 
 TEST(an_error_says_why_a_file_is_not_loaded)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function why(name) return select(2, pcall(process.spawn, name)) end\n"
             "assert(why('large.lua'):find('larger than the 2999 bytes', 1, true))\n"
             "assert(why('../outside/config.lua'):find(\"in the program's folders\", 1, true))\n"
@@ -148,7 +148,7 @@ TEST(an_error_says_why_a_file_is_not_loaded)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
         T(code_in_the_program_folders_is_found_by_name),
         T(no_file_outside_the_program_folders_is_read),
         T(an_error_says_why_a_file_is_not_loaded),

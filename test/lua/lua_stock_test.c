@@ -4,16 +4,16 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.memory_max = (size_t)512 << 20; /* enough for stacks of a million values */
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
@@ -34,14 +34,14 @@ static const char tail[] = "\nreturn table.concat(out, '\\n')\n";
 
 static void same_as_stock(const char *piece)
 {
-    char chunk[WORLD_TEXT];
+    char chunk[FIXTURE_TEXT];
     snprintf(chunk, sizeof chunk, "%s%s%s", head, piece, tail);
     lua_State *L = luaL_newstate();
     luaL_openlibs(L);
     if (luaL_loadbuffer(L, chunk, strlen(chunk), "=test") != LUA_OK || lua_pcall(L, 0, 1, 0) != LUA_OK) {
         fail_msg("stock: %s", lua_tostring(L, -1));
     }
-    world_passes(&w, chunk);
+    fixture_passes(&w, chunk);
     assert_string_equal(w.text, lua_tostring(L, -1));
     assert_true(w.size > 0);
     lua_close(L);
@@ -133,14 +133,14 @@ TEST(load_acts_as_in_stock_lua)
         "i = 0 show(load(function() i = i + 1 return i <= 150 and 'do local x = 1 end ' or nil end) ~= nil)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 2000 and ' ' or nil end) ~= nil)\n");
     /* Stock Lua returns nil and a message for these calls, or accepts arguments that are not safe in Filch. */
-    world_passes(&w, "local f, why = load(string.char(27) .. 'Lua', 'n', 'b') assert(f == nil and why == 'only text "
-                     "can be loaded')\n"
-                     "assert(load(string.char(27) .. 'Lua') == nil)\n"
-                     "local fine, text = pcall(load, function() return 5 end) assert(not fine and text:find('must "
-                     "return a string'), text)\n"
-                     "fine, text = pcall(load, function() error('in the reader', 0) end) assert(not fine and text == "
-                     "'in the reader')\n"
-                     "fine = pcall(load, 'return 1', {}) assert(not fine)\n");
+    fixture_passes(&w, "local f, why = load(string.char(27) .. 'Lua', 'n', 'b') assert(f == nil and why == 'only text "
+                       "can be loaded')\n"
+                       "assert(load(string.char(27) .. 'Lua') == nil)\n"
+                       "local fine, text = pcall(load, function() return 5 end) assert(not fine and text:find('must "
+                       "return a string'), text)\n"
+                       "fine, text = pcall(load, function() error('in the reader', 0) end) assert(not fine and text == "
+                       "'in the reader')\n"
+                       "fine = pcall(load, 'return 1', {}) assert(not fine)\n");
 }
 
 TEST(coroutines_act_as_in_stock_lua)
@@ -199,10 +199,10 @@ TEST(stack_overflow_by_many_values_is_an_error_as_in_stock_lua)
 
 TEST(print_acts_as_in_stock_lua)
 {
-    world_passes(&w, "print() print(nil, true, 1, 1.5, 'x') print(setmetatable({}, { __tostring = function() return "
-                     "'told' end })) print(('y'):rep(2000), ('z'):rep(2000))\n"
-                     "for n = 1019, 1027 do print(('v'):rep(n), 'u') end assert(not pcall(print, setmetatable({}, { "
-                     "__tostring = function() return {} end })))");
+    fixture_passes(&w, "print() print(nil, true, 1, 1.5, 'x') print(setmetatable({}, { __tostring = function() return "
+                       "'told' end })) print(('y'):rep(2000), ('z'):rep(2000))\n"
+                       "for n = 1019, 1027 do print(('v'):rep(n), 'u') end assert(not pcall(print, setmetatable({}, { "
+                       "__tostring = function() return {} end })))");
     const char *at = w.printed;
     assert_memory_equal(at, "\nnil\ttrue\t1\t1.5\tx\ntold\n", 23);
     at += 23;
@@ -215,7 +215,7 @@ TEST(print_acts_as_in_stock_lua)
 
 TEST(garbage_is_counted_and_collected)
 {
-    world_passes(
+    fixture_passes(
         &w, "local keep = {} for i = 1, 1000 do keep[i] = { i } end local full = collectgarbage('count') keep = nil\n"
             "assert(collectgarbage() == 0) local less = collectgarbage('count') assert(less < full - 30, less)\n"
             "assert(collectgarbage('collect') == 0 and type(collectgarbage('step')) == 'boolean')\n"
@@ -225,7 +225,7 @@ TEST(garbage_is_counted_and_collected)
 
 TEST(random_numbers_are_in_range_and_repeatable_by_seed)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "for i = 1, 2000 do\n"
         "  local x = math.random() assert(x >= 0 and x < 1) local n = math.random(6) assert(n >= 1 and n <= 6 and "
@@ -253,7 +253,7 @@ TEST(random_numbers_are_in_range_and_repeatable_by_seed)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(table_functions_act_as_in_stock_lua),
         T(string_rep_acts_as_in_stock_lua),
         T(errors_and_pcall_act_as_in_stock_lua),

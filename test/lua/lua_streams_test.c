@@ -1,80 +1,80 @@
 /* lua_streams_test.c - sockets, files and programs from Lua, where the host allows them. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     return 0;
 }
 
 #ifdef FLI_IO
 TEST(a_server_answers_several_tcp_clients)
 {
-    world_passes(&w,
-                 "local me = process.self()\n"
-                 "process.spawn(function()\n"
-                 "  local listener = assert(net.listen('127.0.0.1:0'))\n"
-                 "  process.send(me, listener:address())\n"
-                 "  for i = 1, 3 do\n"
-                 "    local client = assert(listener:accept())\n"
-                 "    task.spawn(function() while true do\n"
-                 "      local line, why = client:read_until('\\n')\n"
-                 "      if not line then assert(why == 'end', why) client:close() return end\n"
-                 "      client:write('you said ' .. line)\n"
-                 "    end end)\n"
-                 "  end\n"
-                 "  time.sleep(3600)\n"
-                 "end)\n"
-                 "local address = process.receive()\n"
-                 "local function talk(n) return function()\n"
-                 "  local stream = assert(net.connect(address, '5s'))\n"
-                 "  assert(stream:read(0) == '' and stream:read_exactly(0) == '')\n"
-                 "  for i = 1, 5 do assert(stream:write(n .. ' ' .. i .. '\\n')) assert(stream:read_until('\\n') == "
-                 "'you said ' .. n .. ' ' .. i .. '\\n') end\n"
-                 "  stream:shutdown() assert(select(2, stream:read()) == 'end') stream:close() return n\n"
-                 "end end\n"
-                 "local done = task.all { talk('a'), talk('b'), talk('c') } assert(done[1] == 'a' and done[3] == 'c')\n"
-                 "local none, why = net.connect('127.0.0.1:1') assert(none == nil and type(why) == 'string')\n"
-                 "assert(net.connect('not an address') == nil)\n");
+    fixture_passes(
+        &w, "local me = process.self()\n"
+            "process.spawn(function()\n"
+            "  local listener = assert(net.listen('127.0.0.1:0'))\n"
+            "  process.send(me, listener:address())\n"
+            "  for i = 1, 3 do\n"
+            "    local client = assert(listener:accept())\n"
+            "    task.spawn(function() while true do\n"
+            "      local line, why = client:read_until('\\n')\n"
+            "      if not line then assert(why == 'end', why) client:close() return end\n"
+            "      client:write('you said ' .. line)\n"
+            "    end end)\n"
+            "  end\n"
+            "  time.sleep(3600)\n"
+            "end)\n"
+            "local address = process.receive()\n"
+            "local function talk(n) return function()\n"
+            "  local stream = assert(net.connect(address, '5s'))\n"
+            "  assert(stream:read(0) == '' and stream:read_exactly(0) == '')\n"
+            "  for i = 1, 5 do assert(stream:write(n .. ' ' .. i .. '\\n')) assert(stream:read_until('\\n') == "
+            "'you said ' .. n .. ' ' .. i .. '\\n') end\n"
+            "  stream:shutdown() assert(select(2, stream:read()) == 'end') stream:close() return n\n"
+            "end end\n"
+            "local done = task.all { talk('a'), talk('b'), talk('c') } assert(done[1] == 'a' and done[3] == 'c')\n"
+            "local none, why = net.connect('127.0.0.1:1') assert(none == nil and type(why) == 'string')\n"
+            "assert(net.connect('not an address') == nil)\n");
 }
 #endif
 
 #ifdef FLI_IO
 TEST(files_are_synced_and_renamed_and_directories_listed)
 {
-    world_passes(&w,
-                 "local here = '/tmp/filch-lua-fs-' .. tostring(process.self()):gsub('%W', '') .. '-' .. time.now()\n"
-                 "assert(fs.mkdir(here)) assert(select(2, fs.mkdir(here)) == 'already exists')\n"
-                 "local f = assert(fs.open(here .. '/new', 'w')) assert(f:write('state') == 5) assert(f:sync()) "
-                 "assert(f:sync('data'))\n"
-                 "assert(f:truncate(4)) assert(f:close()) assert(fs.rename(here .. '/new', here .. '/old', 'sync'))\n"
-                 "assert(fs.rename(here .. '/old', here .. '/older'))\n"
-                 "assert(fs.mkdir(here .. '/a'))\n"
-                 "local info = assert(fs.stat(here .. '/older')) assert(info.kind == 'file' and info.size == 4 and "
-                 "info.mode > 0)\n"
-                 "assert(math.abs(info.modified - os.time()) < 3600)\n"
-                 "assert(fs.stat(here).kind == 'directory' and fs.stat('/dev/null').kind == 'other')\n"
-                 "local names = assert(fs.list(here)) assert(#names == 2 and names[1] == 'a' and names[2] == 'older')\n"
-                 "assert(#fs.list(here .. '/a') == 0)\n"
-                 "local none, why = fs.rmdir(here) assert(none == nil and why:find('not empty'))\n"
-                 "assert(fs.remove(here .. '/older')) assert(fs.rmdir(here .. '/a')) assert(fs.rmdir(here))\n"
-                 "none, why = fs.list(here) assert(none == nil and why:find('no such file'))\n"
-                 "none, why = fs.stat(here) assert(none == nil and why:find('no such file'))\n"
-                 "assert(not pcall(fs.stat, 'a\\0b') and not pcall(fs.rename, 'a', 'b\\0', 'sync') and not "
-                 "pcall(fs.rename, 'a', 'b', 'x'))\n"
-                 "assert(not pcall(f.truncate, f, -1) and not pcall(f.sync, 1))\n");
+    fixture_passes(
+        &w, "local here = '/tmp/filch-lua-fs-' .. tostring(process.self()):gsub('%W', '') .. '-' .. time.now()\n"
+            "assert(fs.mkdir(here)) assert(select(2, fs.mkdir(here)) == 'already exists')\n"
+            "local f = assert(fs.open(here .. '/new', 'w')) assert(f:write('state') == 5) assert(f:sync()) "
+            "assert(f:sync('data'))\n"
+            "assert(f:truncate(4)) assert(f:close()) assert(fs.rename(here .. '/new', here .. '/old', 'sync'))\n"
+            "assert(fs.rename(here .. '/old', here .. '/older'))\n"
+            "assert(fs.mkdir(here .. '/a'))\n"
+            "local info = assert(fs.stat(here .. '/older')) assert(info.kind == 'file' and info.size == 4 and "
+            "info.mode > 0)\n"
+            "assert(math.abs(info.modified - os.time()) < 3600)\n"
+            "assert(fs.stat(here).kind == 'directory' and fs.stat('/dev/null').kind == 'other')\n"
+            "local names = assert(fs.list(here)) assert(#names == 2 and names[1] == 'a' and names[2] == 'older')\n"
+            "assert(#fs.list(here .. '/a') == 0)\n"
+            "local none, why = fs.rmdir(here) assert(none == nil and why:find('not empty'))\n"
+            "assert(fs.remove(here .. '/older')) assert(fs.rmdir(here .. '/a')) assert(fs.rmdir(here))\n"
+            "none, why = fs.list(here) assert(none == nil and why:find('no such file'))\n"
+            "none, why = fs.stat(here) assert(none == nil and why:find('no such file'))\n"
+            "assert(not pcall(fs.stat, 'a\\0b') and not pcall(fs.rename, 'a', 'b\\0', 'sync') and not "
+            "pcall(fs.rename, 'a', 'b', 'x'))\n"
+            "assert(not pcall(f.truncate, f, -1) and not pcall(f.sync, 1))\n");
 }
 #endif
 
 #ifdef FLI_IO
 TEST(a_stream_can_be_handed_to_another_process)
 {
-    world_passes(
+    fixture_passes(
         &w, "local me = process.self()\n"
             "local listener = assert(net.listen('127.0.0.1:0'))\n"
             "local function serve()\n"
@@ -114,7 +114,7 @@ TEST(a_stream_can_be_handed_to_another_process)
 #ifdef FLI_IO
 TEST(files_and_programs_are_used_as_streams)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local path = os.getenv('FILCH_LUA_TEST_FILE')\n"
         "local file = assert(fs.open(path, 'w+')) assert(file:write('hello file') == 10) assert(file:seek(6) == 6)\n"
@@ -137,20 +137,20 @@ TEST(files_and_programs_are_used_as_streams)
 
 TEST(a_program_inherits_the_environment_only_with_the_env_right)
 {
-    static world      restricted;
+    static fixture    restricted;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_EXEC;
-    world_open(&restricted, 1, &options);
-    world_passes(&restricted, SAYS
-                 "assert(says { directory = '/' } == 'none none\\n/\\n')\n"
-                 "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')");
-    world_close(&restricted);
+    fixture_open(&restricted, 1, &options);
+    fixture_passes(&restricted, SAYS
+                   "assert(says { directory = '/' } == 'none none\\n/\\n')\n"
+                   "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')");
+    fixture_close(&restricted);
 }
 
 TEST(a_program_gets_the_whole_environment_or_the_given_one)
 {
-    world_passes(&w, SAYS
-                 "assert(says { directory = '/' } == os.getenv('FILCH_LUA_TEST_FILE') .. ' none\\n/\\n')\n"
+    fixture_passes(
+        &w, SAYS "assert(says { directory = '/' } == os.getenv('FILCH_LUA_TEST_FILE') .. ' none\\n/\\n')\n"
                  "assert(says { env = { ONE = '1', PATH = '/bin:/usr/bin' }, directory = '/' } == 'none 1\\n/\\n')\n"
                  "for _, bad in ipairs { { env = 5 }, { env = { ['a=b'] = 'c' } }, { env = { a = 'b\\0c' } }, { env = "
                  "{ a = 5 } },\n"
@@ -163,7 +163,7 @@ TEST(a_program_gets_the_whole_environment_or_the_given_one)
 #ifndef FLI_IO
 TEST(without_io_every_call_reports_unsupported)
 {
-    world_passes(
+    fixture_passes(
         &w, "local function is(value, why) assert(value == nil and why:find('built without I/O', 1, true), why) end\n"
             "is(net.connect('127.0.0.1:1')) is(net.listen('127.0.0.1:0')) is(net.resolve('localhost', '80'))\n"
             "is(fs.open('/dev/null')) is(exec.run { 'true' })\n");
@@ -172,10 +172,10 @@ TEST(without_io_every_call_reports_unsupported)
 
 TEST(without_its_right_a_library_is_missing)
 {
-    static world restricted;
-    world_open(&restricted, 1, NULL);
-    world_passes(&restricted, "assert(net == nil and fs == nil and exec == nil and os.getenv == nil)");
-    world_close(&restricted);
+    static fixture restricted;
+    fixture_open(&restricted, 1, NULL);
+    fixture_passes(&restricted, "assert(net == nil and fs == nil and exec == nil and os.getenv == nil)");
+    fixture_close(&restricted);
 }
 
 int main(void)
@@ -185,21 +185,21 @@ int main(void)
     if (fd < 0 || setenv("FILCH_LUA_TEST_FILE", path, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_server_answers_several_tcp_clients, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(a_server_answers_several_tcp_clients, open_fixture, fixture_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(a_stream_can_be_handed_to_another_process, open_world, world_close_shared),
-        cmocka_unit_test_setup_teardown(files_are_synced_and_renamed_and_directories_listed, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_stream_can_be_handed_to_another_process, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(files_are_synced_and_renamed_and_directories_listed, open_fixture,
+                                        fixture_close_shared),
 #endif
 #ifdef FLI_IO
-        cmocka_unit_test_setup_teardown(files_and_programs_are_used_as_streams, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(files_and_programs_are_used_as_streams, open_fixture, fixture_close_shared),
         cmocka_unit_test(a_program_inherits_the_environment_only_with_the_env_right),
-        cmocka_unit_test_setup_teardown(a_program_gets_the_whole_environment_or_the_given_one, open_world,
-                                        world_close_shared),
+        cmocka_unit_test_setup_teardown(a_program_gets_the_whole_environment_or_the_given_one, open_fixture,
+                                        fixture_close_shared),
 #endif
 #ifndef FLI_IO
-        cmocka_unit_test_setup_teardown(without_io_every_call_reports_unsupported, open_world, world_close_shared),
+        cmocka_unit_test_setup_teardown(without_io_every_call_reports_unsupported, open_fixture, fixture_close_shared),
 #endif
         cmocka_unit_test(without_its_right_a_library_is_missing),
     };

@@ -7,16 +7,16 @@
  * reports of children that begin together, because these may arrive in any order. */
 #define CHILDREN                                                                                                      \
     "local me = process.self()\n"                                                                                     \
-    "local function child(who)\n"                                                                                     \
-    "  process.send(me, '+' .. who)\n"                                                                                \
+    "local function child(id)\n"                                                                                      \
+    "  process.send(me, '+' .. id)\n"                                                                                 \
     "  local fine, why = pcall(function()\n"                                                                          \
     "    while true do\n"                                                                                             \
     "      local order, from = process.receive()\n"                                                                   \
-    "      if order == 'fail' then error('told to', 0) elseif order == 'end' then return\n"                           \
-    "      elseif order == 'who' then process.reply(from, { who, math.random(1 << 50) }) end\n"                       \
+    "      if order == 'fail' then error('on request', 0) elseif order == 'end' then return\n"                        \
+    "      elseif order == 'id' then process.reply(from, { id, math.random(1 << 50) }) end\n"                         \
     "    end\n"                                                                                                       \
     "  end)\n"                                                                                                        \
-    "  process.send(me, '-' .. who)\n"                                                                                \
+    "  process.send(me, '-' .. id)\n"                                                                                 \
     "  if not fine then error(why, 0) end\n"                                                                          \
     "end\n"                                                                                                           \
     "local function diary(n)\n"                                                                                       \
@@ -149,7 +149,7 @@ TEST(a_restarted_child_keeps_its_arguments_but_not_its_random_seed)
         "local top = assert(supervisor.start { intensity = 50, children = { { id = 'w', child, 'w', name = 'w' } } })\n"
         "local seen = {}\n"
         "for i = 1, 20 do\n"
-        "  local answer = assert(process.request('w', 'who', '1m'))\n"
+        "  local answer = assert(process.request('w', 'id', '1m'))\n"
         "  is(answer[1], 'w')\n"
         "  assert(not seen[answer[2]], 'the same number again')\n"
         "  seen[answer[2]] = true\n"
@@ -182,7 +182,7 @@ TEST(too_many_restarts_end_the_supervisor_and_its_starter)
 {
     static const char chunk[] = CHILDREN
         "local function fails_twice()\n"
-        "  assert(supervisor.start { intensity = 1, children = { { id = 'w', 'told', me, 'w', name = 'w' } } })\n"
+        "  assert(supervisor.start { intensity = 1, children = { { id = 'w', 'reporter', me, 'w', name = 'w' } } })\n"
         "  process.receive({ never = true })\n"
         "end\n"
         "local starter = process.spawn_monitored(fails_twice)\n"
@@ -197,22 +197,22 @@ TEST(too_many_restarts_end_the_supervisor_and_its_starter)
         "= 'w' } } })\n"
         "process.monitor(top)\n"
         "process.send('w', 'fail')\n"
-        "is(process.receive({ event = 'exit', pid = top }, '1m').error, \"too many restarts, the last of 'w': told "
-        "to\")\n";
+        "is(process.receive({ event = 'exit', pid = top }, '1m').error, \"too many restarts, the last of 'w': on "
+        "request\")\n";
     simulate(chunk, scaled(200));
 }
 
 TEST(a_failed_starter_ends_its_supervisor_tree)
 {
-    static const char chunk[] =
-        CHILDREN "local starter = process.spawn_monitored(function()\n"
-                 "  supervisor.start { children = { { id = 'a', 'told', me, 'a' }, { id = 'b', 'told', me, 'b' } } }\n"
-                 "  process.receive() error('no more', 0)\n"
-                 "end)\n"
-                 "is(diary(2), '+a +b')\n"
-                 "process.send(starter, 'go')\n"
-                 "is(diary(2), '-b -a')\n"
-                 "while runtime.stats().alive > 1 do time.sleep('1ms') end\n";
+    static const char chunk[] = CHILDREN
+        "local starter = process.spawn_monitored(function()\n"
+        "  supervisor.start { children = { { id = 'a', 'reporter', me, 'a' }, { id = 'b', 'reporter', me, 'b' } } }\n"
+        "  process.receive() error('no more', 0)\n"
+        "end)\n"
+        "is(diary(2), '+a +b')\n"
+        "process.send(starter, 'go')\n"
+        "is(diary(2), '-b -a')\n"
+        "while runtime.stats().alive > 1 do time.sleep('1ms') end\n";
     simulate(chunk, scaled(200));
 }
 
@@ -350,10 +350,10 @@ TEST(a_thousand_children_fail_and_are_restarted_on_real_threads)
                                 "for i = 2, 1000, 2 do assert(process.lookup('w' .. i) == before[i]) end\n"
                                 "assert(supervisor.stop(top))\n"
                                 "while runtime.stats().alive > 1 do time.sleep(0.001) end\n";
-    world             w;
-    world_open(&w, 2, NULL);
-    for (int i = 0; i < 3; i++) world_passes(&w, chunk);
-    world_close(&w);
+    fixture           w;
+    fixture_open(&w, 2, NULL);
+    for (int i = 0; i < 3; i++) fixture_passes(&w, chunk);
+    fixture_close(&w);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
  */
 #include <lauxlib.h>
 
+#include "lua/fixture.h"
 #include "lua/tasks_model.h"
-#include "lua/world.h"
 
 enum {
     BATCHES = 30,

@@ -1,51 +1,52 @@
 /* lua_tasks_test.c - concurrency inside a Lua process and between processes: tasks, channels, timers, monitors, links,
  * names, groups. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     *state = &w;
-    world_open(&w, 2, NULL);
+    fixture_open(&w, 2, NULL);
     return 0;
 }
 
 TEST(tasks_run_concurrently_and_can_be_awaited)
 {
-    world_passes(&w, "local order = {}\n"
-                     "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
-                     "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' return 'b' end)\n"
-                     "assert(a:status() == 'running' and b:await() == 'b')\n"
-                     "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and "
-                     "a:status() == 'done')\n"
-                     "assert(a:await() == 1)\n"
-                     "local slow = task.spawn(function() time.sleep(3600) end)\n"
-                     "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
-                     "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
-                     "local bad = task.spawn(function() time.sleep('1ms') error({ code = 7 }) end)\n"
-                     "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
+    fixture_passes(&w,
+                   "local order = {}\n"
+                   "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
+                   "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' return 'b' end)\n"
+                   "assert(a:status() == 'running' and b:await() == 'b')\n"
+                   "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and "
+                   "a:status() == 'done')\n"
+                   "assert(a:await() == 1)\n"
+                   "local slow = task.spawn(function() time.sleep(3600) end)\n"
+                   "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
+                   "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
+                   "local bad = task.spawn(function() time.sleep('1ms') error({ code = 7 }) end)\n"
+                   "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
 }
 
 TEST(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed)
 {
-    world_passes(&w, "local co = coroutine.create(function() time.sleep('5ms') return 'slept' end)\n"
-                     "local t = task.spawn(function() return coroutine.resume(co) end)\n"
-                     "time.sleep(0)\n"
-                     "assert(coroutine.status(co) == 'normal')\n"
-                     "local fine, why = coroutine.resume(co) assert(not fine and why:find('non%-suspended'))\n"
-                     "assert(not pcall(coroutine.close, co))\n"
-                     "local a, b = t:await() assert(a == true and b == 'slept' and coroutine.status(co) == 'dead')\n"
-                     "local closed = false\n"
-                     "local open = coroutine.create(function() local c <close> = setmetatable({}, { __close = "
-                     "function() closed = true end }) coroutine.yield() end)\n"
-                     "coroutine.resume(open) assert(coroutine.close(open) and closed and coroutine.close(open))\n");
+    fixture_passes(&w, "local co = coroutine.create(function() time.sleep('5ms') return 'slept' end)\n"
+                       "local t = task.spawn(function() return coroutine.resume(co) end)\n"
+                       "time.sleep(0)\n"
+                       "assert(coroutine.status(co) == 'normal')\n"
+                       "local fine, why = coroutine.resume(co) assert(not fine and why:find('non%-suspended'))\n"
+                       "assert(not pcall(coroutine.close, co))\n"
+                       "local a, b = t:await() assert(a == true and b == 'slept' and coroutine.status(co) == 'dead')\n"
+                       "local closed = false\n"
+                       "local open = coroutine.create(function() local c <close> = setmetatable({}, { __close = "
+                       "function() closed = true end }) coroutine.yield() end)\n"
+                       "coroutine.resume(open) assert(coroutine.close(open) and closed and coroutine.close(open))\n");
 }
 
 TEST(a_failed_task_without_an_awaiter_ends_the_process)
 {
-    world_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) "
-                  "time.sleep(3600)");
+    fixture_run(&w, "task.spawn(function() time.sleep('1ms') local function deep() error('in a task') end deep() end) "
+                    "time.sleep(3600)");
     same(w.error, FILCH_LUA_EERROR);
     has_text(w.text, "test:1: in a task");
     has_text(w.text, "'deep'");
@@ -53,93 +54,93 @@ TEST(a_failed_task_without_an_awaiter_ends_the_process)
 
 TEST(task_all_and_task_any_wait_for_several_tasks)
 {
-    world_passes(&w,
-                 "local began = time.now()\n"
-                 "local function later(ms, v) return function() time.sleep(ms / 1000) return v end end\n"
-                 "local v = task.all { later(10, 'x'), later(1, 'y'), later(5, 'z') }\n"
-                 "assert(v[1] == 'x' and v[2] == 'y' and v[3] == 'z')\n"
-                 "local i, value = task.any { later(3600000, 'never'), later(2, 'soon') }\n"
-                 "assert(i == 2 and value == 'soon')\n"
-                 "assert(not pcall(task.all, { later(3600000, 1), function() error('one fails') end }))\n"
-                 "local r, why = task.all({ later(3600000, 1) }, '5ms') assert(r == nil and why == 'timeout')\n"
-                 "assert(not pcall(task.any, { function() error('a') end, function() error('b') end }))\n"
-                 "local pids = {} for i = 1, 3 do pids[i] = process.spawn(function(n) local _, from = "
-                 "process.receive() process.reply(from, n * 10) end, i) end\n"
-                 "local asks = {} for i = 1, 3 do asks[i] = function() return process.request(pids[i], 'x') end end\n"
-                 "local answers = task.all(asks) assert(answers[1] == 10 and answers[2] == 20 and answers[3] == 30)\n"
-                 "assert(time.now() - began < 3000)\n");
+    fixture_passes(&w,
+                   "local began = time.now()\n"
+                   "local function later(ms, v) return function() time.sleep(ms / 1000) return v end end\n"
+                   "local v = task.all { later(10, 'x'), later(1, 'y'), later(5, 'z') }\n"
+                   "assert(v[1] == 'x' and v[2] == 'y' and v[3] == 'z')\n"
+                   "local i, value = task.any { later(3600000, 'never'), later(2, 'soon') }\n"
+                   "assert(i == 2 and value == 'soon')\n"
+                   "assert(not pcall(task.all, { later(3600000, 1), function() error('one fails') end }))\n"
+                   "local r, why = task.all({ later(3600000, 1) }, '5ms') assert(r == nil and why == 'timeout')\n"
+                   "assert(not pcall(task.any, { function() error('a') end, function() error('b') end }))\n"
+                   "local pids = {} for i = 1, 3 do pids[i] = process.spawn(function(n) local _, from = "
+                   "process.receive() process.reply(from, n * 10) end, i) end\n"
+                   "local asks = {} for i = 1, 3 do asks[i] = function() return process.request(pids[i], 'x') end end\n"
+                   "local answers = task.all(asks) assert(answers[1] == 10 and answers[2] == 20 and answers[3] == 30)\n"
+                   "assert(time.now() - began < 3000)\n");
 }
 
 TEST(channels_pass_values_between_tasks)
 {
-    world_passes(&w,
-                 "local ch = channel.new()\n"
-                 "local got = {}\n"
-                 "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end return #got end)\n"
-                 "for i = 1, 100 do ch:send(i) end\n"
-                 "ch:close()\n"
-                 "assert(reader:await() == 100 and got[1] == 1 and got[100] == 100)\n"
-                 "assert(not pcall(ch.send, ch, 1)) local v, ok = ch:receive() assert(v == nil and ok == false)\n"
-                 "local buffered = channel.new(2)\n"
-                 "assert(buffered:send('a') and buffered:send(nil) and #buffered == 2)\n"
-                 "local r, why = buffered:send('c', '2ms') assert(r == nil and why == 'timeout' and #buffered == 2)\n"
-                 "assert(buffered:receive() == 'a') local n, is = buffered:receive() assert(n == nil and is == true)\n"
-                 "r, why = buffered:receive('1ms') assert(r == nil and why == 'timeout')\n"
-                 "local blocked = task.spawn(function() return pcall(buffered.send, channel.new(), 1) end)\n"
-                 "local waiting = channel.new()\n"
-                 "local sender = task.spawn(function() return pcall(waiting.send, waiting, 1) end)\n"
-                 "time.sleep(0) waiting:close() assert(sender:await() == false) blocked:cancel()\n");
+    fixture_passes(
+        &w, "local ch = channel.new()\n"
+            "local got = {}\n"
+            "local reader = task.spawn(function() for v in ch do got[#got + 1] = v end return #got end)\n"
+            "for i = 1, 100 do ch:send(i) end\n"
+            "ch:close()\n"
+            "assert(reader:await() == 100 and got[1] == 1 and got[100] == 100)\n"
+            "assert(not pcall(ch.send, ch, 1)) local v, ok = ch:receive() assert(v == nil and ok == false)\n"
+            "local buffered = channel.new(2)\n"
+            "assert(buffered:send('a') and buffered:send(nil) and #buffered == 2)\n"
+            "local r, why = buffered:send('c', '2ms') assert(r == nil and why == 'timeout' and #buffered == 2)\n"
+            "assert(buffered:receive() == 'a') local n, is = buffered:receive() assert(n == nil and is == true)\n"
+            "r, why = buffered:receive('1ms') assert(r == nil and why == 'timeout')\n"
+            "local blocked = task.spawn(function() return pcall(buffered.send, channel.new(), 1) end)\n"
+            "local waiting = channel.new()\n"
+            "local sender = task.spawn(function() return pcall(waiting.send, waiting, 1) end)\n"
+            "time.sleep(0) waiting:close() assert(sender:await() == false) blocked:cancel()\n");
 }
 
 TEST(select_takes_the_first_ready_channel)
 {
-    world_passes(&w, "local a, b = channel.new(), channel.new(1)\n"
-                     "local i, why = channel.select({ a, b }, '2ms') assert(i == nil and why == 'timeout')\n"
-                     "b:send('in b') local j, v, ok = channel.select { a, b } assert(j == 2 and v == 'in b' and ok)\n"
-                     "assert(channel.select { a, b:sending('sent') } == 2 and b:receive() == 'sent')\n"
-                     "task.spawn(function() time.sleep('2ms') a:send('late') end)\n"
-                     "j, v = channel.select { a, b } assert(j == 1 and v == 'late')\n"
-                     "task.spawn(function() assert(a:receive() == 'handed') end)\n"
-                     "time.sleep(0) assert(channel.select { b, a:sending('handed') } == 2)\n"
-                     "local me = process.self()\n"
-                     "process.spawn(function() process.send(me, 'mail') end)\n"
-                     "j, v = channel.select { a, channel.inbox, time.after(3600) } assert(j == 2 and v == 'mail')\n"
-                     "j = channel.select { a, channel.inbox, time.after('2ms') } assert(j == 3)\n"
-                     "b:close() j, v, ok = channel.select { a, b } assert(j == 2 and v == nil and ok == false)\n"
-                     "local s, r = a:waiting() assert(s == 0 and r == 0)\n");
+    fixture_passes(&w, "local a, b = channel.new(), channel.new(1)\n"
+                       "local i, why = channel.select({ a, b }, '2ms') assert(i == nil and why == 'timeout')\n"
+                       "b:send('in b') local j, v, ok = channel.select { a, b } assert(j == 2 and v == 'in b' and ok)\n"
+                       "assert(channel.select { a, b:sending('sent') } == 2 and b:receive() == 'sent')\n"
+                       "task.spawn(function() time.sleep('2ms') a:send('late') end)\n"
+                       "j, v = channel.select { a, b } assert(j == 1 and v == 'late')\n"
+                       "task.spawn(function() assert(a:receive() == 'handed') end)\n"
+                       "time.sleep(0) assert(channel.select { b, a:sending('handed') } == 2)\n"
+                       "local me = process.self()\n"
+                       "process.spawn(function() process.send(me, 'mail') end)\n"
+                       "j, v = channel.select { a, channel.inbox, time.after(3600) } assert(j == 2 and v == 'mail')\n"
+                       "j = channel.select { a, channel.inbox, time.after('2ms') } assert(j == 3)\n"
+                       "b:close() j, v, ok = channel.select { a, b } assert(j == 2 and v == nil and ok == false)\n"
+                       "local s, r = a:waiting() assert(s == 0 and r == 0)\n");
 }
 
 TEST(timers_fire_tick_and_stop)
 {
-    world_passes(&w, "local began = time.now()\n"
-                     "assert(time.after('5ms'):receive() >= began + 0.005)\n"
-                     "local ticks = time.every('1ms') local n = 0\n"
-                     "for t in ticks do n = n + 1 if n == 5 then break end end\n"
-                     "assert(time.now() >= began + 0.01 and time.cancel(ticks))\n"
-                     "local never = time.after(3600) assert(time.cancel(never))\n");
+    fixture_passes(&w, "local began = time.now()\n"
+                       "assert(time.after('5ms'):receive() >= began + 0.005)\n"
+                       "local ticks = time.every('1ms') local n = 0\n"
+                       "for t in ticks do n = n + 1 if n == 5 then break end end\n"
+                       "assert(time.now() >= began + 0.01 and time.cancel(ticks))\n"
+                       "local never = time.after(3600) assert(time.cancel(never))\n");
 }
 
 TEST(a_monitor_reports_how_a_process_ended)
 {
-    world_passes(&w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
-                     "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
-                     "and m.result.answer == 42)\n"
-                     "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
-                     "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil "
-                     "value', 1, true) and m.error:find('traceback'), m.error)\n"
-                     "local mute = process.spawn(function() process.receive() end)\n"
-                     "local ref = process.monitor(mute) process.terminate(mute)\n"
-                     "m = process.receive() assert(m.pid == mute and m.error == 'ended by force', m.error)\n"
-                     "assert(not process.unmonitor(ref))\n"
-                     "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
-                     "local other = process.spawn(function() process.receive() end)\n"
-                     "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
-                     "assert(select(2, process.receive('5ms')) == 'timeout')\n");
+    fixture_passes(&w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
+                       "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
+                       "and m.result.answer == 42)\n"
+                       "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
+                       "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil "
+                       "value', 1, true) and m.error:find('traceback'), m.error)\n"
+                       "local mute = process.spawn(function() process.receive() end)\n"
+                       "local ref = process.monitor(mute) process.terminate(mute)\n"
+                       "m = process.receive() assert(m.pid == mute and m.error == 'ended by force', m.error)\n"
+                       "assert(not process.unmonitor(ref))\n"
+                       "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
+                       "local other = process.spawn(function() process.receive() end)\n"
+                       "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
+                       "assert(select(2, process.receive('5ms')) == 'timeout')\n");
 }
 
 TEST(a_request_to_a_process_that_ends_fails_at_once)
 {
-    world_passes(
+    fixture_passes(
         &w, "local pid = process.spawn(function() process.receive() end)\n"
             "local a, why = process.request(pid, 1, 3600) assert(a == nil and why == 'the process ended without a "
             "reply', why)\n"
@@ -152,21 +153,21 @@ TEST(a_request_to_a_process_that_ends_fails_at_once)
 
 TEST(linked_processes_fail_together_unless_trapped)
 {
-    world_passes(&w, "process.trap(true)\n"
-                     "local a = process.spawn_linked(function() error('linked', 0) end)\n"
-                     "local m = process.receive() assert(m.event == 'link_down' and m.pid == a and "
-                     "m.error:find('^linked'), m.error)\n"
-                     "local fine = process.spawn_linked(function() end)\n"
-                     "local b = process.spawn{ function() process.receive() end, monitor = true }\n"
-                     "local c = process.spawn(function(b) process.link(b) error('c', 0) end, b)\n"
-                     "m = process.receive() assert(m.event == 'exit' and m.pid == b and m.error)\n");
-    world_run(&w, "process.spawn_linked(function() error('down') end) time.sleep(3600)");
+    fixture_passes(&w, "process.trap(true)\n"
+                       "local a = process.spawn_linked(function() error('linked', 0) end)\n"
+                       "local m = process.receive() assert(m.event == 'link_down' and m.pid == a and "
+                       "m.error:find('^linked'), m.error)\n"
+                       "local fine = process.spawn_linked(function() end)\n"
+                       "local b = process.spawn{ function() process.receive() end, monitor = true }\n"
+                       "local c = process.spawn(function(b) process.link(b) error('c', 0) end, b)\n"
+                       "m = process.receive() assert(m.event == 'exit' and m.pid == b and m.error)\n");
+    fixture_run(&w, "process.spawn_linked(function() error('down') end) time.sleep(3600)");
     same(w.error, FILCH_ELINK);
 }
 
 TEST(processes_are_found_by_name_and_by_group)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local me = process.self()\n"
         "assert(process.register('first') and process.lookup('first') == me)\n"
@@ -189,7 +190,7 @@ TEST(processes_are_found_by_name_and_by_group)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(tasks_run_concurrently_and_can_be_awaited),
         T(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed),
         T(a_failed_task_without_an_awaiter_ends_the_process),

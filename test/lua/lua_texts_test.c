@@ -1,21 +1,21 @@
 /* lua_texts_test.c - a text with a zero byte is refused wherever C would cut it: as a name, a path, a host, an
  * argument, a setting. Newlines and invalid UTF-8 are accepted. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
 TEST(a_zero_byte_in_a_name_is_refused_not_truncated)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local Z = 'a\\0b'\n"
         "process.register('a')\n"
@@ -61,7 +61,7 @@ TEST(a_zero_byte_in_a_name_is_refused_not_truncated)
 
 TEST(names_with_any_other_byte_are_accepted)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "for _, name in ipairs { 'a\\nb', '\\xFF\\xFE', 'x y', '\\27[1m' } do\n"
         "  assert(process.register(name)) assert(process.lookup(name) == process.self()) "
@@ -76,15 +76,15 @@ TEST(the_without_option_removes_functions)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_lua        *lua;
-    static world      other;
+    static fixture    other;
     options.without = " process.terminate  process.register string.rep print";
-    world_open(&other, 1, &options);
-    world_passes(&other,
-                 "assert(process.terminate == nil and process.register == nil and string.rep == nil and print == nil)\n"
-                 "assert(process.spawn and process.unregister and string.len)\n"
-                 "for name in pairs(process) do assert(name ~= 'terminate') end\n"
-                 "assert(process.exec(function() return process.terminate end) == nil)\n");
-    world_close(&other);
+    fixture_open(&other, 1, &options);
+    fixture_passes(
+        &other, "assert(process.terminate == nil and process.register == nil and string.rep == nil and print == nil)\n"
+                "assert(process.spawn and process.unregister and string.len)\n"
+                "for name in pairs(process) do assert(name ~= 'terminate') end\n"
+                "assert(process.exec(function() return process.terminate end) == nil)\n");
+    fixture_close(&other);
     for (size_t i = 0; i < 3; i++) {
         static const char *const wrong[] = { "process.none", "process", "process.spawn process.terminat" };
         options.without = wrong[i];
@@ -95,7 +95,7 @@ TEST(the_without_option_removes_functions)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_zero_byte_in_a_name_is_refused_not_truncated),
         T(names_with_any_other_byte_are_accepted),
         cmocka_unit_test(the_without_option_removes_functions),

@@ -1,18 +1,18 @@
 /* lua_total_test.c - all processes together have a memory limit. Beyond it children, messages and blobs are refused
  * with a reason. Ended processes return their memory. */
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world w;
+static fixture w;
 
 enum { TOTAL = 8 << 20 };
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.memory_total = TOTAL;
     options.memory_max = 4 << 20;
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     return 0;
 }
 
@@ -20,18 +20,18 @@ TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
 {
     int64_t first = 0;
     for (int round = 0; round < 5; round++) {
-        world_passes(&w, "local pids, why = {}, nil\n"
-                         /* `reserve` is freed when memory has run out, so that the error can be reported */
-                         "local reserve, collect = ('x'):rep(300000), collectgarbage\n"
-                         "while true do\n"
-                         "  local fine, pid = pcall(process.spawn_linked, function() process.receive() end)\n"
-                         "  if not fine then why = pid reserve = nil collect() break end\n"
-                         "  pids[#pids + 1] = pid\n"
-                         "end\n"
-                         "assert(why:find('all processes together may hold 8388608 bytes', 1, true), why)\n"
-                         "for _, pid in ipairs(pids) do process.send(pid, 'end') end\n"
-                         "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
-                         "return #pids\n");
+        fixture_passes(&w, "local pids, why = {}, nil\n"
+                           /* `reserve` is freed when memory has run out, so that the error can be reported */
+                           "local reserve, collect = ('x'):rep(300000), collectgarbage\n"
+                           "while true do\n"
+                           "  local fine, pid = pcall(process.spawn_linked, function() process.receive() end)\n"
+                           "  if not fine then why = pid reserve = nil collect() break end\n"
+                           "  pids[#pids + 1] = pid\n"
+                           "end\n"
+                           "assert(why:find('all processes together may hold 8388608 bytes', 1, true), why)\n"
+                           "for _, pid in ipairs(pids) do process.send(pid, 'end') end\n"
+                           "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
+                           "return #pids\n");
         if (round == 0) first = w.number;
         assert_true(w.number > 100 && w.number <= TOTAL / 8000);
         assert_true(w.number >= first - first / 4); /* all freed memory was subtracted from the count */
@@ -40,13 +40,13 @@ TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
 
 TEST(exceeding_the_total_memory_limit_ends_one_process)
 {
-    world_passes(&w,
-                 "local failed\n"
-                 "for i = 1, 8 do process.spawn_monitored(function() local s = {} for i = 1, 50 do s[i] = "
-                 "('x'):rep(50000) .. i end process.receive() end) end\n"
-                 "local notice = process.receive({ event = 'exit' })\n"
-                 "assert(notice.error:find('all processes together may hold 8388608 bytes', 1, true), notice.error)\n"
-                 "process.exit(1)\n");
+    fixture_passes(&w,
+                   "local failed\n"
+                   "for i = 1, 8 do process.spawn_monitored(function() local s = {} for i = 1, 50 do s[i] = "
+                   "('x'):rep(50000) .. i end process.receive() end) end\n"
+                   "local notice = process.receive({ event = 'exit' })\n"
+                   "assert(notice.error:find('all processes together may hold 8388608 bytes', 1, true), notice.error)\n"
+                   "process.exit(1)\n");
     (void)filch_sched_stop(w.sched, 0, NULL);
     filch_options sched = FILCH_OPTIONS_INIT;
     ok(filch_sched_create(&w.sched, &sched));
@@ -54,23 +54,23 @@ TEST(exceeding_the_total_memory_limit_ends_one_process)
 
 TEST(large_messages_and_blobs_count_until_they_are_read)
 {
-    world_passes(&w, "local sink = process.spawn(function() time.sleep(60) end)\n"
-                     "local t = {} for i = 1, 30000 do t[i] = i * 1000 end\n"
-                     "local sent, why = 0, nil\n"
-                     "while true do\n"
-                     "  local fine, no = pcall(process.send, sink, t)\n"
-                     "  if not fine then why = no break end\n"
-                     "  sent = sent + 1\n"
-                     "end\n"
-                     "assert(sent > 10 and sent < 100, sent)\n"
-                     "assert(why:find('not enough memory to send it', 1, true), why)\n"
-                     "process.terminate(sink)\n"
-                     "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
-                     "assert(process.send(process.self(), t))\n");
+    fixture_passes(&w, "local sink = process.spawn(function() time.sleep(60) end)\n"
+                       "local t = {} for i = 1, 30000 do t[i] = i * 1000 end\n"
+                       "local sent, why = 0, nil\n"
+                       "while true do\n"
+                       "  local fine, no = pcall(process.send, sink, t)\n"
+                       "  if not fine then why = no break end\n"
+                       "  sent = sent + 1\n"
+                       "end\n"
+                       "assert(sent > 10 and sent < 100, sent)\n"
+                       "assert(why:find('not enough memory to send it', 1, true), why)\n"
+                       "process.terminate(sink)\n"
+                       "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
+                       "assert(process.send(process.self(), t))\n");
     /* The memory of ended processes is freed a moment after their exit event, so this repeats until there is enough
      * memory. */
     do {
-        world_passes(
+        fixture_passes(
             &w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"
                 "process.spawn_monitored(function()\n"
                 "  while true do assert(process.send(sink, blob.new(('x'):rep(200000)))) process.send(me, 'one') end\n"
@@ -88,19 +88,19 @@ TEST(a_total_memory_limit_below_one_process_starts_none)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_lua_code   *code = NULL;
-    static world      small;
+    static fixture    small;
     options.memory_total = 1000;
-    world_open(&small, 1, &options);
+    fixture_open(&small, 1, &options);
     ok(filch_lua_load(small.lua, "return 1", 8, NULL, &code, NULL, 0));
     for (int i = 0; i < 3; i++) same(filch_lua_spawn(small.lua, small.sched, code, NULL, NULL), FILCH_LUA_EMEMORY);
     filch_lua_code_drop(small.lua, code);
-    world_close(&small);
+    fixture_close(&small);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(spawns_over_the_total_memory_limit_fail_until_processes_end),
         T(exceeding_the_total_memory_limit_ends_one_process),
         T(large_messages_and_blobs_count_until_they_are_read),

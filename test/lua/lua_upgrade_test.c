@@ -27,7 +27,7 @@ TEST(an_upgrade_keeps_pid_name_mailbox_links_and_monitors)
                                 "process.send(pid, 'fail')\n"
                                 "local down, ended = process.receive({ event = 'link_down', pid = pid }, '1m'), "
                                 "process.receive({ event = 'exit', pid = pid }, '1m')\n"
-                                "assert(down and ended and ended.error:find('told to'))\n";
+                                "assert(down and ended and ended.error:find('on request'))\n";
     simulate(chunk, scaled(300));
 }
 
@@ -75,13 +75,13 @@ TEST(an_upgrade_to_looping_code_fails_and_the_old_code_continues)
                                 "assert(process.request(pid, 'answer later', '1m') == 'answered by the new one')\n"
                                 "assert(process.request(pid, 'get', '1m')[2] == 8000)\n"
                                 "process.terminate(pid)\n";
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.slice_ns = FILCH_MILLISECONDS(2);
     options.runaway_ns = FILCH_MILLISECONDS(50);
-    world_open(&w, 2, &options);
-    world_passes(&w, chunk);
-    world_close(&w);
+    fixture_open(&w, 2, &options);
+    fixture_passes(&w, chunk);
+    fixture_close(&w);
     simulate(chunk, 1);
 }
 
@@ -150,7 +150,7 @@ TEST(a_pending_cancel_reaches_the_new_code)
                                 "time.sleep(math.random() / 1e5)\n"
                                 "process.cancel(pid)\n"
                                 "local ended = process.receive({ event = 'exit' }, '1m')\n"
-                                "assert(ended and ended.error:find('cancelled'), 'it was not told')\n";
+                                "assert(ended and ended.error:find('cancelled'), 'the cancel did not arrive')\n";
     simulate(chunk, scaled(200));
 }
 
@@ -159,23 +159,23 @@ TEST(an_upgrade_keeps_its_memory_limit_and_fails_beyond_it)
     static const char chunk[] =
         "local pid = process.spawn { 'older', 0, memory = '100KB', monitor = true }\n"
         "local big = ('x'):rep(1000)\n"
-        "for _ = 1, 60 do process.send(pid, { upgrade = 'hungry' }) process.send(pid, big) end\n"
+        "for _ = 1, 60 do process.send(pid, { upgrade = 'memory_heavy' }) process.send(pid, big) end\n"
         "local ended = process.receive({ event = 'exit' }, '1m')\n"
         "assert(ended.error:find('not enough memory'), ended.error)\n";
     simulate(chunk, scaled(20));
 }
 
 /* Makes one run, with a host of its own. Returns its hash, which depends on all steps and their times. */
-static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD_TEXT])
+static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[FIXTURE_TEXT])
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     filch_sim_options sim = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_lua        *lua;
     filch_lua_code   *code;
-    world             w = { .size = 0 };
+    fixture           w = { .size = 0 };
     options.path = LUA_TEST_FOLDER "/?.lua";
-    options.print = world_print;
+    options.print = fixture_print;
     options.print_user = &w;
     sim.seed = seed;
     sim.stall = 20;
@@ -184,7 +184,7 @@ static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[WORLD
     ok(filch_lua_sim(lua, code, NULL, &sim, 1, &report));
     if (report.verdict != FILCH_SIM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, report.text);
     uint64_t hash = report.hash;
-    memcpy(printed, w.printed, WORLD_TEXT);
+    memcpy(printed, w.printed, FIXTURE_TEXT);
     filch_sim_report_free(&report);
     filch_lua_code_drop(lua, code);
     ok(filch_lua_destroy(lua));
@@ -206,7 +206,7 @@ TEST(runs_with_supervisors_and_upgrades_are_repeatable_by_seed)
         "  print(answer and answer[1], answer and answer[2], #supervisor.children(top), runtime.stats().spawned)\n"
         "end\n"
         "supervisor.stop(top)\n";
-    static char first[WORLD_TEXT], second[WORLD_TEXT];
+    static char first[FIXTURE_TEXT], second[FIXTURE_TEXT];
     uint64_t    hashes = 0, others = 0;
     for (uint64_t seed = 1; seed <= scaled(40); seed++) {
         uint64_t hash = hash_of_run(chunk, seed, first);
@@ -245,12 +245,12 @@ TEST(an_upgrade_hands_over_its_streams)
                                 "assert(type(process.receive()) == 'string')\n"
                                 "process.send(me, '\\xF1\\x1C\\x4C\\x01\\x15\\0\\0\\0\\0\\0\\0\\0\\0\\0')\n"
                                 "assert(#process.receive() == 14)\n";
-    world             w;
+    fixture           w;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.rights = FILCH_LUA_MAY_NET;
-    world_open(&w, 2, &options);
-    world_passes(&w, chunk);
-    world_close(&w);
+    fixture_open(&w, 2, &options);
+    fixture_passes(&w, chunk);
+    fixture_close(&w);
 }
 #endif
 
@@ -305,7 +305,7 @@ static void note_reload(void *user, const char *path, filch_err error, const cha
     reload.notified_count = notified_count;
 }
 
-static void reload_now(world *w)
+static void reload_now(fixture *w)
 {
     memset(&reload, 0, sizeof reload);
     ok(filch_lua_reload(w->lua, note_reload, NULL));
@@ -324,7 +324,7 @@ static void reload_now(world *w)
     "end\n" more "return { main = main }\n"
 
 /* Sends requests to a process by name until it answers `wanted`. */
-static void answers(world *w, const char *name, const char *wanted)
+static void answers(fixture *w, const char *name, const char *wanted)
 {
     char chunk[512];
     snprintf(chunk, sizeof chunk,
@@ -332,7 +332,7 @@ static void answers(world *w, const char *name, const char *wanted)
              "time.sleep(0.001) end\n"
              "error('it still says ' .. tostring(last))",
              name, wanted);
-    world_passes(w, chunk);
+    fixture_passes(w, chunk);
 }
 
 static void nothing(void *user, const char *text, size_t size)
@@ -345,7 +345,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
 {
     static const char *const names[] = { "counter.lua", "part.lua", "plain.lua" };
     folder                   f;
-    world                    w;
+    fixture                  w;
     atomic_int               lines = 0;
     filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
     folder_make(&f);
@@ -357,10 +357,10 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     options.path = f.search;
     options.log = nothing;
     options.log_user = &lines;
-    world_open(&w, 2, &options);
-    world_passes(&w, "for i = 1, 100 do process.spawn { 'counter', i, name = 'c' .. i } end\n"
-                     "process.spawn { 'plain', name = 'plain' }\n"
-                     "for i = 1, 100 do assert(process.request('c' .. i, 'get') == 'one a ' .. i) end\n");
+    fixture_open(&w, 2, &options);
+    fixture_passes(&w, "for i = 1, 100 do process.spawn { 'counter', i, name = 'c' .. i } end\n"
+                       "process.spawn { 'plain', name = 'plain' }\n"
+                       "for i = 1, 100 do assert(process.request('c' .. i, 'get') == 'one a ' .. i) end\n");
     reload_now(&w);
     same(reload.calls, 0);
     /* The process has new code and its old state. */
@@ -372,13 +372,13 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     answers(&w, "c1", "two a 1");
     /* Waits for all of them, because a process that is being upgraded has not yet recorded which files it uses, and
      * would not be notified of the next change. */
-    world_passes(
+    fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
     /* A changed file that was only loaded by require upgrades its processes too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
     same(reload.notified_count, 100);
-    world_passes(
+    fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two b ' .. i do time.sleep(0.001) end end");
     /* A syntax error is reported once, and changes nothing, also for new processes. */
     folder_write(&f, "counter.lua", "local function = 3");
@@ -388,7 +388,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     has_text(reload.text, "counter.lua:1:");
     reload_now(&w);
     same(reload.calls, 0);
-    world_passes(&w, "process.spawn { 'counter', 5, name = 'late' }");
+    fixture_passes(&w, "process.spawn { 'counter', 5, name = 'late' }");
     answers(&w, "late", "two b 5");
     answers(&w, "c1", "two b 1");
     /* Code that fails when it runs is reported in one line, and the processes keep their old code. */
@@ -415,10 +415,10 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     reload_now(&w);
     same(reload.notified_count, 0);
     answers(&w, "plain", "plain one");
-    world_passes(&w, "process.spawn { 'plain', name = 'other' }");
+    fixture_passes(&w, "process.spawn { 'plain', name = 'other' }");
     answers(&w, "other", "plain two");
     same(filch_lua_reload(NULL, NULL, NULL), FILCH_EINVAL);
-    world_close(&w);
+    fixture_close(&w);
     folder_remove(&f, names, 3);
 }
 
@@ -426,40 +426,41 @@ TEST(a_restarted_child_runs_the_newest_code)
 {
     static const char *const names[] = { "counter.lua", "part.lua" };
     folder                   f;
-    world                    w;
+    fixture                  w;
     filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
     folder_make(&f);
     folder_write(&f, "counter.lua", COUNTER("one", ""));
     folder_write(&f, "part.lua", "return 'a'");
     options.path = f.search;
-    world_open(&w, 2, &options);
-    world_passes(&w, "assert(supervisor.start { children = { { id = 'c', 'counter', 3, name = 'c' } } })");
+    fixture_open(&w, 2, &options);
+    fixture_passes(&w, "assert(supervisor.start { children = { { id = 'c', 'counter', 3, name = 'c' } } })");
     answers(&w, "c", "one a 3");
     folder_write(&f, "counter.lua", COUNTER("two", ""));
-    world_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
+    fixture_passes(&w, "process.send('c', 4) assert(runtime.reload() == 1 and runtime.reload() == 0)");
     answers(&w, "c", "two a 7"); /* the process has upgraded and kept its state */
     folder_write(&f, "counter.lua", COUNTER("three", ""));
-    world_passes(&w,
-                 "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
+    fixture_passes(
+        &w, "process.send('c', 'crash') while process.request('c', 'get') ~= 'two a 3' do time.sleep(0.001) end");
     reload_now(&w);
     answers(&w, "c", "three a 3");
-    world_passes(&w, "process.send('c', 4) process.send('c', 'crash') while process.request('c', 'get') ~= 'three a 3' "
-                     "do time.sleep(0.001) end");
+    fixture_passes(&w,
+                   "process.send('c', 4) process.send('c', 'crash') while process.request('c', 'get') ~= 'three a 3' "
+                   "do time.sleep(0.001) end");
     folder_write(&f, "counter.lua", "return {");
-    world_passes(&w, "local n, why = runtime.reload() assert(n == nil and why:find('counter.lua:1'), why)");
-    world_close(&w);
+    fixture_passes(&w, "local n, why = runtime.reload() assert(n == nil and why:find('counter.lua:1'), why)");
+    fixture_close(&w);
     folder_remove(&f, names, 2);
 }
 
 /* Runs the chunk again and again until it reports no error. */
-static void wait_until_passes(world *w, const char *chunk)
+static void wait_until_passes(fixture *w, const char *chunk)
 {
     char all[1024];
     snprintf(all, sizeof all,
              "local fine, why for _ = 1, 5000 do fine, why = pcall(function() %s end) if fine then return end "
              "time.sleep(0.001) end error(why)",
              chunk);
-    world_passes(w, all);
+    fixture_passes(w, all);
 }
 
 /* The body of hand_over is inserted into the file. */
@@ -480,7 +481,7 @@ TEST(reload_works_in_unusual_process_states)
 {
     static const char *const names[] = { "odd.lua", "number.lua", "gone.lua" };
     folder                   f;
-    world                    w;
+    fixture                  w;
     atomic_int               lines = 0;
     filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
     folder_make(&f);
@@ -491,16 +492,16 @@ TEST(reload_works_in_unusual_process_states)
     options.path = f.search;
     options.log = nothing;
     options.log_user = &lines;
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     /* The file was changed before the process called process.upgradable: the process is upgraded when it does. */
-    world_passes(
+    fixture_passes(
         &w,
         "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
     folder_write(&f, "odd.lua", SUBJECT("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
     wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
     /* The file was changed twice while the process slept: the process is upgraded once. */
-    world_passes(&w, "process.send('odd', 'sleep')");
+    fixture_passes(&w, "process.send('odd', 'sleep')");
     folder_write(&f, "odd.lua", SUBJECT("three", "return n"));
     reload_now(&w);
     same(reload.notified_count, 1);
@@ -508,17 +509,17 @@ TEST(reload_works_in_unusual_process_states)
     reload_now(&w);
     wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'four' and a[2] == 5)");
     /* A receive in a task does not upgrade the process; a receive in the main task does. */
-    world_passes(&w, "process.send('odd', 'task')");
+    fixture_passes(&w, "process.send('odd', 'task')");
     folder_write(&f, "odd.lua", SUBJECT("five", "error(n == 5 and {} or 'in words')"));
     reload_now(&w);
-    world_passes(&w, "process.send('odd', 'for the task')");
+    fixture_passes(&w, "process.send('odd', 'for the task')");
     wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
     /* If hand_over fails, or its result cannot be handed over, the process keeps its code. */
     folder_write(&f, "odd.lua", SUBJECT("six", "return n"));
     reload_now(&w);
     until(atomic_load(&lines) == 1);
-    world_passes(&w, "assert(process.request('odd', 'get')[1] == 'five') process.send('odd', 'off')");
-    world_passes(&w, "process.spawn { 'odd', 6, name = 'coroutine' } process.send('coroutine', 'x')");
+    fixture_passes(&w, "assert(process.request('odd', 'get')[1] == 'five') process.send('odd', 'off')");
+    fixture_passes(&w, "process.spawn { 'odd', 6, name = 'coroutine' } process.send('coroutine', 'x')");
     wait_until_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
     folder_write(&f, "odd.lua", SUBJECT("seven", "return coroutine.create(print)"));
     reload_now(&w);
@@ -527,30 +528,31 @@ TEST(reload_works_in_unusual_process_states)
     folder_write(&f, "odd.lua", SUBJECT("eight", "process.exit('bye')"));
     reload_now(&w);
     until(atomic_load(&lines) == 2);
-    world_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
+    fixture_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     /* hand_over may also end the process, or run out of memory. */
-    world_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
+    fixture_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
     wait_until_passes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
     folder_write(&f, "odd.lua", SUBJECT("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));
     reload_now(&w);
     wait_until_passes(&w, "assert(not process.lookup('exits'))");
-    world_passes(&w, "process.spawn { 'odd', 8, name = 'hungry', memory = '1MB' } process.send('hungry', 'x')");
-    wait_until_passes(&w, "assert(process.request('hungry', 'get')[1] == 'nine')");
+    fixture_passes(
+        &w, "process.spawn { 'odd', 8, name = 'memory_heavy', memory = '1MB' } process.send('memory_heavy', 'x')");
+    wait_until_passes(&w, "assert(process.request('memory_heavy', 'get')[1] == 'nine')");
     folder_write(&f, "odd.lua", SUBJECT("ten", "return n"));
     reload_now(&w);
-    wait_until_passes(&w, "assert(not process.lookup('hungry'))");
+    wait_until_passes(&w, "assert(not process.lookup('memory_heavy'))");
     /* A file that does not return a table has no function main. A missing file changes nothing. */
     until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);
     until(atomic_load(&lines) == 5);
-    world_passes(&w, "assert(process.lookup('number'))");
+    fixture_passes(&w, "assert(process.lookup('number'))");
     char path[128];
     snprintf(path, sizeof path, "%s/gone.lua", f.path);
     assert_int_equal(unlink(path), 0);
     reload_now(&w);
     same(reload.calls, 0);
-    world_close(&w);
+    fixture_close(&w);
     folder_remove(&f, names, 3);
 }
 

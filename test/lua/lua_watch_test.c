@@ -4,10 +4,10 @@
 #include <lua.h>
 #include <signal.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 #include "support/descriptors.h"
 
-static world w;
+static fixture w;
 
 /* Continuation of a protected call of the host program, so that a yield may pass through that call. */
 static int after_call(lua_State *L, int status, lua_KContext ctx)
@@ -68,11 +68,11 @@ static int64_t run_torture(filch_lua_options options, int rounds)
 {
     char chunk[sizeof torture + 64];
     snprintf(chunk, sizeof chunk, "local function f(...) %s end return f(%d)", torture, rounds);
-    world_open(&w, 1, &options);
-    world_passes(&w, chunk);
+    fixture_open(&w, 1, &options);
+    fixture_passes(&w, chunk);
     int64_t sum = w.number;
-    world_passes(&w, "return runtime.stats().interrupted");
-    world_close(&w);
+    fixture_passes(&w, "return runtime.stats().interrupted");
+    fixture_close(&w);
     return sum;
 }
 
@@ -96,7 +96,7 @@ TEST(results_are_correct_however_often_the_step_is_interrupted)
 TEST(processes_may_end_while_they_are_interrupted)
 {
     filch_lua_options options = quick(20000);
-    world_open(&w, 2, &options);
+    fixture_open(&w, 2, &options);
     char chunk[512];
     snprintf(chunk, sizeof chunk,
              "local me, n = process.self(), %d\n"
@@ -107,8 +107,8 @@ TEST(processes_may_end_while_they_are_interrupted)
              "end, i) end\n"
              "for i = 1, n do process.receive() end\n",
              (int)scaled(2000));
-    world_passes(&w, chunk);
-    world_close(&w);
+    fixture_passes(&w, chunk);
+    fixture_close(&w);
 }
 
 TEST(no_signal_handler_changes_unless_a_signal_is_configured)
@@ -119,8 +119,8 @@ TEST(no_signal_handler_changes_unless_a_signal_is_configured)
     for (int i = 1; i < 65; i++) (void)sigaction(i, NULL, &before[i]);
     sigprocmask(SIG_SETMASK, NULL, &mask_before);
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
-    world_open(&w, 1, &options);
-    world_passes(
+    fixture_open(&w, 1, &options);
+    fixture_passes(
         &w, "local hog = process.spawn(function() while true do end end) time.sleep('20ms') process.terminate(hog)");
     for (int i = 1; i < 65; i++) {
         memset(&after, 0, sizeof after);
@@ -129,7 +129,7 @@ TEST(no_signal_handler_changes_unless_a_signal_is_configured)
     }
     sigprocmask(SIG_SETMASK, NULL, &mask_after);
     for (int i = 1; i < 65; i++) same(sigismember(&mask_after, i), sigismember(&mask_before, i));
-    world_close(&w);
+    fixture_close(&w);
 }
 
 TEST(a_configured_signal_interrupts_and_is_restored)
@@ -138,14 +138,14 @@ TEST(a_configured_signal_interrupts_and_is_restored)
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     options.signal = SIGURG;
     (void)sigaction(SIGURG, NULL, &before);
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     (void)sigaction(SIGURG, NULL, &during);
     assert_ptr_not_equal((void *)(uintptr_t)during.sa_handler, (void *)(uintptr_t)before.sa_handler);
     /* The thread sanitizer delivers signals only when a thread calls libc, so the loop calls time.ns(). */
-    world_passes(&w, "local hog = process.spawn(function() while true do time.ns() end end)\n"
-                     "while runtime.stats().interrupted < 3 do time.sleep('1ms') end\n"
-                     "process.terminate(hog)");
-    world_close(&w);
+    fixture_passes(&w, "local hog = process.spawn(function() while true do time.ns() end end)\n"
+                       "while runtime.stats().interrupted < 3 do time.sleep('1ms') end\n"
+                       "process.terminate(hog)");
+    fixture_close(&w);
     (void)sigaction(SIGURG, NULL, &after);
     assert_ptr_equal((void *)(uintptr_t)after.sa_handler, (void *)(uintptr_t)before.sa_handler);
 }
@@ -153,24 +153,25 @@ TEST(a_configured_signal_interrupts_and_is_restored)
 TEST(timers_fire_between_the_slices_of_endless_loops)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     /* First come many short steps, after which the worker reads its clock seldom. A due timer waits until the present
      * turn ends, but not for turns of the other loops (src/sched/worker_test.c counts them on a clock of its own). */
-    world_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() "
-                     "process.send(from, m) end end)\n"
-                     "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
-                     "rush()\n"
-                     "local hogs = {}\n"
-                     "for i = 1, 6 do hogs[i] = process.spawn(function() while true do end end) end\n"
-                     "for i = 1, 20 do\n"
-                     "  local before = runtime.stats().interrupted\n"
-                     "  time.sleep('1ms')\n"
-                     "  local turns = runtime.stats().interrupted - before\n"
-                     /* at most three: the present turn, a fairness pick, and a turn that ends when the count begins */
-                     "  assert(turns <= 3, turns)\n"
-                     "end\n"
-                     "for i = 1, 6 do process.terminate(hogs[i]) end\n");
-    world_close(&w);
+    fixture_passes(&w,
+                   "local echo = process.spawn(function() while true do local m, from = process.receive() "
+                   "process.send(from, m) end end)\n"
+                   "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
+                   "rush()\n"
+                   "local hogs = {}\n"
+                   "for i = 1, 6 do hogs[i] = process.spawn(function() while true do end end) end\n"
+                   "for i = 1, 20 do\n"
+                   "  local before = runtime.stats().interrupted\n"
+                   "  time.sleep('1ms')\n"
+                   "  local turns = runtime.stats().interrupted - before\n"
+                   /* at most three: the present turn, a fairness pick, and a turn that ends when the count begins */
+                   "  assert(turns <= 3, turns)\n"
+                   "end\n"
+                   "for i = 1, 6 do process.terminate(hogs[i]) end\n");
+    fixture_close(&w);
 }
 
 TEST(without_a_watchdog_thread_instructions_are_counted)
@@ -179,23 +180,23 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
     int               before = thread_count();
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.runaway_ns = FILCH_MILLISECONDS(20);
-    world_open(&w, FILCH_NO_WORKERS, &options);
+    fixture_open(&w, FILCH_NO_WORKERS, &options);
     same(thread_count(), before);
-    (void)world_start(&w,
-                      "local hog = process.spawn(function() while true do end end)\n"
-                      "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
-                      "process.terminate(hog)\n"
-                      "local pid = process.spawn_monitored(function() tostring(setmetatable({}, { __tostring = "
-                      "function() while true do end end })) end)\n"
-                      "assert(process.receive({ event = 'exit', pid = pid }).error:find('ran for too long'))\n",
-                      0);
+    (void)fixture_start(&w,
+                        "local hog = process.spawn(function() while true do end end)\n"
+                        "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
+                        "process.terminate(hog)\n"
+                        "local pid = process.spawn_monitored(function() tostring(setmetatable({}, { __tostring = "
+                        "function() while true do end end })) end)\n"
+                        "assert(process.receive({ event = 'exit', pid = pid }).error:find('ran for too long'))\n",
+                        0);
     while (!atomic_load(&w.over)) {
         uint32_t ran;
         ok(filch_tick(w.sched, 1, &ran)); /* returns although the process is in an endless loop */
     }
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
     same(thread_count(), before);
-    world_close(&w);
+    fixture_close(&w);
 }
 
 TEST(invalid_watch_modes_and_signals_are_refused)

@@ -3,9 +3,9 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
-static world      w;
+static fixture    w;
 static atomic_int in_jobs, gate;
 
 /* A function of the host program that blocks until it is released. */
@@ -48,7 +48,7 @@ static void add_functions(lua_State *L, void *user)
     luaL_setfuncs(L, all, 0);
 }
 
-static int open_world(void **state)
+static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
@@ -57,13 +57,13 @@ static int open_world(void **state)
     options.memory_max = 16 << 20;
     atomic_store(&in_jobs, 0);
     atomic_store(&gate, 0);
-    world_open(&w, 1, &options);
+    fixture_open(&w, 1, &options);
     return 0;
 }
 
 TEST(a_job_returns_its_result_or_an_error)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local factor = 3\n"
         "assert(work.run(function(a, b) return (a + b) * factor end, 1, 2) == 9)\n"
@@ -91,27 +91,27 @@ TEST(a_job_returns_its_result_or_an_error)
 
 TEST(wrong_arguments_to_work_run_are_errors)
 {
-    world_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { "
-                     "function() end, timeout = {} } },\n"
-                     "    { function() end, coroutine.create(print) } } do\n"
-                     "  assert(not pcall(work.run, table.unpack(bad)))\n"
-                     "end\n"
-                     "assert(not pcall(work.run, 'no.such.module'))\n");
+    fixture_passes(&w, "for _, bad in ipairs { { 1 }, { print }, { {} }, { { function() end, speed = 1 } }, { { "
+                       "function() end, timeout = {} } },\n"
+                       "    { function() end, coroutine.create(print) } } do\n"
+                       "  assert(not pcall(work.run, table.unpack(bad)))\n"
+                       "end\n"
+                       "assert(not pcall(work.run, 'no.such.module'))\n");
 }
 
 TEST(a_job_does_not_occupy_a_worker)
 {
-    world_passes(&w, "local done = task.spawn(function() return work.run(function() return block() end) end)\n"
-                     "while inside() == 0 do time.sleep('1ms') end\n"
-                     "for i = 1, 10 do assert(process.exec(function(n) return n end, i) == i) end\n"
-                     "assert(done:status() == 'running')\n"
-                     "let_go()\n"
-                     "assert(done:await() == 'let go')\n");
+    fixture_passes(&w, "local done = task.spawn(function() return work.run(function() return block() end) end)\n"
+                       "while inside() == 0 do time.sleep('1ms') end\n"
+                       "for i = 1, 10 do assert(process.exec(function(n) return n end, i) == i) end\n"
+                       "assert(done:status() == 'running')\n"
+                       "let_go()\n"
+                       "assert(done:await() == 'let go')\n");
 }
 
 TEST(several_jobs_run_concurrently)
 {
-    world_passes(
+    fixture_passes(
         &w,
         "local all = {}\n"
         "for i = 1, 4 do all[i] = task.spawn(function() return work.run(function(n) block() return n end, i) end) end\n"
@@ -123,7 +123,7 @@ TEST(several_jobs_run_concurrently)
 TEST(a_job_without_a_waiter_is_stopped)
 {
     /* The pool has four threads: if one of these jobs continued, the last job would not run. */
-    world_passes(
+    fixture_passes(
         &w, "local forever = {\n"
             "  function() enter() while true do end end,\n"
             "  function() enter() while true do pcall(function() while true do end end) end end,\n"
@@ -155,21 +155,21 @@ TEST(a_full_work_queue_is_reported)
     options.work_threads = 1;
     options.work_queue = 1;
     ok(filch_sched_create(&w.sched, &options));
-    world_passes(&w, "local first = task.spawn(function() return work.run(function() return block() end) end)\n"
-                     "while inside() == 0 do time.sleep('1ms') end\n"
-                     "local second = task.spawn(function() return work.run(function() return 2 end) end)\n"
-                     "time.sleep('1ms')\n"
-                     "local r, why = work.run(function() return 3 end)\n"
-                     "assert(r == nil and why:find('full'), why)\n"
-                     "let_go()\n"
-                     "assert(first:await() == 'let go' and second:await() == 2)\n");
+    fixture_passes(&w, "local first = task.spawn(function() return work.run(function() return block() end) end)\n"
+                       "while inside() == 0 do time.sleep('1ms') end\n"
+                       "local second = task.spawn(function() return work.run(function() return 2 end) end)\n"
+                       "time.sleep('1ms')\n"
+                       "local r, why = work.run(function() return 3 end)\n"
+                       "assert(r == nil and why:find('full'), why)\n"
+                       "let_go()\n"
+                       "assert(first:await() == 'let go' and second:await() == 2)\n");
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(5), NULL));
     w.sched = sched;
 }
 
 TEST(stopping_the_scheduler_stops_running_and_queued_jobs)
 {
-    (void)world_start(
+    (void)fixture_start(
         &w,
         "for i = 1, 8 do task.spawn(function() work.run(function() enter() while true do end end) end) end\n"
         "time.sleep('1h')",
@@ -210,7 +210,7 @@ TEST(jobs_run_and_end_in_a_simulation)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, open_world, world_close_shared)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(a_job_returns_its_result_or_an_error),
         T(wrong_arguments_to_work_run_are_errors),
         T(a_job_does_not_occupy_a_worker),

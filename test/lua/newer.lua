@@ -5,7 +5,7 @@ local function main(total, waiting)
     local message, from = process.receive()
     if message == "get" then assert(process.reply(from, { "new", total }))
     elseif message == "back" then process.upgrade("older", total // 1000)
-    elseif message == "fail" then error("told to", 0)
+    elseif message == "fail" then error("on request", 0)
     elseif type(message) == "table" and message.add then total = total + message.add * 1000 end
   end
 end

@@ -1,11 +1,11 @@
--- told.lua - reports its start and end, and fails on request. For lua_supervisor_test.
-local function main(whom, who)
-  process.send(whom, "+" .. who)
+-- reporter.lua - reports its start and end, and fails on request. For lua_supervisor_test.
+local function main(parent, id)
+  process.send(parent, "+" .. id)
   local fine, why = pcall(function()
     while process.receive() ~= "fail" do end
-    error("told to", 0)
+    error("on request", 0)
   end)
-  process.send(whom, "-" .. who)
+  process.send(parent, "-" .. id)
   if not fine then error(why, 0) end
 end
 

@@ -2,7 +2,7 @@
 #ifndef FILCH_TEST_LUA_SIMULATED_H
 #define FILCH_TEST_LUA_SIMULATED_H
 
-#include "lua/world.h"
+#include "lua/fixture.h"
 
 /* Runs `chunk` under `seeds` seeds. `stall` is filch_sim_options.stall: with 0 no wait is longer than requested. */
 static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t stall)
