@@ -1,7 +1,7 @@
 /* ask_test.c - a process uses the argument that a waiting thread has lent only while the thread waits. Tests both
  * orders: the thread's deadline passes while the process uses the argument, and before the process begins. */
 #include "call/caller.h"
-#include "sched/sched.h"
+#include "port/thread.h"
 #include "support/check.h"
 #include "support/gate.h"
 #include "support/until.h"

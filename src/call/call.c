@@ -4,6 +4,8 @@
 
 #include "payload/data.h"
 #include "port/clock.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
 #include "sched/sched.h"
 
 filch_err fli_hostcall_check(filch_sched *sched, const char *name)

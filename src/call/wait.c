@@ -2,7 +2,7 @@
 #include "call/caller.h"
 
 #include "payload/data.h"
-#include "sched/sched.h"
+#include "sched/spawn.h"
 
 /* Makes a call of this kind (sends `data`, or waits for the end of `to`) and waits for its outcome. `data` is lent. */
 static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data,

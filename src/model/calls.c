@@ -6,10 +6,13 @@
  */
 #include <string.h>
 
+#include "base/assert.h"
 #include "model/model.h"
 #include "payload/data.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "sched/out.h"
+#include "sched/sched.h"
 
 static filch_err bad_name(void)
 {

@@ -1,7 +1,12 @@
 /* cancel.c - a cancel with a reason and a deadline. The cancel is a notice; the deadline is a timer that terminates
  * the process, and a relation that stops the timer if the process ends earlier. */
 #include "base/assert.h"
+#include "clock/timers.h"
 #include "model/model.h"
+#include "proc/runtime.h"
+#include "sched/ready.h"
+#include "sched/sched.h"
+#include "sched/stop.h"
 
 /* Starts the timer that terminates the process at the deadline. */
 static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64_t deadline_ns)

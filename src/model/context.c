@@ -6,8 +6,12 @@
  * spawner checks the mark under the scope's lock after opening the process. Either the cancel came before this
  * check, which sees the mark, or the cancel comes later and finds the process open.
  */
+#include "clock/timers.h"
 #include "model/model.h"
+#include "proc/runtime.h"
 #include "proc/values.h"
+#include "sched/out.h"
+#include "sched/sched.h"
 
 static filch_values *scope_of(const fli_relation *relation)
 {

@@ -3,7 +3,9 @@
 #include <stddef.h>
 
 #include "model/model.h"
+#include "proc/runtime.h"
 #include "record/record.h"
+#include "sched/sched.h"
 #include "simulate/simulate.h"
 
 static const fli_upper_ops upper = { .model = &fli_model_table, .record = &fli_record_table };

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "model/model.h"
 #include "payload/data.h"
+#include "proc/runtime.h"
 #include "proc/send.h"
 
 typedef struct membership {

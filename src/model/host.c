@@ -10,7 +10,10 @@
 
 #include "base/versioned.h"
 #include "model/model.h"
+#include "proc/runtime.h"
 #include "proc/send.h"
+#include "sched/sched.h"
+#include "sched/spawn.h"
 
 static fli_model *model_of(filch_node *node)
 {

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "proc/runtime.h"
+#include "sched/sched.h"
 
 static void make_relation(void *object, uint32_t handle)
 {

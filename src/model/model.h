@@ -18,8 +18,8 @@
 #include <filch.h>
 
 #include "model/table.h"
+#include "port/thread.h"
 #include "proc/runtime.h"
-#include "sched/sched.h"
 
 #ifdef FLI_SMALL
 #define FLI_STRIPES 4

@@ -4,6 +4,9 @@
 
 #include "model/model.h"
 #include "payload/data.h"
+#include "proc/runtime.h"
+#include "sched/out.h"
+#include "sched/sched.h"
 
 /* A named_message begins with the address of this variable; a payload that does not is refused. */
 static const char magic;

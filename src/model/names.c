@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "model/model.h"
+#include "proc/runtime.h"
 
 typedef struct named {
     fli_entry entry;

@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "payload/data.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 
 void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about,
                      uint64_t tag, filch_err error, const filch_data *data)

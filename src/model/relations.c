@@ -13,9 +13,12 @@
  */
 #include "base/assert.h"
 #include "base/prng.h"
+#include "clock/timers.h"
 #include "model/model.h"
 #include "payload/data.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
+#include "sched/sched.h"
 
 /* ---- stripes ---- */
 

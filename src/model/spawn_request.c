@@ -4,8 +4,11 @@
 
 #include "model/model.h"
 #include "payload/data.h"
+#include "proc/runtime.h"
 #include "proc/values.h"
 #include "sched/out.h"
+#include "sched/sched.h"
+#include "sched/spawn.h"
 
 /* A spawn_request begins with the address of this variable; a payload that does not is refused. */
 static const char magic;

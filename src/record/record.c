@@ -22,8 +22,13 @@
 
 #include "payload/data.h"
 #include "proc/ext.h"
+#include "proc/runtime.h"
 #include "proc/send.h"
 #include "proc/values.h"
+#include "sched/out.h"
+#include "sched/sched.h"
+#include "sched/step.h"
+#include "sched/worker.h"
 
 #define BYTES_MAX ((size_t)1 << 20)
 #define PAYLOAD_MAX 4096

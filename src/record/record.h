@@ -3,7 +3,7 @@
 #define FLI_RECORD_RECORD_H
 
 #include "observe/blackbox.h"
-#include "sched/sched.h"
+#include "proc/runtime.h"
 
 /* The operations that sched calls: see fli_record_ops in proc/runtime.h. */
 extern const fli_record_ops fli_record_table;

@@ -15,9 +15,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "payload/data.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
 #include "proc/values.h"
 #include "record/record.h"
+#include "sched/out.h"
+#include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/worker.h"
 
 typedef struct replay {
     fli_rec_hooks          face; /* first member: local.rec_hooks points here */

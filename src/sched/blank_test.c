@@ -2,6 +2,7 @@
  * the slot. */
 #include "sched/sched.h"
 
+#include "sched/worker.h"
 #include "support/alloc.h"
 #include "support/check.h"
 

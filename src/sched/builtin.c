@@ -1,9 +1,15 @@
 /* builtin.c - the built-in commands. Their handlers find the scheduler through the receiver, so one registry serves all
  * schedulers. */
+#include "sched/builtin.h"
+#include "base/assert.h"
 #include "clock/timers.h"
 #include "dispatch/registry.h"
+#include "dispatch/send_waiters.h"
+#include "io/io.h"
 #include "port/clock.h"
+#include "proc/runtime.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 #include "work/command.h"
 
 static filch_err on_send(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)

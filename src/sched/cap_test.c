@@ -2,6 +2,8 @@
  * The counter is freed with the last block or with the scheduler, whichever is freed last. */
 #include "sched/cap.h"
 
+#include "port/thread.h"
+#include "proc/runtime.h"
 #include "sched/sched.h"
 #include "support/alloc.h"
 #include "support/check.h"

@@ -7,13 +7,33 @@
  */
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/prng.h"
 #include "base/versioned.h"
+#include "clock/timers.h"
+#include "dispatch/registry.h"
+#include "dispatch/send_waiters.h"
+#include "io/io.h"
 #include "port/cpu.h"
 #include "port/random.h"
 #include "port/wakefd.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
+#include "sched/builtin.h"
 #include "sched/cap.h"
+#include "sched/find.h"
+#include "sched/idle.h"
+#include "sched/out.h"
+#include "sched/ready.h"
+#include "sched/report.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
+#include "sched/throttle.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
+#include "work/pool.h"
 
 #define WORKERS_MAX 1024
 #define PROCESSES_MAX (UINT32_MAX / 2)

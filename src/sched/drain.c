@@ -6,7 +6,16 @@
  * INVARIANT  a process with a supervisor in this scheduler is asked to end by its supervisor, not here.
  */
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
+
+bool fli_stop_is_polite(filch_sched *sched)
+{
+    if (fli_load_acq(&sched->rt.phase) != FLI_CLOSING) return false; /* PAIR runtime.phase, acquire half */
+    return (fli_load_rlx(&sched->stop.flags) & FILCH_STOP_CANCEL_FIRST) == 0;
+}
 
 /* Puts a cancel behind the messages of the process. Returns false if there is no memory for the cancel's node. */
 static bool queue_cancel(fli_worker *w, fli_proc *p)

@@ -1,7 +1,9 @@
 /* failed_spawn_test.c - a failed spawn leaves nothing behind, and its pid is not used again. A slot is not used again
  * after its last generation. */
+#include "port/thread.h"
 #include "sched/sched.h"
 
+#include "sched/worker.h"
 #include "support/alloc.h"
 #include "support/check.h"
 

@@ -1,5 +1,7 @@
 /* failure.c - reports a failed process to the host: option `on_failure`. Called by finish.c for every end with an
  * error, before the process loses its name. */
+#include "proc/runtime.h"
+#include "sched/finish.h"
 #include "sched/sched.h"
 
 void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,

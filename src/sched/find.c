@@ -48,9 +48,18 @@
  * if that worker has finished no step for AGED_NS.
  * Design: docs/design/run-queues.md.
  */
+#include "sched/find.h"
+#include "base/assert.h"
+#include "base/prng.h"
 #include "port/clock.h"
 #include "proc/log.h"
+#include "proc/runtime.h"
 #include "sched/sched.h"
+#include "sched/throttle.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
 
 #define AGED_NS UINT64_C(20000)
 

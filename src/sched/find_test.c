@@ -1,6 +1,14 @@
 /* find_test.c - where a worker takes its next process from: the newest of its deque, the oldest at a fairness pick, a
  * batch of the global queue, half of another worker's deque. The scheduler has no threads: the test runs every step. */
+#include "base/prng.h"
+#include "port/thread.h"
+#include "sched/find.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
 
 #include "port/clock.h"
 #include "support/alloc.h"

@@ -19,12 +19,19 @@
  */
 #include "sched/finish.h"
 
+#include "base/assert.h"
+#include "clock/timers.h"
+#include "io/io.h"
 #include "payload/data.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/report.h"
 #include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/worker.h"
 
 /* Empties the mailbox of a process that is DONE; `last` is the state word before DONE was set. Returns true if the
  * process was ended because its mailbox overflowed. */

@@ -1,9 +1,14 @@
-/* finish.h - giving back the slot of an ended process, and the fast path of an exit. See finish.c. */
+/* finish.h - ends processes. See finish.c. */
 #ifndef FLI_SCHED_FINISH_H
 #define FLI_SCHED_FINISH_H
 
+#include "base/assert.h"
 #include "payload/data.h"
+#include "proc/runtime.h"
+#include "sched/out.h"
 #include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/worker.h"
 
 /* Gives back the slot of `p`, whose state is FREE, and counts the end of the process. `again`: the slot has generations
  * left; a slot without generations is never used again. */
@@ -38,5 +43,15 @@ FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, ui
     fli_finish_slot(w, p, true);
     return true;
 }
+
+/* Ends a process that the worker owns. Takes ownership of `result`. */
+void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
+
+/* ---- failure.c ---- */
+
+/* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. `detail` is
+ * lent to the callback. Thread: the worker that ends the process. */
+void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
+                      const filch_data *detail);
 
 #endif

@@ -20,10 +20,16 @@
  * Not done here: steps that are timed, recorded or simulated.
  * Design: docs/design/yields.md.
  */
+#include "base/assert.h"
+#include "dispatch/registry.h"
 #include "payload/data.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/out.h"
 #include "sched/sched.h"
+#include "sched/step.h"
+#include "sched/worker.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
 {

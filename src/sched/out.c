@@ -3,10 +3,15 @@
 
 #include <stddef.h>
 
+#include "base/assert.h"
 #include "payload/data.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
 #include "proc/values.h"
 #include "proc/yields.h"
 #include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/worker.h"
 #include "work/command.h"
 
 void fli_out_init(filch_out *out, const fli_local *worker)

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "base/versioned.h"
+#include "io/io.h"
 #include "payload/data.h"
+#include "proc/runtime.h"
+#include "sched/out.h"
 #include "sched/sched.h"
 
 #define ADDRESS_MAX 128

@@ -34,9 +34,16 @@
 #include "sched/parking.h"
 
 #include "base/assert.h"
+#include "io/io.h"
 #include "port/clock.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
+#include "sync/inject.h"
 
 /* If the work queued at a worker takes less than this, the worker unparks no other. A wake-up costs the waking thread
  * 11 to 17 us and the parked one 33 to 58 us (2-core virtual machine). */

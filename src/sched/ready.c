@@ -11,8 +11,18 @@
  * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.
  * Design: docs/design/run-queues.md.
  */
+#include "sched/ready.h"
+#include "base/assert.h"
 #include "port/wakefd.h"
+#include "proc/runtime.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
+#include "sched/throttle.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
 
 /* Number of sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out
  * beyond the first ones go to the global queue. In the local deque, which runs the newest first, they would all run

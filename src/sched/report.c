@@ -4,8 +4,13 @@
 #include <string.h>
 
 #include "proc/log.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/report.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
+#include "work/pool.h"
 
 #define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
 /* Number of entries searched, from the newest: losses of one process are noted close together. */

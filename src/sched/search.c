@@ -12,11 +12,18 @@
  *            while it is parked.
  * Design: docs/design/parking.md.
  */
+#include "base/assert.h"
 #include "port/clock.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
 #include "sched/idle.h"
 #include "sched/parking.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
+#include "sched/throttle.h"
+#include "sched/worker.h"
+#include "sync/inject.h"
 
 /* A worker that was parked for more than LONG_PARK times the search time shortens the next search. */
 #define LONG_PARK 4

@@ -20,8 +20,12 @@
  */
 #include "sched/sentinel.h"
 
+#include "clock/timers.h"
+#include "io/io.h"
 #include "port/clock.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 #define SENTINEL_FIRST_NS UINT64_C(1000000)
 #define SENTINEL_LAST_NS UINT64_C(8000000)

@@ -1,7 +1,8 @@
 /* settle_test.c - a process that goes idle first gets the events that arrived during its step. The scheduler has no
  * threads: the test runs each step. */
-#include "sched/sched.h"
 
+#include "sched/out.h"
+#include "sched/sched.h"
 #include "support/check.h"
 
 typedef struct log {

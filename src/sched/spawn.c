@@ -4,14 +4,22 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/versioned.h"
 #include "payload/data.h"
+#include "port/thread.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/send.h"
 #include "proc/values.h"
+#include "sched/out.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/stats.h"
+#include "sched/stop.h"
 
 /* Limit of options.message_count: the size of an array of 2^26 payloads fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)

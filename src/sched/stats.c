@@ -1,9 +1,14 @@
 /* stats.c - sums the counters of the workers, and reports the state of one process. */
 #include <string.h>
 
+#include "clock/timers.h"
 #include "proc/limit.h"
+#include "proc/runtime.h"
 #include "sched/cap.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/stats.h"
+#include "sched/worker.h"
 
 static uint64_t sum_ended(filch_sched *sched)
 {

@@ -1,6 +1,9 @@
 /* stats_test.c - statistics count every event once; the shorter struct of an older caller is filled up to its size;
  * other threads never read a wrong number of living processes. */
+#include "proc/runtime.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 #include <string.h>
 

@@ -43,12 +43,23 @@
  * short_way_* (choosing a path). A C++ exception may leave the step function on any path: torn.c. Design:
  * docs/design/mailbox-fast-paths.md.
  */
+#include "sched/step.h"
+#include "base/assert.h"
+#include "dispatch/registry.h"
 #include "payload/data.h"
 #include "proc/log.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/find.h"
 #include "sched/finish.h"
+#include "sched/out.h"
+#include "sched/ready.h"
+#include "sched/report.h"
 #include "sched/sched.h"
+#include "sched/spawn.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
 
 /* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it,
  * unless a fairness pick or a clock read is due, or this worker must count its steps (a tick). */

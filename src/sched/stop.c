@@ -15,10 +15,28 @@
  */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/versioned.h"
+#include "clock/timers.h"
+#include "io/io.h"
 #include "port/clock.h"
+#include "port/thread.h"
 #include "port/wakefd.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
+#include "sched/idle.h"
+#include "sched/ready.h"
+#include "sched/report.h"
 #include "sched/sched.h"
+#include "sched/stats.h"
+#include "sched/step.h"
+#include "sched/stop.h"
+#include "sched/stuck.h"
+#include "sched/throttle.h"
+#include "sched/torn.h"
+#include "sched/worker.h"
+#include "sync/inject.h"
+#include "work/pool.h"
 
 #define GRACE_NS FILCH_MILLISECONDS(100) /* additional time, after the deadline, for jobs of the work pool */
 #define LOOK_NS FILCH_MILLISECONDS(5)

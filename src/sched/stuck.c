@@ -6,8 +6,10 @@
  * INVARIANT  every step that does not return is judged within STARVED_NS, whatever the system reports about its thread.
  * Design: docs/design/shutdown.md.
  */
+#include "sched/stuck.h"
 #include "port/clock.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 #define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this CPU time, or this long a sleep of its thread */
 #define UNKNOWN_NS FILCH_SECONDS(2)      /* a step is stuck after this wall time if its thread state is not known */

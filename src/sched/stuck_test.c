@@ -2,7 +2,8 @@
 #include <string.h>
 
 #include "port/clock.h"
-#include "sched/sched.h"
+#include "port/thread.h"
+#include "sched/stuck.h"
 #include "support/check.h"
 #include "support/until.h"
 

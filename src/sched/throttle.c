@@ -39,8 +39,15 @@
  */
 #include "sched/throttle.h"
 
+#include "base/assert.h"
 #include "port/clock.h"
+#include "proc/runtime.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
 
 #define REMOTE_NS UINT64_C(200) /* approximate cost of one message from another worker */
 #define LOOK_FIRST_NS UINT64_C(1000000)

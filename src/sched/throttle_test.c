@@ -5,8 +5,14 @@
 #include <string.h>
 
 #include "port/clock.h"
+#include "port/thread.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
 #include "support/until.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "sync/lifo_slot.h"
 
 static FLI_ATOMIC(uint32_t) steps, held;
 static FLI_ATOMIC(bool)     released;

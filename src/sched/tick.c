@@ -6,10 +6,18 @@
  * the second clear is cleared too, and this tick runs the work that it announced. A signal that comes after makes the
  * descriptor readable again. (PAIR tick.signal)
  */
+#include "base/assert.h"
+#include "clock/timers.h"
 #include "port/clock.h"
+#include "port/thread.h"
 #include "port/wakefd.h"
+#include "proc/runtime.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
+#include "sched/torn.h"
+#include "sched/worker.h"
+#include "sync/inject.h"
 
 #define STEPS_MAX 65536
 

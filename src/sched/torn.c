@@ -8,11 +8,16 @@
  * process.
  * Design: docs/design/shutdown.md.
  */
+#include "sched/torn.h"
+#include "base/assert.h"
 #include "proc/ext.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
 #include "sched/finish.h"
+#include "sched/out.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 /* Resets the worker to the state of a worker that neither steps nor ends a process. */
 static void rest(fli_worker *w)

@@ -1,6 +1,8 @@
 /* wait_test.c - a measured queue wait is counted in the right bucket of the histogram, also at the edges of buckets;
  * the worker's status shows no process during a close. The clock stands still. */
+#include "proc/runtime.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 #include <string.h>
 

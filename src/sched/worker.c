@@ -2,8 +2,21 @@
  * descriptors. When there is nothing to run: search.c.
  * Design: docs/design/run-queues.md, docs/design/timers.md, docs/design/io.md.
  */
+#include "sched/worker.h"
+#include "base/assert.h"
+#include "clock/timers.h"
+#include "io/io.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
+#include "sched/idle.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
+#include "sched/step.h"
+#include "sched/throttle.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
 
 /* The clock is read every clock_interval steps. The interval adapts so that readings are 20 to 50 us apart: often
  * enough for timers, seldom enough to cost little. It is at most CLOCK_INTERVAL_MAX steps however short they are,

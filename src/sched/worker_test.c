@@ -1,6 +1,7 @@
 /* worker_test.c - how soon a busy worker fires due timers and polls descriptors. The scheduler has no threads, and only
  * steps advance the clock: a step of a loop process takes exactly the time that the test sets. */
-#include "sched/sched.h"
+#include "io/io.h"
+#include "sched/find.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proc/runtime.h"
+#include "sched/worker.h"
 #include "simulate/simulation.h"
 
 uint32_t fli_simulation_number(const fli_simulation *sim, uint64_t serial)

@@ -15,8 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/prng.h"
 #include "base/versioned.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/sched.h"
+#include "sched/stats.h"
+#include "sched/stop.h"
+#include "sched/worker.h"
 #include "simulate/simulate.h"
 #include "simulate/simulation.h"
 

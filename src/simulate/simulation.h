@@ -11,8 +11,10 @@
 #ifndef FLI_SIMULATE_SIMULATION_H
 #define FLI_SIMULATE_SIMULATION_H
 
+#include "base/prng.h"
+#include "dispatch/registry.h"
 #include "observe/chart.h"
-#include "sched/sched.h"
+#include "proc/runtime.h"
 
 #define FLI_SIMULATED_WORKERS_MAX 64
 

@@ -11,7 +11,16 @@
  */
 #include <stdio.h>
 
+#include "clock/timers.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
+#include "sched/sched.h"
+#include "sched/step.h"
+#include "sched/worker.h"
 #include "simulate/simulation.h"
+#include "sync/deque.h"
+#include "work/pool.h"
 
 /* The largest number of interrupted steps on the stack. */
 #define DEPTH_MAX 8

@@ -2,9 +2,15 @@
  * allocations, and functions that the program has deferred (filch_sim_later). See simulation.h. */
 #include <string.h>
 
+#include "base/assert.h"
+#include "dispatch/registry.h"
 #include "payload/data.h"
+#include "port/thread.h"
 #include "proc/mailbox.h"
+#include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/sched.h"
+#include "sched/worker.h"
 #include "simulate/simulation.h"
 
 bool fli_simulation_add(fli_simulation *sim, fli_pending item)

@@ -11,6 +11,8 @@
  * and the test fails.
  */
 #include "port/clock.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
 #include "sched/sched.h"
 #include "support/check.h"
 

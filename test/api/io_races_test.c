@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "api/io_script.h"
+#include "io/io.h"
 #include "io/stream.h"
+#include "port/thread.h"
 #include "sched/sched.h"
 #include "support/gate.h"
 #include "support/instead.h"

@@ -2,7 +2,11 @@
  * counted as parked. Otherwise a sender could see a parked worker and no sentinel, and unpark the worker for
  * nothing. */
 #include "api/fixture.h"
+#include "port/thread.h"
+#include "proc/runtime.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;

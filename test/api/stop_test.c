@@ -7,6 +7,7 @@
 
 #include "port/thread.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/descriptors.h"

@@ -3,7 +3,12 @@
  * handler, also the receiver of the first yield, or cancel the process. Each yield must have one completion, which
  * belongs to that yield. */
 #include "bench.h"
+#include "dispatch/registry.h"
+#include "port/thread.h"
+#include "sched/out.h"
 #include "sched/sched.h"
+#include "sched/step.h"
+#include "sched/worker.h"
 
 enum { COMMAND = 300, TAG = 9, ROUNDS = 2 };
 

@@ -2,9 +2,22 @@
  * makes the wake descriptor of a scheduler without workers readable (tick.c), and the word by which stop excludes
  * spawns (spawn.c, stop.c). The functions that these files call in other modules are replaced below: steps only count,
  * and there are no timers and no thread pool. */
+#include "clock/timers.h"
 #include "parts.h"
+#include "port/thread.h"
 #include "port/wakefd.h"
+#include "proc/runtime.h"
+#include "sched/find.h"
+#include "sched/idle.h"
+#include "sched/ready.h"
 #include "sched/sched.h"
+#include "sched/stats.h"
+#include "sched/step.h"
+#include "sched/torn.h"
+#include "sched/worker.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
+#include "work/pool.h"
 
 typedef struct fixture {
     filch_sched sched;

@@ -17,8 +17,12 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/worker.h"
 #include "sim/engine.h"
+#include "sync/deque.h"
+#include "sync/inject.h"
 
 #define PEEK(at) atomic_load_explicit((at), memory_order_relaxed)
 #define MUST(condition, why)                 \

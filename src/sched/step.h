@@ -1,0 +1,47 @@
+/* step.h - steps processes. See step.c and inline_yield.c. */
+#ifndef FLI_SCHED_STEP_H
+#define FLI_SCHED_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <filch.h>
+
+#include "dispatch/registry.h"
+#include "proc/runtime.h"
+#include "sched/sched.h"
+#include "sched/worker.h"
+
+/* ---- step.c ---- */
+
+/* Steps 4 and 5 of the general path (step.c): dispatches the yields of a step and acts on its status. The step has been
+ * counted and its events freed; `err` is what the step returned. */
+void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
+/* Settles a process as BLOCKED, after its yields have been dispatched. */
+void fli_step_wait(fli_worker *w, fli_proc *p);
+/* Steps the process, and steps it again as long as each step leaves it in w->rerun. */
+void fli_step(fli_worker *w, fli_proc *p);
+/* Steps the processes that fli_find_near() returns, one after the other. Returns true when a clock reading is due,
+ * false when there is no process. */
+bool fli_step_on(fli_worker *w);
+/* Calls the step function with the first `count` of w->events, through the simulator if there is one. */
+filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
+
+/* Returns the handler of a command, or NULL. Caches the handler looked up last, because a registry in use does not
+ * change. */
+static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
+{
+    if (FLI_UNLIKELY(w->handler_cache_id != id)) {
+        w->handler_cache = fli_registry_find(w->sched->registry, id);
+        w->handler_cache_id = id;
+    }
+    return w->handler_cache;
+}
+
+/* ---- inline_yield.c ---- */
+
+/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the
+ * process, and `node` the node of its only yield, which has been closed. */
+void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
+
+#endif
