@@ -211,27 +211,27 @@ void fli_box_put_event(fli_box_writer *w, const filch_event *event, size_t bytes
     put_data(w, &event->data, bytes_max);
 }
 
-void fli_box_put_act(fli_box_writer *w, const fli_box_act *act)
+void fli_box_put_call(fli_box_writer *w, const fli_rec_call *call)
 {
-    put_u8(w, FLI_BOX_ACT);
-    put_u8(w, act->kind);
-    put_u32(w, act->command);
-    put_u64(w, act->tag);
-    put_pid(w, act->pid);
-    put_digest(w, &act->data);
-    put_text(w, act->name != NULL ? act->name : "");
-    put_u32(w, (uint32_t)act->answer);
-    if (act->kind == FLI_ACT_RELATE) put_u64(w, act->given);
+    put_u8(w, FLI_BOX_CALL);
+    put_u8(w, call->kind);
+    put_u32(w, call->command);
+    put_u64(w, call->tag);
+    put_pid(w, call->pid);
+    put_digest(w, &call->data);
+    put_text(w, call->name != NULL ? call->name : "");
+    put_u32(w, (uint32_t)call->answer);
+    if (call->kind == FLI_REC_RELATE) put_u64(w, call->given);
 }
 
-void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome)
+void fli_box_put_result(fli_box_writer *w, const fli_rec_result *result)
 {
-    put_u8(w, FLI_BOX_OUTCOME);
-    put_u32(w, (uint32_t)outcome->error);
-    put_u8(w, outcome->status);
-    put_u64(w, outcome->acts);
-    put_digest(w, &outcome->result);
-    put_text(w, outcome->name != NULL ? outcome->name : "");
+    put_u8(w, FLI_BOX_RESULT);
+    put_u32(w, (uint32_t)result->error);
+    put_u8(w, result->status);
+    put_u64(w, result->calls);
+    put_digest(w, &result->value);
+    put_text(w, result->name != NULL ? result->name : "");
 }
 
 void fli_box_put_head(fli_box_writer *w, const fli_box_head *head)
@@ -375,26 +375,26 @@ static void take_event(fli_box_reader *r, fli_box_item *item)
     event->data = take_data(r, &item->cut);
 }
 
-static void take_act(fli_box_reader *r, fli_box_act *act)
+static void take_call(fli_box_reader *r, fli_rec_call *call)
 {
-    act->kind = take_u8(r);
-    act->command = take_u32(r);
-    act->tag = take_u64(r);
-    act->pid = take_pid(r);
-    act->data = take_digest(r);
-    act->name = take_text(r);
-    act->answer = take_err(r);
-    act->given = act->kind == FLI_ACT_RELATE ? take_u64(r) : 0;
-    if (act->kind < FLI_ACT_SEND || act->kind > FLI_ACT_WHEREIS) r->bad = true;
+    call->kind = take_u8(r);
+    call->command = take_u32(r);
+    call->tag = take_u64(r);
+    call->pid = take_pid(r);
+    call->data = take_digest(r);
+    call->name = take_text(r);
+    call->answer = take_err(r);
+    call->given = call->kind == FLI_REC_RELATE ? take_u64(r) : 0;
+    if (call->kind < FLI_REC_SEND || call->kind > FLI_REC_WHEREIS) r->bad = true;
 }
 
-static void take_outcome(fli_box_reader *r, fli_box_outcome *outcome)
+static void take_result(fli_box_reader *r, fli_rec_result *result)
 {
-    outcome->error = take_err(r);
-    outcome->status = take_u8(r);
-    outcome->acts = take_u64(r);
-    outcome->result = take_digest(r);
-    outcome->name = take_text(r);
+    result->error = take_err(r);
+    result->status = take_u8(r);
+    result->calls = take_u64(r);
+    result->value = take_digest(r);
+    result->name = take_text(r);
 }
 
 fli_box_kind fli_box_next(fli_box_reader *r, fli_box_item *item)
@@ -410,8 +410,8 @@ fli_box_kind fli_box_next(fli_box_reader *r, fli_box_item *item)
     case FLI_BOX_BORN: break;
     case FLI_BOX_STEP: item->waiting = take_u32(r); break;
     case FLI_BOX_EVENT: take_event(r, item); break;
-    case FLI_BOX_ACT: take_act(r, &item->act); break;
-    case FLI_BOX_OUTCOME: take_outcome(r, &item->outcome); break;
+    case FLI_BOX_CALL: take_call(r, &item->call); break;
+    case FLI_BOX_RESULT: take_result(r, &item->result); break;
     case FLI_BOX_END: r->at = r->end; break;
     default: r->bad = true; break;
     }
@@ -442,10 +442,10 @@ static bool may_follow(fli_box_kind last, fli_box_kind next)
     case FLI_BOX_VALUE:
     case FLI_BOX_BORN: return last == FLI_BOX_VALUE;
     case FLI_BOX_STEP:
-    case FLI_BOX_END: return last == FLI_BOX_BORN || last == FLI_BOX_OUTCOME;
+    case FLI_BOX_END: return last == FLI_BOX_BORN || last == FLI_BOX_RESULT;
     case FLI_BOX_EVENT: return last == FLI_BOX_STEP || last == FLI_BOX_EVENT;
-    case FLI_BOX_ACT:
-    case FLI_BOX_OUTCOME: return last == FLI_BOX_STEP || last == FLI_BOX_EVENT || last == FLI_BOX_ACT;
+    case FLI_BOX_CALL:
+    case FLI_BOX_RESULT: return last == FLI_BOX_STEP || last == FLI_BOX_EVENT || last == FLI_BOX_CALL;
     default: return false;
     }
 }

@@ -5,7 +5,7 @@
  *   head       type name, state size, pid, error at the end, lost, steps missing at the front, steps, options of the
  *              scheduler that a step can observe
  *   birth      method, args, inherited values: the newest first
- *   step       STEP with the number of pending yields, EVENT..., ACT..., OUTCOME
+ *   step       STEP with the number of pending yields, EVENT..., CALL..., RESULT
  * Numbers are little-endian; a text is a u32 length, the bytes and a NUL. The checksum detects every change of a single
  * byte. Reading cannot fail after fli_box_open() has succeeded, because fli_box_open() checks everything.
  */
@@ -43,20 +43,20 @@ typedef struct fli_box_digest {
     uint64_t size, hash;
 } fli_box_digest;
 
-typedef enum fli_box_act_kind {
-    FLI_ACT_SEND = 1,
-    FLI_ACT_DELIVER,
-    FLI_ACT_YIELD,
-    FLI_ACT_SPAWN,
-    FLI_ACT_CANCEL,
-    FLI_ACT_TERMINATE,
-    FLI_ACT_RELATE,
-    FLI_ACT_WHEREIS
-} fli_box_act_kind;
+typedef enum fli_rec_call_kind {
+    FLI_REC_SEND = 1,
+    FLI_REC_DELIVER,
+    FLI_REC_YIELD,
+    FLI_REC_SPAWN,
+    FLI_REC_CANCEL,
+    FLI_REC_TERMINATE,
+    FLI_REC_RELATE,
+    FLI_REC_WHEREIS
+} fli_rec_call_kind;
 
 /* A call of a runtime function by a step, and its result. */
-typedef struct fli_box_act {
-    uint8_t  kind;    /* a fli_box_act_kind */
+typedef struct fli_rec_call {
+    uint8_t  kind;    /* a fli_rec_call_kind */
     uint32_t command; /* yield: the command id; relation: which operation */
     uint64_t tag;
     /* The process that the call names. For a spawn the child, for whereis the process found: then it is part of the
@@ -66,16 +66,16 @@ typedef struct fli_box_act {
     const char    *name;   /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
     filch_err      answer; /* error code that the call returned */
     uint64_t       given;  /* relation: the number that was returned with the result */
-} fli_box_act;
+} fli_rec_call;
 
 /* How a step ended. */
-typedef struct fli_box_outcome {
+typedef struct fli_rec_result {
     filch_err      error;
     uint8_t        status; /* fli_status, if there was no error */
-    uint64_t       acts;   /* number of calls in the step, including calls that were not recorded */
-    fli_box_digest result; /* digest of the result of a process that is done */
+    uint64_t       calls;  /* number of calls in the step, including calls that were not recorded */
+    fli_box_digest value;  /* digest of the result of a process that is done */
     const char    *name;   /* name of the new type after an upgrade; otherwise "" */
-} fli_box_outcome;
+} fli_rec_result;
 
 /* ---- writing ---- */
 
@@ -100,8 +100,8 @@ void fli_box_put_born(fli_box_writer *w);
 /* These functions write the parts of a step. At most `bytes_max` bytes of a payload are stored. */
 void fli_box_put_step(fli_box_writer *w, uint32_t waiting);
 void fli_box_put_event(fli_box_writer *w, const filch_event *event, size_t bytes_max);
-void fli_box_put_act(fli_box_writer *w, const fli_box_act *act);
-void fli_box_put_outcome(fli_box_writer *w, const fli_box_outcome *outcome);
+void fli_box_put_call(fli_box_writer *w, const fli_rec_call *call);
+void fli_box_put_result(fli_box_writer *w, const fli_rec_result *result);
 /* These functions write the first and the last part of a recording. Between them are a birth and the steps. */
 void fli_box_put_head(fli_box_writer *w, const fli_box_head *head);
 void fli_box_put_end(fli_box_writer *w);
@@ -115,21 +115,21 @@ typedef enum fli_box_kind {
     FLI_BOX_BORN,      /* marks the end of the inherited values */
     FLI_BOX_STEP,      /* a step starts; its number of pending yields is in `waiting` */
     FLI_BOX_EVENT,     /* an event of the step, in `event` */
-    FLI_BOX_ACT,       /* a call of the step, in `act` */
-    FLI_BOX_OUTCOME,   /* the end of the step, in `outcome` */
+    FLI_BOX_CALL,      /* a call of the step, in `call` */
+    FLI_BOX_RESULT,    /* the end of the step, in `result` */
     FLI_BOX_END
 } fli_box_kind;
 
 /* An item of a recording. Texts and bytes point into the recording. A payload that was a pointer has kind PTR and the
  * recorded address. */
 typedef struct fli_box_item {
-    fli_box_kind    kind;
-    uint32_t        waiting;
-    const char     *name;
-    filch_event     event;
-    uint64_t        cut; /* number of payload bytes that were not stored */
-    fli_box_act     act;
-    fli_box_outcome outcome;
+    fli_box_kind   kind;
+    uint32_t       waiting;
+    const char    *name;
+    filch_event    event;
+    uint64_t       cut; /* number of payload bytes that were not stored */
+    fli_rec_call   call;
+    fli_rec_result result;
 } fli_box_item;
 
 typedef struct fli_box_reader {

@@ -36,11 +36,11 @@ static void write_all(fli_box_writer *w, const fli_mem *mem)
         { .type = FILCH_EVENT_MESSAGE, .data = filch_bytes(large, sizeof large) },
         { .type = FILCH_EVENT_MESSAGE, .data = filch_ptr(large) },
     };
-    filch_data      sent = filch_str("hello");
-    fli_box_act     act = { .kind = FLI_ACT_SEND, .pid = { 7, 1 }, .answer = FILCH_EFULL };
-    fli_box_act     spawn = { .kind = FLI_ACT_SPAWN, .pid = { 7, 11 }, .name = "child" };
-    fli_box_outcome idle = { .status = 3, .acts = 2 }, failed = { .error = FILCH_EUSER + 3 };
-    act.data = fli_box_digest_of(&sent);
+    filch_data     sent = filch_str("hello");
+    fli_rec_call   call = { .kind = FLI_REC_SEND, .pid = { 7, 1 }, .answer = FILCH_EFULL };
+    fli_rec_call   spawn = { .kind = FLI_REC_SPAWN, .pid = { 7, 11 }, .name = "child" };
+    fli_rec_result idle = { .status = 3, .calls = 2 }, failed = { .error = FILCH_EUSER + 3 };
+    call.data = fli_box_digest_of(&sent);
 
     fli_box_writer_init(w, mem);
     fli_box_put_head(w, &head);
@@ -49,11 +49,11 @@ static void write_all(fli_box_writer *w, const fli_mem *mem)
     fli_box_put_born(w);
     fli_box_put_step(w, 3);
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) fli_box_put_event(w, &events[i], 10);
-    fli_box_put_act(w, &act);
-    fli_box_put_act(w, &spawn);
-    fli_box_put_outcome(w, &idle);
+    fli_box_put_call(w, &call);
+    fli_box_put_call(w, &spawn);
+    fli_box_put_result(w, &idle);
     fli_box_put_step(w, 0);
-    fli_box_put_outcome(w, &failed);
+    fli_box_put_result(w, &failed);
     fli_box_put_end(w);
 }
 
@@ -117,17 +117,17 @@ TEST(a_recording_is_read_as_it_was_written)
     assert_memory_equal(filch_raw(&item.event.data), "xxxxxxxxxx", 10);
     same(fli_box_next(&r, &item), FLI_BOX_EVENT);
     same(filch_kind_of(&item.event.data), FILCH_KIND_PTR);
-    same(fli_box_next(&r, &item), FLI_BOX_ACT);
-    same(item.act.kind, FLI_ACT_SEND);
-    same(item.act.answer, FILCH_EFULL);
-    same(item.act.data.size, 5);
-    same(fli_box_next(&r, &item), FLI_BOX_ACT);
-    assert_string_equal(item.act.name, "child");
-    same(fli_box_next(&r, &item), FLI_BOX_OUTCOME);
-    same(item.outcome.acts, 2);
+    same(fli_box_next(&r, &item), FLI_BOX_CALL);
+    same(item.call.kind, FLI_REC_SEND);
+    same(item.call.answer, FILCH_EFULL);
+    same(item.call.data.size, 5);
+    same(fli_box_next(&r, &item), FLI_BOX_CALL);
+    assert_string_equal(item.call.name, "child");
+    same(fli_box_next(&r, &item), FLI_BOX_RESULT);
+    same(item.result.calls, 2);
     same(fli_box_next(&r, &item), FLI_BOX_STEP);
-    same(fli_box_next(&r, &item), FLI_BOX_OUTCOME);
-    same(item.outcome.error, FILCH_EUSER + 3);
+    same(fli_box_next(&r, &item), FLI_BOX_RESULT);
+    same(item.result.error, FILCH_EUSER + 3);
     same(fli_box_next(&r, &item), FLI_BOX_END);
     same(fli_box_next(&r, &item), FLI_BOX_END);
     fli_box_writer_fini(&w);
@@ -218,13 +218,13 @@ TEST(another_format_is_named_in_the_error)
 /* Items in a wrong order are refused even if the checksum is correct. */
 TEST(items_in_a_wrong_order_are_refused)
 {
-    fli_mem         mem;
-    fli_box_head    head = some_head();
-    filch_data      nothing = filch_none();
-    filch_event     event = { .type = FILCH_EVENT_MESSAGE, .data = filch_none() };
-    fli_box_act     act = { .kind = FLI_ACT_SEND };
-    fli_box_outcome outcome = { .status = 1 };
-    /* The characters of `order`: s = start of a step, e = event, a = act, o = outcome, v = a value, b = end of the
+    fli_mem        mem;
+    fli_box_head   head = some_head();
+    filch_data     nothing = filch_none();
+    filch_event    event = { .type = FILCH_EVENT_MESSAGE, .data = filch_none() };
+    fli_rec_call   call = { .kind = FLI_REC_SEND };
+    fli_rec_result result = { .status = 1 };
+    /* The characters of `order`: s = start of a step, e = event, a = call, o = result, v = a value, b = end of the
      * values, x = end of the recording */
     static const struct {
         const char *order;
@@ -249,8 +249,8 @@ TEST(items_in_a_wrong_order_are_refused)
         for (const char *piece = cases[i].order; *piece != '\0'; piece++) {
             if (*piece == 's') fli_box_put_step(&w, 0);
             if (*piece == 'e') fli_box_put_event(&w, &event, 0);
-            if (*piece == 'a') fli_box_put_act(&w, &act);
-            if (*piece == 'o') fli_box_put_outcome(&w, &outcome);
+            if (*piece == 'a') fli_box_put_call(&w, &call);
+            if (*piece == 'o') fli_box_put_result(&w, &result);
             if (*piece == 'b') fli_box_put_born(&w);
             if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
             if (*piece == 'x') fli_box_put(&w, &end, 1);

@@ -34,29 +34,29 @@
 #define PAYLOAD_MAX 4096
 #define ARGS_MAX 65536
 /* These limits keep one step of up to 1024 events below BYTES_MAX. Once MUCH bytes are written, payloads are cut to
- * PAYLOAD_LEAST bytes; calls beyond ACTS_MAX are counted but not written. */
+ * PAYLOAD_LEAST bytes; calls beyond CALLS_MAX are counted but not written. */
 #define MUCH ((size_t)256 << 10)
 #define PAYLOAD_LEAST 64
-#define ACTS_MAX 4096
+#define CALLS_MAX 4096
 
 /* The header of a recorded step; its bytes follow. */
-typedef struct reel {
-    struct reel      *next;    /* the recorded step after this one */
+typedef struct rec_step {
+    struct rec_step  *next;    /* the recorded step after this one */
     const filch_type *upgrade; /* type of the process from the next step on; NULL: this step does not change the type */
     size_t            size, room; /* bytes used, and bytes allocated; both with this header */
-} reel;
+} rec_step;
 
 typedef struct fli_recorder {
-    fli_rec_hooks     face;   /* first member: local.rec_hooks points here */
+    fli_rec_hooks     hooks;  /* first member: local.rec_hooks points here */
     const filch_type *type;   /* type of the process in the oldest recorded step */
     bool              reborn; /* a dropped step has upgraded the process, so `birth` is not valid any more */
     bool              lost;
     uint32_t          step_max, step_count;
     size_t            bytes; /* bytes allocated for all recorded steps */
     uint64_t          missing;
-    reel             *oldest, *newest;
+    rec_step         *oldest, *newest;
     fli_box_writer    birth, values, step;
-    uint64_t          acts; /* number of calls that the current step has made */
+    uint64_t          calls; /* number of calls that the current step has made */
 } fli_recorder;
 
 /* ---- descriptions of calls ---- */
@@ -66,14 +66,14 @@ static fli_box_digest digest_of(const filch_data *data)
     return fli_data_is_sound(data) ? fli_box_digest_of(data) : (fli_box_digest){ .kind = FILCH_KIND_NONE };
 }
 
-fli_box_act fli_act_send(filch_pid to, const filch_data *data, bool deliver)
+fli_rec_call fli_rec_call_send(filch_pid to, const filch_data *data, bool deliver)
 {
-    return (fli_box_act){ .kind = deliver ? FLI_ACT_DELIVER : FLI_ACT_SEND, .pid = to, .data = digest_of(data) };
+    return (fli_rec_call){ .kind = deliver ? FLI_REC_DELIVER : FLI_REC_SEND, .pid = to, .data = digest_of(data) };
 }
 
-fli_box_act fli_act_raise(filch_pid pid, uint64_t flag)
+fli_rec_call fli_rec_call_set_flag(filch_pid pid, uint64_t flag)
 {
-    return (fli_box_act){ .kind = flag == FLI_KILL ? FLI_ACT_TERMINATE : FLI_ACT_CANCEL, .pid = pid };
+    return (fli_rec_call){ .kind = flag == FLI_KILL ? FLI_REC_TERMINATE : FLI_REC_CANCEL, .pid = pid };
 }
 
 /* Returns true for commands with pointers in their data: a work function and its argument, the type of a spawn, the
@@ -90,41 +90,41 @@ static bool has_pointers(uint32_t command)
     }
 }
 
-fli_box_act fli_act_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
+fli_rec_call fli_rec_call_yield(uint32_t command, uint64_t tag, filch_pid target, const filch_data *data)
 {
     fli_box_digest digest = has_pointers(command) ? (fli_box_digest){ .kind = FILCH_KIND_PTR } : digest_of(data);
-    return (fli_box_act){ .kind = FLI_ACT_YIELD, .command = command, .tag = tag, .pid = target, .data = digest };
+    return (fli_rec_call){ .kind = FLI_REC_YIELD, .command = command, .tag = tag, .pid = target, .data = digest };
 }
 
-fli_box_act fli_act_relate(const fli_request *request)
+fli_rec_call fli_rec_call_relate(const fli_request *request)
 {
-    fli_box_act act = { .kind = FLI_ACT_RELATE,
-                        .command = request->op,
-                        .tag = request->tag,
-                        .pid = request->target,
-                        .name = request->name };
-    if (request->data != NULL) act.data = digest_of(request->data);
-    return act;
+    fli_rec_call call = { .kind = FLI_REC_RELATE,
+                          .command = request->op,
+                          .tag = request->tag,
+                          .pid = request->target,
+                          .name = request->name };
+    if (request->data != NULL) call.data = digest_of(request->data);
+    return call;
 }
 
-fli_box_act fli_act_whereis(const char *name)
+fli_rec_call fli_rec_call_whereis(const char *name)
 {
-    return (fli_box_act){ .kind = FLI_ACT_WHEREIS, .name = name };
+    return (fli_rec_call){ .kind = FLI_REC_WHEREIS, .name = name };
 }
 
-fli_box_act fli_act_spawn(const filch_type *type, const filch_spawn_options *options)
+fli_rec_call fli_rec_call_spawn(const filch_type *type, const filch_spawn_options *options)
 {
-    return (fli_box_act){ .kind = FLI_ACT_SPAWN, .data = digest_of(&options->args), .name = fli_type_name(type) };
+    return (fli_rec_call){ .kind = FLI_REC_SPAWN, .data = digest_of(&options->args), .name = fli_type_name(type) };
 }
 
-fli_box_outcome fli_outcome_of(const filch_out *out, filch_err error, uint64_t acts)
+fli_rec_result fli_rec_result_of(const filch_out *out, filch_err error, uint64_t calls)
 {
-    fli_box_outcome outcome = { .error = error, .acts = acts };
-    if (error != FILCH_OK) return outcome;
-    outcome.status = (uint8_t)out->status;
-    if (out->status == FLI_STATUS_DONE) outcome.result = digest_of(&out->result);
-    if (out->status == FLI_STATUS_UPGRADE) outcome.name = fli_type_name(out->type);
-    return outcome;
+    fli_rec_result result = { .error = error, .calls = calls };
+    if (error != FILCH_OK) return result;
+    result.status = (uint8_t)out->status;
+    if (out->status == FLI_STATUS_DONE) result.value = digest_of(&out->result);
+    if (out->status == FLI_STATUS_UPGRADE) result.name = fli_type_name(out->type);
+    return result;
 }
 
 /* ---- the hooks: make the call and record it ---- */
@@ -136,67 +136,67 @@ static fli_recorder *pause(fli_local *worker)
     return rec;
 }
 
-static filch_err resume(fli_local *worker, fli_recorder *rec, fli_box_act *act, filch_err answer)
+static filch_err resume(fli_local *worker, fli_recorder *rec, fli_rec_call *call, filch_err answer)
 {
-    worker->rec_hooks = &rec->face;
-    act->answer = answer;
-    if (rec->acts++ < ACTS_MAX) fli_box_put_act(&rec->step, act);
+    worker->rec_hooks = &rec->hooks;
+    call->answer = answer;
+    if (rec->calls++ < CALLS_MAX) fli_box_put_call(&rec->step, call);
     return answer;
 }
 
 static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_send(to, data, deliver);
+    fli_rec_call  call = fli_rec_call_send(to, data, deliver);
     if (deliver) {
         filch_package package = { .to = to, .from = from, .data = *data };
-        return resume(worker, rec, &act, filch_deliver(worker->rt, &package));
+        return resume(worker, rec, &call, filch_deliver(worker->rt, &package));
     }
     worker->sends--; /* because filch_send counts this send again */
-    return resume(worker, rec, &act, filch_send((filch_sched *)worker->rt, to, *data));
+    return resume(worker, rec, &call, filch_send((filch_sched *)worker->rt, to, *data));
 }
 
 static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_raise(pid, flag);
+    fli_rec_call  call = fli_rec_call_set_flag(pid, flag);
     filch_sched  *sched = (filch_sched *)worker->rt;
-    return resume(worker, rec, &act, flag == FLI_KILL ? filch_terminate(sched, pid) : filch_cancel(sched, pid));
+    return resume(worker, rec, &call, flag == FLI_KILL ? filch_terminate(sched, pid) : filch_cancel(sched, pid));
 }
 
 static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                           const filch_data *data)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_yield(command, tag, target, data);
-    return resume(worker, rec, &act, fli_out_yield(out, command, tag, target, data));
+    fli_rec_call  call = fli_rec_call_yield(command, tag, target, data);
+    return resume(worker, rec, &call, fli_out_yield(out, command, tag, target, data));
 }
 
 static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_spawn(type, options);
-    filch_err     err = filch_spawn((filch_sched *)worker->rt, type, options, &act.pid);
-    if (err == FILCH_OK && pid != NULL) *pid = act.pid;
-    return resume(worker, rec, &act, err);
+    fli_rec_call  call = fli_rec_call_spawn(type, options);
+    filch_err     err = filch_spawn((filch_sched *)worker->rt, type, options, &call.pid);
+    if (err == FILCH_OK && pid != NULL) *pid = call.pid;
+    return resume(worker, rec, &call, err);
 }
 
 static filch_err on_relate(fli_local *worker, fli_request *request)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_relate(request);
+    fli_rec_call  call = fli_rec_call_relate(request);
     filch_err     err = worker->rt->model_ops->relate(worker->rt, request);
-    act.given = request->given;
-    return resume(worker, rec, &act, err);
+    call.given = request->given;
+    return resume(worker, rec, &call, err);
 }
 
 static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_recorder *rec = pause(worker);
-    fli_box_act   act = fli_act_whereis(name);
-    filch_err     err = worker->rt->model_ops->whereis(worker->rt, name, &act.pid);
-    if (err == FILCH_OK) *pid = act.pid;
-    return resume(worker, rec, &act, err);
+    fli_rec_call  call = fli_rec_call_whereis(name);
+    filch_err     err = worker->rt->model_ops->whereis(worker->rt, name, &call.pid);
+    if (err == FILCH_OK) *pid = call.pid;
+    return resume(worker, rec, &call, err);
 }
 
 static const fli_rec_hooks recording = { .send = on_send,
@@ -210,7 +210,7 @@ static const fli_rec_hooks recording = { .send = on_send,
 
 static void drop_oldest(const fli_mem *mem, fli_recorder *rec)
 {
-    reel *old = rec->oldest;
+    rec_step *old = rec->oldest;
     rec->oldest = old->next;
     if (old->next == NULL) rec->newest = NULL;
     if (old->upgrade != NULL) {
@@ -226,8 +226,8 @@ static void drop_oldest(const fli_mem *mem, fli_recorder *rec)
 static void step_begin(fli_recorder *rec, const fli_worker *w, const fli_proc *p, uint32_t count)
 {
     fli_box_writer *step = &rec->step;
-    rec->acts = 0;
-    fli_box_put(step, NULL, sizeof(reel));
+    rec->calls = 0;
+    fli_box_put(step, NULL, sizeof(rec_step));
     fli_box_put_step(step, p->yield_count);
     for (uint32_t i = 0; i < count; i++) {
         fli_box_put_event(step, &w->events[i], step->size < MUCH ? PAYLOAD_MAX : PAYLOAD_LEAST);
@@ -239,8 +239,8 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
 {
     fli_box_writer *step = &rec->step;
     const fli_mem  *mem = step->mem;
-    fli_box_outcome outcome = fli_outcome_of(out, err, rec->acts);
-    fli_box_put_outcome(step, &outcome);
+    fli_rec_result  result = fli_rec_result_of(out, err, rec->calls);
+    fli_box_put_result(step, &result);
     if (step->failed) {
         while (rec->oldest != NULL) drop_oldest(mem, rec);
         fli_box_writer_fini(step);
@@ -251,12 +251,12 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->reborn = true;
         return;
     }
-    size_t room = step->room;
-    reel  *made = (reel *)(void *)step->bytes, *less = NULL;
+    size_t    room = step->room;
+    rec_step *made = (rec_step *)(void *)step->bytes, *less = NULL;
     if (room / 4 > step->size / 3) less = fli_resize(mem, made, room, step->size); /* over 1/4 is unused */
     if (less != NULL) made = less;
     if (less != NULL) room = step->size;
-    *made = (reel){ .size = step->size, .room = room };
+    *made = (rec_step){ .size = step->size, .room = room };
     if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) made->upgrade = out->type;
     fli_box_writer_init(step, mem);
 
@@ -273,7 +273,7 @@ static filch_err record_step(fli_local *worker, fli_proc *p, uint32_t count)
     fli_worker   *w = fli_worker_of(worker);
     fli_recorder *rec = p->ext->recorder;
     step_begin(rec, w, p, count);
-    w->local.rec_hooks = &rec->face;
+    w->local.rec_hooks = &rec->hooks;
     w->local.fast_rt = FLI_NO_FAST_RT;
     filch_err err = fli_step_call(w, p, count);
     w->local.rec_hooks = NULL;
@@ -299,7 +299,7 @@ static filch_err record_begin(fli_runtime *rt, fli_proc *p, const filch_type *ty
     fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);
     if (rec == NULL) return FILCH_ENOMEM;
     ext->recorder = rec;
-    rec->face = recording;
+    rec->hooks = recording;
     rec->type = type;
     rec->step_max = step_max;
     fli_box_writer_init(&rec->birth, &rt->mem);
@@ -327,7 +327,7 @@ static void record_drop(fli_runtime *rt, fli_proc *p)
     p->ext->recorder = NULL;
 }
 
-static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid, filch_err error)
+static void pass_recording(filch_sched *sched, const fli_recorder *rec, filch_pid pid, filch_err error)
 {
     fli_box_head   head = { .type_name = fli_type_name(rec->type),
                             .state_size = rec->type->size,
@@ -345,7 +345,7 @@ static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid,
     if (rec->reborn) fli_box_put_birth(&whole, NULL, &nothing, 0);
     else fli_box_put(&whole, rec->birth.bytes, rec->birth.size);
     fli_box_put(&whole, rec->values.bytes, rec->values.size);
-    for (const reel *at = rec->oldest; at != NULL; at = at->next) {
+    for (const rec_step *at = rec->oldest; at != NULL; at = at->next) {
         fli_box_put(&whole, at + 1, at->size - sizeof *at);
     }
     fli_box_put_end(&whole);
@@ -357,7 +357,7 @@ static void hand_out(filch_sched *sched, const fli_recorder *rec, filch_pid pid,
 static void record_ended(fli_runtime *rt, fli_proc *p, uint64_t serial, filch_err error)
 {
     bool failed = error != FILCH_OK && error != FILCH_ECANCELLED && error != FILCH_EKILLED;
-    if (failed) hand_out((filch_sched *)rt, p->ext->recorder, (filch_pid){ rt->node_id, serial }, error);
+    if (failed) pass_recording((filch_sched *)rt, p->ext->recorder, (filch_pid){ rt->node_id, serial }, error);
     record_drop(rt, p);
 }
 

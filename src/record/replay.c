@@ -27,10 +27,10 @@
 #include "sched/worker.h"
 
 typedef struct replay {
-    fli_rec_hooks          face; /* first member: local.rec_hooks points here */
+    fli_rec_hooks          hooks; /* first member: local.rec_hooks points here */
     fli_mem                mem;
     fli_box_reader         reader;
-    fli_box_item           next; /* inside a step: the next recorded call or outcome */
+    fli_box_item           next; /* inside a step: the next recorded call or result */
     filch_blackbox_report *report;
     const fli_upper_ops   *upper;
     filch_sched           *sched;
@@ -41,18 +41,18 @@ typedef struct replay {
     void                  *self;
     filch_event           *events;
     uint32_t               event_count, event_room;
-    bool                   aside;  /* init or close is running; their calls are not recorded */
-    uint64_t               acts;   /* number of calls that the current step has made */
-    uint32_t               yields; /* number of yields that the current step has made and that were accepted */
-    uint64_t               nobody; /* number of serials invented for children */
+    bool                   aside;    /* init or close is running; their calls are not recorded */
+    uint64_t               calls;    /* number of calls that the current step has made */
+    uint32_t               yields;   /* number of yields that the current step has made and that were accepted */
+    uint64_t               invented; /* number of serials invented for children */
 } replay;
 
 /* ---- texts of the report ---- */
 
-static const char *const act_names[] = {
-    [FLI_ACT_SEND] = "send",       [FLI_ACT_DELIVER] = "deliver", [FLI_ACT_YIELD] = "yield",
-    [FLI_ACT_SPAWN] = "spawn",     [FLI_ACT_CANCEL] = "cancel",   [FLI_ACT_TERMINATE] = "terminate",
-    [FLI_ACT_RELATE] = "relation", [FLI_ACT_WHEREIS] = "whereis",
+static const char *const call_names[] = {
+    [FLI_REC_SEND] = "send",       [FLI_REC_DELIVER] = "deliver", [FLI_REC_YIELD] = "yield",
+    [FLI_REC_SPAWN] = "spawn",     [FLI_REC_CANCEL] = "cancel",   [FLI_REC_TERMINATE] = "terminate",
+    [FLI_REC_RELATE] = "relation", [FLI_REC_WHEREIS] = "whereis",
 };
 
 static const char *const kind_names[] = {
@@ -63,40 +63,40 @@ static const char *const kind_names[] = {
 
 #define WORDS 100
 
-static const char *say_act(const fli_box_act *act, char words[WORDS])
+static const char *say_call(const fli_rec_call *call, char words[WORDS])
 {
-    const char *what = act_names[act->kind];
-    const char *kind = kind_names[act->data.kind];
-    unsigned    hash = (unsigned)(act->data.hash & 0xffffu);
-    if (act->kind == FLI_ACT_SPAWN) {
-        snprintf(words, WORDS, "%s %.30s with %s (#%04x)", what, act->name, kind, hash);
-    } else if (act->kind == FLI_ACT_WHEREIS) {
-        snprintf(words, WORDS, "%s %.60s", what, act->name);
-    } else if (act->kind == FLI_ACT_RELATE) {
-        snprintf(words, WORDS, "%s %" PRIu32 " with %" PRIx64 ".%" PRIx64 " %.30s", what, act->command, act->pid.node,
-                 act->pid.serial, act->name);
-    } else if (act->kind == FLI_ACT_YIELD) {
-        snprintf(words, WORDS, "%s %" PRIu32 " tag %" PRIu64 " with %s (%" PRIu64 " bytes, #%04x)", what, act->command,
-                 act->tag, kind, act->data.size, hash);
+    const char *what = call_names[call->kind];
+    const char *kind = kind_names[call->data.kind];
+    unsigned    hash = (unsigned)(call->data.hash & 0xffffu);
+    if (call->kind == FLI_REC_SPAWN) {
+        snprintf(words, WORDS, "%s %.30s with %s (#%04x)", what, call->name, kind, hash);
+    } else if (call->kind == FLI_REC_WHEREIS) {
+        snprintf(words, WORDS, "%s %.60s", what, call->name);
+    } else if (call->kind == FLI_REC_RELATE) {
+        snprintf(words, WORDS, "%s %" PRIu32 " with %" PRIx64 ".%" PRIx64 " %.30s", what, call->command, call->pid.node,
+                 call->pid.serial, call->name);
+    } else if (call->kind == FLI_REC_YIELD) {
+        snprintf(words, WORDS, "%s %" PRIu32 " tag %" PRIu64 " with %s (%" PRIu64 " bytes, #%04x)", what, call->command,
+                 call->tag, kind, call->data.size, hash);
     } else {
-        snprintf(words, WORDS, "%s to %" PRIx64 ".%" PRIx64 " of %s (%" PRIu64 " bytes, #%04x)", what, act->pid.node,
-                 act->pid.serial, kind, act->data.size, hash);
+        snprintf(words, WORDS, "%s to %" PRIx64 ".%" PRIx64 " of %s (%" PRIu64 " bytes, #%04x)", what, call->pid.node,
+                 call->pid.serial, kind, call->data.size, hash);
     }
     return words;
 }
 
-static const char *say_outcome(const fli_box_outcome *outcome, char words[WORDS])
+static const char *say_result(const fli_rec_result *result, char words[WORDS])
 {
     static const char *const names[] = { "none", "continue", "wait", "idle", "done", "upgrade", "fail" };
-    if (outcome->error != FILCH_OK) {
-        snprintf(words, WORDS, "error %d (%.60s)", outcome->error, filch_err_text(outcome->error));
-    } else if (outcome->status == FLI_STATUS_DONE) {
-        snprintf(words, WORDS, "done with %s (%" PRIu64 " bytes, #%04x)", kind_names[outcome->result.kind],
-                 outcome->result.size, (unsigned)(outcome->result.hash & 0xffffu));
+    if (result->error != FILCH_OK) {
+        snprintf(words, WORDS, "error %d (%.60s)", result->error, filch_err_text(result->error));
+    } else if (result->status == FLI_STATUS_DONE) {
+        snprintf(words, WORDS, "done with %s (%" PRIu64 " bytes, #%04x)", kind_names[result->value.kind],
+                 result->value.size, (unsigned)(result->value.hash & 0xffffu));
     } else {
-        const char *name = outcome->status < sizeof names / sizeof names[0] ? names[outcome->status] : "?";
-        snprintf(words, WORDS, "%s%s%.40s", name, outcome->name != NULL && outcome->name[0] != '\0' ? " to " : "",
-                 outcome->name != NULL ? outcome->name : "");
+        const char *name = result->status < sizeof names / sizeof names[0] ? names[result->status] : "?";
+        snprintf(words, WORDS, "%s%s%.40s", name, result->name != NULL && result->name[0] != '\0' ? " to " : "",
+                 result->name != NULL ? result->name : "");
     }
     return words;
 }
@@ -120,9 +120,9 @@ static bool same_name(const char *a, const char *b)
     return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
 }
 
-static bool same_act(const fli_box_act *a, const fli_box_act *b)
+static bool same_call(const fli_rec_call *a, const fli_rec_call *b)
 {
-    bool answer = a->kind == FLI_ACT_SPAWN || a->kind == FLI_ACT_WHEREIS; /* these calls return a pid */
+    bool answer = a->kind == FLI_REC_SPAWN || a->kind == FLI_REC_WHEREIS; /* these calls return a pid */
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);
@@ -130,25 +130,25 @@ static bool same_act(const fli_box_act *a, const fli_box_act *b)
 
 /* ---- the hooks: compare the call, return the recorded result ---- */
 
-/* Compares `act` with the next recorded call. Returns the recorded result, and sets *pid for a spawn or whereis, *given
- * for a relation. Returns FILCH_OK and sets neither if no call of that kind was recorded. */
-static filch_err answer(replay *rp, const fli_box_act *act, filch_pid *pid, uint64_t *given)
+/* Compares `call` with the next recorded call. Returns the recorded result, and sets *pid for a spawn or whereis,
+ * *given for a relation. Returns FILCH_OK and sets neither if no call of that kind was recorded. */
+static filch_err answer(replay *rp, const fli_rec_call *call, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];
     if (rp->aside) return FILCH_OK;
-    rp->acts++;
-    if (rp->next.kind == FLI_BOX_OUTCOME) {
-        /* Calls beyond ACTS_MAX were counted but not written. Here only a call beyond the recorded count is a
+    rp->calls++;
+    if (rp->next.kind == FLI_BOX_RESULT) {
+        /* Calls beyond CALLS_MAX were counted but not written. Here only a call beyond the recorded count is a
          * difference. */
-        if (rp->acts > rp->next.outcome.acts) differs(rp, "nothing more", say_act(act, now));
+        if (rp->calls > rp->next.result.calls) differs(rp, "nothing more", say_call(call, now));
         return FILCH_OK;
     }
-    fli_box_act was = rp->next.act;
-    if (!same_act(&was, act)) differs(rp, say_act(&was, then), say_act(act, now));
-    if (was.kind != act->kind) return FILCH_OK;
+    fli_rec_call was = rp->next.call;
+    if (!same_call(&was, call)) differs(rp, say_call(&was, then), say_call(call, now));
+    if (was.kind != call->kind) return FILCH_OK;
     (void)fli_box_next(&rp->reader, &rp->next);
-    if (was.kind == FLI_ACT_SPAWN || was.kind == FLI_ACT_WHEREIS) *pid = was.pid;
-    if (was.kind == FLI_ACT_RELATE) *given = was.given;
+    if (was.kind == FLI_REC_SPAWN || was.kind == FLI_REC_WHEREIS) *pid = was.pid;
+    if (was.kind == FLI_REC_RELATE) *given = was.given;
     return was.answer;
 }
 
@@ -164,55 +164,55 @@ static filch_err take(replay *rp, const filch_data *data, filch_err err)
 
 static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const filch_data *data, bool deliver)
 {
-    replay     *rp = (replay *)worker->rec_hooks;
-    fli_box_act act = fli_act_send(to, data, deliver);
+    replay      *rp = (replay *)worker->rec_hooks;
+    fli_rec_call call = fli_rec_call_send(to, data, deliver);
     (void)from;
-    return take(rp, data, answer(rp, &act, NULL, NULL));
+    return take(rp, data, answer(rp, &call, NULL, NULL));
 }
 
 static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
-    fli_box_act act = fli_act_raise(pid, flag);
-    return answer((replay *)worker->rec_hooks, &act, NULL, NULL);
+    fli_rec_call call = fli_rec_call_set_flag(pid, flag);
+    return answer((replay *)worker->rec_hooks, &call, NULL, NULL);
 }
 
 static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                           const filch_data *data)
 {
-    replay     *rp = (replay *)worker->rec_hooks;
-    fli_box_act act = fli_act_yield(command, tag, target, data);
+    replay      *rp = (replay *)worker->rec_hooks;
+    fli_rec_call call = fli_rec_call_yield(command, tag, target, data);
     (void)out;
-    filch_err err = take(rp, data, answer(rp, &act, NULL, NULL));
+    filch_err err = take(rp, data, answer(rp, &call, NULL, NULL));
     if (err == FILCH_OK) rp->yields++;
     return err;
 }
 
 static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch_spawn_options *options, filch_pid *pid)
 {
-    replay     *rp = (replay *)worker->rec_hooks;
-    fli_box_act act = fli_act_spawn(type, options);
-    filch_pid   child = { rp->report->pid.node, UINT64_MAX - rp->nobody };
-    filch_err   err = answer(rp, &act, &child, NULL);
-    if (child.serial == UINT64_MAX - rp->nobody) rp->nobody++;
+    replay      *rp = (replay *)worker->rec_hooks;
+    fli_rec_call call = fli_rec_call_spawn(type, options);
+    filch_pid    child = { rp->report->pid.node, UINT64_MAX - rp->invented };
+    filch_err    err = answer(rp, &call, &child, NULL);
+    if (child.serial == UINT64_MAX - rp->invented) rp->invented++;
     if (err == FILCH_OK && pid != NULL) *pid = child;
     return err;
 }
 
 static filch_err on_relate(fli_local *worker, fli_request *request)
 {
-    replay     *rp = (replay *)worker->rec_hooks;
-    fli_box_act act = fli_act_relate(request);
-    if (act.name == NULL) act.name = "";
-    filch_err err = answer(rp, &act, NULL, &request->given);
+    replay      *rp = (replay *)worker->rec_hooks;
+    fli_rec_call call = fli_rec_call_relate(request);
+    if (call.name == NULL) call.name = "";
+    filch_err err = answer(rp, &call, NULL, &request->given);
     return request->data != NULL ? take(rp, request->data, err) : err;
 }
 
 /* Returns FILCH_EDEAD for every name in places where calls are not recorded, such as init. */
 static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
-    fli_box_act act = fli_act_whereis(name);
-    filch_pid   found = { 0, 0 };
-    filch_err   err = answer((replay *)worker->rec_hooks, &act, &found, NULL);
+    fli_rec_call call = fli_rec_call_whereis(name);
+    filch_pid    found = { 0, 0 };
+    filch_err    err = answer((replay *)worker->rec_hooks, &call, &found, NULL);
     if (err == FILCH_OK && found.serial == 0) return FILCH_EDEAD;
     if (err == FILCH_OK) *pid = found;
     return err;
@@ -241,25 +241,25 @@ static filch_err bring_back(replay *rp, const filch_data *recorded, uint64_t cut
     return FILCH_OK;
 }
 
-typedef struct heirloom {
+typedef struct inherited_value {
     const char *key;
     filch_data  data; /* owned */
-} heirloom;
+} inherited_value;
 
 /* Reads the inherited values, up to the item BORN. */
-static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32_t *room)
+static filch_err read_values(replay *rp, inherited_value **all, uint32_t *count, uint32_t *room)
 {
     fli_box_item item;
     while (fli_box_next(&rp->reader, &item) == FLI_BOX_VALUE) {
         if (*count == *room) {
-            uint32_t  more = *room == 0 ? 8 : *room * 2;
-            heirloom *grown = fli_resize(&rp->mem, *all, *room * sizeof *grown, more * sizeof *grown);
+            uint32_t         more = *room == 0 ? 8 : *room * 2;
+            inherited_value *grown = fli_resize(&rp->mem, *all, *room * sizeof *grown, more * sizeof *grown);
             if (grown == NULL) return FILCH_ENOMEM;
             *all = grown;
             *room = more;
         }
-        heirloom *one = &(*all)[*count];
-        bool      none = false; /* ignored: a pointer without a replacement becomes NULL */
+        inherited_value *one = &(*all)[*count];
+        bool             none = false; /* ignored: a pointer without a replacement becomes NULL */
         one->key = item.name;
         filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
         if (err != FILCH_OK) return err;
@@ -271,9 +271,9 @@ static filch_err read_values(replay *rp, heirloom **all, uint32_t *count, uint32
 /* Creates the inherited values, the oldest first. The recording has them from the newest to the oldest. */
 static filch_err make_values(replay *rp)
 {
-    heirloom *all = NULL;
-    uint32_t  count = 0, room = 0;
-    filch_err err = read_values(rp, &all, &count, &room);
+    inherited_value *all = NULL;
+    uint32_t         count = 0, room = 0;
+    filch_err        err = read_values(rp, &all, &count, &room);
     while (count-- > 0) {
         filch_values *longer = NULL;
         if (err == FILCH_OK) err = filch_values_create(rp->values, all[count].key, all[count].data, &longer);
@@ -356,19 +356,19 @@ static filch_err make_instance(replay *rp, bool *stop)
     return FILCH_OK;
 }
 
-/* Compares the outcome of the step with the recorded one. */
-static void compare_outcome(replay *rp, const fli_box_outcome *now)
+/* Compares the result of the step with the recorded one. */
+static void compare_result(replay *rp, const fli_rec_result *now)
 {
     char words[WORDS], more[WORDS];
-    if (rp->next.kind == FLI_BOX_ACT) {
-        differs(rp, say_act(&rp->next.act, words), say_outcome(now, more));
-        while (rp->next.kind == FLI_BOX_ACT) (void)fli_box_next(&rp->reader, &rp->next);
+    if (rp->next.kind == FLI_BOX_CALL) {
+        differs(rp, say_call(&rp->next.call, words), say_result(now, more));
+        while (rp->next.kind == FLI_BOX_CALL) (void)fli_box_next(&rp->reader, &rp->next);
     }
-    const fli_box_outcome *then = &rp->next.outcome;
-    bool equal = then->error == now->error && then->status == now->status && same_digest(&then->result, &now->result) &&
+    const fli_rec_result *then = &rp->next.result;
+    bool equal = then->error == now->error && then->status == now->status && same_digest(&then->value, &now->value) &&
                  same_name(then->name, now->name);
-    if (!equal) differs(rp, say_outcome(then, words), say_outcome(now, more));
-    else if (then->acts != now->acts) differs(rp, "more sends, yields or the like", "fewer");
+    if (!equal) differs(rp, say_result(then, words), say_result(now, more));
+    else if (then->calls != now->calls) differs(rp, "more sends, yields or the like", "fewer");
 }
 
 static void change_type(replay *rp, filch_out *out)
@@ -398,13 +398,13 @@ static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
     }
     fli_out_begin(&w->out);
     w->local.sends = 0;
-    rp->acts = rp->yields = 0;
+    rp->calls = rp->yields = 0;
     err = rp->type->step(rp->self, rp->events, rp->event_count, &w->out);
     err = fli_out_verdict(&w->out, waiting + rp->yields, err);
     free_events(rp);
 
-    fli_box_outcome now = fli_outcome_of(&w->out, err, rp->acts);
-    compare_outcome(rp, &now);
+    fli_rec_result now = fli_rec_result_of(&w->out, err, rp->calls);
+    compare_result(rp, &now);
     report->error = err;
     *stop = err != FILCH_OK || w->out.status == FLI_STATUS_DONE;
     if (err == FILCH_OK && w->out.status == FLI_STATUS_UPGRADE) change_type(rp, &w->out);
@@ -441,7 +441,7 @@ static filch_err play_alone(replay *rp)
     void      *before = fli_current_get(); /* worker of this thread, if it belongs to another scheduler; NULL: none */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
-    worker->rec_hooks = &rp->face;
+    worker->rec_hooks = &rp->hooks;
     worker->fast_rt = FLI_NO_FAST_RT;
     fli_current_set(worker);
     err = play(rp);
@@ -497,7 +497,7 @@ filch_err fli_blackbox_replay(const fli_upper_ops *upper, const void *bytes, siz
     fli_mem_init(&mem, NULL, NULL);
     replay *rp = fli_zalloc_aligned(&mem, sizeof *rp, FLI_LINE);
     if (rp == NULL) return FILCH_ENOMEM;
-    rp->face = replaying;
+    rp->hooks = replaying;
     rp->mem = mem;
     rp->upper = upper;
     rp->report = report;
