@@ -9,14 +9,14 @@
 #include "port/path.h"
 #include "proc/yields.h"
 
-static fli_outcome open_file(fli_stream *s, const fli_op *op)
+static fli_io_result open_file(fli_stream *s, const fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
-    if (!fli_yield_is_pending(s->io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
+    if (!fli_yield_is_pending(s->io->rt, op->receiver.key)) return fli_io_result_err(FILCH_ECANCELLED);
     int fd = fli_desc_open(request.text, request.how);
-    if (fd < 0) return fli_outcome_failed(fd);
+    if (fd < 0) return fli_io_result_failed(fd);
     s->fd = fd;
-    return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
+    return (fli_io_result){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
 }
 
 /* Moves the file position back by the number of bytes in the read buffer and drops these bytes. Called before an
@@ -28,34 +28,34 @@ static int64_t unread(fli_stream *s)
     return n;
 }
 
-static fli_outcome seek_file(fli_stream *s, const fli_op *op)
+static fli_io_result seek_file(fli_stream *s, const fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
     int64_t          n = unread(s);
     if (n >= 0) n = fli_desc_seek(s->fd, request.number, (int)request.how);
-    if (n < 0) return fli_outcome_failed(n);
-    return (fli_outcome){ .data = filch_int(n), .ready = true };
+    if (n < 0) return fli_io_result_failed(n);
+    return (fli_io_result){ .data = filch_int(n), .ready = true };
 }
 
-static fli_outcome write_file(fli_io *io, fli_stream *s, fli_op *op)
+static fli_io_result write_file(fli_io *io, fli_stream *s, fli_op *op)
 {
     int64_t n = unread(s);
-    return n < 0 && n != -ESPIPE ? fli_outcome_failed(n) : fli_write_try(io, s, op);
+    return n < 0 && n != -ESPIPE ? fli_io_result_failed(n) : fli_write_try(io, s, op);
 }
 
-static fli_outcome sync_file(fli_stream *s, const fli_op *op)
+static fli_io_result sync_file(fli_stream *s, const fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
     int              why = fli_path_sync(s->fd, (request.how & FILCH_SYNC_DATA) != 0);
-    return why == 0 ? (fli_outcome){ .ready = true } : fli_outcome_failed(why);
+    return why == 0 ? (fli_io_result){ .ready = true } : fli_io_result_failed(why);
 }
 
-static fli_outcome truncate_file(fli_stream *s, const fli_op *op)
+static fli_io_result truncate_file(fli_stream *s, const fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
     int64_t          n = unread(s);
     if (n >= 0) n = fli_path_truncate(s->fd, request.number);
-    return n >= 0 ? (fli_outcome){ .ready = true } : fli_outcome_failed(n);
+    return n >= 0 ? (fli_io_result){ .ready = true } : fli_io_result_failed(n);
 }
 
 static fli_stream *stream_of(fli_job *job)
@@ -65,27 +65,27 @@ static fli_stream *stream_of(fli_job *job)
 
 static void run(fli_job *job)
 {
-    fli_stream *s = stream_of(job);
-    fli_op     *op = &s->ops[FLI_READING];
-    fli_io     *io = s->io;
-    fli_outcome outcome;
+    fli_stream   *s = stream_of(job);
+    fli_op       *op = &s->ops[FLI_READING];
+    fli_io       *io = s->io;
+    fli_io_result result;
     switch (op->command) {
-    case FILCH_CMD_OPEN: outcome = open_file(s, op); break;
-    case FILCH_CMD_SEEK: outcome = seek_file(s, op); break;
-    case FILCH_CMD_SYNC: outcome = sync_file(s, op); break;
-    case FILCH_CMD_TRUNCATE: outcome = truncate_file(s, op); break;
-    case FILCH_CMD_WRITE: outcome = write_file(io, s, op); break;
-    default: outcome = fli_read_try(io, s, op); break;
+    case FILCH_CMD_OPEN: result = open_file(s, op); break;
+    case FILCH_CMD_SEEK: result = seek_file(s, op); break;
+    case FILCH_CMD_SYNC: result = sync_file(s, op); break;
+    case FILCH_CMD_TRUNCATE: result = truncate_file(s, op); break;
+    case FILCH_CMD_WRITE: result = write_file(io, s, op); break;
+    default: result = fli_read_try(io, s, op); break;
     }
     /* Some special files return EAGAIN like sockets, but this module cannot wait until such a file is ready. */
-    if (outcome.again) outcome = fli_outcome_err(FILCH_ESYS);
-    fli_op_settle(io, s, FLI_READING, outcome);
+    if (result.again) result = fli_io_result_err(FILCH_ESYS);
+    fli_op_settle(io, s, FLI_READING, result);
 }
 
 static void cancel(fli_job *job)
 {
     fli_stream *s = stream_of(job);
-    fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
+    fli_op_settle(s->io, s, FLI_READING, fli_io_result_err(FILCH_ECANCELLED));
 }
 
 /* Closes the descriptor. The stream has no owner any more and is freed when this job releases the reading direction. */
@@ -94,7 +94,7 @@ static void close_run(fli_job *job)
     fli_stream *s = stream_of(job);
     int         why = fli_desc_close(s->fd);
     s->fd = -1;
-    fli_op_settle(s->io, s, FLI_READING, why == 0 ? (fli_outcome){ .err = FILCH_OK } : fli_outcome_failed(why));
+    fli_op_settle(s->io, s, FLI_READING, why == 0 ? (fli_io_result){ .err = FILCH_OK } : fli_io_result_failed(why));
 }
 
 bool fli_file_close(fli_io *io, fli_stream *s, const filch_command *command, const filch_io_request *request,

@@ -22,12 +22,12 @@
 
 /* ---- poll ---- */
 
-fli_outcome fli_poll_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_poll_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)io;
     int ready = fli_desc_poll(s->fd, op->how);
-    if (ready == 0) return fli_outcome_again();
-    return ready > 0 ? (fli_outcome){ .data = filch_int(ready) } : fli_outcome_failed(ready);
+    if (ready == 0) return fli_io_result_again();
+    return ready > 0 ? (fli_io_result){ .data = filch_int(ready) } : fli_io_result_failed(ready);
 }
 
 static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_request request,
@@ -70,7 +70,7 @@ static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, co
         for (uint32_t i = 0; i < n; i++) {
             fli_stream *s = fli_slab_at(&io->streams, (uint32_t)ids[i]);
             if (!fli_stream_state_stop_op(&s->state, (uint32_t)(ids[i] >> 32), FLI_READING, FLI_OP_CANCELLED)) continue;
-            fli_op_settle(io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
+            fli_op_settle(io, s, FLI_READING, fli_io_result_err(FILCH_ECANCELLED));
             settled++;
         }
         more = n == ROOM && settled > 0;

@@ -131,16 +131,16 @@ static inline bool fli_io_has_fds(const fli_io *io)
 }
 
 /* Collects at most `most` reports, and at most FLI_IO_BATCH. Blocks until a report is there, until `until_ns` (0: does
- * not block), or until fli_io_ring() is called. */
+ * not block), or until fli_io_wake() is called. */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
 /* Attempts the operations that waited for the reports in `batch`. Thread: a worker. Processes whose operation completes
  * become ready on this worker and run in the order of the reports. */
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch);
 
 /* Wakes the worker that blocks in fli_io_collect(). */
-static inline void fli_io_ring(fli_io *io)
+static inline void fli_io_wake(fli_io *io)
 {
-    fli_poller_ring(&io->poller);
+    fli_poller_wake(&io->poller);
 }
 
 /* Implement filch_stream_give, filch_stream_take and filch_stream_address for the process that `worker` runs. */
@@ -213,7 +213,7 @@ static inline void fli_io_deliver(fli_io *io, const fli_io_batch *batch)
 {
     (void)io, (void)batch;
 }
-static inline void fli_io_ring(fli_io *io)
+static inline void fli_io_wake(fli_io *io)
 {
     (void)io;
 }

@@ -43,7 +43,7 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
     s->job = (fli_job){ .run = job_run, .cancel = job_cancel };
     s->io = io;
     filch_err err = fli_job_submit(io, &s->job, lane, &command, op->receiver, timeout_ns, &op->timer);
-    if (err != FILCH_OK) (void)fli_op_settle(io, s, FLI_READING, fli_outcome_err(err));
+    if (err != FILCH_OK) (void)fli_op_settle(io, s, FLI_READING, fli_io_result_err(err));
 }
 
 bool fli_op_cancel_job(fli_stream *s)

@@ -73,23 +73,23 @@ filch_err fli_io_error(int number)
     }
 }
 
-fli_outcome fli_outcome_failed(int64_t negative)
+fli_io_result fli_io_result_failed(int64_t negative)
 {
     int number = (int)-negative;
-    if (number == EAGAIN) return fli_outcome_again();
+    if (number == EAGAIN) return fli_io_result_again();
     /* `ready` is set so that the next operation makes a system call at once and gets the error again. */
-    return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
+    return (fli_io_result){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data)
 {
-    filch_err told = filch_complete(receiver, receiver.tag, data, err);
+    filch_err completed = filch_complete(receiver, receiver.tag, data, err);
     /* If the payload cannot be delivered, completes the yield with that error instead, so that the process does not
      * wait for ever. */
-    if (told == FILCH_ENOMEM || told == FILCH_ETOOBIG) {
-        (void)!filch_complete(receiver, receiver.tag, filch_none(), told);
+    if (completed == FILCH_ENOMEM || completed == FILCH_ETOOBIG) {
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), completed);
     }
-    return told == FILCH_OK;
+    return completed == FILCH_OK;
 }
 
 void fli_op_complete_errno(filch_receiver receiver, int why)
@@ -144,30 +144,30 @@ static void forget_named(fli_io *io, uint64_t id, uint64_t serial)
     if (s != NULL) (void)fli_stream_close(io, s, serial);
 }
 
-bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome)
+bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_io_result result)
 {
     fli_op        *op = &s->ops[direction];
     filch_receiver receiver = op->receiver;
     uint64_t       timer = op->timer, id = fli_stream_id(s), serial = fli_load_rlx(&s->owner);
-    bool           opened = outcome.err == FILCH_OK && opens(op);
+    bool           opened = result.err == FILCH_OK && opens(op);
     filch_data     written = filch_none();
-    if (outcome.err == FILCH_ECANCELLED) note_cut(io, op);
+    if (result.err == FILCH_ECANCELLED) note_cut(io, op);
     op->timer = 0;
     if (op->owns) written = op->as.data;
     op->owns = false;
-    if (outcome.err != FILCH_OK && opens(op)) forget(io, s);
+    if (result.err != FILCH_OK && opens(op)) forget(io, s);
     if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL is for one poll command only */
-    bool last = fli_stream_state_end_op(&s->state, direction, outcome.ready);
+    bool last = fli_stream_state_end_op(&s->state, direction, result.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
-    bool told = fli_op_complete(receiver, outcome.err, outcome.data);
-    if (!told && opened) forget_named(io, id, serial);
-    if (outcome.owns) fli_data_free(&outcome.data);
+    bool completed = fli_op_complete(receiver, result.err, result.data);
+    if (!completed && opened) forget_named(io, id, serial);
+    if (result.owns) fli_data_free(&result.data);
     fli_data_free(&written);
-    return told;
+    return completed;
 }
 
-static fli_outcome attempt(fli_io *io, fli_stream *s, fli_op *op)
+static fli_io_result attempt(fli_io *io, fli_stream *s, fli_op *op)
 {
     switch (op->command) {
     case FILCH_CMD_READ: return s->kind == FLI_STREAM_SIGNALS ? fli_signals_try(io, s, op) : fli_read_try(io, s, op);
@@ -223,12 +223,12 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
     bool    later = false; /* the attempt ended because the budget was used up; the system may have more bytes */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
-            fli_outcome outcome = attempt(io, s, op);
-            if (!outcome.again) {
-                fli_op_settle(io, s, direction, outcome);
+            fli_io_result result = attempt(io, s, op);
+            if (!result.again) {
+                fli_op_settle(io, s, direction, result);
                 return;
             }
-            later = outcome.later;
+            later = result.later;
         }
         filch_err err = set_alarm(io, s, direction, later);
         /* Must come before the operation is armed: afterwards another thread may close the descriptor, and the system
@@ -248,7 +248,7 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             continue;
         }
         if (err == FILCH_OK) err = FILCH_ECANCELLED;
-        fli_op_settle(io, s, direction, fli_outcome_err(err));
+        fli_op_settle(io, s, direction, fli_io_result_err(err));
         return;
     }
 }
@@ -337,7 +337,7 @@ static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_re
         }
         count++;
         if (!fli_stream_state_stop_op(&s->state, gen, (fli_direction)direction, FLI_OP_CANCELLED)) continue;
-        fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
+        fli_op_settle(io, s, (fli_direction)direction, fli_io_result_err(FILCH_ECANCELLED));
     }
     fli_op_complete(receiver, FILCH_OK, filch_int(count));
     return FILCH_OK;

@@ -49,12 +49,12 @@ TEST(each_errno_value_maps_to_its_documented_error)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         same(fli_io_error(all[i].number), all[i].err);
         if (all[i].number == EAGAIN) continue;
-        fli_outcome outcome = fli_outcome_failed(-all[i].number);
-        assert_false(outcome.again);
-        same(outcome.err, all[i].err);
-        same(filch_as_int(&outcome.data), all[i].number); /* the payload is the errno value */
+        fli_io_result result = fli_io_result_failed(-all[i].number);
+        assert_false(result.again);
+        same(result.err, all[i].err);
+        same(filch_as_int(&result.data), all[i].number); /* the payload is the errno value */
     }
-    assert_true(fli_outcome_failed(-EAGAIN).again); /* EAGAIN is no error: the operation waits */
+    assert_true(fli_io_result_failed(-EAGAIN).again); /* EAGAIN is no error: the operation waits */
 }
 
 int main(void)

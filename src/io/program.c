@@ -65,38 +65,38 @@ static void forget(fli_io *io, uint64_t serial, filch_stream stream)
     if (s != NULL) (void)fli_stream_close(io, s, serial);
 }
 
-static fli_outcome refused(int number)
+static fli_io_result refused(int number)
 {
-    return (fli_outcome){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
+    return (fli_io_result){ .err = fli_io_error(number), .data = filch_int(number), .ready = true };
 }
 
-static fli_outcome begin(fli_io *io, fli_stream *s, filch_program *told)
+static fli_io_result start_program(fli_io *io, fli_stream *s, filch_program *started)
 {
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_program program;
     fli_op     *op = &s->ops[FLI_READING];
-    if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_outcome_err(FILCH_ECANCELLED);
+    if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_io_result_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
     if (why == -EAGAIN)
         /* EAGAIN of fork must not be waited for: the limit of processes is reached, and the poller does not report when
          * a process ends */
         return refused(EAGAIN);
-    if (why != 0) return fli_outcome_failed(why);
+    if (why != 0) return fli_io_result_failed(why);
     s->pid = program.pid;
     s->flags = program.group;
     s->fd = program.fd;
-    *told = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
+    *started = (filch_program){ .self = { fli_stream_id(s) }, .pid = program.pid };
     filch_err err = s->fd >= 0 ? fli_stream_add_to_poller(io, s) : FILCH_OK;
     /* Each add_pipe() takes ownership of its descriptor, also if it fails. */
-    filch_err in = add_pipe(io, s, serial, program.input, &told->input);
-    filch_err out = add_pipe(io, s, serial, program.output, &told->output);
-    filch_err errors = add_pipe(io, s, serial, program.errors, &told->errors);
+    filch_err in = add_pipe(io, s, serial, program.input, &started->input);
+    filch_err out = add_pipe(io, s, serial, program.output, &started->output);
+    filch_err errors = add_pipe(io, s, serial, program.errors, &started->errors);
     if (err == FILCH_OK) err = in != FILCH_OK ? in : out != FILCH_OK ? out : errors;
-    if (err == FILCH_OK) return (fli_outcome){ .data = filch_bytes(told, sizeof *told), .ready = true };
-    forget(io, serial, told->input);
-    forget(io, serial, told->output);
-    forget(io, serial, told->errors);
-    return fli_outcome_err(err);
+    if (err == FILCH_OK) return (fli_io_result){ .data = filch_bytes(started, sizeof *started), .ready = true };
+    forget(io, serial, started->input);
+    forget(io, serial, started->output);
+    forget(io, serial, started->errors);
+    return fli_io_result_err(err);
 }
 
 static void run(fli_job *job)
@@ -104,21 +104,21 @@ static void run(fli_job *job)
     fli_stream   *s = FLI_OUTER(fli_stream, job, job);
     fli_io       *io = s->io;
     uint64_t      serial = fli_load_rlx(&s->owner);
-    filch_program told = { .pid = 0 };
-    fli_outcome   outcome = begin(io, s, &told);
-    bool          began = outcome.err == FILCH_OK;
-    if (fli_op_settle(io, s, FLI_READING, outcome) || !began) return;
+    filch_program started = { .pid = 0 };
+    fli_io_result result = start_program(io, s, &started);
+    bool          began = result.err == FILCH_OK;
+    if (fli_op_settle(io, s, FLI_READING, result) || !began) return;
     /* The yield was completed earlier (deadline or cancel), and closing the stream of the program has killed the
      * program. The process never gets the ids of the pipes, so they are closed here. */
-    forget(io, serial, told.input);
-    forget(io, serial, told.output);
-    forget(io, serial, told.errors);
+    forget(io, serial, started.input);
+    forget(io, serial, started.output);
+    forget(io, serial, started.errors);
 }
 
 static void cancel(fli_job *job)
 {
     fli_stream *s = FLI_OUTER(fli_stream, job, job);
-    fli_op_settle(s->io, s, FLI_READING, fli_outcome_err(FILCH_ECANCELLED));
+    fli_op_settle(s->io, s, FLI_READING, fli_io_result_err(FILCH_ECANCELLED));
 }
 
 static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_request request, filch_receiver receiver)
@@ -141,14 +141,14 @@ static filch_err handle_run(fli_io *io, const filch_command *command, filch_io_r
 
 /* ---- the end of a program ---- */
 
-fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_exit_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     int32_t status = 0;
     (void)io, (void)op;
     int ended = fli_program_status(s->pid, s->fd, &status);
-    if (ended == 0) return fli_outcome_again();
-    if (ended < 0) return fli_outcome_failed(ended);
-    return (fli_outcome){ .data = filch_int(status), .ready = true };
+    if (ended == 0) return fli_io_result_again();
+    if (ended < 0) return fli_io_result_failed(ended);
+    return (fli_io_result){ .data = filch_int(status), .ready = true };
 }
 
 typedef struct reap_job {
@@ -162,14 +162,14 @@ static void reap(fli_job *job)
 {
     reap_job *b = FLI_OUTER(reap_job, job, job);
     fli_mem   mem = b->mem;
-    (void)fli_program_bury(b->pid, b->group, true);
+    (void)fli_program_reap(b->pid, b->group, true);
     fli_free(&mem, b, sizeof *b);
 }
 
 void fli_program_end(fli_io *io, fli_stream *s)
 {
     bool group = s->flags != 0;
-    if (s->pid == 0 || fli_program_bury(s->pid, group, false)) return;
+    if (s->pid == 0 || fli_program_reap(s->pid, group, false)) return;
     /* The program is killed but has not ended yet. A thread of the pool waits for its end. If no job can be submitted,
      * this thread waits; a killed program ends soon. */
     reap_job *b = fli_alloc(&io->rt->mem, sizeof *b);
@@ -182,7 +182,7 @@ void fli_program_end(fli_io *io, fli_stream *s)
         };
     if (b != NULL && fli_workpool_submit(io->pool, &b->job) == FILCH_OK) return;
     if (b != NULL) fli_free(&io->rt->mem, b, sizeof *b);
-    (void)fli_program_bury(s->pid, group, true);
+    (void)fli_program_reap(s->pid, group, true);
 }
 
 static filch_err handle_kill(fli_io *io, const filch_command *command, const filch_io_request *request,
@@ -197,12 +197,12 @@ static filch_err handle_kill(fli_io *io, const filch_command *command, const fil
 
 /* ---- signals ---- */
 
-fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_signals_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)io, (void)op;
     int number = fli_desc_read_signal(s->fd);
-    if (number < 0) return fli_outcome_failed(number);
-    return (fli_outcome){ .data = filch_int(number), .ready = true };
+    if (number < 0) return fli_io_result_failed(number);
+    return (fli_io_result){ .data = filch_int(number), .ready = true };
 }
 
 static filch_err handle_signals(fli_io *io, const filch_command *command, const filch_io_request *request,

@@ -70,50 +70,50 @@ static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
     return n;
 }
 
-static fli_outcome ended(void)
+static fli_io_result ended(void)
 {
-    return (fli_outcome){ .err = FILCH_EEND, .ready = true };
+    return (fli_io_result){ .err = FILCH_EEND, .ready = true };
 }
 
 /* ---- FLI_READ_SOME: the fast path, with an empty read buffer ---- */
 
-static fli_outcome read_some(fli_io *io, fli_stream *s, fli_op *op)
+static fli_io_result read_some(fli_io *io, fli_stream *s, fli_op *op)
 {
     size_t   room;
     void    *block;
     uint8_t *at = fli_io_room(io, LEAST_BYTES, &room, &block);
-    if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+    if (at == NULL) return fli_io_result_err(FILCH_ENOMEM);
     if (room > op->most) room = (size_t)op->most;
     int64_t n = receive(io, s, at, room);
-    if (n < 0) return fli_outcome_failed(n);
+    if (n < 0) return fli_io_result_failed(n);
     if (n == 0) return ended();
-    size_t      size = (size_t)n;
-    fli_outcome outcome = { .ready = s->more };
+    size_t        size = (size_t)n;
+    fli_io_result result = { .ready = s->more };
     if (size <= INLINE_BYTES) {
-        outcome.data = filch_bytes(at, size); /* copied into the event, so this part of the block can be used again */
+        result.data = filch_bytes(at, size); /* copied into the event, so this part of the block can be used again */
     } else {
-        outcome.data = fli_block_cut(block, at, size); /* the worker keeps a reference until its next read */
+        result.data = fli_block_cut(block, at, size); /* the worker keeps a reference until its next read */
         fli_io_filled(io, size);
     }
-    return outcome;
+    return result;
 }
 
 /* ---- the read buffer ---- */
 
 /* Takes the first `size` bytes out of the read buffer as a payload. */
-static fli_outcome cut(fli_stream *s, size_t size, filch_err err)
+static fli_io_result cut(fli_stream *s, size_t size, filch_err err)
 {
     fli_read_buffer *buffer = &s->read_buffer;
-    fli_outcome      outcome = { .ready = s->more, .err = err };
-    if (size == 0) return outcome;
+    fli_io_result    result = { .ready = s->more, .err = err };
+    if (size == 0) return result;
     fli_block_hold(buffer->block);
-    outcome.data = fli_block_cut(buffer->block, buffer->at, size);
-    outcome.owns = true;
+    result.data = fli_block_cut(buffer->block, buffer->at, size);
+    result.owns = true;
     buffer->at += size;
     buffer->size -= size;
     if (buffer->room > 0) buffer->room -= size;
     if (buffer->size == 0) fli_read_buffer_drop(s);
-    return outcome;
+    return result;
 }
 
 /* Makes space for more bytes behind the bytes in the read buffer, in a block that only this stream uses. Returns false
@@ -141,27 +141,27 @@ static bool make_room(fli_io *io, fli_stream *s, size_t want)
 
 /* Receives more bytes into the read buffer. `want`: how many bytes the buffer must have space for, including those it
  * holds already. Returns FILCH_OK with `again` false if any bytes were received. */
-static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
+static fli_io_result fetch(fli_io *io, fli_stream *s, size_t want)
 {
     fli_read_buffer *buffer = &s->read_buffer;
     size_t           room;
     void            *block = NULL;
     uint8_t         *at;
     size_t           budget = fli_budget_left(io);
-    if (budget == 0) return fli_outcome_later();
+    if (budget == 0) return fli_io_result_later();
     /* A thread of the work pool has no shared block, so it always uses a block of the stream. */
     bool own = buffer->size > 0 || want > LEAST_BYTES || fli_current_worker(io->rt) == NULL;
     if (own) {
-        if (!make_room(io, s, want)) return fli_outcome_err(FILCH_ENOMEM);
+        if (!make_room(io, s, want)) return fli_io_result_err(FILCH_ENOMEM);
         at = buffer->at + buffer->size;
         room = buffer->room - buffer->size;
     } else {
         at = fli_io_room(io, LEAST_BYTES, &room, &block);
-        if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+        if (at == NULL) return fli_io_result_err(FILCH_ENOMEM);
     }
     int64_t n = receive(io, s, at, room < budget ? room : budget);
     if (n <= 0 && buffer->size == 0) fli_read_buffer_drop(s); /* an empty block is not kept while the operation waits */
-    if (n < 0) return fli_outcome_failed(n);
+    if (n < 0) return fli_io_result_failed(n);
     if (n == 0) return cut(s, buffer->size, FILCH_EEND);
     if (!own) {
         fli_read_buffer_drop(s);
@@ -170,7 +170,7 @@ static fli_outcome fetch(fli_io *io, fli_stream *s, size_t want)
         fli_io_filled(io, (size_t)n);
     }
     buffer->size += (size_t)n;
-    return (fli_outcome){ .err = FILCH_OK };
+    return (fli_io_result){ .err = FILCH_OK };
 }
 
 /* Searches the delimiter in the read buffer. Returns the offset behind the delimiter, or 0 if the buffer does not
@@ -184,37 +184,37 @@ static size_t find(const fli_read_buffer *buffer, fli_op *op)
     return found != NULL ? (size_t)(found - buffer->at) + size : 0;
 }
 
-static fli_outcome read_until(fli_io *io, fli_stream *s, fli_op *op)
+static fli_io_result read_until(fli_io *io, fli_stream *s, fli_op *op)
 {
     for (;;) {
         size_t end = find(&s->read_buffer, op);
         if (end > 0 && end <= op->most) return cut(s, end, FILCH_OK);
-        if (end > 0 || s->read_buffer.size >= op->most) return (fli_outcome){ .err = FILCH_ETOOBIG, .ready = true };
+        if (end > 0 || s->read_buffer.size >= op->most) return (fli_io_result){ .err = FILCH_ETOOBIG, .ready = true };
         /* Makes space for twice the bytes in the buffer, so that a line that comes in small pieces is copied a
          * logarithmic number of times. */
-        size_t      want = s->read_buffer.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->read_buffer.size * 2;
-        fli_outcome outcome = fetch(io, s, want);
-        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+        size_t        want = s->read_buffer.size * 2 < LEAST_BYTES ? LEAST_BYTES : s->read_buffer.size * 2;
+        fli_io_result result = fetch(io, s, want);
+        if (result.again || result.err != FILCH_OK) return result;
     }
 }
 
-static fli_outcome read_exactly(fli_io *io, fli_stream *s, fli_op *op)
+static fli_io_result read_exactly(fli_io *io, fli_stream *s, fli_op *op)
 {
     while (s->read_buffer.size < op->most) {
-        fli_outcome outcome = fetch(io, s, (size_t)op->most);
-        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+        fli_io_result result = fetch(io, s, (size_t)op->most);
+        if (result.again || result.err != FILCH_OK) return result;
     }
     return cut(s, (size_t)op->most, FILCH_OK);
 }
 
-fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_read_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     if (op->how == FLI_READ_EXACTLY) return read_exactly(io, s, op);
     if (op->how == FLI_READ_UNTIL) return read_until(io, s, op);
     if (s->read_buffer.size == 0 && fli_current_worker(io->rt) != NULL) return read_some(io, s, op);
     if (s->read_buffer.size == 0) {
-        fli_outcome outcome = fetch(io, s, (size_t)op->most);
-        if (outcome.again || outcome.err != FILCH_OK) return outcome;
+        fli_io_result result = fetch(io, s, (size_t)op->most);
+        if (result.again || result.err != FILCH_OK) return result;
     }
     return cut(s, s->read_buffer.size < op->most ? s->read_buffer.size : (size_t)op->most, FILCH_OK);
 }

@@ -76,13 +76,13 @@ static filch_err handle_connect(fli_io *io, const filch_command *command, filch_
     return FILCH_OK;
 }
 
-fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_connect_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)io, (void)op;
     int why = fli_net_connected(s->fd);
-    if (why == -EAGAIN) return fli_outcome_again();
-    if (why == 0) return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
-    return fli_outcome_failed(why);
+    if (why == -EAGAIN) return fli_io_result_again();
+    if (why == 0) return (fli_io_result){ .data = filch_int((int64_t)fli_stream_id(s)), .ready = true };
+    return fli_io_result_failed(why);
 }
 
 static void back_off(fli_stream *s)
@@ -92,56 +92,56 @@ static void back_off(fli_stream *s)
     s->resume_ns = fli_clock_after(fli_clock_ns(), s->backoff_ns);
 }
 
-fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     (void)op;
     /* During a stop the listener accepts nothing: connections stay in the kernel's queue, and the accept operation
      * stays outstanding. */
     if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
         s->resume_ns = s->backoff_ns = 0; /* otherwise the past `resume_ns` would set an alarm again and again */
-        return fli_outcome_again();
+        return fli_io_result_again();
     }
-    if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_outcome_again();
+    if (s->resume_ns != 0 && fli_clock_ns() < s->resume_ns) return fli_io_result_again();
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
     if (fd == -ECONNABORTED)
         /* attempts again later instead of in a loop here, because peers may have aborted any number of connections */
-        return fli_outcome_later();
+        return fli_io_result_later();
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
         back_off(s);
-        return fd < 0 ? fli_outcome_failed(fd) : fli_outcome_err(err);
+        return fd < 0 ? fli_io_result_failed(fd) : fli_io_result_err(err);
     }
     s->resume_ns = s->backoff_ns = 0;
-    if (fresh == NULL) return fli_outcome_again();
-    return (fli_outcome){ .data = filch_int((int64_t)fli_stream_id(fresh)), .ready = true };
+    if (fresh == NULL) return fli_io_result_again();
+    return (fli_io_result){ .data = filch_int((int64_t)fli_stream_id(fresh)), .ready = true };
 }
 
 /* ---- datagrams ---- */
 
-fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     size_t   room;
     void    *block;
     uint8_t *at = fli_io_room(io, op->most < 65536 ? (size_t)op->most : 65536, &room, &block);
-    if (at == NULL) return fli_outcome_err(FILCH_ENOMEM);
+    if (at == NULL) return fli_io_result_err(FILCH_ENOMEM);
     if (room > op->most) room = (size_t)op->most;
     int64_t n = fli_net_receive_from(s->fd, at, room, &s->sender);
-    if (n < 0) return fli_outcome_failed(n);
-    size_t      size = (size_t)n < room ? (size_t)n : room;
-    fli_outcome outcome = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
+    if (n < 0) return fli_io_result_failed(n);
+    size_t        size = (size_t)n < room ? (size_t)n : room;
+    fli_io_result result = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
     fli_budget_use(io, size);
     /* The buffer must have space for the largest datagram, but most datagrams are much smaller. A small datagram is
      * copied into a block of its own size; otherwise a process that keeps it would keep 64 KiB. A larger datagram uses
      * at most twice its size. */
     if (size <= DATAGRAM_COPY) {
-        outcome.data = filch_bytes(at, size);
+        result.data = filch_bytes(at, size);
     } else {
-        outcome.data = fli_block_cut(block, at, size);
+        result.data = fli_block_cut(block, at, size);
         fli_io_filled(io, size);
     }
-    return outcome;
+    return result;
 }
 
 /* ---- name resolution, on the work pool ---- */

@@ -184,7 +184,7 @@ void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
     FLI_ASSERT(closes); /* only the thread that took the stream from its owner or its transfer closes it */
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
         if ((ours & 1u << direction) != 0)
-            fli_op_settle(io, s, (fli_direction)direction, fli_outcome_err(FILCH_ECANCELLED));
+            fli_op_settle(io, s, (fli_direction)direction, fli_io_result_err(FILCH_ECANCELLED));
     }
     if (fli_stream_state_end_close(&s->state)) finish(io, s);
 }

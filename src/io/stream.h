@@ -89,7 +89,7 @@ typedef struct fli_stream {
 #define FLI_STREAM_SIZE ((sizeof(fli_stream) + 63) / 64 * 64)
 
 /* The result of one attempt of an operation. */
-typedef struct fli_outcome {
+typedef struct fli_io_result {
     bool again; /* the system call would block: wait for a report */
     /* set together with `again`: the budget is used up but the system may have more bytes, so requeue the descriptor */
     bool       later;
@@ -97,7 +97,7 @@ typedef struct fli_outcome {
     bool       owns;  /* `data` holds a reference that must be freed */
     filch_err  err;
     filch_data data;
-} fli_outcome;
+} fli_io_result;
 
 /* ---- stream.c: opening, finding, closing ---- */
 
@@ -152,28 +152,28 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
 /* Ends the operation: releases the direction, then completes the yield. Returns false if the yield was already
  * completed (the process has ended, or the deadline has passed). In that case a stream that the operation opened is
  * closed. */
-bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_outcome outcome);
+bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_io_result result);
 /* Completes a yield. If the payload cannot be delivered, completes the yield with that error instead. Returns true if
  * the yield was completed with `err` and `data`. */
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data);
 /* Completes a yield with the result of a system call: 0, or a negative errno value. */
 void fli_op_complete_errno(filch_receiver receiver, int why);
 
-/* fli_io_error: returns the filch_err for an errno value. fli_outcome_failed: returns an outcome with the error and the
+/* fli_io_error: returns the filch_err for an errno value. fli_io_result_failed: returns a result with the error and the
  * errno value, for a negative errno value. */
-filch_err                 fli_io_error(int number);
-fli_outcome               fli_outcome_failed(int64_t negative);
-static inline fli_outcome fli_outcome_err(filch_err err)
+filch_err                   fli_io_error(int number);
+fli_io_result               fli_io_result_failed(int64_t negative);
+static inline fli_io_result fli_io_result_err(filch_err err)
 {
-    return (fli_outcome){ .err = err, .ready = true }; /* an earlier report stays valid for the next operation */
+    return (fli_io_result){ .err = err, .ready = true }; /* an earlier report stays valid for the next operation */
 }
-static inline fli_outcome fli_outcome_again(void)
+static inline fli_io_result fli_io_result_again(void)
 {
-    return (fli_outcome){ .again = true };
+    return (fli_io_result){ .again = true };
 }
-static inline fli_outcome fli_outcome_later(void)
+static inline fli_io_result fli_io_result_later(void)
 {
-    return (fli_outcome){ .again = true, .later = true };
+    return (fli_io_result){ .again = true, .later = true };
 }
 
 /* ---- the budget: FLI_IO_BUDGET_BYTES ---- */
@@ -192,7 +192,7 @@ static inline void fli_budget_next_op(fli_io *io)
     fli_io_local *local = &io->locals[worker->index];
     if (local->left < FLI_IO_OP_MIN_BYTES) local->left = FLI_IO_OP_MIN_BYTES;
 }
-/* Returns how many bytes the next system call may move. If it returns 0, the attempt must return fli_outcome_later().
+/* Returns how many bytes the next system call may move. If it returns 0, the attempt must return fli_io_result_later().
  * Threads of the work pool have no budget, because no other process waits for them. */
 static inline size_t fli_budget_left(fli_io *io)
 {
@@ -224,16 +224,16 @@ bool fli_op_cancel_job(fli_stream *s);
 
 /* ---- functions that make one attempt of an operation; called by the holder of the direction ---- */
 
-fli_outcome fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
-void        fli_read_buffer_drop(fli_stream *s);
-fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_accept_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_connect_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
-fli_outcome fli_poll_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_read_try(fli_io *io, fli_stream *s, fli_op *op);
+void          fli_read_buffer_drop(fli_stream *s);
+fli_io_result fli_write_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_connect_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_exit_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_signals_try(fli_io *io, fli_stream *s, fli_op *op);
+fli_io_result fli_poll_try(fli_io *io, fli_stream *s, fli_op *op);
 
 /* Returns a pointer to at least `least` free bytes in the receive block of this worker, behind the bytes received
  * before. Sets *room to the number of free bytes. Returns NULL if there is no memory. */

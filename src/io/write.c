@@ -24,7 +24,7 @@ void fli_op_hold(fli_io *io, fli_op *op)
     op->owns = true;
 }
 
-fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     const uint8_t *bytes = filch_raw(&op->as.data);
     size_t         size = filch_size(&op->as.data);
@@ -32,31 +32,31 @@ fli_outcome fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
         size_t left = size - (size_t)op->done, budget = fli_budget_left(io);
         if (budget == 0) {
             fli_op_hold(io, op);
-            return fli_outcome_later();
+            return fli_io_result_later();
         }
         int64_t n = put(s, bytes + op->done, left < budget ? left : budget);
         if (n < 0) {
             fli_op_hold(io, op);
-            return fli_outcome_failed(n);
+            return fli_io_result_failed(n);
         }
         op->done += (uint64_t)n;
         fli_budget_use(io, (size_t)n);
     }
-    return (fli_outcome){ .data = filch_int((int64_t)size), .ready = true };
+    return (fli_io_result){ .data = filch_int((int64_t)size), .ready = true };
 }
 
-fli_outcome fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
+fli_io_result fli_send_to_try(fli_io *io, fli_stream *s, fli_op *op)
 {
     filch_io_request request = fli_op_request(op);
     fli_address      to;
-    if (!fli_address_read(&to, request.text)) return fli_outcome_err(FILCH_EINVAL);
+    if (!fli_address_read(&to, request.text)) return fli_io_result_err(FILCH_EINVAL);
     int64_t n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
     /* ECONNREFUSED is about an earlier datagram, which no socket received. The current datagram was not sent, so it is
      * sent again. */
     if (n == -ECONNREFUSED) n = fli_net_send_to(s->fd, request.bytes, request.byte_count, &to);
     if (n < 0) {
         fli_op_hold(io, op);
-        return fli_outcome_failed(n);
+        return fli_io_result_failed(n);
     }
-    return (fli_outcome){ .data = filch_int(n), .ready = true };
+    return (fli_io_result){ .data = filch_int(n), .ready = true };
 }

@@ -116,9 +116,9 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
     return count;
 }
 
-void fli_poller_ring(fli_poller *poller)
+void fli_poller_wake(fli_poller *poller)
 {
-    fli_wakefd_ring(poller->wakefd);
+    fli_wakefd_signal(poller->wakefd);
 }
 
 int fli_poller_fd(const fli_poller *poller)

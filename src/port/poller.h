@@ -48,12 +48,12 @@ FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
 void fli_poller_remove(fli_poller *poller, int fd);
 
 /* Collects up to `max` reports. Waits for the first until the clock reads `until_ns`: 0 does not wait, UINT64_MAX waits
- * for ever. May return early without reports, and does so after fli_poller_ring(); a waiting call consumes the ring.
+ * for ever. May return early without reports, and does so after fli_poller_wake(); a waiting call consumes the wake-up.
  * Thread: any, several at once; only one at a time may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
 /* Interrupts the thread that waits; if no thread waits, the next wait. Several calls may count as one. Thread: any. */
-void fli_poller_ring(fli_poller *poller);
+void fli_poller_wake(fli_poller *poller);
 
 /* Returns a descriptor that is readable when a report can be collected, for a poll loop of the host program. */
 int fli_poller_fd(const fli_poller *poller);

@@ -66,8 +66,8 @@ TEST(a_wake_up_stays_until_a_call_that_waits_consumes_it)
     (void)!fli_poller_wait(&poller, 0, reports, 8);
     struct pollfd fd = { .fd = fli_poller_fd(&poller), .events = POLLIN };
     same(poll(&fd, 1, 0), 0);
-    fli_poller_ring(&poller);
-    fli_poller_ring(&poller);
+    fli_poller_wake(&poller);
+    fli_poller_wake(&poller);
     same(poll(&fd, 1, 0), 1); /* the wake-up makes the poller's descriptor readable */
     same(fli_poller_wait(&poller, 0, reports, 8), 0);
     same(poll(&fd, 1, 0), 1); /* a call that does not wait leaves the wake-up in place */
@@ -125,7 +125,7 @@ TEST(an_interrupted_wait_returns_no_report)
 static void waits_until(uint64_t until_ns)
 {
     struct pollfd fd = { .fd = fli_poller_fd(&poller), .events = POLLIN };
-    fli_poller_ring(&poller);
+    fli_poller_wake(&poller);
     same(fli_poller_wait(&poller, until_ns, reports, 8), 0);
     same(poll(&fd, 1, 0), 0);
 }

@@ -266,7 +266,7 @@ int fli_program_kill(int64_t pid, int fd, int number)
     return kill((pid_t)pid, number) == 0 ? 0 : -errno;
 }
 
-bool fli_program_bury(int64_t pid, bool group, bool wait)
+bool fli_program_reap(int64_t pid, bool group, bool wait)
 {
     siginfo_t info;
     /* Until the program is reaped, no other process and no other group has its number. ECHILD: the host program has

@@ -37,6 +37,6 @@ int fli_program_kill(int64_t pid, int fd, int number);
 
 /* Releases a program: kills what is left of its `group`, kills the program if it still runs, and reaps it. Returns
  * false if the program has not died yet; then call again. With `wait` it waits until the program has died. */
-bool fli_program_bury(int64_t pid, bool group, bool wait);
+bool fli_program_reap(int64_t pid, bool group, bool wait);
 
 #endif

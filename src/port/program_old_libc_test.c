@@ -29,7 +29,7 @@ static void list_descriptors(char *text, size_t room)
         used += n > 0 ? (size_t)n : 0;
     } while (n > 0);
     text[used] = '\0';
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     ok(close(program.output));
     if (program.fd >= 0) ok(close(program.fd));
 }

@@ -106,7 +106,7 @@ TEST(a_program_is_started_used_and_reaped)
     check_cat(&program);
     close_all(&program);
     same(status_of(&program), 0);
-    assert_true(fli_program_bury(program.pid, true, false));
+    assert_true(fli_program_reap(program.pid, true, false));
     same(fli_program_status(program.pid, -1, &status), -ECHILD);
     ok(start(ends_with_3, 0, &program));
     same(status_of(&program), 3);
@@ -114,13 +114,13 @@ TEST(a_program_is_started_used_and_reaped)
     same(status_of(&program), 3);
     same(refused(waitid), 2);
     refuse(waitid, 2, EINTR);
-    assert_true(fli_program_bury(program.pid, true, false));
+    assert_true(fli_program_reap(program.pid, true, false));
     same(refused(waitid), 2);
     close_all(&program);
     if (is_under_valgrind() || emulator() != NULL) {
         ok(start(no_such, ALL, &program));
         assert_true(status_of(&program) != 0);
-        assert_true(fli_program_bury(program.pid, true, false));
+        assert_true(fli_program_reap(program.pid, true, false));
         close_all(&program);
     } else {
         same(start(no_such, ALL, &program), -ENOENT);
@@ -135,17 +135,17 @@ TEST(a_running_program_is_killed_before_it_is_reaped)
     same(fli_program_kill(program.pid, program.fd, 65), -EINVAL);
     ok(fli_program_kill(program.pid, program.fd, SIGTERM));
     same(status_of(&program), -SIGTERM);
-    assert_true(fli_program_bury(program.pid, true, false));
+    assert_true(fli_program_reap(program.pid, true, false));
     close_all(&program);
     ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 2, EINTR); /* the wait for the program's death is interrupted */
-    assert_true(fli_program_bury(program.pid, true, true));
+    assert_true(fli_program_reap(program.pid, true, true));
     same(refused(waitid), 2);
     same(kill((pid_t)program.pid, 0), -1);
     same(errno, ESRCH);
     close_all(&program);
     ok(start(sleeps, 0, &program));
-    until(fli_program_bury(program.pid, true, false)); /* the program takes a moment to die */
+    until(fli_program_reap(program.pid, true, false)); /* the program takes a moment to die */
     same(kill((pid_t)program.pid, 0), -1);
     close_all(&program);
 }
@@ -158,14 +158,14 @@ TEST(a_program_that_the_host_has_reaped_counts_as_gone)
     same(waitpid((pid_t)program.pid, NULL, 0), program.pid);
     same(fli_program_status(program.pid, -1, &status), -ECHILD);
     same(fli_program_kill(program.pid, program.fd, SIGTERM), -ESRCH);
-    assert_true(fli_program_bury(program.pid, true, true));
+    assert_true(fli_program_reap(program.pid, true, true));
     close_all(&program);
     /* The program disappears between the kill and the wait, as in a host that ignores SIGCHLD. */
     ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 1, ECHILD);
-    assert_true(fli_program_bury(program.pid, true, true));
+    assert_true(fli_program_reap(program.pid, true, true));
     same(refused(waitid), 1);
-    assert_true(fli_program_bury(program.pid, true, true));
+    assert_true(fli_program_reap(program.pid, true, true));
     close_all(&program);
 }
 
@@ -177,7 +177,7 @@ TEST(a_program_works_without_a_pidfd)
     same(refused(syscall), 1);
     same(program.fd, -1);
     same(status_of(&program), 3);
-    assert_true(fli_program_bury(program.pid, true, false));
+    assert_true(fli_program_reap(program.pid, true, false));
 }
 
 /* Makes each call of `name` fail in turn, until none fails and the program starts. */
@@ -193,7 +193,7 @@ TEST(a_program_works_without_a_pidfd)
             if (!struck) {                                              \
                 check_cat(&program);                                    \
                 close_all(&program);                                    \
-                assert_true(fli_program_bury(program.pid, true, true)); \
+                assert_true(fli_program_reap(program.pid, true, true)); \
             }                                                           \
             same(open_descriptors(), before);                           \
         }                                                               \
@@ -251,7 +251,7 @@ TEST(pipes_work_if_the_host_has_no_standard_descriptors)
     same(open_there, 0);
     check_cat(&program);
     close_all(&program);
-    assert_true(fli_program_bury(program.pid, true, true));
+    assert_true(fli_program_reap(program.pid, true, true));
     same(open_descriptors(), before);
 }
 
@@ -275,7 +275,7 @@ static void run_and_read(const fli_program_plan *plan, char *text, size_t room)
     ok(fli_program_start(plan, &program));
     read_all(program.output, text, room);
     same(status_of(&program), 0);
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     close_all(&program);
 }
 
@@ -337,7 +337,7 @@ TEST(the_children_of_a_program_are_killed_with_it)
     int64_t     child = start_with_child(0, &program);
     same(getpgid((pid_t)program.pid), program.pid);
     assert_true(is_alive(child));
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     until(!is_alive(child));
     close_all(&program);
     /* The group is also killed if the program has already ended and has left children behind. */
@@ -345,7 +345,7 @@ TEST(the_children_of_a_program_are_killed_with_it)
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     same(status_of(&program), -SIGKILL);
     assert_true(is_alive(child));
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     until(!is_alive(child));
     close_all(&program);
 }
@@ -356,7 +356,7 @@ TEST(reaping_a_program_in_the_hosts_group_does_not_kill_its_children)
     int64_t     child = start_with_child(FILCH_RUN_SAME_GROUP, &program);
     same(getpgid((pid_t)program.pid), getpgid(0));
     assert_false(program.group);
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     assert_true(is_alive(child));
     ok(kill((pid_t)child, SIGKILL));
     close_all(&program);
@@ -372,7 +372,7 @@ TEST(signals_are_sent_through_the_pidfd_if_there_is_one)
     }
     refuse(syscall, 1, ENOSYS); /* the system has no pidfd_send_signal: the pid is used */
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     close_all(&program);
     same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many processes */
 }
@@ -399,7 +399,7 @@ TEST(with_sigchld_ignored_the_status_is_read_if_the_system_keeps_it)
     if (result > 0) same(status, 0);
     else same(result, -ECHILD);
     same(fli_program_status(program.pid, -1, &status), -ECHILD);
-    assert_true(fli_program_bury(program.pid, program.group, true));
+    assert_true(fli_program_reap(program.pid, program.group, true));
     close_all(&program);
 }
 

@@ -71,17 +71,18 @@ static bool read_up_to(int file, char *bytes, size_t room, size_t *size)
 fli_regular fli_regular_read(const char *path, const char *roots, size_t max, char **bytes, size_t *size)
 {
     fli_regular why;
-    size_t      told = 0;
-    int         file = open_regular(path, roots, &told, &why);
+    size_t      stat_size = 0;
+    int         file = open_regular(path, roots, &stat_size, &why);
     if (file < 0) return why;
     why = FLI_REGULAR_TOO_LARGE;
-    if (told <= max) {
+    if (stat_size <= max) {
         /* Allocates one byte more than the reported size, so that a file that has grown since is noticed. */
-        size_t room = told + 1;
+        size_t room = stat_size + 1;
         char  *all = malloc(room);
         why = all != NULL ? FLI_REGULAR_OK : FLI_REGULAR_NO_MEMORY;
         if (all != NULL && !read_up_to(file, all, room, size)) why = FLI_REGULAR_BROKEN;
-        else if (all != NULL && *size > told) why = FLI_REGULAR_BROKEN; /* the file has grown: it is being written */
+        else if (all != NULL && *size > stat_size)
+            why = FLI_REGULAR_BROKEN; /* the file has grown: it is being written */
         if (why == FLI_REGULAR_OK) *bytes = all;
         else free(all);
     }

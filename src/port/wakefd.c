@@ -26,7 +26,7 @@ void fli_wakefd_close(int fd)
     (void)close(fd);
 }
 
-void fli_wakefd_ring(int fd)
+void fli_wakefd_signal(int fd)
 {
     uint64_t one = 1;
     ssize_t  n;
@@ -39,11 +39,11 @@ void fli_wakefd_ring(int fd)
 
 void fli_wakefd_clear(int fd)
 {
-    uint64_t rings;
+    uint64_t signals;
     ssize_t  n;
-    do n = read(fd, &rings, sizeof rings);
+    do n = read(fd, &signals, sizeof signals);
     while (n < 0 && errno == EINTR);
-    FLI_ASSERT(n == (ssize_t)sizeof rings || errno == EAGAIN);
+    FLI_ASSERT(n == (ssize_t)sizeof signals || errno == EAGAIN);
 }
 
 static bool add(int epoll, int fd)

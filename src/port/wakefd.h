@@ -9,7 +9,7 @@
 filch_err fli_wakefd_open(int *out);
 void      fli_wakefd_close(int fd);
 /* Makes the descriptor readable. Several calls before one clear count as one. Thread: any. */
-void fli_wakefd_ring(int fd);
+void fli_wakefd_signal(int fd);
 void fli_wakefd_clear(int fd);
 
 /* A descriptor that is readable while another descriptor is readable, or when a time has come. */

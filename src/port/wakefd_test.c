@@ -21,13 +21,13 @@ TEST(many_rings_count_as_one_until_cleared)
     int fd = -1;
     ok(fli_wakefd_open(&fd));
     assert_false(readable(fd));
-    for (int i = 0; i < 100; i++) fli_wakefd_ring(fd);
+    for (int i = 0; i < 100; i++) fli_wakefd_signal(fd);
     assert_true(readable(fd));
     fli_wakefd_clear(fd);
     assert_false(readable(fd));
     fli_wakefd_clear(fd); /* nothing to clear: returns at once */
     assert_false(readable(fd));
-    fli_wakefd_ring(fd);
+    fli_wakefd_signal(fd);
     assert_true(readable(fd));
     fli_wakefd_close(fd);
 }
@@ -38,7 +38,7 @@ TEST(a_ring_with_a_full_counter_does_not_block)
     uint64_t most = UINT64_MAX - 1;
     ok(fli_wakefd_open(&fd));
     same(write(fd, &most, sizeof most), sizeof most);
-    fli_wakefd_ring(fd);
+    fli_wakefd_signal(fd);
     assert_true(readable(fd));
     fli_wakefd_clear(fd);
     assert_false(readable(fd));
@@ -95,7 +95,7 @@ TEST(an_alarm_that_fired_stays_readable_until_it_is_set_again)
     ok(fli_wakefd_open(&fd));
     ok(fli_alarmfd_open(&alarm, fd));
     assert_false(readable(alarm.poll));
-    fli_wakefd_ring(fd);
+    fli_wakefd_signal(fd);
     assert_true(readable(alarm.poll));
     fli_wakefd_clear(fd);
     assert_false(readable(alarm.poll));

@@ -101,7 +101,7 @@ static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
  * Needs no lock. */
 static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
-    if (polls) fli_io_ring(&sched->io);
+    if (polls) fli_io_wake(&sched->io);
     else fli_unpark(&w->idle.parker);
 }
 

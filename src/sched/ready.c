@@ -166,7 +166,7 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
 static void signal_host(filch_sched *sched)
 {
     /* PAIR tick.signal, both halves: the tick that finds `signalled` set sees what this thread queued. */
-    if (!fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
+    if (!fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_signal(sched->wake_fd);
     if (fli_load_rlx(&sched->rt.phase) == FLI_CLOSING) fli_stop_nudge(sched);
 }
 

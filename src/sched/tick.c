@@ -66,7 +66,7 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     for (w->steps_left = most; w->steps_left > 0 && any; any = fli_worker_turn(w)) w->steps_left--;
     uint32_t n = most - w->steps_left - !any;
     w->steps_left = 0;
-    if (has_work(sched) && !fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_ring(sched->wake_fd);
+    if (has_work(sched) && !fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_signal(sched->wake_fd);
     if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
     return n;
 }

@@ -214,9 +214,9 @@ void fli_wakefd_close(int fd)
     open_fds &= ~(UINT64_C(1) << fd);
 }
 
-void fli_wakefd_ring(int fd)
+void fli_wakefd_signal(int fd)
 {
-    fli_sim_point("wakefd_ring");
+    fli_sim_point("wakefd_signal");
     readable[fd] = true;
     (void)fli_sim_wake(&pollers[fd], true);
 }

@@ -581,11 +581,11 @@ TEST(a_wake_descriptor_write_interrupted_by_a_signal_is_repeated)
     uint64_t rings = 0;
     ok(fli_wakefd_open(&fd));
     refuse(CALL, 1);
-    fli_wakefd_ring(fd);
+    fli_wakefd_signal(fd);
     assert_true(was_refused());
     same(__real_read(fd, &rings, sizeof rings), sizeof rings);
     same(rings, 1);
-    fli_wakefd_ring(fd);
+    fli_wakefd_signal(fd);
     refuse(CALL, 1);
     fli_wakefd_clear(fd);
     assert_true(was_refused());

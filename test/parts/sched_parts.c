@@ -77,7 +77,7 @@ void fli_sched_free(filch_sched *sched)
 }
 
 /* Relaxed, because a descriptor does not order memory accesses. */
-void fli_wakefd_ring(int fd)
+void fli_wakefd_signal(int fd)
 {
     (void)fd;
     (void)fli_swap_rlx(&w->readable, 1);
