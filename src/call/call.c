@@ -70,16 +70,16 @@ void fli_hostcall_finish(fli_hostcall *call)
  * does not block. */
 static void take_back(fli_hostcall *call)
 {
-    uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: if the CAS succeeds, the process will not call `ask`; otherwise it has begun. */
-    if (fli_cas_acqrel(&call->lent, &lent, FLI_LENT_BACK)) return;
-    while (fli_load_acq(&call->lent) == FLI_LENT_OUT) fli_thread_yield(); /* PAIR call.lent, acquire half */
+    uint32_t ask_state = FLI_ASK_NOT_CALLED;
+    /* PAIR call.ask, both halves: if the CAS succeeds, the process will not call `ask`; otherwise it has begun. */
+    if (fli_cas_acqrel(&call->ask_state, &ask_state, FLI_ASK_OVER)) return;
+    while (fli_load_acq(&call->ask_state) == FLI_ASK_RUNNING) fli_thread_yield(); /* PAIR call.ask, acquire half */
 }
 
 filch_err fli_hostcall_wait(fli_hostcall *call, filch_err *ended, filch_data *reply)
 {
     filch_err err = FILCH_EDEADLINE;
-    if (fli_park(&call->done, call->until_ns)) err = call->outcome;
+    if (fli_park(&call->done, call->until_ns)) err = call->err;
     else if (call->ask != NULL) take_back(call);
     if (err == FILCH_EINVAL) err = filch_invalid(call->detail);
     if (err == FILCH_OK) {

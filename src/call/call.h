@@ -22,11 +22,11 @@ typedef enum fli_hostcall_kind {
 } fli_hostcall_kind;
 
 /* Which side may use ask_arg.
- * NONE: the process has not called `ask` yet. Next: OUT, set by the process; or BACK, set by the waiting thread at its
- * deadline.
- * OUT: the process is inside `ask`. Next: BACK, set by the process.
- * BACK: the process does not touch ask_arg any more. Final. */
-enum { FLI_LENT_NONE, FLI_LENT_OUT, FLI_LENT_BACK };
+ * NOT_CALLED: the process has not called `ask` yet. Next: RUNNING, set by the process; or OVER, set by the waiting
+ * thread at its deadline.
+ * RUNNING: the process is inside `ask`. Next: OVER, set by the process.
+ * OVER: the process does not touch ask_arg any more. Final. */
+enum { FLI_ASK_NOT_CALLED, FLI_ASK_RUNNING, FLI_ASK_OVER };
 
 typedef struct fli_hostcall {
     fli_mem       mem;   /* set before the process exists, like all fields down to `done`; not atomic */
@@ -39,18 +39,18 @@ typedef struct fli_hostcall {
     void         *ask_arg;
     filch_exit_fn on_exit; /* for filch_spawn_wait: the on_exit hook of the caller */
     void         *on_exit_user;
-    /* FLI_LENT_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process, by
-     * CAS; the process also by a store when `ask` has returned.  PAIR call.lent */
-    FLI_ATOMIC(uint32_t) lent;
+    /* FLI_ASK_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process, by
+     * CAS; the process also by a store when `ask` has returned.  PAIR call.ask */
+    FLI_ATOMIC(uint32_t) ask_state;
     /* Number of holders.  writes: both holders, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_parker           done; /* signalled once, when the four fields below are final */
     /* The four fields below are not atomic.  writes: the process, before it unparks the thread.  reads: the waiting
      * thread, afterwards. */
-    filch_err   outcome; /* outcome of the wait */
-    const char *detail;  /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
-    filch_err   ended;   /* error with which the awaited process has ended */
-    filch_data  reply;   /* the reply, or the result of the process; owned */
+    filch_err   err;    /* outcome of the wait */
+    const char *detail; /* filch_err_detail() of the worker, if the outcome is FILCH_EINVAL */
+    filch_err   ended;  /* error with which the awaited process has ended */
+    filch_data  reply;  /* the reply, or the result of the process; owned */
 } fli_hostcall;
 
 /* Returns FILCH_OK if this thread may wait for processes of `sched`. FILCH_ESTATE: this thread is a worker, or the

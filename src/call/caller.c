@@ -42,12 +42,12 @@ static filch_err why(const caller *me, filch_err reason)
 
 /* Ends the wait with this outcome. The process itself ends without an error, because the counter of failed processes
  * is for processes of the host. */
-static filch_err over(caller *me, filch_out *out, filch_err outcome)
+static filch_err over(caller *me, filch_out *out, filch_err err)
 {
     /* If the receiver ends because of a stop, the outcome is FILCH_ECLOSED, whichever of the two events this process
      * gets first. */
-    me->call->outcome = outcome == FILCH_EDEAD ? why(me, FILCH_EDEAD) : outcome;
-    if (outcome == FILCH_EINVAL) me->call->detail = filch_err_detail();
+    me->call->err = err == FILCH_EDEAD ? why(me, FILCH_EDEAD) : err;
+    if (err == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
     return filch_done(out, filch_none());
 }
@@ -56,16 +56,16 @@ static filch_err over(caller *me, filch_out *out, filch_err outcome)
  * this process. */
 static filch_err ask(fli_hostcall *call, filch_sched *sched)
 {
-    uint32_t lent = FLI_LENT_NONE;
-    /* PAIR call.lent, both halves: if the CAS succeeds, the waiting thread is still there, and stays until `ask` has
+    uint32_t ask_state = FLI_ASK_NOT_CALLED;
+    /* PAIR call.ask, both halves: if the CAS succeeds, the waiting thread is still there, and stays until `ask` has
      * returned. */
-    if (!fli_cas_acqrel(&call->lent, &lent, FLI_LENT_OUT)) return FILCH_EDEADLINE;
+    if (!fli_cas_acqrel(&call->ask_state, &ask_state, FLI_ASK_RUNNING)) return FILCH_EDEADLINE;
     filch_err err = call->ask(sched, call->to, call->ask_arg);
-    fli_store_rel(&call->lent, FLI_LENT_BACK); /* PAIR call.lent, release half: `ask` no longer uses the argument */
+    fli_store_rel(&call->ask_state, FLI_ASK_OVER); /* PAIR call.ask, release half: `ask` no longer uses the argument */
     return err;
 }
 
-static filch_err begin(caller *me, filch_out *out)
+static filch_err begin_call(caller *me, filch_out *out)
 {
     fli_hostcall *call = me->call;
     filch_sched  *sched = filch_out_sched(out);
@@ -98,7 +98,7 @@ static filch_err answered(caller *me, filch_out *out, const filch_event *event)
 }
 
 /* Ends the wait with `reason`, unless a reply is already in the mailbox. */
-static filch_err leave(caller *me, filch_out *out, filch_err reason)
+static filch_err end_call(caller *me, filch_out *out, filch_err reason)
 {
     if (me->leaving) return filch_idle(out);
     filch_pid self = filch_ctx_self(filch_out_ctx(out));
@@ -148,14 +148,14 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (decides(me, out, &events[i], &reason, &status)) return status;
     }
-    if (reason != FILCH_OK) return me->begun ? leave(me, out, reason) : over(me, out, reason);
-    return me->begun ? filch_idle(out) : begin(me, out);
+    if (reason != FILCH_OK) return me->begun ? end_call(me, out, reason) : over(me, out, reason);
+    return me->begun ? filch_idle(out) : begin_call(me, out);
 }
 
 static void caller_close(void *self)
 {
     caller *me = self;
-    if (!me->decided) me->call->outcome = why(me, FILCH_EKILLED);
+    if (!me->decided) me->call->err = why(me, FILCH_EKILLED);
     fli_hostcall_finish(me->call);
 }
 

@@ -67,7 +67,7 @@ static void exited(void *user, filch_pid pid, filch_err error, const filch_data 
     fli_hostcall *call = user;
     if (call->on_exit != NULL) call->on_exit(call->on_exit_user, pid, error, result);
     call->ended = error;
-    call->outcome = filch_keep(result, &call->reply);
+    call->err = filch_keep(result, &call->reply);
     fli_hostcall_finish(call);
 }
 

@@ -103,7 +103,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     (void)filch_sim_fail(b->sched, line);
 }
 
-static filch_err begin(filch_sched *sched, void *user)
+static filch_err begin_test(filch_sched *sched, void *user)
 {
     bench                  *b = user;
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
@@ -204,7 +204,7 @@ static bool run_test(bench *b)
         filch_sim_report_free(&report);
         report = (filch_sim_report)FILCH_SIM_REPORT_INIT;
         set->sim.seed = seed;
-        filch_err err = filch_sim_run(&set->sim, begin, b, &report);
+        filch_err err = filch_sim_run(&set->sim, begin_test, b, &report);
         if (err != FILCH_OK) {
             cli_error("%s: %s", name, filch_err_text(err));
             return false;
@@ -265,7 +265,7 @@ static bool list_tests(bench *b)
     b->args = args;
     b->arg_count = 2;
     b->set->sim.seed = b->set->one_seed ? b->set->seed : 1;
-    if (err == FILCH_OK) err = filch_sim_run(&b->set->sim, begin, b, &report);
+    if (err == FILCH_OK) err = filch_sim_run(&b->set->sim, begin_test, b, &report);
     filch_sim_report_free(&report);
     if (!b->over || b->error != FILCH_OK) cli_output_clear(&b->result);
     b->code = code;

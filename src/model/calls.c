@@ -26,33 +26,33 @@ static filch_err bad_group(void)
 
 /* ---- carrying out requests ---- */
 
-/* Carries out a request about two processes: the one that asks (`who`) and `target`. */
-static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *who,
+/* Carries out a request about two processes: the one that asks (`from`) and `target`. */
+static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *from,
                             const fli_endpoint *target)
 {
     switch (request->op) {
-    case FILCH_CMD_MONITOR: return fli_monitor(m, who, target, request->tag, &request->given);
-    case FILCH_CMD_LINK: return fli_link(m, who, target);
-    default: (void)rt; return fli_unlink(m, who, target);
+    case FILCH_CMD_MONITOR: return fli_monitor(m, from, target, request->tag, &request->given);
+    case FILCH_CMD_LINK: return fli_link(m, from, target);
+    default: (void)rt; return fli_unlink(m, from, target);
     }
 }
 
 static filch_err relate_pair(fli_model *m, fli_runtime *rt, fli_request *request)
 {
-    fli_endpoint who, target;
-    filch_pid    a = request->who, b = request->target;
+    fli_endpoint from, target;
+    filch_pid    a = request->from, b = request->target;
     if (a.node == b.node && a.serial == b.serial)
         return filch_invalid("pid is given twice: a process cannot be related to itself");
-    filch_err err = fli_endpoint_pin(m, rt, a, &who);
+    filch_err err = fli_endpoint_pin(m, rt, a, &from);
     if (err != FILCH_OK) return err;
     err = fli_endpoint_pin(m, rt, b, &target);
     if (err == FILCH_OK) {
-        err = fli_access_check(m, rt, request->op, &who, b);
+        err = fli_access_check(m, rt, request->op, &from, b);
         if (err == FILCH_OK) err = fli_access_check(m, rt, request->op, &target, b);
-        if (err == FILCH_OK) err = relate_two(m, rt, request, &who, &target);
+        if (err == FILCH_OK) err = relate_two(m, rt, request, &from, &target);
         fli_endpoint_unpin(m, rt, &target);
     }
-    fli_endpoint_unpin(m, rt, &who);
+    fli_endpoint_unpin(m, rt, &from);
     return err;
 }
 
@@ -104,8 +104,8 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
     case FILCH_CMD_UNREGISTER: return fli_name_remove(m, rt, request->name);
     case FILCH_CMD_SEND_NAME: return send_name(m, rt, request);
     case FILCH_CMD_BROADCAST:
-        return fli_group_broadcast(m, rt, request->name, request->who, request->data, &request->given);
-    case FILCH_CMD_UNMONITOR: pid = request->who; break;
+        return fli_group_broadcast(m, rt, request->name, request->from, request->data, &request->given);
+    case FILCH_CMD_UNMONITOR: pid = request->from; break;
     default: break;
     }
     err = fli_endpoint_pin(m, rt, pid, &endpoint);
@@ -132,7 +132,7 @@ static filch_err relate_checked(filch_sched *sched, fli_request *request, const 
 
 filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag, uint64_t *ref)
 {
-    fli_request request = { .op = FILCH_CMD_MONITOR, .who = watcher, .target = target, .tag = tag };
+    fli_request request = { .op = FILCH_CMD_MONITOR, .from = watcher, .target = target, .tag = tag };
     filch_err   err = relate_checked(sched, &request, "filch_monitor");
     if (err == FILCH_OK && ref != NULL) *ref = request.given;
     return err;
@@ -140,19 +140,19 @@ filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target,
 
 filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref)
 {
-    fli_request request = { .op = FILCH_CMD_UNMONITOR, .who = watcher, .tag = ref };
+    fli_request request = { .op = FILCH_CMD_UNMONITOR, .from = watcher, .tag = ref };
     return relate_checked(sched, &request, "filch_unmonitor");
 }
 
 filch_err filch_link(filch_sched *sched, filch_pid a, filch_pid b)
 {
-    fli_request request = { .op = FILCH_CMD_LINK, .who = a, .target = b };
+    fli_request request = { .op = FILCH_CMD_LINK, .from = a, .target = b };
     return relate_checked(sched, &request, "filch_link");
 }
 
 filch_err filch_unlink(filch_sched *sched, filch_pid a, filch_pid b)
 {
-    fli_request request = { .op = FILCH_CMD_UNLINK, .who = a, .target = b };
+    fli_request request = { .op = FILCH_CMD_UNLINK, .from = a, .target = b };
     return relate_checked(sched, &request, "filch_unlink");
 }
 
@@ -229,7 +229,7 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     /* As in filch_send(): a message of a process has a sender, a message of a handler has none. */
     const fli_local *worker = fli_current_worker(&sched->rt);
     bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
-    if (inside) request.who = (filch_pid){ sched->rt.node_id, worker->serial };
+    if (inside) request.from = (filch_pid){ sched->rt.node_id, worker->serial };
     filch_err err = relate_checked(sched, &request, "filch_broadcast");
     if (err == FILCH_OK && sent != NULL) *sent = request.given;
     return err;
@@ -367,7 +367,7 @@ static filch_err handle_members(fli_runtime *rt, const char *name, filch_receive
 static bool read_command(const filch_command *command, uint64_t tag, fli_request *request)
 {
     const filch_data *data = &command->data;
-    *request = (fli_request){ .op = command->id, .who = command->from, .target = command->target, .tag = tag };
+    *request = (fli_request){ .op = command->id, .from = command->from, .target = command->target, .tag = tag };
     switch (command->id) {
     case FILCH_CMD_TERMINATE:
     case FILCH_CMD_MONITOR:

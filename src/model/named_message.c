@@ -82,7 +82,7 @@ filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command
         filch_err err = send_as(rt, command, l);
         return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
     }
-    fli_request request = { .op = FILCH_CMD_BROADCAST, .who = command->from, .name = l->name, .data = &l->data };
+    fli_request request = { .op = FILCH_CMD_BROADCAST, .from = command->from, .name = l->name, .data = &l->data };
     filch_err   err = fli_relate(rt, &request);
     return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_int((int64_t)request.given), FILCH_OK) : err;
 }

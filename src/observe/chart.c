@@ -38,7 +38,7 @@ void fli_chart_name(fli_chart *chart, uint32_t number, const char *name)
     chart->names[number] = name;
 }
 
-void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t size)
+void fli_chart_label(const fli_chart *chart, uint32_t number, char *out, size_t size)
 {
     const char *name = number < chart->name_room && chart->names[number] != NULL ? chart->names[number] : "?";
     if (number == FLI_CHART_OUTSIDE) snprintf(out, size, "outside");

@@ -72,11 +72,11 @@ void      fli_chart_fini(fli_chart *chart);
 
 /* Sets the name of process `number`. If there is no memory, the name stays "?". */
 void fli_chart_name(fli_chart *chart, uint32_t number, const char *name);
-/* Writes "name#2", or "outside" for threads outside the runtime. The buffer must have FLI_CHART_WHO_MAX bytes. The
+/* Writes "name#2", or "outside" for threads outside the runtime. The buffer must have FLI_CHART_LABEL_MAX bytes. The
  * middle of a long name is left out. */
 #define FLI_CHART_NAME_MAX 16
-#define FLI_CHART_WHO_MAX (FLI_CHART_NAME_MAX + 12)
-void fli_chart_who(const fli_chart *chart, uint32_t number, char *out, size_t size);
+#define FLI_CHART_LABEL_MAX (FLI_CHART_NAME_MAX + 12)
+void fli_chart_label(const fli_chart *chart, uint32_t number, char *out, size_t size);
 
 void fli_chart_add(fli_chart *chart, const fli_chart_event *event);
 /* Mixes a number into the hash of the chart. */

@@ -83,7 +83,7 @@ static uint64_t first_index(const fli_chart *chart)
 
 static void choose_columns(const fli_chart *chart, columns *cols)
 {
-    char who[FLI_CHART_WHO_MAX];
+    char label[FLI_CHART_LABEL_MAX];
     cols->count = 0;
     cols->width = COLUMN_MIN;
     for (uint64_t i = chart->count; i-- > first_index(chart);) {
@@ -92,8 +92,8 @@ static void choose_columns(const fli_chart *chart, columns *cols)
         if (has_receiver(line)) add_column(cols, line->to);
     }
     for (uint32_t i = 0; i < cols->count; i++) {
-        fli_chart_who(chart, cols->number[i], who, sizeof who);
-        if (strlen(who) + 2 > cols->width) cols->width = (uint32_t)strlen(who) + 2;
+        fli_chart_label(chart, cols->number[i], label, sizeof label);
+        if (strlen(label) + 2 > cols->width) cols->width = (uint32_t)strlen(label) + 2;
         cols->there[i] = true;
     }
     /* A process that is spawned by a later line is not alive yet. */
@@ -230,10 +230,10 @@ static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line
 /* Writes the event as a sentence. */
 static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_line *line)
 {
-    char               from[FLI_CHART_WHO_MAX], to[FLI_CHART_WHO_MAX];
+    char               from[FLI_CHART_LABEL_MAX], to[FLI_CHART_LABEL_MAX];
     unsigned long long tag = line->tag;
-    fli_chart_who(chart, line->from, from, sizeof from);
-    fli_chart_who(chart, line->to, to, sizeof to);
+    fli_chart_label(chart, line->from, from, sizeof from);
+    fli_chart_label(chart, line->to, to, sizeof to);
     switch (line->kind) {
     case FLI_CHART_SPAWN: put(page, "%s spawns %s", from, to); break;
     case FLI_CHART_SEND:
@@ -284,10 +284,10 @@ static void put_head(const fli_chart *chart, sheet *page, const columns *cols)
     if (first_index(chart) > 0) put(page, "%llu earlier events\n", (unsigned long long)first_index(chart));
     put(page, "%13s  ", "microseconds");
     for (uint32_t i = 0; i < cols->count; i++) {
-        char who[FLI_CHART_WHO_MAX];
-        fli_chart_who(chart, cols->number[i], who, sizeof who);
-        int before = ((int)cols->width - (int)strlen(who) + 1) / 2;
-        put(page, "%*s%-*s", before, "", (int)cols->width - before, who);
+        char label[FLI_CHART_LABEL_MAX];
+        fli_chart_label(chart, cols->number[i], label, sizeof label);
+        int before = ((int)cols->width - (int)strlen(label) + 1) / 2;
+        put(page, "%*s%-*s", before, "", (int)cols->width - before, label);
     }
     put(page, "\n");
 }
@@ -296,7 +296,7 @@ char *fli_chart_draw(const fli_chart *chart, size_t *size)
 {
     sheet   page = { .mem = chart->mem };
     columns cols;
-    char    row[COLUMNS_MAX * (FLI_CHART_WHO_MAX + 2) + 1];
+    char    row[COLUMNS_MAX * (FLI_CHART_LABEL_MAX + 2) + 1];
     choose_columns(chart, &cols);
     put_head(chart, &page, &cols);
     for (uint64_t i = first_index(chart); i < chart->count; i++) {

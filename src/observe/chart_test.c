@@ -291,20 +291,20 @@ TEST(names_are_stored_for_any_process_number)
     static const uint32_t numbers[] = { 1, 31, 32, 63, 64, 65, 127, 128, 129, 1000, 4096 };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         fli_chart chart;
-        char      who[FLI_CHART_WHO_MAX], wanted[FLI_CHART_WHO_MAX];
+        char      label[FLI_CHART_LABEL_MAX], wanted[FLI_CHART_LABEL_MAX];
         begin(&chart, 1);
         for (uint32_t n = numbers[i] > 2 ? numbers[i] - 2 : 1; n <= numbers[i] + 2; n++)
             fli_chart_name(&chart, n, "clerk");
         for (uint32_t n = numbers[i] > 2 ? numbers[i] - 2 : 1; n <= numbers[i] + 2; n++) {
             snprintf(wanted, sizeof wanted, "clerk#%u", n);
-            fli_chart_who(&chart, n, who, sizeof who);
-            assert_string_equal(who, wanted);
+            fli_chart_label(&chart, n, label, sizeof label);
+            assert_string_equal(label, wanted);
         }
         snprintf(wanted, sizeof wanted, "?#%u", numbers[i] + 3);
-        fli_chart_who(&chart, numbers[i] + 3, who, sizeof who);
-        assert_string_equal(who, wanted);
-        fli_chart_who(&chart, 5000000, who, sizeof who);
-        assert_string_equal(who, "?#5000000");
+        fli_chart_label(&chart, numbers[i] + 3, label, sizeof label);
+        assert_string_equal(label, wanted);
+        fli_chart_label(&chart, 5000000, label, sizeof label);
+        assert_string_equal(label, "?#5000000");
         end(&chart);
     }
 }

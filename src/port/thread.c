@@ -127,7 +127,7 @@ typedef struct start {
     char  name[16];
 } start;
 
-static void *begin(void *arg)
+static void *begin_thread(void *arg)
 {
     start s = *(start *)arg;
     free(arg);
@@ -171,7 +171,7 @@ filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(voi
     sigset_t all, before;
     sigfillset(&all);
     bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
-    int  err = create(&thread->posix, begin, s);
+    int  err = create(&thread->posix, begin_thread, s);
     if (masked) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err == 0) return FILCH_OK;
     free(s);

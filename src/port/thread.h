@@ -69,9 +69,9 @@ static inline void                    *fli_current_get(void)
 {
     return fli_current_slot;
 }
-static inline void fli_current_set(void *here)
+static inline void fli_current_set(void *worker)
 {
-    fli_current_slot = here;
+    fli_current_slot = worker;
 }
 
 #endif

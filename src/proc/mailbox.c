@@ -159,7 +159,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 }
 
 /* Counts `node` as a remote event if it is a message that another worker sent. */
-static void hear(fli_local *worker, const fli_event_node *node)
+static void count_remote(fli_local *worker, const fli_event_node *node)
 {
     if ((node->what & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0 && node->sender_worker != 0)
         worker->remote_events++;
@@ -173,9 +173,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     p->head_taken = head;
 
     /* Reverses the list, which runs from the newest node to the oldest. Every kind of node is compared by
-     * `sender_worker`, although only messages have that field: hear() checks the kind, and a yield or notice that
-     * happens to match is merely not passed to hear(). */
-    uint32_t       turned = 0, home = worker->number;
+     * `sender_worker`, although only messages have that field: count_remote() checks the kind, and a yield or notice
+     * that happens to match is merely not passed to count_remote(). */
+    uint32_t       turned = 0, number = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
     while (at != stop) {
@@ -183,7 +183,7 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         uint32_t        older = node->next;
         node->next = turned;
         kinds |= node->what;
-        if (FLI_UNLIKELY(node->sender_worker != home)) hear(worker, node);
+        if (FLI_UNLIKELY(node->sender_worker != number)) count_remote(worker, node);
         turned = at;
         at = older;
     }
@@ -209,11 +209,11 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
 static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     uint32_t host = node->notice >> FLI_NOTICE_HOST;
-    uint64_t home = host == 0 ? rt->node_id : rt->model_ops->node_of(rt, host - 1);
+    uint64_t node_id = host == 0 ? rt->node_id : rt->model_ops->node_of(rt, host - 1);
     event->type = (int32_t)(node->notice & ((1u << FLI_NOTICE_HOST) - 1));
     event->error = node->error;
     event->tag = node->tag;
-    event->from = node->about != 0 ? (filch_pid){ home, node->about } : (filch_pid){ 0, 0 };
+    event->from = node->about != 0 ? (filch_pid){ node_id, node->about } : (filch_pid){ 0, 0 };
     fli_node_get_data(node, &event->data);
 }
 

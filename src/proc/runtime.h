@@ -28,7 +28,7 @@ typedef struct fli_local fli_local;
 typedef struct fli_request {
     uint32_t  op;     /* FILCH_CMD_* */
     filch_err reason; /* the reason of a cancel */
-    filch_pid who;    /* the process that monitors, unmonitors, links, unlinks or broadcasts */
+    filch_pid from;   /* the process that monitors, unmonitors, links, unlinks or broadcasts */
     filch_pid target;
     uint64_t  tag;          /* for a monitor or group watch: the event's tag; for an unmonitor: the monitor's number;
                                for a cancel: its deadline in ns */

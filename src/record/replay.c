@@ -153,7 +153,7 @@ static filch_err answer(replay *rp, const fli_rec_call *call, filch_pid *pid, ui
 }
 
 /* Frees moved data if the call returns FILCH_OK, because a successful call takes ownership of the data. */
-static filch_err take(replay *rp, const filch_data *data, filch_err err)
+static filch_err take_data(replay *rp, const filch_data *data, filch_err err)
 {
     if (err != FILCH_OK) return err;
     filch_data owned = filch_none();
@@ -167,7 +167,7 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_send(to, data, deliver);
     (void)from;
-    return take(rp, data, answer(rp, &call, NULL, NULL));
+    return take_data(rp, data, answer(rp, &call, NULL, NULL));
 }
 
 static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
@@ -182,7 +182,7 @@ static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, u
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_yield(command, tag, target, data);
     (void)out;
-    filch_err err = take(rp, data, answer(rp, &call, NULL, NULL));
+    filch_err err = take_data(rp, data, answer(rp, &call, NULL, NULL));
     if (err == FILCH_OK) rp->yields++;
     return err;
 }
@@ -204,7 +204,7 @@ static filch_err on_relate(fli_local *worker, fli_request *request)
     fli_rec_call call = fli_rec_call_relate(request);
     if (call.name == NULL) call.name = "";
     filch_err err = answer(rp, &call, NULL, &request->given);
-    return request->data != NULL ? take(rp, request->data, err) : err;
+    return request->data != NULL ? take_data(rp, request->data, err) : err;
 }
 
 /* Returns FILCH_EDEAD for every name in places where calls are not recorded, such as init. */

@@ -346,8 +346,8 @@ static void check_nodes(filch_sched *sched)
 {
     fli_slab *nodes = &sched->rt.nodes;
     for (uint32_t i = 0; i < sched->worker_total; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
-    fli_event_node *lent = fli_load_rlx(&sched->rt.spare_node);
-    if (lent != NULL) fli_node_give(&sched->rt, NULL, lent);
+    fli_event_node *spare = fli_load_rlx(&sched->rt.spare_node);
+    if (spare != NULL) fli_node_give(&sched->rt, NULL, spare);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
 }
 

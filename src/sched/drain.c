@@ -66,9 +66,9 @@ static bool ask(fli_worker *w, fli_proc *p)
 
 bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 {
-    bool cancel = (word & FLI_CANCEL) != 0, told = (p->flags & FLI_PROC_STOP_SENT) != 0;
+    bool cancel = (word & FLI_CANCEL) != 0, stop_sent = (p->flags & FLI_PROC_STOP_SENT) != 0;
     if ((word & FLI_ASK) != 0) fli_state_take_ask(&p->state);
-    if (told) {
+    if (stop_sent) {
         if (cancel || is_late(w, p)) (void)fli_mail_advance_cancel(&w->sched->rt, p);
         return false;
     }

@@ -4,8 +4,8 @@
 #include "sched/finish.h"
 #include "sched/sched.h"
 
-void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
-                      const filch_data *detail)
+void fli_failure_notify(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
+                        const filch_data *detail)
 {
     char          name[FLI_NAME_ROOM];
     filch_failure failure = {

@@ -69,16 +69,16 @@ static void free_words(const last_words *left)
     if (left->values != NULL) filch_values_drop(left->values);
 }
 
-/* State of a running on_exit, for the cleanup function tell_end(). */
-typedef struct telling {
+/* State of a running on_exit, for the cleanup function end_exit_call(). */
+typedef struct exit_call {
     fli_local *worker;
     fli_proc  *before; /* the process being stepped. NULL until on_exit has returned: the slot of that process is
                           given back, so torn.c must not end it if on_exit throws */
     const last_words *left;
-} telling;
+} exit_call;
 
-/* Cleanup function of tell_exit(). Runs also when a C++ exception leaves on_exit (see tick.c). */
-static void tell_end(telling *t)
+/* Cleanup function of call_on_exit(). Runs also when a C++ exception leaves on_exit (see tick.c). */
+static void end_exit_call(exit_call *t)
 {
     fli_local *worker = t->worker;
     worker->current = t->before;
@@ -89,12 +89,12 @@ static void tell_end(telling *t)
 }
 
 /* Steps 6 and 7. Thread: the worker that ends the process. */
-static void tell_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
+static void call_on_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
 
-    __attribute__((cleanup(tell_end))) telling t = { .worker = worker, .left = left };
+    __attribute__((cleanup(end_exit_call))) exit_call t = { .worker = worker, .left = left };
     fli_count(&worker->counters.leaving, 1); /* before give_back(): a stop sees the process alive or leaving */
     give_back(w, p);
     worker->current = &stand_in; /* the slot may belong to another process now */
@@ -144,7 +144,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
 
     __attribute__((cleanup(end_ending))) ending e = { .sched = sched, .p = p, .type = type, .result = result };
     fli_callback_begin(worker);
-    w->exit_untold = (last & FLI_HAS_RELATIONS) != 0;
+    w->exit_unnotified = (last & FLI_HAS_RELATIONS) != 0;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) ended_simulated(sched, serial, error, result);
@@ -153,11 +153,11 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     e.type = NULL;
     fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
-        fli_failure_tell(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
+        fli_failure_notify(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) ended_recorded(sched, p, serial, error);
     if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
-    w->exit_untold = false;
+    w->exit_unnotified = false;
     last_words left = { .values = p->values, .result = result };
     if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
     e.result = NULL;
@@ -165,7 +165,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     fli_ext_free(rt, p);
     if (error != FILCH_OK) fli_count(&worker->counters.failed, 1);
     if (left.on_exit != NULL) {
-        tell_exit(w, p, &left, serial, error);
+        call_on_exit(w, p, &left, serial, error);
     } else {
         free_words(&left);
         give_back(w, p);

@@ -51,7 +51,7 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
 
 /* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. `detail` is
  * lent to the callback. Thread: the worker that ends the process. */
-void fli_failure_tell(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
-                      const filch_data *detail);
+void fli_failure_notify(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
+                        const filch_data *detail);
 
 #endif

@@ -181,7 +181,7 @@ static uint64_t polite_locked(filch_sched *sched)
     fli_stop *stop = &sched->stop;
     uint64_t  ended = fli_report_ended(sched) - stop->ended_before,
              polite = ended > stop->forced ? ended - stop->forced : 0;
-    return polite < stop->polite_told ? stop->polite_told : polite;
+    return polite < stop->polite_reported ? stop->polite_reported : polite;
 }
 
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out)
@@ -193,8 +193,8 @@ void fli_report_give(filch_sched *sched, const filch_report *found, filch_report
     fli_losses   l = stop->losses;
     uint64_t     polite = polite_locked(sched);
     filch_report full = { .size = size,
-                          .ended = polite - stop->polite_told,
-                          .forced = stop->forced - stop->forced_told,
+                          .ended = polite - stop->polite_reported,
+                          .forced = stop->forced - stop->forced_reported,
                           .stuck = found->stuck,
                           .stragglers = l.stragglers,
                           .count = l.count,
@@ -208,8 +208,8 @@ void fli_report_give(filch_sched *sched, const filch_report *found, filch_report
                           .jobs = found->jobs,
                           .starved = found->starved };
     stop->losses = (fli_losses){ .count = 0 };
-    stop->polite_told = polite;
-    stop->forced_told = stop->forced;
+    stop->polite_reported = polite;
+    stop->forced_reported = stop->forced;
     fli_mutex_unlock(&stop->lock);
     size_t straggler_bytes = l.room * sizeof *l.stragglers, loss_bytes = l.loss_room * sizeof *l.losses;
     if (size >= sizeof full) {

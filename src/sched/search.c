@@ -45,11 +45,11 @@ static void stop_searching(fli_worker *w)
     uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
     fli_sentinel_worked(w);
     if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
-    bool watched = fli_sentinel_watches(w, word), more = fli_find_visible(sched, watched ? 2 : 1);
+    bool has_sentinel = fli_sentinel_watches(w, word), more = fli_find_visible(sched, has_sentinel ? 2 : 1);
     /* If `w` woke by timeout, its work comes from a few timers and is in its own deque: seldom worth a second
      * worker. */
-    if (watched && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
-    if (!watched && fli_sentinel_is_needed(sched)) more = true;
+    if (has_sentinel && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
+    if (!has_sentinel && fli_sentinel_is_needed(sched)) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
 }
 

@@ -147,10 +147,10 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
     return fli_slab_take(procs, worker != NULL ? &worker->procs : NULL);
 }
 
-/* Ends a spawn that enter() has begun. Foreign spawns are counted so that a stop does not overlook a process that is
- * being spawned. A spawn inside a step is not counted, because the spawning process lives until its child is counted.
- * After leave() a foreign thread must not touch the scheduler, because the stop may have freed it. */
-static void leave(filch_sched *sched, fli_local *worker)
+/* Ends a spawn that begin_spawn() has begun. Foreign spawns are counted so that a stop does not overlook a process that
+ * is being spawned. A spawn inside a step is not counted, because the spawning process lives until its child is
+ * counted. After end_spawn() a foreign thread must not touch the scheduler, because the stop may have freed it. */
+static void end_spawn(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
     uint32_t there = fli_load_rlx(&sched->stop.foreign_spawns);
@@ -172,7 +172,7 @@ static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t
 }
 
 /* Begins a spawn. Returns false if the scheduler is closed to it. */
-static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
+static bool begin_spawn(filch_sched *sched, fli_local *worker, uint32_t relations)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase != FLI_OPEN) return may_spawn_late(sched, worker, phase, relations);
@@ -180,7 +180,7 @@ static bool enter(filch_sched *sched, fli_local *worker, uint32_t relations)
     /* PAIR spawn.closed, both halves: the stop sees this spawn, or this thread sees that the stop has begun. */
     (void)fli_add_acqrel(&sched->stop.foreign_spawns, 1);
     if (fli_load_acq(&sched->rt.phase) == FLI_OPEN) return true; /* PAIR runtime.phase, acquire half */
-    leave(sched, worker);
+    end_spawn(sched, worker);
     return false;
 }
 
@@ -209,7 +209,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_runtime *rt = &sched->rt;
     fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
-    if (!enter(sched, worker, opt->relations)) return FILCH_ECLOSED;
+    if (!begin_spawn(sched, worker, opt->relations)) return FILCH_ECLOSED;
     /* Refuses a name in use before init is called, to avoid a useless call. The name is checked again when it is
      * taken. */
     err = FILCH_EEXISTS;
@@ -250,7 +250,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (pid != NULL) *pid = ctx.self;
     if (worker != NULL) (void)fli_ready_local(worker, p);
     else fli_ready(rt, NULL, p);
-    leave(sched, worker);
+    end_spawn(sched, worker);
     return FILCH_OK;
 
 no_relations:
@@ -271,7 +271,7 @@ no_self:
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
 no_slot:
-    leave(sched, worker);
+    end_spawn(sched, worker);
     return err;
 retired:
     fli_slab_retire(&rt->procs);
@@ -322,13 +322,13 @@ static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_pr
     return make(sched, type, ctx, opt->method, &opt->args, p->inline_state, &p->self);
 }
 
-static inline filch_err make_here(filch_sched *sched, fli_proc *p, const filch_type *type,
-                                  const filch_spawn_options *opt)
+static inline filch_err make_inline(filch_sched *sched, fli_proc *p, const filch_type *type,
+                                    const filch_spawn_options *opt)
 {
     filch_ctx ctx = { .self = { sched->rt.node_id, fli_proc_serial(p) }, .sched = sched, .values = NULL };
-    bool      told =
+    bool      fits =
         type->init != NULL ? fli_data_is_value(&opt->args) : opt->args.kind == FILCH_KIND_NONE && opt->method == NULL;
-    if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !told)) return make_apart(sched, p, type, &ctx, opt);
+    if (FLI_UNLIKELY(type->size > FLI_STATE_INLINE || !fits)) return make_apart(sched, p, type, &ctx, opt);
     p->self = p->inline_state;
     memset(p->inline_state, 0, FLI_STATE_INLINE);
     return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
@@ -353,7 +353,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
                                      const filch_spawn_options *opt, filch_pid *pid)
 {
     fli_proc *p = worker->procs.objects[--worker->procs.count];
-    filch_err err = make_here(sched, p, type, opt);
+    filch_err err = make_inline(sched, p, type, opt);
     if (FLI_UNLIKELY(err != FILCH_OK)) return give_up(worker, p, err);
     fli_store_rlx(&p->type, type);
     p->flags = FLI_PROC_MUST_STEP;

@@ -387,13 +387,13 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
-    uint32_t max = w->sched->opt.batch_max, get = count < max ? count : max, heard = 0, held = fli_mail_held_head(p);
+    uint32_t max = w->sched->opt.batch_max, get = count < max ? count : max, remote = 0, held = fli_mail_held_head(p);
     fli_event_node **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
         fli_event_fill_value(nodes[i], &w->messages[i]);
-        heard += nodes[i]->sender_worker != worker->number;
+        remote += nodes[i]->sender_worker != worker->number;
     }
-    worker->remote_events += heard;
+    worker->remote_events += remote;
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {

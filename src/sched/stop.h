@@ -40,9 +40,9 @@ typedef struct fli_stop {
     FLI_ATOMIC(uint32_t) flags;
     fli_losses           losses; /* the fields from `losses` to `ended_before` are used under `lock` */
     uint64_t             forced; /* processes ended by force since the stop began, because the deadline had passed */
-    uint64_t forced_told, polite_told; /* processes that earlier reports have counted as ended. `forced_told`: by
-                                          force. `polite_told`: without force */
-    uint64_t ended_before;             /* count of ended processes when the first stop began */
+    uint64_t             forced_reported, polite_reported; /* processes that earlier reports have counted as ended.
+                                                      `forced_reported`: by             force. `polite_reported`: without force */
+    uint64_t ended_before;                                 /* count of ended processes when the first stop began */
     /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these threads and
      * the stopping one. PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;

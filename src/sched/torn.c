@@ -70,9 +70,9 @@ static void blank(fli_worker *w, fli_proc *p)
     fli_runtime  *rt = &w->sched->rt;
     filch_values *values = p->values;
     filch_data    nothing = filch_none();
-    bool          exit_untold = w->exit_untold;
-    w->exit_untold = false;
-    if (exit_untold) rt->model_ops->ended(rt, w->local.serial, FILCH_EKILLED, &nothing);
+    bool          exit_unnotified = w->exit_unnotified;
+    w->exit_unnotified = false;
+    if (exit_unnotified) rt->model_ops->ended(rt, w->local.serial, FILCH_EKILLED, &nothing);
     fli_ext_free(rt, p);
     p->values = NULL;
     if (values != NULL) filch_values_drop(values);

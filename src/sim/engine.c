@@ -26,7 +26,7 @@ typedef struct fli_sim_thread {
     fli_fiber fiber;
     void (*run)(void *arg);
     void                  *arg;
-    void                  *here;
+    void                  *worker;
     struct fli_sim_thread *next; /* next thread in the queue of the object that this thread waits for */
     fli_sim_queue         *queue;
     uint64_t               until_ns;
@@ -119,20 +119,20 @@ uint64_t fli_sim_now_ns(void)
     return sim.time_base_ns + points() * POINT_NS;
 }
 
-void *fli_sim_here_get(void)
+void *fli_sim_current_get(void)
 {
-    return sim.running ? sim.current->here : NULL;
+    return sim.running ? sim.current->worker : NULL;
 }
 
-void fli_sim_here_set(void *here)
+void fli_sim_current_set(void *worker)
 {
-    sim.current->here = here;
+    sim.current->worker = worker;
 }
 
 /* ---- ending ---- */
 
 /* Ends the run. The calling fiber is never resumed. */
-static void leave(fli_sim_verdict verdict, const char *why)
+static void end_run(fli_sim_verdict verdict, const char *why)
 {
     sim.result.verdict = verdict;
     sim.result.why = why;
@@ -142,7 +142,7 @@ static void leave(fli_sim_verdict verdict, const char *why)
 
 void fli_sim_fail(const char *why)
 {
-    leave(FLI_SIM_FAILED, why);
+    end_run(FLI_SIM_FAILED, why);
     __builtin_trap();
 }
 
@@ -320,7 +320,7 @@ static void dispatch(void)
     thread  *from = sim.current, *to;
     uint64_t now = points();
     sim.alone = false;
-    if (now > sim.config.point_max) leave(FLI_SIM_ENDLESS, "too many points: an endless loop");
+    if (now > sim.config.point_max) end_run(FLI_SIM_ENDLESS, "too many points: an endless loop");
     /* Under PCT a thread of low priority starves if the other threads never block. A real scheduler would not starve
      * it, so the run continues as a random walk. */
     if (now > FAIR_AFTER * sim.config.length) sim.config.strategy = FLI_SIM_RANDOM;
@@ -329,7 +329,7 @@ static void dispatch(void)
     while ((to = pick()) == NULL) {
         ring_alarms(0);
         if (sim.alarm_ns == FOREVER)
-            leave(FLI_SIM_DEADLOCK, "no thread can run and none has a timeout: a wake-up was lost");
+            end_run(FLI_SIM_DEADLOCK, "no thread can run and none has a timeout: a wake-up was lost");
         /* All threads are blocked: virtual time jumps to the next alarm. */
         if (sim.config.rest != NULL) sim.config.rest();
         sim.time_base_ns = sim.alarm_ns - now * POINT_NS;
@@ -423,7 +423,7 @@ bool fli_sim_wake(fli_sim_queue *queue, bool all)
 
 /* ---- threads ---- */
 
-static void begin(void *arg)
+static void begin_thread(void *arg)
 {
     thread *t = arg;
     t->run(t->arg);
@@ -431,7 +431,7 @@ static void begin(void *arg)
     t->state = ENDED;
     sim.alive--;
     (void)fli_sim_wake(&t->joiners, true);
-    if (sim.alive == 0) leave(FLI_SIM_OK, NULL);
+    if (sim.alive == 0) end_run(FLI_SIM_OK, NULL);
     dispatch();
     __builtin_trap();
 }
@@ -443,8 +443,8 @@ uint32_t fli_sim_thread_start(void (*run)(void *arg), void *arg)
     thread   *t = &sim.threads[index];
     fli_fiber fiber = t->fiber;
     *t = (thread){ .fiber = fiber, .run = run, .arg = arg, .state = READY };
-    if (t->fiber.stack == NULL) FLI_ASSERT(fli_fiber_init(&t->fiber, STACK_SIZE, begin, t));
-    else fli_fiber_reset(&t->fiber, begin, t);
+    if (t->fiber.stack == NULL) FLI_ASSERT(fli_fiber_init(&t->fiber, STACK_SIZE, begin_thread, t));
+    else fli_fiber_reset(&t->fiber, begin_thread, t);
     t->priority = (UINT64_C(1) << 63) + (fli_prng_next(&sim.prng) >> 2);
     add_ready(t);
     sim.alive++;

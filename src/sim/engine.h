@@ -96,8 +96,8 @@ static inline void fli_sim_point(const char *what)
 uint64_t fli_sim_now_ns(void);
 /* Called by a thread that spins: the engine prefers other threads. */
 void  fli_sim_yield(const char *what);
-void *fli_sim_here_get(void);
-void  fli_sim_here_set(void *here);
+void *fli_sim_current_get(void);
+void  fli_sim_current_set(void *worker);
 
 /* A queue of waiting threads; part of the object that the threads wait for. */
 typedef struct fli_sim_queue {

@@ -49,7 +49,7 @@ enum { RUN_ENDED, RUN_CUT, RUN_VIOLATION };
 typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
-    void         *here;
+    void         *worker;
     uint64_t      until_ns; /* deadline of the thread's wait */
     uint64_t      ticks;
     uint32_t      at;    /* location of the thread's next operation */
@@ -107,7 +107,7 @@ bool     fli_weak_running, fli_weak_tracing;
 
 /* ---- ending ---- */
 
-static void leave(int verdict, const char *why)
+static void end_run(int verdict, const char *why)
 {
     x.verdict = verdict;
     x.why = why;
@@ -121,7 +121,7 @@ static void leave(int verdict, const char *why)
 void fli_weak_fail(const char *why)
 {
     FLI_WEAK_NOTE("VIOLATION: %s", why);
-    leave(RUN_VIOLATION, why);
+    end_run(RUN_VIOLATION, why);
     __builtin_trap();
 }
 
@@ -319,7 +319,7 @@ static uint32_t decide(uint32_t *fresh)
     for (uint32_t i = 1; i <= x.count; i++) {
         if ((able & BIT(i)) != 0 && is_awake(i)) options |= BIT(i);
     }
-    if (options == 0) leave(RUN_CUT, NULL);
+    if (options == 0) end_run(RUN_CUT, NULL);
     bool bounded = x.config.bound >= 0;
     if (bounded && x.preemptions >= (uint32_t)x.config.bound && (options & BIT(self)) != 0) options = BIT(self);
     uint32_t chosen, done = 0;
@@ -602,12 +602,12 @@ void fli_thread_pause(void)
 
 void *fli_current_get(void)
 {
-    return x.threads[fli_weak_self].here;
+    return x.threads[fli_weak_self].worker;
 }
 
-void fli_current_set(void *here)
+void fli_current_set(void *worker)
 {
-    x.threads[fli_weak_self].here = here;
+    x.threads[fli_weak_self].worker = worker;
 }
 
 /* Each thread counts the time since the last alarm separately, so that reading the clock is independent of other
@@ -636,7 +636,7 @@ static void run_thread(void *arg)
     __builtin_trap();
 }
 
-static void begin(void *arg)
+static void begin_thread(void *arg)
 {
     (void)arg;
     (void)pass();
@@ -655,7 +655,7 @@ static void run_once(void)
     for (uint32_t i = 1; i <= x.count; i++) {
         thread *t = &x.threads[i];
         t->state = READY;
-        t->here = NULL;
+        t->worker = NULL;
         t->ticks = 0;
         t->yields = false;
         t->points = 0;
@@ -669,7 +669,7 @@ static void run_once(void)
     x.starting = false;
     if (fli_weak_running) {
         /* The first choice is made on a separate fiber, as if by a thread that has ended. */
-        fli_fiber_reset(&x.beginning, begin, NULL);
+        fli_fiber_reset(&x.beginning, begin_thread, NULL);
         fli_weak_self = 0;
         fli_fiber_switch(&x.outside, &x.beginning);
     }
@@ -830,7 +830,7 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
     fli_weak_memory_clear();
     program->setup();
     fli_weak_memory_snapshot();
-    if (x.beginning.stack == NULL) FLI_ASSERT(fli_fiber_init(&x.beginning, STACK_SIZE, begin, NULL));
+    if (x.beginning.stack == NULL) FLI_ASSERT(fli_fiber_init(&x.beginning, STACK_SIZE, begin_thread, NULL));
     for (x.count = 0; x.count < FLI_WEAK_THREADS && program->threads[x.count] != NULL; x.count++) {
         thread *t = &x.threads[x.count + 1];
         t->run = program->threads[x.count];

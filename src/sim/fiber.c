@@ -36,12 +36,12 @@ void fli_fiber_begin(void);
 
 void fli_fiber_reset(fli_fiber *fiber, void (*run)(void *arg), void *arg)
 {
-    /* Prepares the stack as if `jump` had been called at the start of `begin`: the registers that jump pops, then the
-     * return address of jump. */
+    /* Prepares the stack as if `jump` had been called at the start of `begin_fiber`: the registers that jump pops, then
+     * the return address of jump. */
     uintptr_t  top = ((uintptr_t)fiber->stack + fiber->size) & ~(uintptr_t)15;
     uintptr_t *sp = (uintptr_t *)top;
     *--sp = 0;
-    *--sp = 0; /* two words, so that the stack is aligned when `begin` calls a function */
+    *--sp = 0; /* two words, so that the stack is aligned when `begin_fiber` calls a function */
     *--sp = (uintptr_t)fli_fiber_begin;
     *--sp = 0;              /* initial value of rbp */
     *--sp = 0;              /* initial value of rbx */
@@ -68,7 +68,7 @@ typedef struct context {
     void *arg;
 } context;
 
-static void begin(unsigned high, unsigned low)
+static void begin_fiber(unsigned high, unsigned low)
 {
     context *c = (context *)(((uintptr_t)high << 32) | (uintptr_t)low);
     c->run(c->arg);
@@ -84,7 +84,7 @@ void fli_fiber_reset(fli_fiber *fiber, void (*run)(void *arg), void *arg)
     c->posix.uc_stack.ss_sp = fiber->stack;
     c->posix.uc_stack.ss_size = fiber->size;
     c->posix.uc_link = NULL;
-    makecontext(&c->posix, (void (*)(void))begin, 2, (unsigned)((uintptr_t)c >> 32), (unsigned)(uintptr_t)c);
+    makecontext(&c->posix, (void (*)(void))begin_fiber, 2, (unsigned)((uintptr_t)c >> 32), (unsigned)(uintptr_t)c);
     fiber->sp = c;
 }
 

@@ -159,12 +159,12 @@ void fli_thread_pause(void)
 
 void *fli_current_get(void)
 {
-    return fli_sim_here_get();
+    return fli_sim_current_get();
 }
 
-void fli_current_set(void *here)
+void fli_current_set(void *worker)
 {
-    fli_sim_here_set(here);
+    fli_sim_current_set(worker);
 }
 
 uint64_t fli_clock_ns(void)

@@ -17,7 +17,7 @@ uint32_t fli_simulation_number(const fli_simulation *sim, uint64_t serial)
 void fli_simulation_note(fli_simulation *sim, fli_chart_event event)
 {
     if (!fli_simulation_writes(sim)) return;
-    event.time_ns = sim->face.now_ns;
+    event.time_ns = sim->simulator.now_ns;
     fli_chart_add(&sim->chart, &event);
 }
 

@@ -37,12 +37,12 @@ static void look_for_blocked(fli_simulation *sim)
     for (uint32_t slot = 1; slot < fresh; slot++) {
         fli_proc *p = fli_slab_at(&rt->procs, slot);
         if (fli_word_state(fli_state_peek(&p->state)) != FLI_BLOCKED) continue;
-        char     who[32], text[sizeof sim->report.text];
+        char     label[32], text[sizeof sim->report.text];
         uint32_t command = 0;
         uint64_t tag = 0;
-        fli_chart_who(&sim->chart, fli_simulation_number(sim, fli_proc_serial(p)), who, sizeof who);
+        fli_chart_label(&sim->chart, fli_simulation_number(sim, fli_proc_serial(p)), label, sizeof label);
         (void)fli_yield_first(rt, p, &command, &tag);
-        snprintf(text, sizeof text, "%s waits for ever: command %u, tag %llu", who, command, (unsigned long long)tag);
+        snprintf(text, sizeof text, "%s waits for ever: command %u, tag %llu", label, command, (unsigned long long)tag);
         fli_simulation_verdict(sim, FILCH_SIM_BLOCKED, text);
         return;
     }
@@ -63,8 +63,8 @@ static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const ch
  * remaining processes are cancelled again: a supervisor that had to cancel them may have ended. */
 static void drain(fli_simulation *sim)
 {
-    uint64_t until_ns = fli_clock_after(sim->face.now_ns, sim->opt.stop_ns);
-    (void)fli_simulation_play(sim, sim->face.now_ns + (until_ns - sim->face.now_ns) / 2);
+    uint64_t until_ns = fli_clock_after(sim->simulator.now_ns, sim->opt.stop_ns);
+    (void)fli_simulation_play(sim, sim->simulator.now_ns + (until_ns - sim->simulator.now_ns) / 2);
     fli_current_set(&sim->sched->caller_worker->local);
     fli_stop_round(sim->sched, true);
     (void)fli_simulation_play(sim, until_ns);
@@ -97,7 +97,7 @@ static void run(fli_simulation *sim, filch_sim_fn scenario, void *user)
     sim->stage = FLI_STAGE_CHECK;
     if (sim->opt.check != NULL && fli_simulation_goes_on(sim)) call_user(sim, sim->opt.check, user, "check");
     (void)fli_simulation_goes_on(sim);
-    sim->report.time_ns = sim->face.now_ns;
+    sim->report.time_ns = sim->simulator.now_ns;
     stop(sim);
 }
 
@@ -127,7 +127,7 @@ static filch_err make_sched(fli_simulation *sim)
         opt.alloc = fli_faulty_alloc;
         opt.alloc_user = sim->faulty;
     }
-    return fli_sched_make(&sim->sched, &opt, &sim->face, sim->upper);
+    return fli_sched_make(&sim->sched, &opt, &sim->simulator, sim->upper);
 }
 
 /* Does one simulated run. With `last`, draws the chart even if there is no violation. */
@@ -139,14 +139,14 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
     sim->mem = *mem;
     sim->opt = *opt;
     sim->upper = upper;
-    sim->face = (fli_simulator){ .point = fli_simulation_point,
-                                 .sent = fli_simulation_sent,
-                                 .answered = fli_simulation_answered,
-                                 .step = fli_simulation_step,
-                                 .handle = fli_simulation_handle,
-                                 .spawned = fli_simulation_spawned,
-                                 .ended = fli_simulation_ended,
-                                 .refused = fli_simulation_refused };
+    sim->simulator = (fli_simulator){ .point = fli_simulation_point,
+                                      .sent = fli_simulation_sent,
+                                      .answered = fli_simulation_answered,
+                                      .step = fli_simulation_step,
+                                      .handle = fli_simulation_handle,
+                                      .spawned = fli_simulation_spawned,
+                                      .ended = fli_simulation_ended,
+                                      .refused = fli_simulation_refused };
     fli_prng_init(&sim->prng, opt->seed);
     filch_err err = fli_chart_init(&sim->chart, mem, opt->chart_events);
     if (err != FILCH_OK) goto no_chart;
@@ -310,7 +310,7 @@ filch_err filch_sim_later(filch_sched *sched, uint64_t delay_ns, filch_sim_later
     if (sim == NULL) return err;
     if (sim->stage >= FLI_STAGE_STOP) return FILCH_ECLOSED;
     fli_pending item = {
-        .kind = FLI_PENDING_LATER, .due_ns = fli_clock_after(sim->face.now_ns, delay_ns), .fn = fn, .arg = arg
+        .kind = FLI_PENDING_LATER, .due_ns = fli_clock_after(sim->simulator.now_ns, delay_ns), .fn = fn, .arg = arg
     };
     return fli_simulation_add(sim, item) ? FILCH_OK : FILCH_ENOMEM;
 }

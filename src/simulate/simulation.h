@@ -46,7 +46,7 @@ typedef struct fli_occupant {
 typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_STAGE_STOP, FLI_STAGE_OVER } fli_stage;
 
 typedef struct fli_simulation {
-    fli_simulator        face; /* first member: rt.sim points here */
+    fli_simulator        simulator; /* first member: rt.sim points here */
     filch_sched         *sched;
     const fli_upper_ops *upper; /* passed to the schedulers of the runs */
     filch_sim_options    opt;

@@ -77,12 +77,12 @@ static fli_proc *find(fli_simulation *sim, fli_worker *w)
     return p;
 }
 
-static void bad_luck(fli_simulation *sim)
+static void inject_faults(fli_simulation *sim)
 {
     if (sim->stage != FLI_STAGE_RUN) return;
     if (fli_draw_chance(sim, sim->opt.clock_jump)) {
         uint64_t jump_ns = fli_draw_span(sim, sim->opt.jump_ns);
-        sim->face.now_ns = fli_clock_after(sim->face.now_ns, jump_ns);
+        sim->simulator.now_ns = fli_clock_after(sim->simulator.now_ns, jump_ns);
         sim->report.clock_jumps++;
         fli_simulation_fault(sim, "the clock jumps");
     }
@@ -116,8 +116,8 @@ bool fli_simulation_turn(fli_simulation *sim)
 {
     filch_sched *sched = sim->sched;
     sim->turns++;
-    sim->face.now_ns = fli_clock_after(sim->face.now_ns, 1 + fli_draw_below(sim, sim->pace_ns));
-    bad_luck(sim);
+    sim->simulator.now_ns = fli_clock_after(sim->simulator.now_ns, 1 + fli_draw_below(sim, sim->pace_ns));
+    inject_faults(sim);
     fli_worker *w = draw_worker(sim);
     if (w == NULL) return false;
     fli_current_set(&w->local);
@@ -172,14 +172,14 @@ static uint64_t oversleep(fli_simulation *sim, uint64_t next_ns)
 
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns)
 {
-    while (fli_simulation_goes_on(sim) && sim->face.now_ns < until_ns) {
+    while (fli_simulation_goes_on(sim) && sim->simulator.now_ns < until_ns) {
         if (fli_simulation_turn(sim)) continue;
         uint64_t timer_ns = fli_timers_next_ns(&sim->sched->timers), next_ns = fli_simulation_next_ns(sim);
         if (timer_ns < next_ns) next_ns = timer_ns;
         if (next_ns == FLI_NEVER) return true;
         next_ns = oversleep(sim, next_ns);
         if (next_ns > until_ns) next_ns = until_ns;
-        if (next_ns > sim->face.now_ns) sim->face.now_ns = next_ns;
+        if (next_ns > sim->simulator.now_ns) sim->simulator.now_ns = next_ns;
     }
     return false;
 }

@@ -29,7 +29,7 @@ bool fli_simulation_add(fli_simulation *sim, fli_pending item)
 uint32_t fli_simulation_due(const fli_simulation *sim)
 {
     uint32_t due = 0;
-    for (uint32_t i = 0; i < sim->pending_count; i++) due += sim->pending[i].due_ns <= sim->face.now_ns;
+    for (uint32_t i = 0; i < sim->pending_count; i++) due += sim->pending[i].due_ns <= sim->simulator.now_ns;
     return due;
 }
 
@@ -60,7 +60,7 @@ void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
 {
     uint32_t i = 0;
     for (;; i++) {
-        if (sim->pending[i].due_ns <= sim->face.now_ns && nth-- == 0) break;
+        if (sim->pending[i].due_ns <= sim->simulator.now_ns && nth-- == 0) break;
     }
     fli_pending item = sim->pending[i];
     memmove(&sim->pending[i], &sim->pending[i + 1], (--sim->pending_count - i) * sizeof item);
@@ -90,7 +90,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
 {
     fli_simulation *sim = fli_simulation_of(rt);
     filch_data      data = filch_none();
-    uint64_t        now_ns = sim->face.now_ns;
+    uint64_t        now_ns = sim->simulator.now_ns;
     fli_node_get_data(node, &data);
     fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_ANSWER,
                                                 .to = fli_simulation_number(sim, node->owner),

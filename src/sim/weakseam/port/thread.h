@@ -34,6 +34,6 @@ typedef struct fli_thread {
 void fli_thread_pause(void);
 
 void *fli_current_get(void);
-void  fli_current_set(void *here);
+void  fli_current_set(void *worker);
 
 #endif
