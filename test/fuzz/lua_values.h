@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "lua/lib/nothing.h"
+#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/codec.h"
 

@@ -69,7 +69,7 @@ static void add(struct filch_lua *lua, const char *path, fli_lua_code *code, uin
     if (file == NULL) return;
     *file = (fli_lua_file){ .next = lua->files, .code = code, .hash = hash, .bad_hash = hash };
     fli_atomic_init(&file->version, 1);
-    fli_atomic_init(&file->told, 0);
+    fli_atomic_init(&file->logged_version, 0);
     memcpy(file->path, path, size);
     fli_lua_code_hold(code);
     lua->files = file;
@@ -214,17 +214,17 @@ static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file,
     return all;
 }
 
-static uint64_t tell_listeners(struct filch_lua *lua, const fli_lua_file *file)
+static uint64_t notify_listeners(struct filch_lua *lua, const fli_lua_file *file)
 {
     size_t    count;
-    uint64_t  told = 0;
+    uint64_t  notified = 0;
     listener *all = find_listeners(lua, file, &count);
     for (size_t i = 0; i < count; i++) {
         filch_data note = filch_bytes(fli_lua_outdated, sizeof fli_lua_outdated);
-        if (filch_send(all[i].sched, all[i].pid, note) == FILCH_OK) told++;
+        if (filch_send(all[i].sched, all[i].pid, note) == FILCH_OK) notified++;
     }
     free(all);
-    return told;
+    return notified;
 }
 
 /* Checks whether one file has changed, and compiles it if so. Returns false if there is nothing to report about the
@@ -267,8 +267,8 @@ filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
         bool news = look(lua, file, &err, text, sizeof text);
         fli_mutex_unlock(&lua->reloading);
         if (!news) continue;
-        uint64_t told = err == FILCH_OK ? tell_listeners(lua, file) : 0;
-        if (tell != NULL) tell(user, file->path, err, text, told);
+        uint64_t notified = err == FILCH_OK ? notify_listeners(lua, file) : 0;
+        if (tell != NULL) tell(user, file->path, err, text, notified);
     }
     return FILCH_OK;
 }

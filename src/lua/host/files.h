@@ -29,7 +29,7 @@ typedef struct fli_lua_file {
     FLI_ATOMIC(uint64_t) version;
     /* The last version for which a process has logged that it cannot be upgraded.  writes and reads: any thread. The
      * number orders no other memory access. */
-    FLI_ATOMIC(uint64_t) told;
+    FLI_ATOMIC(uint64_t) logged_version;
     char                 path[];
 } fli_lua_file;
 

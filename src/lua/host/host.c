@@ -14,7 +14,7 @@
 #include "lua/lib/work.h"
 #include "lua/memory/heap.h"
 #include "lua/process/proc.h"
-#include "lua/process/tree.h"
+#include "lua/process/supervisor_tree.h"
 #include "port/random.h"
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
@@ -131,7 +131,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     lua->seed = fli_random_u64();
     lua->seed_offset = fli_lua_seed_offset();
     lua->proto_word = fli_lua_proto_word();
-    lua->tree_type = fli_lua_tree_type();
+    lua->tree_type = fli_lua_supervisor_tree_type();
     lua->path = strdup(opt.path);
     if (lua->path == NULL) goto no_path;
     lua->roots = fli_lua_source_roots(lua->path, opt.roots);

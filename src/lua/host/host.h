@@ -33,7 +33,7 @@ struct filch_lua {
     uint64_t          seed;                    /* seed of all random numbers, except in a simulation */
     size_t            seed_offset, proto_word; /* see state.h */
 
-    filch_type tree_type; /* type of supervisors: see tree.h */
+    filch_type tree_type; /* type of supervisors: see supervisor_tree.h */
 
     fli_mutex              lock; /* protects code, kinds and jobs */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];
@@ -52,7 +52,7 @@ struct filch_lua {
     fli_output out, err;
     /* Number of dropped lines that the log has reported.  writes and reads: workers. The number orders no other memory
      * access. */
-    FLI_ATOMIC(uint64_t) dropped_told;
+    FLI_ATOMIC(uint64_t) dropped_reported;
 
     fli_lua_pool     pools[FLI_LUA_POOLS];
     fli_lua_watchdog watchdog;

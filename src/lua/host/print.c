@@ -39,16 +39,16 @@ void fli_lua_print_fini(struct filch_lua *lua)
 
 /* Writes to the log how many lines were dropped since the last report. Returns false if this report cannot be written
  * either. */
-static bool tell_dropped(struct filch_lua *lua)
+static bool report_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    uint64_t told = fli_load_rlx(&lua->dropped_told); /* two threads may report the same dropped lines */
+    uint64_t reported = fli_load_rlx(&lua->dropped_reported); /* two threads may report the same dropped lines */
     char     line[96];
-    if (dropped == told) return true;
+    if (dropped == reported) return true;
     int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",
-                        (unsigned long long)(dropped - told));
+                        (unsigned long long)(dropped - reported));
     if (!fli_output_write(&lua->err, line, (size_t)size)) return false;
-    fli_store_rlx(&lua->dropped_told, dropped);
+    fli_store_rlx(&lua->dropped_reported, dropped);
     return true;
 }
 
@@ -58,7 +58,7 @@ void fli_lua_log_line(struct filch_lua *lua, const char *text, size_t size)
         lua->opt.log(lua->opt.log_user, text, size);
         return;
     }
-    if (!tell_dropped(lua) || !fli_output_write(&lua->err, text, size)) fli_output_drop(&lua->err);
+    if (!report_dropped(lua) || !fli_output_write(&lua->err, text, size)) fli_output_drop(&lua->err);
 }
 
 /* ---- print -------------------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped
     if (lua == NULL) return FILCH_EINVAL;
     uint64_t until = fli_clock_after(fli_clock_ns(), timeout_ns);
     bool     out = fli_output_finish(&lua->out, until);
-    (void)tell_dropped(lua);
+    (void)report_dropped(lua);
     bool err = fli_output_finish(&lua->err, until);
     if (dropped != NULL) *dropped = fli_output_dropped(&lua->out) + fli_output_dropped(&lua->err);
     return out && err ? FILCH_OK : FILCH_EDEADLINE;

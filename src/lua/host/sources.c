@@ -88,17 +88,18 @@ bool fli_lua_is_module(const char *name, size_t size)
 static filch_err find_module(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
                              size_t text_size)
 {
-    char   told[512];
-    size_t used = (size_t)snprintf(told, sizeof told, "module '%.64s' not found:", name);
+    char   message[512];
+    size_t used = (size_t)snprintf(message, sizeof message, "module '%.64s' not found:", name);
     if (!fli_lua_is_module(name, strlen(name))) {
         set_error_text(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
         return FILCH_LUA_EFILE;
     }
     for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
         if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
-        if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " no file '%s'", path);
+        if (used < sizeof message)
+            used += (size_t)snprintf(message + used, sizeof message - used, " no file '%s'", path);
     }
-    set_error_text(text, text_size, told);
+    set_error_text(text, text_size, message);
     return FILCH_LUA_EFILE;
 }
 
@@ -121,15 +122,15 @@ static bool root_file(const char *roots, unsigned n, const char *name, char *pat
 static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
                            size_t text_size)
 {
-    char told[256];
+    char message[256];
     if (ends_with_lua(name)) {
         for (unsigned n = 0; root_file(lua->roots, n, name, path, room); n++) {
             if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
         }
     }
-    snprintf(told, sizeof told,
+    snprintf(message, sizeof message,
              "cannot open %.128s: code is a regular file that ends with .lua, in the program's folders", name);
-    set_error_text(text, text_size, told);
+    set_error_text(text, text_size, message);
     return FILCH_LUA_EFILE;
 }
 
@@ -144,16 +145,16 @@ filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, cha
 filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, char **all, size_t *size, char *text,
                               size_t text_size)
 {
-    char        told[256];
+    char        message[256];
     fli_regular result = fli_regular_read(path, lua->roots, lua->opt.code_max, all, size);
     if (result == FLI_REGULAR_OK) return FILCH_OK;
     if (result == FLI_REGULAR_NO_MEMORY) return FILCH_ENOMEM;
     if (result == FLI_REGULAR_TOO_LARGE) {
-        snprintf(told, sizeof told, "%.128s is larger than the %zu bytes that a file of code may have", path,
+        snprintf(message, sizeof message, "%.128s is larger than the %zu bytes that a file of code may have", path,
                  lua->opt.code_max);
     } else {
-        snprintf(told, sizeof told, "cannot read %.128s", path);
+        snprintf(message, sizeof message, "cannot read %.128s", path);
     }
-    set_error_text(text, text_size, told);
+    set_error_text(text, text_size, message);
     return FILCH_LUA_EFILE;
 }

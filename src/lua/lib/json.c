@@ -4,7 +4,7 @@
  *     json.decode(text) -> value | nil, why  why names the place: "byte 17: ..."
  *     json.decode(text, null)                the value for null, instead of json.null; nil: null fields are left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h). Any other table, also an
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (null.h). Any other table, also an
  * empty one, is an object; its keys are strings or whole numbers. An array is read as a list. json.null is written as
  * null.
  */
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/nothing.h"
+#include "lua/lib/null.h"
 #include "lua/message/codec.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"

@@ -5,7 +5,7 @@
  *     msgpack.decode(bytes, from) -> value, next    one value of several; `next` is where the following one begins
  *     msgpack.decode(bytes, from, null)             the value for nil, instead of msgpack.null; nil: it is left out
  *
- * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (nothing.h). Any other table, also an
+ * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (null.h). Any other table, also an
  * empty one, is a map. Strings are written as str, blobs as bin; both are read as strings. Integers beyond 63 bits are
  * read as floats. Extension types are refused.
  */
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/nothing.h"
+#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/codec.h"
 #include "lua/message/path.h"

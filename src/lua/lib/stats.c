@@ -51,10 +51,10 @@ typedef struct reloaded {
     char        why[512];
 } reloaded;
 
-static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t told)
+static void note_reload(void *user, const char *path, filch_err error, const char *text, uint64_t notified)
 {
     reloaded *r = user;
-    (void)told;
+    (void)notified;
     if (error == FILCH_OK) r->taken++;
     else snprintf(r->why, sizeof r->why, "%s", text[0] != '\0' ? text : path);
 }

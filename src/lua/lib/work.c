@@ -135,8 +135,8 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
     if (p == NULL) return FILCH_LUA_EMEMORY;
     int count = 0;
     if (status == LUA_OK && fli_lua_rarely(p) == NULL) status = LUA_ERRMEM;
-    bool watched = status == LUA_OK;
-    if (watched) {
+    bool ran = status == LUA_OK;
+    if (ran) {
         p->rare->job = job;
         fli_lua_preempt_begin(p, &before);
         fli_store_rlx(&p->running, p->L);
@@ -144,7 +144,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (watched) fli_lua_preempt_end(p, before); /* called after conclude(), which may run Lua code (__tostring) */
+    if (ran) fli_lua_preempt_end(p, before); /* called after conclude(), which may run Lua code (__tostring) */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }

@@ -10,7 +10,7 @@
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/lib/nothing.h"
+#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/functions.h"
 #include "lua/message/path.h"

@@ -18,7 +18,7 @@
  *   14 n32                           the n-th block attached: a string
  *   16 node64 serial64 id64          a request that needs a reply   } only in the values that a process hands
  *   17 id64                          a stream                       } over to its upgraded code
- *   1B null   1C an empty list        (nothing.h)
+ *   1B null   1C an empty list        (null.h)
  *   40..7F  the integers 0..63       80..BF  a string of 0..63 bytes       C0..FF  the integers 64..127
  *
  * A request is 10 id64 value, its reply 11 id64 value, a refusal 12 id64 value; only outermost. 15 id64 00 tells a

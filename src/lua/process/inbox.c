@@ -91,7 +91,7 @@ void fli_lua_inbox_remove(fli_lua_proc *p, fli_lua_place at)
     *at = saved->next;
     if (saved->next == NULL) p->saved_end = at;
     p->removals++;
-    fli_lua_farewell_read(p);
+    fli_lua_deferred_cancel_read(p);
     fli_lua_heap_discharge(&p->heap, fli_lua_message_weight(&saved->data));
     filch_drop(&saved->data);
     fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);

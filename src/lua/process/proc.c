@@ -243,13 +243,13 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
 {
     switch (event->type) {
     case FILCH_EVENT_CANCEL:
-        if (fli_lua_farewell_begin(p)) return FILCH_OK;
+        if (fli_lua_deferred_cancel_begin(p)) return FILCH_OK;
         p->main.cancelled = true;
         fli_lua_wake(p, &p->main);
         return FILCH_OK;
     case FILCH_EVENT_YIELD:
         p->yields--;
-        if (event->tag == FLI_LUA_FAREWELL_TAG) return fli_lua_farewell_end(p), FILCH_OK;
+        if (event->tag == FLI_LUA_DEFERRED_CANCEL_TAG) return fli_lua_deferred_cancel_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
             if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))
                 return FILCH_OK; /* the request is in the mailbox; the task still waits for the reply */

@@ -30,7 +30,7 @@ struct filch_lua_code;
 
 #define FLI_LUA_NEVER UINT64_MAX
 
-enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_FAREWELL_TAG = 2, FLI_LUA_FIRST_TAG = 16 };
+enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_DEFERRED_CANCEL_TAG = 2, FLI_LUA_FIRST_TAG = 16 };
 
 typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING } fli_lua_task_state;
 
@@ -91,7 +91,8 @@ typedef struct fli_lua_rare {
     struct fli_lua_blob *blobs;  /* all blobs of the process */
     struct fli_lua_long *longs;  /* cache of long strings of this step: blob.h */
     uint64_t             random[4];
-    uint32_t farewell; /* kept messages to be received before the cancel of a stop is raised; 0: no cancel is delayed */
+    uint32_t deferred_cancel; /* kept messages to be received before the cancel of a stop is raised; 0: no cancel is
+                                 delayed */
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
@@ -217,15 +218,15 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, for a call that often returns without waiting: raises no error where Lua cannot
  * yield. */
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
-/* ---- farewell.c ---- */
+/* ---- deferred_cancel.c ---- */
 
 /* Delays the cancel of a stop while there are kept messages that arrived before the cancel. Returns false if the cancel
  * must be raised at once. */
-bool fli_lua_farewell_begin(fli_lua_proc *p);
+bool fli_lua_deferred_cancel_begin(fli_lua_proc *p);
 /* To be called when a kept message has been received. */
-void fli_lua_farewell_read(fli_lua_proc *p);
+void fli_lua_deferred_cancel_read(fli_lua_proc *p);
 /* Cancels the main task now, if its cancel was delayed. */
-void fli_lua_farewell_end(fli_lua_proc *p);
+void fli_lua_deferred_cancel_end(fli_lua_proc *p);
 
 /* Raises "cancelled" if a cancel is pending. */
 void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p);

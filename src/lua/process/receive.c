@@ -229,7 +229,7 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
         return 2;
     }
     if (p->current == &p->main) {
-        fli_lua_farewell_end(p); /* no message that arrived before the cancel matches */
+        fli_lua_deferred_cancel_end(p); /* no message that arrived before the cancel matches */
         fli_lua_check_cancel(L, p);
     }
     fli_lua_want_inbox(p);

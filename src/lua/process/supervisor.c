@@ -2,9 +2,9 @@
  *
  *     local pid = supervisor.start { strategy = "one_for_one", children = { { id = "store", "store" } } }
  *
- * The supervisors are C processes of filch_supervisor_type; tree.c reads their descriptions. A supervisor answers by
- * messages without a tag. So each request is sent by a small helper process, whose result is the answer: several tasks
- * can ask at the same time, and the caller gets an error if the supervisor ends first.
+ * The supervisors are C processes of filch_supervisor_type; supervisor_tree.c reads their descriptions. A supervisor
+ * answers by messages without a tag. So each request is sent by a small helper process, whose result is the answer:
+ * several tasks can ask at the same time, and the caller gets an error if the supervisor ends first.
  *
  * Design: docs/design/lua/supervision.md.
  */
@@ -15,7 +15,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
-#include "lua/process/tree.h"
+#include "lua/process/supervisor_tree.h"
 #include "lua/stdlib/checks.h"
 
 /* ---- the helper process that sends a request ------------------------------------------------------------------- */
@@ -23,12 +23,12 @@
 typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kind;
 
 typedef struct ask {
-    ask_kind      kind;
-    filch_pid     supervisor, asker;
-    bool          links; /* ASK_UP: links the caller with the supervisor when all children are up */
-    bool          begun;
-    fli_lua_tree *tree; /* ASK_START: owned here until the supervisor takes it */
-    char          id[FILCH_CHILD_ID_MAX + 1];
+    ask_kind                 kind;
+    filch_pid                supervisor, waiter;
+    bool                     links; /* ASK_UP: links the caller with the supervisor when all children are up */
+    bool                     begun;
+    fli_lua_supervisor_tree *tree; /* ASK_START: owned here until the supervisor takes it */
+    char                     id[FILCH_CHILD_ID_MAX + 1];
 } ask;
 
 static filch_err ask_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -42,7 +42,7 @@ static filch_err ask_init(void *self, const filch_ctx *ctx, const char *method, 
 static void ask_close(void *self)
 {
     ask *a = self;
-    if (a->tree != NULL) fli_lua_tree_drop(a->tree);
+    if (a->tree != NULL) fli_lua_supervisor_tree_drop(a->tree);
 }
 
 static filch_err put_question(ask *a, filch_sched *sched, filch_pid self)
@@ -52,7 +52,7 @@ static filch_err put_question(ask *a, filch_sched *sched, filch_pid self)
     switch (a->kind) {
     case ASK_UP: return filch_child_await(sched, a->supervisor);
     case ASK_START:
-        err = filch_child_start(sched, a->supervisor, fli_lua_tree_child(a->tree));
+        err = filch_child_start(sched, a->supervisor, fli_lua_supervisor_tree_child(a->tree));
         if (err == FILCH_OK) a->tree = NULL;
         return err;
     case ASK_STOP: return filch_child_stop(sched, a->supervisor, a->id);
@@ -76,7 +76,7 @@ static filch_err fail_with(const ask *a, filch_err error, filch_out *out)
     }
 }
 
-static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *out)
+static filch_err on_answer(const ask *a, const filch_data *answer, filch_out *out)
 {
     filch_err error = filch_kind_of(answer) == FILCH_KIND_INT ? (filch_err)filch_as_int(answer) : FILCH_OK;
     if (error != FILCH_OK) return fail_with(a, error, out);
@@ -84,7 +84,7 @@ static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *
     /* The link is made only now. A link made earlier would end the caller when the start fails, but the caller must get
      * an error instead. */
     if (a->links) {
-        error = filch_link(filch_out_sched(out), a->asker, a->supervisor);
+        error = filch_link(filch_out_sched(out), a->waiter, a->supervisor);
         if (error != FILCH_OK) {
             (void)!filch_cancel(filch_out_sched(out), a->supervisor);
             return error;
@@ -93,7 +93,7 @@ static filch_err hear_answer(const ask *a, const filch_data *answer, filch_out *
     return filch_done(out, filch_of_pid(a->supervisor));
 }
 
-static filch_err hear_end(const ask *a, const filch_event *end, filch_out *out)
+static filch_err on_end(const ask *a, const filch_event *end, filch_out *out)
 {
     if (a->kind == ASK_END) return filch_done(out, filch_none());
     if (a->kind != ASK_UP) return filch_fail(out, FILCH_EDEAD, filch_str("the supervisor has ended"));
@@ -117,10 +117,10 @@ static filch_err ask_step(void *self, const filch_event *events, size_t count, f
     const filch_event *end = NULL;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
-        if (events[i].type == FILCH_EVENT_MESSAGE) return hear_answer(a, &events[i].data, out);
+        if (events[i].type == FILCH_EVENT_MESSAGE) return on_answer(a, &events[i].data, out);
         if (events[i].type == FILCH_EVENT_EXIT) end = &events[i];
     }
-    return end != NULL ? hear_end(a, end, out) : filch_idle(out);
+    return end != NULL ? on_end(a, end, out) : filch_idle(out);
 }
 
 static const filch_type ask_type = {
@@ -132,13 +132,13 @@ static int ask_and_wait(lua_State *L, fli_lua_proc *p, ask *a, void (*push)(lua_
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     uint64_t            tag = p->next_tag++;
-    a->asker = p->self;
+    a->waiter = p->self;
     options.args = filch_ptr(a);
     options.relations = FILCH_SPAWN_MONITOR;
     options.tag = tag;
     filch_err err = filch_spawn(p->sched, &ask_type, &options, NULL);
     if (err == FILCH_OK) return fli_lua_await_end(L, p, tag, push);
-    if (a->tree != NULL) fli_lua_tree_drop(a->tree);
+    if (a->tree != NULL) fli_lua_supervisor_tree_drop(a->tree);
     if (a->kind == ASK_UP) (void)!filch_cancel(p->sched, a->supervisor);
     return fli_lua_return_error(L, err);
 }
@@ -192,11 +192,11 @@ static int supervisor_start(lua_State *L)
     fli_lua_proc *p = fli_lua_need_process(L);
     lua_settop(L, 1);
     fli_lua_wait_begin(L, p);
-    fli_lua_tree       *tree = fli_lua_tree_read(L, 1);
-    filch_spawn_options options = *fli_lua_tree_options(tree);
-    ask                 a = { .kind = ASK_UP, .links = fli_lua_tree_links(tree) };
-    filch_err           err = filch_spawn(p->sched, &p->lua->tree_type, &options, &a.supervisor);
-    fli_lua_tree_drop(tree);
+    fli_lua_supervisor_tree *tree = fli_lua_supervisor_tree_read(L, 1);
+    filch_spawn_options      options = *fli_lua_supervisor_tree_options(tree);
+    ask                      a = { .kind = ASK_UP, .links = fli_lua_supervisor_tree_links(tree) };
+    filch_err                err = filch_spawn(p->sched, &p->lua->tree_type, &options, &a.supervisor);
+    fli_lua_supervisor_tree_drop(tree);
     if (err == FILCH_OK) return ask_and_wait(L, p, &a, fli_lua_unpack);
     if (err == FILCH_EEXISTS) {
         lua_pushnil(L);
@@ -213,7 +213,7 @@ static int supervisor_start_child(lua_State *L)
     lua_settop(L, 2);
     ask a = { .kind = ASK_START, .supervisor = check_supervisor(L, p) };
     fli_lua_wait_begin(L, p);
-    a.tree = fli_lua_tree_read_child(L, 2);
+    a.tree = fli_lua_supervisor_tree_read_child(L, 2);
     return ask_and_wait(L, p, &a, fli_lua_unpack);
 }
 

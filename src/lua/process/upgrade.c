@@ -146,12 +146,12 @@ static int process_upgradable(lua_State *L)
 }
 
 /* Logs one line for the first process that cannot be upgraded to this version of the file. */
-static void tell_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
+static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
     char     line[640];
     uint64_t version = fli_load_rlx(&file->version);
-    if (fli_load_rlx(&file->told) == version) return;
-    fli_store_rlx(&file->told, version);
+    if (fli_load_rlx(&file->logged_version) == version) return;
+    fli_store_rlx(&file->logged_version, version);
     int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n",
                         file->path, why);
     fli_lua_log_line(p->lua, line, (size_t)size);
@@ -178,7 +178,7 @@ void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
         snprintf(why.text, sizeof why.text, "%s",
                  lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error that is no text");
     }
-    tell_failure(p, file, why.text);
+    log_failure(p, file, why.text);
     lua_settop(L, top);
 }
 

@@ -13,7 +13,7 @@
 #include "lua/host/libs.h"
 #include "lua/host/print.h"
 #include "lua/host/sources.h"
-#include "lua/lib/nothing.h"
+#include "lua/lib/null.h"
 #include "lua/preempt/budget.h"
 #include "lua/preempt/preempt.h"
 #include "lua/process/proc.h"

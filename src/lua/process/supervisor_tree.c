@@ -1,5 +1,5 @@
-/* tree.c - see tree.h. */
-#include "lua/process/tree.h"
+/* supervisor_tree.c - see supervisor_tree.h. */
+#include "lua/process/supervisor_tree.h"
 
 #include <lauxlib.h>
 #include <stdio.h>
@@ -33,11 +33,11 @@ typedef struct kept_start {
 /* One supervisor of the tree. A pointer to it is passed to the supervisor process as `args`; `tree` leads from there to
  * the tree. */
 typedef struct supervisor_node {
-    filch_supervisor spec;
-    fli_lua_tree    *tree;
+    filch_supervisor         spec;
+    fli_lua_supervisor_tree *tree;
 } supervisor_node;
 
-struct fli_lua_tree {
+struct fli_lua_supervisor_tree {
     /* Number of references: running supervisors, children added later, and the code that reads the tree.  writes: any
      * thread that takes or drops a reference.  PAIR lua.tree */
     FLI_ATOMIC(size_t)  refs;
@@ -50,7 +50,7 @@ struct fli_lua_tree {
     filch_child         child; /* set if the tree is one child */
 };
 
-static void *alloc_block(fli_lua_tree *tree, lua_State *L, size_t size)
+static void *alloc_block(fli_lua_supervisor_tree *tree, lua_State *L, size_t size)
 {
     block *b = calloc(1, sizeof *b + size);
     if (b == NULL) luaL_error(L, "not enough memory");
@@ -59,13 +59,13 @@ static void *alloc_block(fli_lua_tree *tree, lua_State *L, size_t size)
     return b->bytes;
 }
 
-static const char *keep_text(fli_lua_tree *tree, lua_State *L, const char *text)
+static const char *keep_text(fli_lua_supervisor_tree *tree, lua_State *L, const char *text)
 {
     size_t size = strlen(text) + 1;
     return memcpy(alloc_block(tree, L, size), text, size);
 }
 
-void fli_lua_tree_drop(fli_lua_tree *tree)
+void fli_lua_supervisor_tree_drop(fli_lua_supervisor_tree *tree)
 {
     /* PAIR lua.tree, both halves: all reads of the tree by other threads come before it is freed. */
     if (fli_sub_acqrel(&tree->refs, 1) > 1) return;
@@ -89,9 +89,9 @@ static size_t base_size(void)
     return (filch_supervisor_type.size + 15) & ~(size_t)15;
 }
 
-static fli_lua_tree **tree_of(void *self)
+static fli_lua_supervisor_tree **tree_of(void *self)
 {
-    return (fli_lua_tree **)(void *)((char *)self + base_size());
+    return (fli_lua_supervisor_tree **)(void *)((char *)self + base_size());
 }
 
 static filch_err tree_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -113,17 +113,17 @@ static filch_err tree_step(void *self, const filch_event *events, size_t count, 
 
 static void tree_close(void *self)
 {
-    fli_lua_tree     *tree = *tree_of(self);
-    struct filch_lua *lua = tree->lua;
+    fli_lua_supervisor_tree *tree = *tree_of(self);
+    struct filch_lua        *lua = tree->lua;
     filch_supervisor_type.close(self);
-    fli_lua_tree_drop(tree);
+    fli_lua_supervisor_tree_drop(tree);
     (void)fli_add_rel(&lua->alive, (uint64_t)-1); /* PAIR lua.alive, release half, as in fli_lua_close() */
 }
 
-filch_type fli_lua_tree_type(void)
+filch_type fli_lua_supervisor_tree_type(void)
 {
     return (filch_type){ .name = filch_supervisor_type.name,
-                         .size = base_size() + sizeof(fli_lua_tree *),
+                         .size = base_size() + sizeof(fli_lua_supervisor_tree *),
                          .init = tree_init,
                          .step = tree_step,
                          .close = tree_close };
@@ -132,11 +132,11 @@ filch_type fli_lua_tree_type(void)
 /* ---- reading ------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
-    fli_lua_proc *p;
-    fli_lua_tree *tree;
-    unsigned      depth;
-    bool          one_child;
-    char          path[PATH_MAX_SIZE]; /* path of the value being read inside the table; still valid after an error */
+    fli_lua_proc            *p;
+    fli_lua_supervisor_tree *tree;
+    unsigned                 depth;
+    bool                     one_child;
+    char path[PATH_MAX_SIZE]; /* path of the value being read inside the table; still valid after an error */
 } reader;
 
 /* Returns the index in `names` of the text on top of the stack. Raises an error if it is not there. */
@@ -222,7 +222,7 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
  * process. */
 static bool read_outer(lua_State *L, reader *r, const char *name)
 {
-    fli_lua_tree *tree = r->tree;
+    fli_lua_supervisor_tree *tree = r->tree;
     if (r->depth > 1 || r->one_child) return false;
     if (strcmp(name, "name") == 0) {
         if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
@@ -299,10 +299,10 @@ static void read_subtree(lua_State *L, reader *r, filch_child *out)
  * for all starts of the child. */
 static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int index)
 {
-    fli_lua_tree   *tree = r->tree;
-    kept_start     *kept = alloc_block(tree, L, sizeof *kept);
-    fli_lua_bytes   bytes;
-    fli_lua_refusal why;
+    fli_lua_supervisor_tree *tree = r->tree;
+    kept_start              *kept = alloc_block(tree, L, sizeof *kept);
+    fli_lua_bytes            bytes;
+    fli_lua_refusal          why;
     fli_lua_plan_elements(L, plan, index);
     fli_lua_bytes_init(&bytes, r->p->heap.max);
     filch_err err = fli_lua_plan_start(L, r->p, plan, &bytes, &kept->start, &why);
@@ -391,16 +391,17 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
 
 static void release(const filch_child *child)
 {
-    const fli_lua_tree *tree =
-        (const fli_lua_tree *)(const void *)((const char *)child->options - offsetof(fli_lua_tree, options));
-    fli_lua_tree_drop((fli_lua_tree *)(uintptr_t)tree);
+    const fli_lua_supervisor_tree *tree =
+        (const fli_lua_supervisor_tree *)(const void *)((const char *)child->options -
+                                                        offsetof(fli_lua_supervisor_tree, options));
+    fli_lua_supervisor_tree_drop((fli_lua_supervisor_tree *)(uintptr_t)tree);
 }
 
 /* Runs in a protected call. Arguments: 1 the table, 2 the reader. */
 static int read_protected(lua_State *L)
 {
-    reader       *r = lua_touserdata(L, 2);
-    fli_lua_tree *tree = r->tree;
+    reader                  *r = lua_touserdata(L, 2);
+    fli_lua_supervisor_tree *tree = r->tree;
     lua_settop(L, 1);
     if (r->one_child) {
         char id[64];
@@ -420,7 +421,7 @@ static int read_protected(lua_State *L)
     return 0;
 }
 
-static fli_lua_tree *read_tree(lua_State *L, int index, bool one_child)
+static fli_lua_supervisor_tree *read_tree(lua_State *L, int index, bool one_child)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     reader        r = { .p = p, .one_child = one_child, .path = "" };
@@ -436,33 +437,33 @@ static fli_lua_tree *read_tree(lua_State *L, int index, bool one_child)
     fli_atomic_init(&r.tree->refs, 1);
     int status = lua_pcall(L, 2, 0, 0);
     if (status == LUA_OK) return r.tree;
-    fli_lua_tree_drop(r.tree);
+    fli_lua_supervisor_tree_drop(r.tree);
     if (status != LUA_ERRRUN || lua_type(L, -1) != LUA_TSTRING) lua_error(L);
     luaL_error(L, "%s%s%s", r.path, r.path[0] != '\0' ? ": " : "", lua_tostring(L, -1));
     return NULL;
 }
 
-fli_lua_tree *fli_lua_tree_read(lua_State *L, int index)
+fli_lua_supervisor_tree *fli_lua_supervisor_tree_read(lua_State *L, int index)
 {
     return read_tree(L, index, false);
 }
 
-fli_lua_tree *fli_lua_tree_read_child(lua_State *L, int index)
+fli_lua_supervisor_tree *fli_lua_supervisor_tree_read_child(lua_State *L, int index)
 {
     return read_tree(L, index, true);
 }
 
-const filch_spawn_options *fli_lua_tree_options(const fli_lua_tree *tree)
+const filch_spawn_options *fli_lua_supervisor_tree_options(const fli_lua_supervisor_tree *tree)
 {
     return &tree->options;
 }
 
-bool fli_lua_tree_links(const fli_lua_tree *tree)
+bool fli_lua_supervisor_tree_links(const fli_lua_supervisor_tree *tree)
 {
     return tree->links;
 }
 
-const filch_child *fli_lua_tree_child(const fli_lua_tree *tree)
+const filch_child *fli_lua_supervisor_tree_child(const fli_lua_supervisor_tree *tree)
 {
     return &tree->child;
 }

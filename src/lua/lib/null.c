@@ -1,5 +1,5 @@
-/* nothing.c - see nothing.h. */
-#include "lua/lib/nothing.h"
+/* null.c - see null.h. */
+#include "lua/lib/null.h"
 
 #include <lauxlib.h>
 

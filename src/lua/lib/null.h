@@ -1,11 +1,11 @@
-/* nothing.h - values of JSON and MessagePack that Lua does not have: null, and a list that may be empty.
+/* null.h - values of JSON and MessagePack that Lua does not have: null, and a list that may be empty.
  *
  * null is one userdata per state, json.null; it counts as true in a condition, like every value except nil and false. A
  * list is a table with a special metatable, so that it is written as [] when it is empty; in all other respects it is
  * an ordinary table.
  */
-#ifndef FLI_LUA_NOTHING_H
-#define FLI_LUA_NOTHING_H
+#ifndef FLI_LUA_NULL_H
+#define FLI_LUA_NULL_H
 
 #include <lua.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* farewell.c - delivers the cancel of a stop after all messages that arrived before the cancel.
+/* deferred_cancel.c - delivers the cancel of a stop after all messages that arrived before the cancel.
  *
  * The scheduler delivers messages before the cancel. But a Lua process keeps delivered messages until process.receive
  * takes them, so up to a batch of messages may still be kept when the cancel comes. The cancel is raised when that many
@@ -17,29 +17,29 @@ static uint32_t count_kept(const fli_lua_proc *p)
     return count;
 }
 
-bool fli_lua_farewell_begin(fli_lua_proc *p)
+bool fli_lua_deferred_cancel_begin(fli_lua_proc *p)
 {
     /* If the main task waits for a message, it has compared all kept messages, and none of them matches. */
     if (!filch_sched_stopping(p->sched) || p->main.inbox || p->main.cancelled) return false;
     uint32_t count = count_kept(p);
     if (count == 0 || fli_lua_rarely(p) == NULL) return false;
-    if (filch_yield_sleep(p->out, FLI_LUA_FAREWELL_TAG, PATIENCE_NS) != FILCH_OK) return false;
+    if (filch_yield_sleep(p->out, FLI_LUA_DEFERRED_CANCEL_TAG, PATIENCE_NS) != FILCH_OK) return false;
     p->yields++;
-    p->rare->farewell = count;
+    p->rare->deferred_cancel = count;
     return true;
 }
 
-void fli_lua_farewell_end(fli_lua_proc *p)
+void fli_lua_deferred_cancel_end(fli_lua_proc *p)
 {
-    if (p->rare == NULL || p->rare->farewell == 0) return;
-    p->rare->farewell = 0;
+    if (p->rare == NULL || p->rare->deferred_cancel == 0) return;
+    p->rare->deferred_cancel = 0;
     p->main.cancelled = true;
     fli_lua_wake(p, &p->main);
 }
 
-void fli_lua_farewell_read(fli_lua_proc *p)
+void fli_lua_deferred_cancel_read(fli_lua_proc *p)
 {
-    if (p->rare == NULL || p->rare->farewell == 0) return;
-    if (p->rare->farewell > 1) p->rare->farewell--;
-    else fli_lua_farewell_end(p);
+    if (p->rare == NULL || p->rare->deferred_cancel == 0) return;
+    if (p->rare->deferred_cancel > 1) p->rare->deferred_cancel--;
+    else fli_lua_deferred_cancel_end(p);
 }
