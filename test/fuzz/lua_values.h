@@ -5,9 +5,9 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/codec.h"
+#include "lua/value/null.h"
 
 static inline size_t lua_field_count(lua_State *L, int table)
 {

@@ -11,10 +11,10 @@
 #include "lua/host/print.h"
 #include "lua/host/sources.h"
 #include "lua/host/state.h"
-#include "lua/lib/work.h"
 #include "lua/memory/heap.h"
 #include "lua/process/proc.h"
 #include "lua/process/supervisor_tree.h"
+#include "lua/process/work.h"
 #include "port/random.h"
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 #include "port/clock.h"
 
 /* Interval at which a waiting process checks whether the output has space again. */

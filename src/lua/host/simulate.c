@@ -11,7 +11,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* ---- for C -------------------------------------------------------------------------------------------------- */
 

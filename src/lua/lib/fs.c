@@ -6,7 +6,7 @@
 
 #include "lua/host/libs.h"
 #include "lua/lib/streams.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* Limit for the bytes of all names in a directory. The names become a table without a pause, so larger directories are
  * refused. */

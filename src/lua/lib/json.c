@@ -15,12 +15,12 @@
 #include <string.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/null.h"
 #include "lua/message/codec.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
-#include "lua/stdlib/text.h"
+#include "lua/value/checks.h"
+#include "lua/value/null.h"
+#include "lua/value/text.h"
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 

@@ -14,13 +14,13 @@
 #include <string.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/codec.h"
-#include "lua/message/path.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/null.h"
+#include "lua/value/path.h"
 
 /* The first byte of each form of MessagePack. Bytes between these values encode small integers, and lengths of short
  * strings, arrays and maps. */

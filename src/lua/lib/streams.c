@@ -16,10 +16,10 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/lib/streams.h"
-#include "lua/lib/times.h"
 #include "lua/message/blob.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 static const char stream_key; /* its address is used as the registry key of the metatable of streams */
 

@@ -10,12 +10,12 @@
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/lib/null.h"
 #include "lua/message/blob.h"
 #include "lua/message/functions.h"
-#include "lua/message/path.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/value/null.h"
+#include "lua/value/path.h"
 #include "port/thread.h"
 
 const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE] = { 0xF1, 0x1C, 0x4C, 0x01 };

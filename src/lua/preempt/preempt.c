@@ -23,9 +23,9 @@
 
 #include "base/prng.h"
 #include "lua/host/host.h"
-#include "lua/lib/work.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
+#include "lua/process/work.h"
 #include "port/barrier.h"
 #include "port/clock.h"
 #include "port/interrupt.h"

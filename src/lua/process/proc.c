@@ -19,9 +19,9 @@
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/state.h"
-#include "lua/lib/work.h"
 #include "lua/message/blob.h"
 #include "lua/preempt/preempt.h"
+#include "lua/process/work.h"
 
 /* ---- beginning ---------------------------------------------------------------------------------------------- */
 

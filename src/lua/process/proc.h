@@ -23,12 +23,11 @@
 #include "lua/host/files.h"
 #include "lua/memory/heap.h"
 #include "lua/message/codec.h"
+#include "lua/value/spans.h"
 #include "port/atomic.h"
 
 struct filch_lua;
 struct filch_lua_code;
-
-#define FLI_LUA_NEVER UINT64_MAX
 
 enum { FLI_LUA_SLEEPS = 4, FLI_LUA_ALARM_TAG = 1, FLI_LUA_DEFERRED_CANCEL_TAG = 2, FLI_LUA_FIRST_TAG = 16 };
 
@@ -194,6 +193,9 @@ fli_lua_proc *fli_lua_for(lua_State *L);
 uint64_t fli_lua_now(const fli_lua_proc *p);
 /* Returns the time `span_ns` from now. */
 uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns);
+/* Returns the time when the timeout at `index` ends; FLI_LUA_NEVER if the timeout is missing, nil or false. Raises an
+ * error if the value is not a span. */
+uint64_t fli_lua_deadline(lua_State *L, const fli_lua_proc *p, int index);
 
 /* Parks the running task until it is woken or until `until_ns`; then `k` continues. Raises an error where Lua cannot
  * yield. */

@@ -9,11 +9,11 @@
 
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
 #include "lua/message/blob.h"
 #include "lua/preempt/preempt.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 #define DEFAULT_TIMEOUT_NS FILCH_SECONDS(5)
 

@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 /* Stack indexes of a call. PATTERN: nil matches any message. PLACE: the kept messages before this place do not match,
  * provided that the count in REMOVALS is unchanged. TESTS: the functions of the pattern and their arguments,

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 static int process_alive(lua_State *L)
 {

@@ -12,7 +12,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/message/functions.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* Returns the number of bytes for a size such as "4MB". */
 static size_t check_size(lua_State *L, int index, const char *field)

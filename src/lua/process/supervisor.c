@@ -16,7 +16,7 @@
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
 #include "lua/process/supervisor_tree.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* ---- the helper process that sends a request ------------------------------------------------------------------- */
 

@@ -8,10 +8,10 @@
 
 #include "lua/host/code.h"
 #include "lua/host/host.h"
-#include "lua/lib/times.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/spawn.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 enum { DEPTH_MAX = 32, PATH_MAX_SIZE = 200, CHILDREN_MAX = 1000000 };
 

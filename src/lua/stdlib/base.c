@@ -13,11 +13,11 @@
 #include "lua/host/libs.h"
 #include "lua/host/print.h"
 #include "lua/host/sources.h"
-#include "lua/lib/null.h"
 #include "lua/preempt/budget.h"
 #include "lua/preempt/preempt.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/null.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 

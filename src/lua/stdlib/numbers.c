@@ -10,7 +10,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 static const fli_lua_names *stock_of(lua_State *L)
 {

@@ -11,8 +11,8 @@
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
-#include "lua/stdlib/text.h"
+#include "lua/value/checks.h"
+#include "lua/value/text.h"
 
 enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
 enum { OPEN = -1, POSITION = -2 }; /* marker values in place of the size of a capture */

@@ -7,7 +7,7 @@
 #include "base/prng.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
 {

@@ -10,7 +10,7 @@
 
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* Stack indexes: TABLE, LESS (a function or nil), STATE, the list that is read, the list that is written; during a
  * comparison also the two elements. */

@@ -10,8 +10,8 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
-#include "lua/stdlib/checks.h"
-#include "lua/stdlib/text.h"
+#include "lua/value/checks.h"
+#include "lua/value/text.h"
 
 enum {
     CHUNK = 16384,       /* bytes between two checks of the budget */

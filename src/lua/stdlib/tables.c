@@ -7,7 +7,7 @@
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 /* Largest number of elements that one call moves. A table with more elements takes over 2 GB, so a larger number
  * almost always comes from a false length. */

@@ -17,9 +17,9 @@
 #include <lauxlib.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
-#include "lua/stdlib/checks.h"
 #include "lua/task/waits.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 typedef struct channel {
     lua_Integer capacity;

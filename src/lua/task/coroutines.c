@@ -11,7 +11,7 @@
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 #define TOO_DEEP "C stack overflow: too many coroutines that close each other"
 

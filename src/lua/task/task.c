@@ -12,9 +12,9 @@
 #include <lauxlib.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
-#include "lua/stdlib/checks.h"
 #include "lua/task/waits.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values of a task */
 enum { SUBJECT = 1, WAIT = 2 }; /* stack of a call that waits; SUBJECT is a task, or a list of tasks */

@@ -9,7 +9,7 @@
 
 #include "lua/host/host.h"
 #include "lua/process/proc.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
 
 fli_lua_proc *fli_lua_need_process(lua_State *L)
 {
@@ -42,6 +42,11 @@ uint64_t fli_lua_until(const fli_lua_proc *p, uint64_t span_ns)
 {
     uint64_t now = fli_lua_now(p);
     return span_ns >= FLI_LUA_NEVER - now ? FLI_LUA_NEVER : now + span_ns;
+}
+
+uint64_t fli_lua_deadline(lua_State *L, const fli_lua_proc *p, int index)
+{
+    return lua_toboolean(L, index) ? fli_lua_until(p, fli_lua_check_span(L, index)) : FLI_LUA_NEVER;
 }
 
 /* ---- alarms: a binary heap --------------------------------------------------------------------------------------- */

@@ -6,10 +6,10 @@
 #include <lauxlib.h>
 
 #include "lua/host/libs.h"
-#include "lua/lib/times.h"
-#include "lua/stdlib/checks.h"
 #include "lua/task/channels.h"
 #include "lua/task/task.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of a timer's function; PERIOD 0: the timer fires once */
 

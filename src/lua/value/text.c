@@ -1,5 +1,5 @@
 /* text.c - see text.h. */
-#include "lua/stdlib/text.h"
+#include "lua/value/text.h"
 
 #include <lauxlib.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* path.c - see path.h. */
-#include "lua/message/path.h"
+#include "lua/value/path.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* null.c - see null.h. */
-#include "lua/lib/null.h"
+#include "lua/value/null.h"
 
 #include <lauxlib.h>
 

@@ -7,7 +7,7 @@
  * of its upvalues and arguments, as a spawned process does. But it does not run in a process, so it cannot send,
  * receive or wait. See work.h for the ownership of a job.
  */
-#include "lua/lib/work.h"
+#include "lua/process/work.h"
 
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -17,11 +17,11 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/host/state.h"
-#include "lua/lib/times.h"
 #include "lua/preempt/preempt.h"
 #include "lua/process/proc.h"
 #include "lua/process/spawn.h"
-#include "lua/stdlib/checks.h"
+#include "lua/value/checks.h"
+#include "lua/value/spans.h"
 
 typedef struct fli_lua_job {
     struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
