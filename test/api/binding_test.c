@@ -109,7 +109,7 @@ static filch_err receive_step(void *self, const filch_event *events, size_t coun
 /* Functions that send a payload are inlined too; each of them calls one of two exported functions. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
-    static const filch_type hearer = { .name = "hearer", .step = receive_step };
+    static const filch_type receiving_type = { .name = "hearer", .step = receive_step };
     filch_sched *(*of_out)(const filch_out *);
     filch_sched *(*of_ctx)(const filch_ctx *);
     __typeof__(&filch_sched_create) create;
@@ -128,7 +128,7 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     filch_sched *sched = NULL;
     filch_pid    pid;
     ok(create(&sched, &opt));
-    ok(spawn(sched, &hearer, NULL, &pid));
+    ok(spawn(sched, &receiving_type, NULL, &pid));
     ok(loaded(sched, pid, filch_int(7)));
     ok(loaded(sched, pid, filch_str("seven")));
     same(loaded(NULL, pid, filch_int(7)), FILCH_EINVAL);

@@ -363,7 +363,7 @@ static const filch_type brittle = { .name = "brittle", .step = brittle_step };
 enum { CHILDREN = 10 };
 
 /* Spawns children one after the other; later children reuse the memory of earlier ones. */
-static filch_err play_bears(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_spawns(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) || me->stage == CHILDREN) return filch_done(out, filch_none());
     me->stage++;
@@ -379,7 +379,7 @@ TEST(children_of_an_unrecorded_process_are_recorded)
     actor               a = { 0 };
     how.blackbox = FILCH_BLACKBOX_OFF;
     fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
-    actor_start_with(&w, &a, play_bears, how);
+    actor_start_with(&w, &a, play_spawns, how);
     actor_ends(&w, &a, FILCH_OK);
     ok(a.note);
     (void)fixture_tick(&w);
@@ -549,9 +549,9 @@ TEST(only_failures_are_recorded)
     /* A process that ends on the cancel of a stop is not recorded. */
     shelf   s = { .size = 0 };
     fixture w;
-    actor   deaf = { .play = NULL };
+    actor   idler = { .play = NULL };
     fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
-    actor_start(&w, &deaf, play_idle);
+    actor_start(&w, &idler, play_idle);
     (void)fixture_tick(&w);
     fixture_end(&w);
     same(fli_load_acq(&s.count), 0);

@@ -20,8 +20,8 @@ static struct {
     int          alive;
     int          refuse[CHILD_COUNT]; /* number of inits of each child that will fail */
     filch_err    gone;                /* the error with which the supervisor ended */
-    char         last_words[200];
-    int          goings;
+    char         end_text[200];
+    int          exit_count;
     filch_sched *sched;
 } child_log;
 
@@ -103,9 +103,9 @@ static inline void on_gone(void *user, filch_pid pid, filch_err error, const fil
 {
     (void)user;
     (void)pid;
-    snprintf(child_log.last_words, sizeof child_log.last_words, "%s", filch_text(result));
+    snprintf(child_log.end_text, sizeof child_log.end_text, "%s", filch_text(result));
     child_log.gone = error;
-    child_log.goings++;
+    child_log.exit_count++;
 }
 
 static inline filch_pid supervise(filch_sched *sched, const filch_supervisor *spec)

@@ -15,7 +15,7 @@ static void begin(fixture *it, uint32_t batch_max);
 static struct {
     filch_pid pid;           /* pid that the failed init got */
     uint32_t  inits, closes; /* number of inits and closes of all children */
-    uint32_t  born;
+    uint32_t  spawned;
     filch_err err, method, send_result, limit;
 } births;
 
@@ -83,7 +83,7 @@ TEST(a_child_whose_init_fails_inside_a_step_leaks_nothing)
 static filch_err play_spawns_until_refused(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    while ((births.limit = filch_spawn(w.sched, &simple, NULL, NULL)) == FILCH_OK) births.born++;
+    while ((births.limit = filch_spawn(w.sched, &simple, NULL, NULL)) == FILCH_OK) births.spawned++;
     return filch_idle(out);
 }
 
@@ -99,7 +99,7 @@ TEST(a_step_spawns_no_more_than_max_processes)
         actor_start(&w, &a, play_spawns_until_refused);
         fixture_tick(&w);
         same(births.limit, FILCH_ELIMIT);
-        same(births.born, most[i] - 1);
+        same(births.spawned, most[i] - 1);
         fixture_end(&w);
     }
 }
@@ -107,7 +107,7 @@ TEST(a_step_spawns_no_more_than_max_processes)
 /* ---- ends in the first step, at the first message, or at an asynchronous completion ---- */
 
 /* What the process does before it ends. */
-typedef enum last_deed { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, YIELDS_SLEEP, ENDS_WITH_TEXT, DEEDS } last_deed;
+typedef enum last_action { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, YIELDS_SLEEP, ENDS_WITH_TEXT, ACTIONS } last_action;
 
 typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_A_COMPLETION } moment;
 
@@ -183,10 +183,10 @@ static filch_err play_spawns_short_lived(actor *me, const filch_event *events, s
     return filch_continue(out);
 }
 
-static void end_after_each_deed(moment when)
+static void end_after_each_action(moment when)
 {
-    for (intptr_t deed = NOTHING; deed < DEEDS; deed++) {
-        actor     a = { .user = (void *)deed };
+    for (intptr_t action = NOTHING; action < ACTIONS; action++) {
+        actor     a = { .user = (void *)action };
         filch_pid found;
         memset(&brief, 0, sizeof brief);
         brief.when = when;
@@ -198,11 +198,11 @@ static void end_after_each_deed(moment when)
         same(stats.alive, 1);
         same(stats.ended, 6);
         same(stats.failed, 0);
-        same(stats.undelivered, deed == WRITES_TO_ITSELF ? 6 : 0);
+        same(stats.undelivered, action == WRITES_TO_ITSELF ? 6 : 0);
         same(brief.steps, when == AT_ONCE ? 6 : 12);
         same(brief.closes, 2);
         same(brief.exits, 3);
-        same(brief.answered, deed == ENDS_WITH_TEXT ? sizeof answer - 1 : 0);
+        same(brief.answered, action == ENDS_WITH_TEXT ? sizeof answer - 1 : 0);
         same(filch_send(w.sched, brief.pid, filch_int(1)), FILCH_EDEAD);
         same(filch_whereis(w.sched, "brief", &found), FILCH_EDEAD);
         fixture_end(&w);
@@ -211,17 +211,17 @@ static void end_after_each_deed(moment when)
 
 TEST(a_process_may_end_in_its_first_step)
 {
-    end_after_each_deed(AT_ONCE);
+    end_after_each_action(AT_ONCE);
 }
 
 TEST(a_process_may_end_at_its_first_message)
 {
-    end_after_each_deed(AT_A_MESSAGE);
+    end_after_each_action(AT_A_MESSAGE);
 }
 
 TEST(a_process_may_end_at_an_asynchronous_completion)
 {
-    end_after_each_deed(AT_A_COMPLETION);
+    end_after_each_action(AT_A_COMPLETION);
 }
 
 /* ---- synchronous completions ---- */
@@ -356,10 +356,10 @@ TEST(a_completion_with_a_wrong_tag_is_refused)
 
 TEST(a_handler_may_spawn)
 {
-    static const uint32_t bears = CHILD;
+    static const uint32_t spawns = CHILD;
     actor                 a;
     begin(&w, 0);
-    start_yielder(&w, &a, &bears);
+    start_yielder(&w, &a, &spawns);
     ok(call_result);
     check_completed(&a, 2);
     same(fixture_stats(&w).alive, 2);

@@ -160,7 +160,7 @@ TEST(group_functions_can_be_yielded)
 
 static struct {
     uint32_t  inits, closes;
-    filch_err init_says;
+    filch_err init_result;
 } second;
 
 static filch_err second_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -170,7 +170,7 @@ static filch_err second_init(void *self, const filch_ctx *ctx, const char *metho
     (void)args;
     second.inits++;
     *(int *)self = 2;
-    return second.init_says;
+    return second.init_result;
 }
 
 static filch_err second_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -242,7 +242,7 @@ TEST(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error)
     fixture w;
     actor   me = { 0 }, watcher = { 0 };
     memset(&second, 0, sizeof second);
-    second.init_says = FAILURE;
+    second.init_result = FAILURE;
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &me, play_upgrade);
     actor_start(&w, &watcher, play_ends_on_message);

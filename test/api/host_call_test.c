@@ -620,7 +620,7 @@ static void all_refused(const asked *x)
     for (size_t i = 0; i < COUNT_OF(x->errs); i++) same(x->errs[i], FILCH_ESTATE);
 }
 
-static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_waits_in_step(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;
     (void)count;
@@ -628,7 +628,7 @@ static filch_err play_asks(actor *me, const filch_event *events, size_t count, f
     return filch_yield(out, FILCH_CMD_USER, 1, filch_none()) | filch_done(out, filch_none());
 }
 
-static filch_err handler_asks(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+static filch_err handler_waits(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)command;
     make_all_waits(user);
@@ -636,7 +636,7 @@ static filch_err handler_asks(void *user, const filch_command *command, uint64_t
     return FILCH_OK;
 }
 
-static void exit_asks(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static void exit_waits(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     actor *me = user;
     make_all_waits((asked *)me->user + 2);
@@ -646,11 +646,11 @@ static void exit_asks(void *user, filch_pid pid, filch_err error, const filch_da
 TEST(waits_on_a_worker_thread_are_refused)
 {
     fixture       w, other;
-    actor         target = { 0 }, asks = { 0 }, unrelated = { 0 };
+    actor         target = { 0 }, waiting_actor = { 0 }, unrelated = { 0 };
     asked         xs[3] = { 0 }, elsewhere = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     ok(filch_registry_create(&opt.registry));
-    ok(filch_registry_add(opt.registry, FILCH_CMD_USER, handler_asks, &xs[1]));
+    ok(filch_registry_add(opt.registry, FILCH_CMD_USER, handler_waits, &xs[1]));
     fixture_begin_with(&w, 1, opt);
     filch_registry_destroy(opt.registry);
     opt.registry = NULL;
@@ -659,16 +659,16 @@ TEST(waits_on_a_worker_thread_are_refused)
     for (size_t i = 0; i < 3; i++) xs[i] = (asked){ .sched = w.sched, .to = target.pid };
     elsewhere = (asked){ .sched = w.sched, .to = target.pid };
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
-    asks.play = play_asks;
-    asks.user = xs;
-    spawn.args = filch_ptr(&asks);
-    spawn.on_exit = exit_asks;
-    spawn.on_exit_user = &asks;
+    waiting_actor.play = play_waits_in_step;
+    waiting_actor.user = xs;
+    spawn.args = filch_ptr(&waiting_actor);
+    spawn.on_exit = exit_waits;
+    spawn.on_exit_user = &waiting_actor;
     ok(filch_spawn(w.sched, &actor_type, &spawn, NULL));
-    actor_ends(&w, &asks, FILCH_OK);
+    actor_ends(&w, &waiting_actor, FILCH_OK);
     for (size_t i = 0; i < 3; i++) all_refused(&xs[i]);
     unrelated.user = &elsewhere; /* `unrelated` runs on a worker of another scheduler */
-    actor_start(&other, &unrelated, play_asks);
+    actor_start(&other, &unrelated, play_waits_in_step);
     actor_ends(&other, &unrelated, FILCH_OK);
     all_refused(&elsewhere);
     fixture_end(&w);

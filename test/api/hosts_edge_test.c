@@ -110,7 +110,7 @@ static filch_err spawning_handler(void *user, const filch_command *command, uint
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     me->note = filch_yield(out, FILCH_CMD_USER, 1, filch_none());
@@ -153,7 +153,7 @@ TEST(handlers_and_on_exit_cannot_spawn_with_relations)
     sched.alloc_user = &c.hosts[0];
     ok(filch_node_add(c.node, &sched, &c.hosts[0].sched));
     filch_registry_destroy(registry);
-    actor_start(&c.hosts[0], &a, play_asks);
+    actor_start(&c.hosts[0], &a, play_yields);
     node_fixture_tick(&c);
     ok(a.note | founder.err[0]);
     assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the process */

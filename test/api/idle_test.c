@@ -292,7 +292,7 @@ enum { SLEEPERS = 5000 };
 #define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
 
 /* Processes that sleep once, each a little longer than the one before, so that one timer is due every 40 us. */
-static FLI_ATOMIC(uint64_t) born; /* relaxed: a count */
+static FLI_ATOMIC(uint64_t) started; /* relaxed: a count */
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -301,7 +301,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
         (void)fli_add_rlx(&served, 1);
         return filch_done(out, filch_none());
     }
-    uint64_t  n = fli_add_rlx(&born, 1);
+    uint64_t  n = fli_add_rlx(&started, 1);
     filch_err err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(50) + n * (SPREAD / SLEEPERS));
     return err != FILCH_OK ? err : filch_wait(out);
 }
@@ -311,9 +311,9 @@ static const filch_type sleeper_type = { .name = "sleeper", .step = sleeper_step
 TEST(dense_timers_share_their_wake_ups)
 {
     filch_sched *sched = start(2, NULL, 0);
-    fli_store_rlx(&born, 0);
+    fli_store_rlx(&started, 0);
     for (uint32_t i = 0; i < SLEEPERS; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
-    while (fli_load_rlx(&born) < SLEEPERS) fli_thread_yield();
+    while (fli_load_rlx(&started) < SLEEPERS) fli_thread_yield();
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
     let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* the counts are not read in this time, because reading would keep

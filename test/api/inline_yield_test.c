@@ -30,7 +30,7 @@ static struct {
     filch_receiver kept[ROUNDS + 1];
     uint32_t       kept_count;
     filch_out     *out;
-    filch_err      said;
+    filch_err      call_result;
     uint64_t       others; /* number of calls of OTHER with its registered `user` */
 } table;
 
@@ -43,14 +43,14 @@ static filch_err number(filch_receiver receiver, uint64_t tag)
  * for ever; therefore a failure ends the program at once if the test's own thread runs the process. */
 static void is_late(filch_err err)
 {
-    if (err != FILCH_ESTALE) table.said = FILCH_EUSER;
+    if (err != FILCH_ESTALE) table.call_result = FILCH_EUSER;
     if (w.ticks) same(err, FILCH_ESTALE);
 }
 
 static void by_another(void *receiver)
 {
     const filch_receiver *r = receiver;
-    table.said = number(*r, r->tag);
+    table.call_result = number(*r, r->tag);
 }
 
 static filch_err beaten(filch_receiver receiver, uint64_t tag)
@@ -80,14 +80,14 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     case ECHO: return filch_complete(receiver, tag, command->data, FILCH_OK);
     case TEXT: return filch_complete(receiver, tag, filch_str(LONG), FILCH_OK);
     case REFUSE: return FILCH_EUSER + 1;
-    case BOTH: table.said = number(receiver, tag); return FILCH_EUSER + 1;
+    case BOTH: table.call_result = number(receiver, tag); return FILCH_EUSER + 1;
     case TWICE: return twice(receiver, tag);
     case KEEP: return FILCH_OK;
     case BEATEN: return beaten(receiver, tag);
-    case SEND: table.said = filch_send(receiver.sched, command->from, filch_int(7)); break;
-    case CANCEL: table.said = filch_cancel(receiver.sched, command->from); break;
-    case KILL: table.said = filch_terminate(receiver.sched, command->from); break;
-    case YIELD: table.said = filch_yield(table.out, NUMBER, 100, filch_none()); break;
+    case SEND: table.call_result = filch_send(receiver.sched, command->from, filch_int(7)); break;
+    case CANCEL: table.call_result = filch_cancel(receiver.sched, command->from); break;
+    case KILL: table.call_result = filch_terminate(receiver.sched, command->from); break;
+    case YIELD: table.call_result = filch_yield(table.out, NUMBER, 100, filch_none()); break;
     default: break;
     }
     return number(receiver, tag);
@@ -233,7 +233,7 @@ TEST(an_error_after_the_completion_is_late)
     EVERYWHERE(&a, play_rounds, BOTH)
     {
         has_all(&a);
-        ok(table.said);
+        ok(table.call_result);
         check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 1);
     }
@@ -245,7 +245,7 @@ TEST(a_receiver_completes_only_once)
     EVERYWHERE(&a, play_rounds, TWICE)
     {
         has_all(&a);
-        ok(table.said);
+        ok(table.call_result);
         check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, SPECIAL + 1);
         for (uint32_t n = 0; n < ROUNDS; n++) same(number(table.kept[n], n), FILCH_ESTALE);
@@ -282,7 +282,7 @@ TEST(of_two_completions_the_first_counts)
         EVERYWHERE(&a, first == 0 ? play_rounds : play_special_first, BEATEN)
         {
             comes_to(&a, FILCH_STATE_IDLE);
-            ok(table.said);
+            ok(table.call_result);
             same(a.seen_count, ROUNDS - first);
             for (uint32_t n = 0; n < a.seen_count; n++) check_completion(&a, n, first + n);
             same(fixture_stats(&w).completions, a.seen_count);
@@ -297,7 +297,7 @@ TEST(a_message_waits_until_the_process_stops_waiting)
     EVERYWHERE(&a, play_rounds, SEND)
     {
         comes_to(&a, FILCH_STATE_IDLE);
-        ok(table.said);
+        ok(table.call_result);
         same(a.seen_count, ROUNDS + 1);
         for (uint32_t n = 0; n < ROUNDS; n++) check_completion(&a, n, n);
         same(a.seen[ROUNDS].type, FILCH_EVENT_MESSAGE);
@@ -311,7 +311,7 @@ TEST(a_cancel_comes_before_the_completion)
     EVERYWHERE(&a, play_rounds, CANCEL)
     {
         comes_to(&a, FILCH_STATE_IDLE);
-        ok(table.said);
+        ok(table.call_result);
         same(a.seen_count, ROUNDS + 1);
         same(a.seen[SPECIAL].type, FILCH_EVENT_CANCEL);
         same(a.seen[SPECIAL].step, SPECIAL + 2);
@@ -327,7 +327,7 @@ TEST(a_killed_process_gets_no_more_completions)
     EVERYWHERE(&a, play_rounds, KILL)
     {
         actor_ends(&w, &a, FILCH_EKILLED);
-        ok(table.said);
+        ok(table.call_result);
         same(a.seen_count, SPECIAL);
         same(fixture_stats(&w).completions, SPECIAL + 1);
     }
@@ -339,7 +339,7 @@ TEST(a_handler_cannot_yield_for_the_process)
     EVERYWHERE(&a, play_rounds, YIELD)
     {
         has_all(&a);
-        same(table.said, FILCH_ESTATE);
+        same(table.call_result, FILCH_ESTATE);
         counts(ROUNDS, 0);
     }
 }
@@ -425,7 +425,7 @@ TEST(a_step_of_the_inline_loop_may_make_several_yields)
     }
 }
 
-enum { IDLES = 1, CONTINUES, SAYS_NOTHING, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
+enum { IDLES = 1, CONTINUES, NO_STATUS, FAILS, ENDS, WAITS_FOR_NOTHING, ENDS_WITHOUT };
 
 /* In the first SPECIAL rounds yields and waits. In round SPECIAL returns the status that `user` selects; before that it
  * makes one more yield, except for WAITS_FOR_NOTHING and ENDS_WITHOUT. */
@@ -441,7 +441,7 @@ static filch_err play_leaves(actor *me, const filch_event *events, size_t count,
     switch (how) {
     case IDLES: return filch_idle(out);
     case CONTINUES: return filch_continue(out);
-    case SAYS_NOTHING: return FILCH_OK;
+    case NO_STATUS: return FILCH_OK;
     case FAILS: return FILCH_EUSER;
     case WAITS_FOR_NOTHING: return filch_wait(out);
     default: return filch_done(out, filch_none());
@@ -453,7 +453,7 @@ TEST(a_step_may_leave_the_inline_loop_with_any_status_and_leaks_nothing)
     static const struct {
         uintptr_t how;
         filch_err err;
-    } cases[] = { { SAYS_NOTHING, FILCH_ENOSTATUS },
+    } cases[] = { { NO_STATUS, FILCH_ENOSTATUS },
                   { FAILS, FILCH_EUSER },
                   { ENDS, FILCH_OK },
                   { WAITS_FOR_NOTHING, FILCH_ENOYIELD },
@@ -535,7 +535,7 @@ static filch_err play_no_memory(actor *me, const filch_event *events, size_t cou
     uint64_t round = (uint64_t)me->stage++;
     fli_store_rlx(&w.deny, round == SPECIAL);
     while (round == SPECIAL && filch_send(w.sched, *(const filch_pid *)me->user, filch_none()) == FILCH_OK) continue;
-    if (round == SPECIAL) table.said = filch_yield(out, ECHO, 100, filch_str("short"));
+    if (round == SPECIAL) table.call_result = filch_yield(out, ECHO, 100, filch_str("short"));
     me->note |= filch_yield(out, NUMBER, round, filch_none());
     fli_store_rlx(&w.deny, false);
     return filch_wait(out);
@@ -549,7 +549,7 @@ TEST(after_a_yield_without_memory_a_yield_that_needs_none_works)
     fixture_tick(&w);
     actor_start(&w, &a, play_no_memory);
     fixture_tick(&w);
-    same(table.said, FILCH_ENOMEM);
+    same(table.call_result, FILCH_ENOMEM);
     has_all(&a);
     check_completion(&a, SPECIAL, SPECIAL);
     assert_true(reader.seen_count > 0);

@@ -11,12 +11,12 @@ static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
 /* A listener with a full queue. The system drops new connections to it, as if the host did not answer. */
-typedef struct deaf {
+typedef struct full_listener {
     int  listener, full[8];
     char address[32];
-} deaf;
+} full_listener;
 
-static void deaf_open(deaf *d)
+static void full_listener_open(full_listener *d)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
     socklen_t          size = sizeof at;
@@ -31,7 +31,7 @@ static void deaf_open(deaf *d)
     snprintf(d->address, sizeof d->address, "127.0.0.1:%u", ntohs(at.sin_port));
 }
 
-static void deaf_close(deaf *d)
+static void full_listener_close(full_listener *d)
 {
     for (int i = 0; i < 8; i++) close(d->full[i]);
     close(d->listener);
@@ -39,8 +39,8 @@ static void deaf_close(deaf *d)
 
 TEST(connects_that_time_out_leave_no_descriptor_in_a_live_process)
 {
-    deaf d;
-    deaf_open(&d);
+    full_listener d;
+    full_listener_open(&d);
     FOR_WORKER_COUNTS({
         script client = SCRIPT(DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE,
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)),
@@ -56,7 +56,7 @@ TEST(connects_that_time_out_leave_no_descriptor_in_a_live_process)
         ok(filch_send(w.sched, client.actor.pid, filch_none()));
         script_ends(&w, &client);
     })
-    deaf_close(&d);
+    full_listener_close(&d);
 }
 
 /* The server closes first, so the old connection lingers at the server's port. */

@@ -179,7 +179,7 @@ TEST(the_address_of_a_stream_without_one_is_an_error)
     })
 }
 
-static filch_err play_asks_while_it_receives(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_reads_sender_while_receiving(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     script *s = me->user;
     switch (me->stage++) {
@@ -207,7 +207,7 @@ static filch_err play_asks_while_it_receives(actor *me, const filch_event *event
 TEST(the_sender_of_a_datagram_is_not_available_during_the_next_receive){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_PAUSE);
     s.actor.user = &s;
-    actor_start(&w, &s.actor, play_asks_while_it_receives);
+    actor_start(&w, &s.actor, play_reads_sender_while_receiving);
     actor_ends(&w, &s.actor, FILCH_OK);
     ok(s.actor.note);
     ok(s.result[0].error); /* the receive was yielded; it starts after the step */

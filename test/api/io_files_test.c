@@ -273,9 +273,9 @@ TEST(a_large_directory_is_listed_whole)
 TEST(payloads_that_are_no_list_or_file_info_are_refused)
 {
     filch_file_info info = FILCH_FILE_INFO_INIT, none = { .size = 1 };
-    filch_data      number = filch_int(1), odd = filch_bytes("\1", 1), bare = filch_bytes("\1abc", 4),
+    filch_data      number = filch_int(1), one_byte = filch_bytes("\1", 1), bare = filch_bytes("\1abc", 4),
                empty = filch_bytes("\1\0", 2), kind = filch_bytes("\7a\0", 3), good = filch_bytes("\1a\0", 3);
-    const filch_data *bad[] = { &number, &odd, &bare, &empty, &kind, NULL };
+    const filch_data *bad[] = { &number, &one_byte, &bare, &empty, &kind, NULL };
     const char       *name;
     size_t            at = 0, far = 9;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {

@@ -149,7 +149,7 @@ TEST(connect_without_a_listener_is_refused_and_a_taken_port_is_in_use)
     })
 }
 
-static filch_err play_asks_for_the_peer(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_reads_peer_address(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static char text[128];
     if (me->stage++ == 0) {
@@ -167,7 +167,7 @@ TEST(a_listener_has_no_peer_and_that_is_no_error)
 {
     actor me = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &me, play_asks_for_the_peer);
+    actor_start(&w, &me, play_reads_peer_address);
     actor_ends(&w, &me, FILCH_OK);
     ok(me.note);
     assert_string_equal(me.user, "");
@@ -383,9 +383,9 @@ TEST(a_given_stream_belongs_to_the_receiver_alone){ FOR_WORKER_COUNTS({
 }) }
 
 TEST(a_given_stream_that_is_never_taken_is_closed){ FOR_WORKER_COUNTS({
-    actor deaf = { .user = NULL };
-    actor_start(&w, &deaf, play_idle);
-    script server = SCRIPT(SERVE, DO_GIVE(deaf.pid));
+    actor never_takes = { .user = NULL };
+    actor_start(&w, &never_takes, play_idle);
+    script server = SCRIPT(SERVE, DO_GIVE(never_takes.pid));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
     int  fd = peer_connect(&server);
@@ -394,8 +394,8 @@ TEST(a_given_stream_that_is_never_taken_is_closed){ FOR_WORKER_COUNTS({
     while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) fixture_turn(&w);
     same(recv(fd, &got, 1, 0), 0);
     close(fd);
-    ok(filch_cancel(w.sched, deaf.pid));
-    actor_ends(&w, &deaf, FILCH_OK);
+    ok(filch_cancel(w.sched, never_takes.pid));
+    actor_ends(&w, &never_takes, FILCH_OK);
 }) }
 
 TEST(a_stream_that_cannot_be_given_stays_with_its_owner){ FOR_WORKER_COUNTS({

@@ -235,7 +235,7 @@ TEST(a_spawn_with_an_invalid_name_leaks_nothing)
 }
 
 static struct {
-    actor     kids[4];
+    actor     children[4];
     filch_err err;
 } brood;
 
@@ -244,18 +244,18 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     static const filch_type stepless = { .name = "stepless" };
     filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    for (int i = 0; i < 4; i++) brood.kids[i].play = play_idle;
+    for (int i = 0; i < 4; i++) brood.children[i].play = play_idle;
     if (filch_yield_spawn(out, 9, &stepless, NULL) != FILCH_EINVAL) brood.err = FILCH_EUSER;
-    opt.args = filch_ptr(&brood.kids[0]);
+    opt.args = filch_ptr(&brood.children[0]);
     brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* without name and relations */
-    opt.args = filch_ptr(&brood.kids[1]);
+    opt.args = filch_ptr(&brood.children[1]);
     opt.name = "taken";
     brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* a process with a name, without relations */
-    opt.args = filch_ptr(&brood.kids[2]);
+    opt.args = filch_ptr(&brood.children[2]);
     opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
     brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* a process with name and relations; the name is in
                                                                 * use */
-    opt.args = filch_ptr(&brood.kids[3]);
+    opt.args = filch_ptr(&brood.children[3]);
     opt.relations = 0;
     brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);
     brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* command made by hand, with an empty name */
@@ -281,7 +281,7 @@ TEST(yielded_spawns_report_a_taken_name_and_leak_nothing)
         same(me.seen[i].error, expected[i]);
     }
     same(fixture_stats(&w).alive, 3);
-    for (int i = 0; i < 4; i++) same(brood.kids[i].inits - brood.kids[i].closes, i < 2 ? 1 : 0);
+    for (int i = 0; i < 4; i++) same(brood.children[i].inits - brood.children[i].closes, i < 2 ? 1 : 0);
     fixture_end(&w);
 }
 
@@ -292,7 +292,7 @@ static filch_err play_counts(actor *me, const filch_event *events, size_t count,
     fixture            *w = me->user;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    opt.args = filch_ptr(&brood.kids[0]);
+    opt.args = filch_ptr(&brood.children[0]);
     fli_store_rlx(&w->deny, true);
     if (filch_yield_spawn(out, 1, &actor_type, &opt) != FILCH_ENOMEM) me->note = FILCH_EUSER;
     if (filch_yield_broadcast(out, 2, "group", filch_none()) != FILCH_ENOMEM) me->note = FILCH_EUSER + 1;
@@ -313,11 +313,11 @@ TEST(without_scheduler_memory_a_yielded_spawn_or_broadcast_is_refused)
 
 /* ---- in a simulation ---- */
 
-static filch_err strange_err;
+static filch_err foreign_err;
 
 static void relate_from_elsewhere(void *arg)
 {
-    strange_err = filch_register(arg, "strange", (filch_pid){ 1, 1 });
+    foreign_err = filch_register(arg, "strange", (filch_pid){ 1, 1 });
 }
 
 static filch_err lonely_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -344,7 +344,7 @@ TEST(a_simulation_refuses_relations_made_by_other_threads)
     ok(filch_sim_run(NULL, lonely_scenario, NULL, &report));
     same(report.verdict, FILCH_SIM_REFUSED);
     assert_non_null(strstr(report.text, "filch_register"));
-    same(strange_err, FILCH_ESTATE);
+    same(foreign_err, FILCH_ESTATE);
     filch_sim_report_free(&report);
 }
 

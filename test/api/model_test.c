@@ -343,31 +343,31 @@ static struct {
     uint32_t    relations;
     const char *name;
     filch_err   err;
-} birth;
+} spawn_case;
 
 static filch_err play_parent(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
         filch_data first[3] = { filch_int(1), filch_str("a text that needs more than 24 bytes"), filch_int(-FAILURE) };
-        birth.child.play = play_ends_on_message;
-        opt.args = filch_ptr(&birth.child);
-        opt.relations = birth.relations;
-        opt.name = birth.name;
+        spawn_case.child.play = play_ends_on_message;
+        opt.args = filch_ptr(&spawn_case.child);
+        opt.relations = spawn_case.relations;
+        opt.name = spawn_case.name;
         opt.tag = 77;
         opt.messages = &first[2];
         opt.message_count = 1;
-        birth.err = filch_spawn(filch_out_sched(out), &actor_type, &opt, &birth.pid);
+        spawn_case.err = filch_spawn(filch_out_sched(out), &actor_type, &opt, &spawn_case.pid);
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);
 }
 
-static void give_birth(fixture *w, actor *parent, play_fn play, uint32_t relations, const char *name)
+static void run_spawn(fixture *w, actor *parent, play_fn play, uint32_t relations, const char *name)
 {
-    memset(&birth, 0, sizeof birth);
-    birth.relations = relations;
-    birth.name = name;
+    memset(&spawn_case, 0, sizeof spawn_case);
+    spawn_case.relations = relations;
+    spawn_case.name = name;
     actor_start(w, parent, play);
     fixture_tick(w);
 }
@@ -377,11 +377,11 @@ TEST(a_child_spawned_with_a_monitor_is_monitored_from_its_start)
     fixture w;
     actor   parent = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR, "child");
-    ok(birth.err);
+    run_spawn(&w, &parent, play_parent, FILCH_SPAWN_MONITOR, "child");
+    ok(spawn_case.err);
     same(parent.seen_count, 1);
-    see(&parent, 0, FILCH_EVENT_EXIT, birth.pid, FAILURE, 77);
-    assert_true(same_pid(birth.child.seen[0].from, parent.pid)); /* sender of the first message */
+    see(&parent, 0, FILCH_EVENT_EXIT, spawn_case.pid, FAILURE, 77);
+    assert_true(same_pid(spawn_case.child.seen[0].from, parent.pid)); /* sender of the first message */
     fixture_end(&w);
 }
 
@@ -390,8 +390,8 @@ TEST(a_linked_child_that_fails_ends_its_parent)
     fixture w;
     actor   parent = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    give_birth(&w, &parent, play_parent, FILCH_SPAWN_LINK, NULL);
-    ok(birth.err);
+    run_spawn(&w, &parent, play_parent, FILCH_SPAWN_LINK, NULL);
+    ok(spawn_case.err);
     assert_true(is_over(&parent));
     same(filch_as_int(&parent.result), FAILURE);
     actor_ends(&w, &parent, FILCH_ELINK);
@@ -405,13 +405,13 @@ TEST(a_spawn_with_monitor_link_and_a_taken_name_fails)
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &holder, play_ends_on_message);
     ok(filch_register(w.sched, "taken", holder.pid));
-    give_birth(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
-    same(birth.err, FILCH_EEXISTS);
-    same(birth.child.inits, 0); /* the child was not even initialised */
+    run_spawn(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
+    same(spawn_case.err, FILCH_EEXISTS);
+    same(spawn_case.child.inits, 0); /* the child was not even initialised */
     same(fixture_stats(&w).alive, 2);
     /* Outside of a step there is no process to monitor or link the child. */
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-    opt.args = filch_ptr(&birth.child);
+    opt.args = filch_ptr(&spawn_case.child);
     opt.relations = FILCH_SPAWN_LINK;
     same(filch_spawn(w.sched, &actor_type, &opt, NULL), FILCH_ESTATE);
     opt.relations = 8;
@@ -451,16 +451,16 @@ TEST(first_messages_come_first_and_in_order)
 static struct {
     actor     child;
     filch_pid target;
-    int64_t   order; /* the message that the child gets */
+    int64_t   first_message; /* the message that the child gets */
     filch_err err;
 } exec_job;
 
-/* Spawns a child by an exec yield, with message `order`; waits, and ends with the child's result. */
+/* Spawns a child by an exec yield, with message `first_message`; waits, and ends with the child's result. */
 static filch_err play_exec(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
         filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
-        filch_data          first = filch_int(exec_job.order);
+        filch_data          first = filch_int(exec_job.first_message);
         exec_job.child.play = play_ends_on_message;
         opt.args = filch_ptr(&exec_job.child);
         opt.messages = &first;
@@ -477,14 +477,14 @@ TEST(exec_completes_with_the_result_or_the_error)
     fixture w;
     actor   good = { 0 }, bad = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    exec_job.order = 1234;
+    exec_job.first_message = 1234;
     memset(&exec_job.child, 0, sizeof exec_job.child);
     actor_start(&w, &good, play_exec);
     UNTIL(&w, is_over(&good));
     same(filch_as_int(&good.result), 1234);
     actor_ends(&w, &good, FILCH_OK);
     same(exec_job.child.closes, 1);
-    exec_job.order = -FAILURE;
+    exec_job.first_message = -FAILURE;
     memset(&exec_job.child, 0, sizeof exec_job.child);
     actor_start(&w, &bad, play_exec);
     actor_ends(&w, &bad, FAILURE);

@@ -10,7 +10,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-enum { ECHO = FILCH_CMD_USER, LATER, LARGE = 100, CHILDREN = 300, DEAF = 20, LATER_MAX = 64 };
+enum { ECHO = FILCH_CMD_USER, LATER, LARGE = 100, CHILDREN = 300, STUBBORN = 20, LATER_MAX = 64 };
 
 static struct {
     atomic_uint_fast64_t wrong; /* number of results that are neither FILCH_OK nor FILCH_ENOMEM */
@@ -19,7 +19,7 @@ static struct {
     atomic_uint_fast64_t opened, closed, lives, exits, received;
     atomic_uint_fast64_t moved, freed;
     filch_pid            sink;
-    uint64_t             deaf; /* number of processes that ignore a cancel */
+    uint64_t             stubborn; /* number of processes that ignore a cancel */
     filch_data           shared;
     filch_receiver       later[LATER_MAX];
     atomic_uint          later_count;
@@ -212,13 +212,13 @@ static filch_err listen_step(void *self, const filch_event *events, size_t count
 
 static const filch_type listening = { .name = "listening", .step = listen_step };
 
-static filch_err deaf_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
     return filch_idle(out);
 }
 
-static const filch_type deaf = { .name = "deaf", .step = deaf_step };
+static const filch_type stubborn = { .name = "deaf", .step = stubborn_step };
 
 /* ---- commands ---- */
 
@@ -270,7 +270,7 @@ static void spawn_all(filch_sched *sched, filch_values *values, int first, int32
     options.overflow = FILCH_OVERFLOW_WAIT;
     seen.sink = (filch_pid){ 0, 0 };
     if (!fine(filch_spawn(sched, &listening, &options, &seen.sink))) return;
-    for (int i = 0; i < DEAF; i++) seen.deaf += fine(filch_spawn(sched, &deaf, NULL, NULL));
+    for (int i = 0; i < STUBBORN; i++) seen.stubborn += fine(filch_spawn(sched, &stubborn, NULL, NULL));
     options = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     options.method = "loud";
     options.args = filch_bytes(large, LARGE);
@@ -310,20 +310,20 @@ static void stop_with_report(filch_sched *sched)
 {
     filch_report report = FILCH_REPORT_INIT;
     /* A short grace period, in which processes that end by themselves can end. */
-    filch_err err = filch_sched_stop(sched, seen.deaf > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
+    filch_err err = filch_sched_stop(sched, seen.stubborn > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
     uint64_t  forced = report.forced, named = report.count + report.omitted;
     filch_report_free(&report);
     while (err == FILCH_EBUSY)
         err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* repeated, because a loaded
                                                                 * machine may be too slow */
-    same(err, seen.deaf > 0 ? FILCH_EDEADLINE : FILCH_OK);
+    same(err, seen.stubborn > 0 ? FILCH_EDEADLINE : FILCH_OK);
     same(forced, named);
 }
 
 /* Runs until the only processes left are those that wait for the stop. */
 static void until_quiet(filch_sched *sched, int32_t workers)
 {
-    uint64_t    staying = seen.deaf + (seen.sink.serial != 0);
+    uint64_t    staying = seen.stubborn + (seen.sink.serial != 0);
     filch_stats stats = FILCH_STATS_INIT;
     until((workers > 0 || filch_tick(sched, 0, NULL) == FILCH_OK) && filch_sched_stats(sched, &stats) == FILCH_OK &&
           stats.alive == staying);

@@ -79,7 +79,7 @@ static void begin(fixture *w)
 }
 
 /* Makes `stage` yields one after the other; then idles or waits. */
-static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
     late.out = out;
@@ -97,7 +97,7 @@ TEST(a_status_set_by_a_handler_has_no_effect_on_the_yielding_process)
         late.make_late_call = all[i / 2];
         /* The second and third yield are completed inside the inline completion loop. */
         actor a = { .stage = 3, .user = i % 2 != 0 ? &w : NULL };
-        actor_start(&w, &a, play_asks);
+        actor_start(&w, &a, play_yields);
         fixture_tick(&w);
         ok(a.note);
         same(late.late_calls, 3);
@@ -113,14 +113,14 @@ TEST(a_status_set_by_a_handler_has_no_effect_on_the_yielding_process)
 
 /* ---- close ---- */
 
-static void close_says(void *self)
+static void close_and_call(void *self)
 {
     make_late_call();
     actor_close(self);
 }
 
 static const filch_type closer = {
-    .name = "closer", .size = sizeof(actor *), .init = actor_init, .step = actor_step, .close = close_says
+    .name = "closer", .size = sizeof(actor *), .init = actor_init, .step = actor_step, .close = close_and_call
 };
 
 static filch_err play_answers_at_length(actor *me, const filch_event *events, size_t count, filch_out *out)

@@ -188,7 +188,7 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_reaches_no_other_process)
 
 /* ---- the close of the old instance in an upgrade ---- */
 
-static void says_close(void *self)
+static void sets_status_close(void *self)
 {
     (void)self;
     after.tries++;
@@ -196,7 +196,7 @@ static void says_close(void *self)
                      filch_fail(after.out, FAILURE, filch_str("a text that does not fit into an event")) == FAILURE;
 }
 
-static const filch_type says = { .name = "says", .step = after_change, .close = says_close };
+static const filch_type sets_status = { .name = "says", .step = after_change, .close = sets_status_close };
 
 TEST(a_status_set_in_close_does_not_change_the_upgraded_process)
 {
@@ -205,7 +205,7 @@ TEST(a_status_set_in_close_does_not_change_the_upgraded_process)
     filch_info info = { .size = sizeof info };
     memset(&after, 0, sizeof after);
     fixture_begin(&w, FILCH_NO_WORKERS);
-    ok(filch_spawn(w.sched, &says, NULL, &pid));
+    ok(filch_spawn(w.sched, &sets_status, NULL, &pid));
     fixture_tick(&w);
     same(after.tries, 1);
     same(after.useless, 1);
@@ -275,7 +275,7 @@ static filch_err on_command(void *user, const filch_command *command, uint64_t t
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-static filch_err play_asks(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     lent.out = out;
@@ -293,7 +293,7 @@ TEST(the_out_of_a_step_is_refused_in_the_handler_of_its_yield)
     ok(filch_registry_add(opt.registry, FILCH_CMD_USER, on_command, NULL));
     fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_registry_destroy(opt.registry);
-    actor_start(&w, &a, play_asks);
+    actor_start(&w, &a, play_yields);
     fixture_tick(&w);
     ok(a.note);
     same(a.seen_count, 1);

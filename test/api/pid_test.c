@@ -44,7 +44,7 @@ static filch_sched *begin(int32_t workers)
 
 /* ---- one slot, a million processes in turn ---- */
 
-static filch_err mayfly_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err short_lived_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -52,17 +52,17 @@ static filch_err mayfly_step(void *self, const filch_event *events, size_t count
     return filch_done(out, filch_of_pid(filch_ctx_self(ctx)));
 }
 
-static const filch_type mayfly = { .name = "mayfly", .step = mayfly_step };
+static const filch_type short_lived = { .name = "short lived", .step = short_lived_step };
 
-/* Spawns one mayfly after the other: on_exit of each mayfly sends it a message, at which it spawns the next. */
-typedef struct nurse {
+/* Spawns one short-lived process after the other: on_exit of each sends a message, at which the next is spawned. */
+typedef struct respawner {
     filch_sched *sched;
     filch_pid    self;
-} nurse;
+} respawner;
 
-static void mayfly_gone(void *user, filch_pid pid, filch_err error, const filch_data *result)
+static void short_lived_gone(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
-    nurse *n = user;
+    respawner *n = user;
     if (error != FILCH_OK || filch_as_pid(result).serial != pid.serial) atomic_fetch_add(&seen.wrong_answers, 1);
     if (filch_send(n->sched, n->self, filch_none()) != FILCH_OK) atomic_fetch_add(&seen.wrong_answers, 1);
 }
@@ -79,19 +79,19 @@ static void probe(filch_sched *sched, filch_pid pid, filch_err want)
     if (!right) atomic_fetch_add(&seen.wrong_answers, 1);
 }
 
-static filch_err nurse_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err respawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    nurse *n = self;
+    respawner *n = self;
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
     uint64_t children = atomic_fetch_add(&seen.children, 1);
     if (children > seen.rounds) return filch_done(out, filch_none());
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
-    options.on_exit = mayfly_gone;
+    options.on_exit = short_lived_gone;
     options.on_exit_user = n;
     filch_pid pid = { 0, 0 };
-    filch_err err = filch_spawn(n->sched, &mayfly, &options, &pid);
+    filch_err err = filch_spawn(n->sched, &short_lived, &options, &pid);
     if (err != FILCH_OK) return err;
     if (children == 0) seen.first = pid;
     else if (slot_of(pid) == slot_of(seen.first)) atomic_fetch_add(&seen.reused, 1);
@@ -99,14 +99,14 @@ static filch_err nurse_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-static const filch_type nursing = { .name = "nurse", .size = sizeof(nurse), .step = nurse_step };
+static const filch_type respawner_type = { .name = "respawner", .size = sizeof(respawner), .step = respawner_step };
 
 TEST(a_stale_pid_stays_dead_however_often_its_slot_is_reused)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     seen.rounds = scaled(1000000);
     filch_pid pid;
-    ok(filch_spawn(sched, &nursing, NULL, &pid));
+    ok(filch_spawn(sched, &respawner_type, NULL, &pid));
     for (uint32_t ran = 1; ran > 0;) ok(filch_tick(sched, 0, &ran));
     same(atomic_load(&seen.children), seen.rounds + 2);
     same(atomic_load(&seen.reused), seen.rounds); /* all processes had the same slot */
@@ -143,16 +143,16 @@ static const filch_type target = { .name = "target", .size = sizeof(uint64_t), .
 static void target_gone(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)pid, (void)error, (void)result;
-    nurse *n = user;
+    respawner *n = user;
     if (filch_send(n->sched, n->self, filch_none()) != FILCH_OK) atomic_fetch_add(&seen.wrong_answers, 1);
 }
 
-static filch_err breed(filch_sched *sched, void *nurse_self)
+static filch_err breed(filch_sched *sched, void *respawner_self)
 {
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     uint64_t            child = atomic_fetch_add(&seen.children, 1);
     options.on_exit = target_gone;
-    options.on_exit_user = nurse_self;
+    options.on_exit_user = respawner_self;
     /* Every second mailbox has a limit, because then senders also update the count of messages. */
     if (child % 2 == 1) {
         options.mailbox_max = 2;
@@ -164,7 +164,7 @@ static filch_err breed(filch_sched *sched, void *nurse_self)
 
 static filch_err breeder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    nurse *n = self;
+    respawner *n = self;
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
@@ -178,7 +178,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-static const filch_type breeding = { .name = "breeder", .size = sizeof(nurse), .step = breeder_step };
+static const filch_type breeding = { .name = "breeder", .size = sizeof(respawner), .step = breeder_step };
 
 typedef struct sender {
     filch_sched *sched;
@@ -248,7 +248,7 @@ static const filch_type idle = { .name = "idle", .step = idle_step };
 static filch_pid ended_process(filch_sched *sched)
 {
     filch_pid pid;
-    ok(filch_spawn(sched, &mayfly, NULL, &pid));
+    ok(filch_spawn(sched, &short_lived, NULL, &pid));
     ok(filch_tick(sched, 0, NULL));
     return pid;
 }

@@ -11,7 +11,7 @@ static fixture w;
 /* ---- a report without memory ---- */
 
 /* Waits for a completion that never comes, and reads no messages. */
-static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
     if (me->stage++ == 0) {
@@ -23,25 +23,25 @@ static filch_err play_deaf(actor *me, const filch_event *events, size_t count, f
 
 TEST(a_stop_without_memory_counts_processes_it_cannot_list)
 {
-    enum { DEAF = 3 };
-    actor        deaf[DEAF] = { { 0 } };
+    enum { WAITERS = 3 };
+    actor        waiters[WAITERS] = { { 0 } };
     filch_report report = FILCH_REPORT_INIT;
     fixture_begin(&w, FILCH_NO_WORKERS);
-    for (int i = 0; i < DEAF; i++) actor_start(&w, &deaf[i], play_deaf);
+    for (int i = 0; i < WAITERS; i++) actor_start(&w, &waiters[i], play_waits);
     (void)fixture_tick(&w);
-    for (int i = 0; i < DEAF; i++) {
-        for (int k = 0; k < 5; k++) ok(filch_send(w.sched, deaf[i].pid, filch_int(k)));
+    for (int i = 0; i < WAITERS; i++) {
+        for (int k = 0; k < 5; k++) ok(filch_send(w.sched, waiters[i].pid, filch_int(k)));
     }
     fli_store_rlx(&w.deny, true);
     (void)filch_sched_stop(w.sched, 0, &report);
     fli_store_rlx(&w.deny, false);
-    same(report.forced, DEAF);
-    same(report.unread, DEAF * 5);
+    same(report.forced, WAITERS);
+    same(report.unread, WAITERS * 5);
     same(report.count, 0);
     same(report.loss_count, 0);
-    assert_true(report.omitted >= DEAF);
+    assert_true(report.omitted >= WAITERS);
     filch_report_free(&report);
-    for (int i = 0; i < DEAF; i++) same(deaf[i].closes, 1);
+    for (int i = 0; i < WAITERS; i++) same(waiters[i].closes, 1);
     same(fli_load_rlx(&w.blocks), 0);
     assert_false(fli_load_rlx(&w.miscounted));
 }

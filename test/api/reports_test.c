@@ -170,22 +170,22 @@ static void on_failure_acts(void *user, const filch_failure *f)
 TEST(on_failure_may_spawn_and_send)
 {
     fixture       w;
-    actor         a = { 0 }, next = { .play = play_idle }, hears = { 0 };
+    actor         a = { 0 }, next = { .play = play_idle }, listener = { 0 };
     filch_options opt = FILCH_OPTIONS_INIT;
     memset(&reports, 0, sizeof reports);
     opt.on_failure = on_failure_acts;
     opt.on_failure_user = &next;
     fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     actor_start(&w, &a, play_ends);
-    actor_start(&w, &hears, play_idle);
+    actor_start(&w, &listener, play_idle);
     reports.sched = w.sched;
-    reports.to = hears.pid;
+    reports.to = listener.pid;
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     actor_ends(&w, &a, FILCH_EUSER + 3);
     fixture_tick(&w);
     same(reports.failures, 1);
     same(next.inits, 1);
-    same(hears.seen[hears.seen_count - 1].number, FILCH_EUSER + 3);
+    same(listener.seen[listener.seen_count - 1].number, FILCH_EUSER + 3);
     fixture_end(&w);
 }
 

@@ -558,7 +558,7 @@ static filch_err counter_play(player *me, const filch_event *events, size_t coun
 static filch_err client_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
     counter   *c = me->stage;
-    filch_data ask = filch_none();
+    filch_data request = filch_none();
     filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
@@ -570,7 +570,7 @@ static filch_err client_play(player *me, const filch_event *events, size_t count
         err = filch_send(sched_of(out), c->server, filch_int(filch_as_int(&events[0].data) + 1));
         return err == FILCH_OK ? filch_done(out, filch_none()) : err;
     }
-    err = filch_send(sched_of(out), c->server, ask);
+    err = filch_send(sched_of(out), c->server, request);
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
@@ -1308,7 +1308,7 @@ TEST(bad_input_is_refused)
     same(filch_sim_now(NULL), 0);
 }
 
-static filch_err odd_calls(filch_sched *sched, void *user)
+static filch_err nested_calls(filch_sched *sched, void *user)
 {
     (void)user;
     same(filch_sim_fail(sched, NULL), FILCH_EINVAL);
@@ -1329,7 +1329,7 @@ static filch_err odd_calls(filch_sched *sched, void *user)
 
 TEST(a_run_inside_a_run_works)
 {
-    filch_sim_report report = run(NULL, odd_calls, NULL);
+    filch_sim_report report = run(NULL, nested_calls, NULL);
     same(report.verdict, FILCH_SIM_OK);
     assert_non_null(strstr(report.chart, "outside: still here"));
     filch_sim_report_free(&report);

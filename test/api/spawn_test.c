@@ -185,7 +185,7 @@ TEST(an_init_that_fails_leaks_nothing)
 
 /* In each of its first four steps spawns a type without init: without options, with a method, and with args. Only the
  * first spawn succeeds. */
-static filch_err play_asks_for_too_much(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_spawns_without_init(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type type = { .name = "plain", .step = probe_step };
     filch_spawn_options     opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -204,7 +204,7 @@ TEST(a_spawn_in_a_step_refuses_method_and_args_for_a_type_without_init)
 {
     actor a = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_asks_for_too_much);
+    actor_start(&w, &a, play_spawns_without_init);
     (void)fixture_tick(&w);
     ok(a.note);
     same(fixture_stats(&w).spawned, 5);
@@ -384,7 +384,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
 typedef struct phoenix {
     filch_sched         *sched;
     actor               *watcher;
-    FLI_ATOMIC(uint32_t) lives, failed;
+    FLI_ATOMIC(uint32_t) spawns, failed;
     uint32_t             times, closes, early, wrong;
     filch_pid            last;
 } phoenix;
@@ -408,18 +408,18 @@ static const filch_type phoenix_type = { .size = 40, .step = phoenix_step, .clos
 static void rise(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
-    uint32_t lives = fli_load_rlx(&bird.lives) + 1;
-    if (bird.closes != lives) bird.early++; /* on_exit must be called after close */
+    uint32_t spawns = fli_load_rlx(&bird.spawns) + 1;
+    if (bird.closes != spawns) bird.early++; /* on_exit must be called after close */
     if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
     if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD)
         bird.wrong++; /* the process must be unreachable: it
                        * has ended */
-    if (filch_send(bird.sched, bird.watcher->pid, filch_int(lives)) != FILCH_OK) bird.wrong++;
+    if (filch_send(bird.sched, bird.watcher->pid, filch_int(spawns)) != FILCH_OK) bird.wrong++;
     bird.last = pid;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
-    bool again = lives < bird.times;
-    fli_store_rel(&bird.lives, lives);
+    bool again = spawns < bird.times;
+    fli_store_rel(&bird.spawns, spawns);
     /* Must be the last action here: the next process may end on another worker before this function returns. */
     if (again && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) fli_store_rel(&bird.failed, 1);
 }
@@ -433,7 +433,7 @@ TEST(on_exit_is_called_once_after_close_and_may_spawn_and_send)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
     ok(filch_spawn(w.sched, &phoenix_type, &opt, NULL));
-    UNTIL(&w, fli_load_acq(&bird.lives) == bird.times);
+    UNTIL(&w, fli_load_acq(&bird.spawns) == bird.times);
     UNTIL(&w, fixture_stats(&w).alive == 1);
     ok(filch_cancel(w.sched, watcher.pid));
     actor_ends(&w, &watcher, FILCH_OK);

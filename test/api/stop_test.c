@@ -72,7 +72,7 @@ static filch_err ends_on_cancel_step(void *self, const filch_event *events, size
     return cancelled(self, events, count) ? filch_done(out, filch_int(7)) : filch_idle(out);
 }
 
-static filch_err deaf_step(void *self, const filch_event *events, size_t count, filch_out *out)
+static filch_err ignores_cancel_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)cancelled(self, events, count);
     return filch_idle(out);
@@ -98,9 +98,11 @@ static const filch_type ends_on_cancel = { .name = "polite",
                                            .init = open_instance,
                                            .step = ends_on_cancel_step,
                                            .close = close_instance };
-static const filch_type deaf = {
-    .name = "deaf", .size = sizeof(instance), .init = open_instance, .step = deaf_step, .close = close_instance
-};
+static const filch_type ignores_cancel = { .name = "deaf",
+                                           .size = sizeof(instance),
+                                           .init = open_instance,
+                                           .step = ignores_cancel_step,
+                                           .close = close_instance };
 static const filch_type blocked = {
     .name = "blocked", .size = sizeof(instance), .init = open_instance, .step = blocked_step, .close = close_instance
 };
@@ -263,7 +265,7 @@ TEST(report_names_each_straggler_and_what_it_waited_for)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]);
-        filch_pid    idle = start(sched, &deaf), waits = start(sched, &blocked);
+        filch_pid    idle = start(sched, &ignores_cancel), waits = start(sched, &blocked);
         if (worker_counts[w] > 0) {
             until(state_of(sched, idle) == FILCH_STATE_IDLE && state_of(sched, waits) == FILCH_STATE_BLOCKED);
         } else {
@@ -301,7 +303,7 @@ TEST(forced_processes_are_closed_once_and_end_with_ecancelled)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]);
-        for (int i = 0; i < 40; i++) (void)start(sched, i % 2 == 0 ? &deaf : &blocked);
+        for (int i = 0; i < 40; i++) (void)start(sched, i % 2 == 0 ? &ignores_cancel : &blocked);
         filch_report report = FILCH_REPORT_INIT;
         same(filch_sched_stop(sched, FILCH_MILLISECONDS(5), &report), FILCH_EDEADLINE);
         assert_true(report.ended == 0 && report.forced == 40 && report.count == 40);
@@ -317,7 +319,7 @@ TEST(stop_delivers_its_cancel_once)
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin(worker_counts[w]);
-        for (int i = 0; i < 2000; i++) (void)start(sched, &deaf);
+        for (int i = 0; i < 2000; i++) (void)start(sched, &ignores_cancel);
         for (int i = 0; i < 10; i++) (void)start(sched, &blocked);
         /* Processes that are always ready; the stop cancels them last. */
         for (int i = 0; i < 3; i++) (void)start(sched, &busy);
@@ -399,7 +401,7 @@ TEST(a_step_that_never_returns_is_reported_and_left_until_a_later_stop)
     filch_pid    pid = start(sched, &stuck);
     until(atomic_load(&seen.inside));
     (void)start(sched, &ends_on_cancel);
-    filch_pid forced = start(sched, &deaf);
+    filch_pid forced = start(sched, &ignores_cancel);
 
     filch_report report = FILCH_REPORT_INIT;
     uint64_t     began_ns = fli_clock_ns();
@@ -434,7 +436,7 @@ TEST(one_stuck_step_does_not_keep_the_others_from_ending)
     filch_sched *sched = begin(1); /* the only worker is inside a step: the stopping thread must do the rest */
     (void)start(sched, &stuck);
     until(atomic_load(&seen.inside));
-    for (int i = 0; i < 100; i++) (void)start(sched, &deaf);
+    for (int i = 0; i < 100; i++) (void)start(sched, &ignores_cancel);
     filch_report report = FILCH_REPORT_INIT;
     same(filch_sched_close(sched, 0, &report), FILCH_EBUSY);
     assert_true(report.forced == 100 && report.stuck == 1 && report.count == 101);

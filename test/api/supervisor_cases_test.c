@@ -56,7 +56,7 @@ static void run_cancelled(const filch_supervisor *spec)
     opt.time_max_ns = FILCH_SECONDS(3600);
     ok(filch_sim_run(&opt, cancelled_scenario, (void *)(uintptr_t)spec, &report));
     if (report.verdict != FILCH_SIM_OK) fail_msg("%s", report.text);
-    same(child_log.goings, 1);
+    same(child_log.exit_count, 1);
     same(child_log.gone, FILCH_OK);
     filch_sim_report_free(&report);
 }
@@ -113,7 +113,7 @@ TEST(a_nested_supervisor_has_no_more_than_its_own_shutdown_time)
 enum { MANY = 16 };
 
 static filch_spawn_options many_options[MANY];
-static filch_child         many_kids[MANY];
+static filch_child         many_specs[MANY];
 static char                many_ids[MANY][4];
 
 static void fail_all(filch_sched *sched, void *arg)
@@ -135,10 +135,10 @@ static void waits_of(uint16_t jitter, uint64_t waits[MANY])
         many_options[i] = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
         many_options[i].args = filch_int(i);
         snprintf(many_ids[i], sizeof many_ids[i], "k%d", i);
-        many_kids[i] = (filch_child){ .id = many_ids[i], .type = &child_type, .options = &many_options[i] };
+        many_specs[i] = (filch_child){ .id = many_ids[i], .type = &child_type, .options = &many_options[i] };
     }
     const filch_supervisor spec = {
-        .children = many_kids, .child_count = MANY, .intensity = 100, .backoff_ns = FILCH_SECONDS(10), .jitter = jitter
+        .children = many_specs, .child_count = MANY, .intensity = 100, .backoff_ns = FILCH_SECONDS(10), .jitter = jitter
     };
     filch_sim_report  report = FILCH_SIM_REPORT_INIT;
     filch_sim_options opt = FILCH_SIM_OPTIONS_INIT;

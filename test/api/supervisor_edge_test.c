@@ -102,7 +102,7 @@ TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
     (void)supervise(w.sched, &spec);
     UNTIL(&w, fli_load_acq(&may_close));
     fixture_end(&w);
-    same(child_log.goings, 1);
+    same(child_log.exit_count, 1);
     same(child_log.gone, FILCH_OK);
     same(child_log.count, 0); /* child a was never started */
 }
@@ -122,10 +122,10 @@ TEST(a_child_started_while_the_supervisor_ends_is_refused)
     ok(filch_child_start(w.sched, pid, &late));
     ok(filch_cancel(w.sched, pid)); /* a second cancel changes nothing */
     fixture_tick(&w);
-    same(child_log.goings, 0);
+    same(child_log.exit_count, 0);
     send_child(&w, 1, FAILURE);
     assert_string_equal(child_log_from(0), "+b -b");
-    same(child_log.goings, 1);
+    same(child_log.exit_count, 1);
     fixture_end(&w);
 }
 
@@ -179,7 +179,7 @@ TEST(a_list_of_no_children_is_empty_and_a_foreign_stop_gets_no_answer)
     same(boss.answers, 1);
     same(boss.kind[0], FILCH_KIND_BYTES);
     same(boss.size[0], 0);
-    same(child_log.goings, 0); /* the supervisor continues without children */
+    same(child_log.exit_count, 0); /* the supervisor continues without children */
     fixture_end(&w);
 }
 
@@ -410,7 +410,7 @@ TEST(a_supervisor_ignores_unknown_messages_and_unrelated_exits)
     ok(filch_terminate(w.sched, unrelated.pid));
     fixture_tick(&w);
     assert_string_equal(child_log_from(0), "+a +b");
-    same(child_log.goings, 0);
+    same(child_log.exit_count, 0);
     fixture_end(&w);
 }
 
@@ -582,9 +582,9 @@ TEST(rest_for_one_waits_for_the_back_off_of_the_later_failure)
 
 /* ---- memory ---- */
 
-static const filch_child      grove_low_kids[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
-                                                   { .id = "c", .type = &child_type, .options = ARGS(2) } };
-static const filch_supervisor grove_low = { .children = grove_low_kids, .child_count = 2 };
+static const filch_child      grove_low_specs[] = { { .id = "b", .type = &child_type, .options = ARGS(1) },
+                                                    { .id = "c", .type = &child_type, .options = ARGS(2) } };
+static const filch_supervisor grove_low = { .children = grove_low_specs, .child_count = 2 };
 static const filch_child      grove_specs[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
                                                 { .id = "low", .supervisor = &grove_low } };
 static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children = grove_specs, .child_count = 2 };
@@ -652,7 +652,7 @@ static bool grows_without(uint64_t nth, bool and_after)
     bool over = atomic_load(&memory.refused) == 0;
     test_alloc_fail(&memory, 0, false);
     fixture_tick(&w);
-    bool ended = child_log.goings > 0 && fixture_stats(&w).alive <= 1;
+    bool ended = child_log.exit_count > 0 && fixture_stats(&w).alive <= 1;
     if (there && !ended)
         assert_in_range(child_log.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
                                                                  * failed */

@@ -18,7 +18,7 @@ static void fails_with(uint32_t strategy, const char *expected)
     ok(filch_cancel(w.sched, pid));
     fixture_tick(&w);
     assert_string_equal(child_log_from(before), "-c -b -a"); /* children are stopped in reverse order */
-    same(child_log.goings, 1);
+    same(child_log.exit_count, 1);
     same(child_log.gone, FILCH_OK);
     fixture_end(&w);
 }
@@ -113,7 +113,7 @@ TEST(a_restart_over_the_limit_ends_the_supervisor_and_its_children)
     for (int i = 0; i < 3; i++) send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(3), "-a +a -a +a -a -c -b");
     same(child_log.gone, FILCH_ELIMIT);
-    assert_non_null(strstr(child_log.last_words, "too many restarts, the last of '"));
+    assert_non_null(strstr(child_log.end_text, "too many restarts, the last of '"));
     same(fixture_stats(&w).alive, 0);
     (void)supervise(w.sched, &none);
     fixture_tick(&w);
@@ -139,7 +139,7 @@ TEST(a_child_that_cannot_start_fails_the_start_of_the_supervisor)
     child_log.refuse[1] = 2;
     send_child(&w, 1, FAILURE);
     assert_string_equal(child_log_from(0), "+a +b +c -b +b");
-    same(child_log.goings, 0);
+    same(child_log.exit_count, 0);
     child_log.refuse[1] = 100;
     send_child(&w, 1, FAILURE);
     same(child_log.gone, FILCH_ELIMIT);
@@ -163,7 +163,7 @@ TEST(a_name_is_free_again_for_each_start)
         fixture_tick(&w);
     }
     same(child_log.count, 201);
-    same(child_log.goings, 0);
+    same(child_log.exit_count, 0);
     fixture_end(&w);
 }
 
@@ -245,12 +245,12 @@ TEST(jitter_stays_within_its_share_and_is_the_same_for_the_same_seed)
     assert_true(any);
 }
 
-static const filch_child stubborn_kids[] = {
+static const filch_child stubborn_specs[] = {
     { .id = "a", .type = &child_type, .options = ARGS(0) },
     { .id = "b", .type = &child_type, .options = ARGS(4), .stop_ns = FILCH_SECONDS(3) },
     { .id = "c", .type = &child_type, .options = ARGS(2) },
 };
-static const filch_supervisor stubborn = { .children = stubborn_kids, .child_count = 3 };
+static const filch_supervisor stubborn = { .children = stubborn_specs, .child_count = 3 };
 static filch_pid              stubborn_pid;
 
 static void cancel_it(filch_sched *sched, void *arg)
@@ -279,17 +279,17 @@ TEST(a_child_that_does_not_end_is_forced_at_its_deadline)
 
 /* ---- trees ---- */
 
-static const filch_child inner_kids[] = {
+static const filch_child inner_specs[] = {
     { .id = "b", .type = &child_type, .options = ARGS(1) },
     { .id = "c", .type = &child_type, .options = ARGS(2) },
 };
-static const filch_supervisor inner = { .children = inner_kids, .child_count = 2, .intensity = 1 };
-static const filch_child      outer_kids[] = {
+static const filch_supervisor inner = { .children = inner_specs, .child_count = 2, .intensity = 1 };
+static const filch_child      outer_specs[] = {
          { .id = "a", .type = &child_type, .options = ARGS(0) },
          { .id = "inner", .supervisor = &inner },
          { .id = "d", .type = &child_type, .options = ARGS(3) },
 };
-static const filch_supervisor outer = { .strategy = FILCH_REST_FOR_ONE, .children = outer_kids, .child_count = 3 };
+static const filch_supervisor outer = { .strategy = FILCH_REST_FOR_ONE, .children = outer_specs, .child_count = 3 };
 
 TEST(a_subtree_that_gives_up_is_restarted_by_its_supervisor)
 {
@@ -395,7 +395,7 @@ TEST(children_are_started_and_stopped_by_request)
     /* A message that is not a request is ignored. */
     ok(filch_send(w.sched, clerk.supervisor, filch_str("hello")));
     fixture_tick(&w);
-    same(child_log.goings, 0);
+    same(child_log.exit_count, 0);
     fixture_end(&w);
 }
 
@@ -485,7 +485,7 @@ TEST(await_of_a_tree_is_answered_when_all_children_are_up)
     clerk.supervisor = supervise(w.sched, &outer);
     child_log.refuse[3] = 1; /* the last child of the outer tree fails to start once */
     fixture_tick(&w);
-    same(child_log.goings, 1);
+    same(child_log.exit_count, 1);
     clerk.supervisor = supervise(w.sched, &outer);
     actor_start(&w, &me, play_await); /* awaits before any child is up */
     fixture_tick(&w);
@@ -686,7 +686,7 @@ TEST(a_name_that_stays_taken_fails_the_start_of_the_supervisor)
     actor_start(&w, &holder, play_idle);
     ok(filch_register(w.sched, "taken", holder.pid));
     (void)supervise(w.sched, &spec);
-    UNTIL(&w, child_log.goings == 1);
+    UNTIL(&w, child_log.exit_count == 1);
     same(child_log.gone, FILCH_EEXISTS);
     fixture_end(&w);
 }

@@ -55,7 +55,7 @@ TEST(a_timer_older_than_the_wake_descriptor_makes_it_readable)
     fixture_end(&w);
 }
 
-static filch_err play_deaf(actor *me, const filch_event *events, size_t count, filch_out *out)
+static filch_err play_ignores_cancel(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
     (void)events;
@@ -68,7 +68,7 @@ TEST(a_deadline_set_by_another_thread_makes_the_descriptor_readable)
     fixture w;
     actor   a = { 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_deaf);
+    actor_start(&w, &a, play_ignores_cancel);
     HOST_UNTIL(&w, a.steps > 0);
     ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER, FILCH_MILLISECONDS(1)));
     HOST_UNTIL(&w, is_over(&a));

@@ -282,7 +282,7 @@ static filch_values *make_values(uint8_t choice)
     return values;
 }
 
-static void send_orders(fuzz_bytes *in, filch_sched *sched, filch_pid pid, bool *pointers)
+static void send_actions(fuzz_bytes *in, filch_sched *sched, filch_pid pid, bool *pointers)
 {
     uint8_t    order[MESSAGE_MAX];
     uint32_t   choice = fuzz_byte(in), size = choice % (MESSAGE_MAX + 1);
@@ -328,7 +328,7 @@ static void live(fuzz_bytes *in)
     how.args = filch_of_pid(friend);
     MUST(filch_spawn(sched, &clerk_types[choice % 2], &how, &pid) == FILCH_OK, "no clerk");
     if (starve % 8 == 7) test_alloc_fail(&alloc, 1u + starve / 8, starve >= 128);
-    for (int i = 0; in->left > 0 && box.count == 0 && i < MESSAGES_MAX; i++) send_orders(in, sched, pid, &pointers);
+    for (int i = 0; in->left > 0 && box.count == 0 && i < MESSAGES_MAX; i++) send_actions(in, sched, pid, &pointers);
     bool no_memory = alloc.refused > 0;
     if (box.count > 0 && !box.none) {
         replay_faithfully(no_memory, pointers);

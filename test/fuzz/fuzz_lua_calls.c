@@ -123,7 +123,7 @@ static bool is_stopped(filch_sched *sched)
     return err == FILCH_OK || err == FILCH_EDEADLINE;
 }
 
-/* Makes the calls that pick() returns, until it returns nothing. Keeps the last eight results. */
+/* Makes the calls that pick() returns, until it returns nothing. Keeps up to eight results. */
 static const char chunk[] = "local kept = {}\n"
                             "while true do\n"
                             "  local call = table.pack(pick())\n"

@@ -379,7 +379,7 @@ static void read_cancel(proc *l, const yield_rec *q, const filch_event *event)
 static void read_sending(yield_rec *q, const filch_event *event)
 {
     proc *to = q->to != NO_PROC ? &now.procs[q->to] : NULL;
-    bool  poor = now.alloc.refused > 0;
+    bool  lacks_memory = now.alloc.refused > 0;
     if (event->error == FILCH_OK) {
         MUST(to != NULL, "a message to an unknown pid was sent");
         if (q->message < 0) return;
@@ -390,7 +390,7 @@ static void read_sending(yield_rec *q, const filch_event *event)
         return;
     }
     if (to == NULL) {
-        MUST(event->error == q->otherwise || (poor && event->error == FILCH_ENOMEM),
+        MUST(event->error == q->otherwise || (lacks_memory && event->error == FILCH_ENOMEM),
              "a message to an unknown pid has another result");
         if (event->error == FILCH_EDEAD) now.to_ended++;
         return;
@@ -402,7 +402,7 @@ static void read_sending(yield_rec *q, const filch_event *event)
     case FILCH_EFULL: MUST(!drops && to->overflow != FILCH_OVERFLOW_WAIT, "full, but the policy says otherwise"); break;
     case FILCH_EDROPPED: MUST(drops, "dropped, but the policy says otherwise"); break;
     case FILCH_ETOOBIG: MUST(to->bytes != 0 && q->says.size > to->bytes, "too big, but it is not"); break;
-    default: MUST(event->error == FILCH_ENOMEM && poor, "a message was refused for no reason"); break;
+    default: MUST(event->error == FILCH_ENOMEM && lacks_memory, "a message was refused for no reason"); break;
     }
     count_refusal(to, event->error);
     if (q->message >= 0) message_remove(to, q->message);
@@ -412,7 +412,7 @@ static void read_answer(proc *l, const filch_event *event)
 {
     uint64_t   index = event->tag & ~TAG_TIMER;
     yield_rec *q = &now.yield_recs[index];
-    bool       poor = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
+    bool       lacks_memory = now.alloc.refused > 0 && event->error == FILCH_ENOMEM;
     MUST(index < (uint64_t)now.yield_rec_count && q->tag == event->tag, "a completion without a yield");
     MUST(&now.procs[q->proc] == l, "a completion of another process");
     MUST(q->stage == STAGE_OPEN || q->stage == STAGE_ANSWERED, "answered twice");
@@ -424,16 +424,16 @@ static void read_answer(proc *l, const filch_event *event)
         break;
     case YIELD_UNKNOWN: MUST(event->error == FILCH_ECOMMAND, "an unknown command was answered"); break;
     case YIELD_SLEEP:
-        MUST(poor || event->error == FILCH_OK, "a sleep failed");
-        MUST(poor || is_due(q, still_clock_ns), "a sleep was early");
+        MUST(lacks_memory || event->error == FILCH_OK, "a sleep failed");
+        MUST(lacks_memory || is_due(q, still_clock_ns), "a sleep was early");
         q->armed = false;
         break;
     case YIELD_TIMER:
     case YIELD_TICKER:
-        MUST(poor || event->error == FILCH_OK, "a timer failed");
+        MUST(lacks_memory || event->error == FILCH_OK, "a timer failed");
         q->id = filch_as_int(&event->data);
-        if (poor) q->armed = false;
-        MUST(poor || q->id != 0, "a timer without an id");
+        if (lacks_memory) q->armed = false;
+        MUST(lacks_memory || q->id != 0, "a timer without an id");
         break;
     case YIELD_CANCEL: read_cancel(l, q, event); break;
     case YIELD_SEND: read_sending(q, event); break;

@@ -365,7 +365,7 @@ static filch_err yielded_message(yield_rec *q)
     return FILCH_OK;
 }
 
-static filch_err yielded_birth(yield_rec *q)
+static filch_err yielded_spawn(yield_rec *q)
 {
     if (q->child != NO_PROC) {
         relations_spawned(q->proc, q->child, q->how, q->how_tag, q->name);
@@ -387,7 +387,7 @@ filch_err relations_yielded(yield_rec *q)
     bool taken;
     switch (q->tie) {
     case FILCH_CMD_SPAWN:
-    case FILCH_CMD_EXEC: return yielded_birth(q);
+    case FILCH_CMD_EXEC: return yielded_spawn(q);
     case FILCH_CMD_BROADCAST:
     case FILCH_CMD_SEND_NAME: return yielded_message(q);
     case FILCH_CMD_UNMONITOR:

@@ -304,7 +304,7 @@ static void watch(game *g)
     }
 }
 
-static void spawn_askers(game *g)
+static void spawn_yielders(game *g)
 {
     for (uint32_t i = 0; i < YIELDERS; i++) {
         yielders[i] = (yielder){ .game = g, .who = i };
@@ -344,7 +344,7 @@ static uint64_t play(game *g, int32_t workers, uint64_t yields)
         answerers[i] = (answerer){ g, i };
         stress_must("thread", fli_thread_start(&threads[i], "answerer", answerer_run, &answerers[i]));
     }
-    spawn_askers(g);
+    spawn_yielders(g);
     watch(g);
     fli_store_rlx(&g->over, true);
     for (uint32_t i = 0; i < THREADS; i++) fli_thread_join(&threads[i]);

@@ -279,7 +279,7 @@ static uint64_t tag_of(int kind, uint64_t number)
 }
 
 /* Turns the polls and timeouts that libcurl has asked for into yields. */
-static filch_err ask(driver *d, filch_out *out)
+static filch_err make_yields(driver *d, filch_out *out)
 {
     filch_err err = FILCH_OK;
     for (uint32_t i = 0; i < d->changed_count; i++) {
@@ -304,7 +304,7 @@ static filch_err ask(driver *d, filch_out *out)
     return err;
 }
 
-static void hear_poll(driver *d, const filch_event *event)
+static void read_poll(driver *d, const filch_event *event)
 {
     int      fd = (int)(event->tag >> 2 & 0xffff), running, ready = (int)filch_as_int(&event->data);
     watched *s = &d->sockets[fd];
@@ -333,7 +333,7 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         switch (events[i].tag & 3) {
-        case TAG_POLL: hear_poll(d, &events[i]); break;
+        case TAG_POLL: read_poll(d, &events[i]); break;
         case TAG_TIMER:
             if (events[i].tag >> 2 == d->timer_turn) {
                 curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
@@ -349,7 +349,7 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
     bool any = false;
     for (int i = 0; i < PARALLEL; i++) any |= d->transfers[i].easy != NULL;
     if (!any) return filch_done(out, filch_none());
-    return ask(d, out) == FILCH_OK ? filch_idle(out) : FILCH_EUSER;
+    return make_yields(d, out) == FILCH_OK ? filch_idle(out) : FILCH_EUSER;
 }
 
 static filch_err driver_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -34,7 +34,7 @@
 
 typedef struct game {
     filch_sched         *sched;
-    uint64_t             lives;
+    uint64_t             client_count;
     char                 address[64];
     filch_pid            listener;
     stress_watch         watch;
@@ -224,7 +224,7 @@ static void client_exit(void *user, filch_pid pid, filch_err error, const filch_
     if (error != FILCH_OK && error != FILCH_EKILLED && error != FILCH_ECANCELLED)
         wrong("a client fails", (uint64_t)error, 0);
     uint64_t ended = fli_add_rlx(&g.ended, 1) + 1;
-    if (ended + CROWD > g.lives) {
+    if (ended + CROWD > g.client_count) {
         stress_watch_leave(&g.watch);
         return;
     }
@@ -240,12 +240,12 @@ static void client_exit(void *user, filch_pid pid, filch_err error, const filch_
 
 /* ---- runs ---- */
 
-static bool play(uint64_t lives, int32_t workers, bool hasty)
+static bool play(uint64_t client_count, int32_t workers, bool hasty)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
     int           before = open_descriptors();
     memset(&g, 0, sizeof g);
-    g.lives = lives > CROWD ? lives : CROWD;
+    g.client_count = client_count > CROWD ? client_count : CROWD;
     snprintf(g.address, sizeof g.address, "unix:@filch-io-stress-%d-%d-%d", (int)getpid(), workers, hasty);
     opt.workers = workers;
     if (hasty) opt.search_ns = opt.spin_tight = opt.spin_yield = 1;
@@ -261,7 +261,7 @@ static bool play(uint64_t lives, int32_t workers, bool hasty)
         uint64_t progress = fli_load_rlx(&g.rounds) + fli_load_rlx(&g.ended) + fli_load_rlx(&g.timeouts);
         news = stress_watch_wait(&g.watch, progress);
     } while (news == STRESS_MOVES && fli_load_rlx(&g.wrong) == 0);
-    if (news == STRESS_STANDS_STILL) wrong("nothing moves any more", fli_load_rlx(&g.ended), g.lives);
+    if (news == STRESS_STANDS_STILL) wrong("nothing moves any more", fli_load_rlx(&g.ended), g.client_count);
     if (fli_load_rlx(&g.wrong) > 0) return false;
     filch_err err = filch_sched_stop(g.sched, FILCH_SECONDS(60), NULL);
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
@@ -278,13 +278,13 @@ static bool play(uint64_t lives, int32_t workers, bool hasty)
 int main(int argc, char **argv)
 {
     static const int32_t workers[] = { 1, 2, 4 };
-    uint64_t             lives;
-    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_MAX / 2, &lives)) {
+    uint64_t             client_count;
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_MAX / 2, &client_count)) {
         fprintf(stderr, "usage: io_stress LIVES\n");
         return 2;
     }
     for (int i = 0; i < 6; i++) {
-        if (!play(lives / 6, workers[i % 3], i >= 3)) return 1;
+        if (!play(client_count / 6, workers[i % 3], i >= 3)) return 1;
     }
     return 0;
 }

@@ -30,10 +30,10 @@ static struct {
     filch_sched         *hosts[HOSTS];
     filch_pid            census[HOSTS];
     FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
-    FLI_ATOMIC(uint64_t) born, exits_received[HOSTS], doubled, ended;
+    FLI_ATOMIC(uint64_t) spawned, exits_received[HOSTS], doubled, ended;
     uint8_t *exits_seen[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census
                                    only */
-    uint64_t lives;
+    uint64_t citizen_count;
 } town;
 
 typedef struct citizen {
@@ -50,10 +50,10 @@ static filch_pid random_pid(fli_prng *prng)
 }
 
 /* Spawns one more citizen on `host`; the census processes of both hosts monitor it. */
-static void give_birth(int host, uint64_t seed)
+static void spawn_citizen(int host, uint64_t seed)
 {
-    uint64_t number = fli_add_rlx(&town.born, 1);
-    if (number >= town.lives) return;
+    uint64_t number = fli_add_rlx(&town.spawned, 1);
+    if (number >= town.citizen_count) return;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_pid           pid;
     struct {
@@ -134,12 +134,12 @@ static filch_err census_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) {
-            for (int n = 0; n < CROWD / HOSTS; n++) give_birth(host, (uint64_t)n);
+            for (int n = 0; n < CROWD / HOSTS; n++) spawn_citizen(host, (uint64_t)n);
         }
         if (events[i].type != FILCH_EVENT_EXIT) continue;
         if (town.exits_seen[host][events[i].tag]++ != 0) fli_add_rlx(&town.doubled, 1);
         fli_add_rlx(&town.exits_received[host], 1);
-        if (events[i].from.node == me.node) give_birth(host, (uint64_t)*steps);
+        if (events[i].from.node == me.node) spawn_citizen(host, (uint64_t)*steps);
     }
     return filch_idle(out);
 }
@@ -305,7 +305,7 @@ static bool visits(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 32, &town.lives)) {
+    if (argc != 2 || !stress_parse(argv[1], 1, UINT64_C(1) << 32, &town.citizen_count)) {
         fprintf(stderr, "usage: relations_stress LIVES\n");
         return 2;
     }
@@ -316,7 +316,7 @@ int main(int argc, char **argv)
         filch_options sched = FILCH_OPTIONS_INIT;
         sched.node = 100 + (uint64_t)i;
         sched.workers = 2;
-        town.exits_seen[i] = calloc(town.lives, 1);
+        town.exits_seen[i] = calloc(town.citizen_count, 1);
         stress_must("host", filch_node_add(town.node, &sched, &town.hosts[i]));
     }
     for (int i = 0; i < HOSTS; i++)
@@ -324,7 +324,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < HOSTS; i++) stress_must("send", filch_send(town.hosts[i], town.census[i], filch_int(1)));
     bool fine = true;
     for (int i = 0; i < HOSTS; i++) {
-        bool exits_received = reaches(&town.exits_received[i], town.lives);
+        bool exits_received = reaches(&town.exits_received[i], town.citizen_count);
         if (!exits_received)
             fprintf(stderr, "host %d received %" PRIu64 " exits\n", i, fli_load_rlx(&town.exits_received[i]));
         fine = fine && exits_received;
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
     if (fli_load_rlx(&town.doubled) > 0)
         fprintf(stderr, "%" PRIu64 " exits received twice\n", fli_load_rlx(&town.doubled));
     fine = fine && fli_load_rlx(&town.doubled) == 0;
-    printf("%" PRIu64 " processes, each exit received on %d hosts\n", town.lives, HOSTS);
+    printf("%" PRIu64 " processes, each exit received on %d hosts\n", town.citizen_count, HOSTS);
     fine = fine && storm();
     fine = fine && visits();
     filch_node_destroy(town.node);

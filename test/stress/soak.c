@@ -48,7 +48,8 @@ enum { CMD_COMPLETE = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 #define COUNTS(X) \
     X(opened)     \
     X(closed)     \
-    X(born) X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(told) X(asked) X(answered) X(completed) X(late)
+    X(spawned)    \
+    X(exits) X(sent) X(read) X(dead) X(full) X(dropped) X(drops_read) X(yields) X(answered) X(completed) X(late)
 
 typedef struct counts {
 #define X(name) FLI_ATOMIC(uint64_t) name;
@@ -252,7 +253,7 @@ static uint32_t read_mail(const filch_event *events, size_t count)
     uint32_t answers = 0;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) ADD(read, 1);
-        if (events[i].type == FILCH_EVENT_DROPPED) ADD(told, filch_as_int(&events[i].data));
+        if (events[i].type == FILCH_EVENT_DROPPED) ADD(drops_read, filch_as_int(&events[i].data));
         answers += events[i].type == FILCH_EVENT_YIELD;
     }
     ADD(answered, answers);
@@ -290,7 +291,7 @@ static filch_err box_step(void *self, const filch_event *events, size_t count, f
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
     if (++*steps % 64 != 0) return filch_idle(out);
     stress_must("sleep", filch_yield_sleep(out, 1, FILCH_MICROSECONDS(200)));
-    ADD(asked, 1);
+    ADD(yields, 1);
     return filch_wait(out);
 }
 
@@ -302,7 +303,7 @@ typedef struct requester {
     uint64_t id;
     fli_prng prng;
     uint64_t numbers[LEDGERS];
-    uint64_t asked, due_ns; /* asked: number of yields. due_ns: due time of the outstanding sleep */
+    uint64_t yields, due_ns; /* asked: number of yields. due_ns: due time of the outstanding sleep */
     uint32_t outstanding;
     bool     ending;
 } requester;
@@ -317,7 +318,7 @@ static filch_err do_work(void *arg, filch_data *result)
 
 static void take_completion(requester *t, const filch_event *event)
 {
-    MUST(event->tag / TAGS <= t->asked && t->outstanding > 0, "a completion without a yield");
+    MUST(event->tag / TAGS <= t->yields && t->outstanding > 0, "a completion without a yield");
     t->outstanding--;
     switch (event->tag % TAGS) {
     case TAG_SEND: note_sent(event->error); break;
@@ -333,7 +334,7 @@ static void take_completion(requester *t, const filch_event *event)
 
 static void make_yield(requester *t, filch_out *out, unsigned what)
 {
-    uint64_t tag = ++t->asked * TAGS + what, span_ns = fli_prng_below(&t->prng, 300000);
+    uint64_t tag = ++t->yields * TAGS + what, span_ns = fli_prng_below(&t->prng, 300000);
     uint32_t box = fli_prng_below(&t->prng, BOXES);
     switch (what) {
     case TAG_COMPLETE:
@@ -344,7 +345,7 @@ static void make_yield(requester *t, filch_out *out, unsigned what)
     default: t->due_ns = fli_clock_ns() + span_ns; stress_must("yield", filch_yield_sleep(out, tag, span_ns));
     }
     t->outstanding++;
-    ADD(asked, 1);
+    ADD(yields, 1);
 }
 
 static filch_err requester_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -404,7 +405,7 @@ static filch_err spawn(const filch_type *type, uint64_t arg, uint32_t overflow, 
     opt.on_exit = on_exit;
     opt.on_exit_user = user;
     filch_err err = filch_spawn(town, type, &opt, pid);
-    if (err == FILCH_OK) ADD(born, 1);
+    if (err == FILCH_OK) ADD(spawned, 1);
     return err;
 }
 
@@ -426,11 +427,11 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
     case 4:
     case 5:
         stress_must("yield", filch_yield(out, CMD_COMPLETE, 7, filch_int(fli_prng_below(&f->prng, 8))));
-        ADD(asked, 1);
+        ADD(yields, 1);
         return filch_wait(out);
     case 6:
         stress_must("yield", filch_yield_sleep(out, 8, fli_prng_below(&f->prng, 100000)));
-        ADD(asked, 1);
+        ADD(yields, 1);
         return filch_idle(out);
     case 7: return filch_continue(out);
     default: break;
@@ -560,10 +561,10 @@ static const filch_type side_proc_type = {
 
 static void side_round(fli_prng *prng)
 {
-    enum { GUESTS = 100 };
+    enum { SIDE_PROCS = 100 };
     filch_options opt = FILCH_OPTIONS_INIT;
     filch_sched  *sched;
-    filch_pid     pids[GUESTS];
+    filch_pid     pids[SIDE_PROCS];
     filch_report  report = FILCH_REPORT_INIT;
     opt.workers = (int32_t)fli_prng_below(prng, 4) - 1;
     if (opt.workers == 0) opt.workers = 4;
@@ -571,13 +572,13 @@ static void side_round(fli_prng *prng)
     opt.alloc_user = &side_bytes;
     opt.work_threads = 1 + fli_prng_below(prng, 3);
     stress_must("create", filch_sched_create(&sched, &opt));
-    for (int i = 0; i < GUESTS; i++) {
+    for (int i = 0; i < SIDE_PROCS; i++) {
         filch_spawn_options spawn_opt = FILCH_SPAWN_OPTIONS_INIT;
         spawn_opt.args = filch_int((int64_t)fli_prng_next(prng) & 0xffffff);
         stress_must("spawn", filch_spawn(sched, &side_proc_type, &spawn_opt, &pids[i]));
     }
     for (int i = 0; i < 2000; i++) {
-        filch_err err = filch_send(sched, pids[fli_prng_below(prng, GUESTS)], any_payload(prng));
+        filch_err err = filch_send(sched, pids[fli_prng_below(prng, SIDE_PROCS)], any_payload(prng));
         MUST(err == FILCH_OK || err == FILCH_EDEAD, "a process of a small scheduler could not be reached");
         if (opt.workers < 0 && i % 16 == 0) stress_must("tick", filch_tick(sched, 20, NULL));
         if (i % 64 == 0) fli_thread_yield();
@@ -625,15 +626,15 @@ static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
     stress_must("stats", filch_sched_stats(town, &stats));
-    MUST(stats.alive == 0 && stats.spawned == GET(born) && stats.ended == GET(born), "processes are miscounted");
+    MUST(stats.alive == 0 && stats.spawned == GET(spawned) && stats.ended == GET(spawned), "processes are miscounted");
     MUST(GET(opened) == GET(closed), "an instance was not closed exactly once");
     MUST(stats.sent == GET(sent), "messages are miscounted");
     MUST(stats.refused == GET(full), "refused messages are miscounted");
     uint64_t unread = stats.undelivered - GET(dead), trimmed = stats.dropped - GET(dropped);
     MUST(stats.undelivered >= GET(dead) && stats.dropped >= GET(dropped), "refusals are miscounted");
     MUST(GET(sent) == GET(read) + unread + trimmed, "messages have vanished, or multiplied");
-    MUST(GET(told) <= stats.dropped, "more drops were reported than happened");
-    MUST(stats.yields == GET(asked) && GET(answered) <= stats.completions, "yields are miscounted");
+    MUST(GET(drops_read) <= stats.dropped, "more drops were reported than happened");
+    MUST(stats.yields == GET(yields) && GET(answered) <= stats.completions, "yields are miscounted");
     MUST(stats.completions <= stats.yields && stats.late_completions >= GET(late), "completions are miscounted");
     MUST(stats.timers == 0, "timers are left");
 }
@@ -660,7 +661,7 @@ static void print_progress(uint64_t began_ns, bool live)
     fprintf(stderr,
             "%ssoak: %4" PRIu64 " s, %" PRIu64 " messages, %" PRIu64 " lives, %" PRIu64
             " schedulers, %zu KB, resident %zu MB%s",
-            live ? "\r" : "", (fli_clock_ns() - began_ns) / FILCH_SECONDS(1), GET(read), GET(born),
+            live ? "\r" : "", (fli_clock_ns() - began_ns) / FILCH_SECONDS(1), GET(read), GET(spawned),
             fli_load_rlx(&side_rounds), fli_load_rlx(&town_bytes) / 1024, resident() >> 20, live ? "\033[K" : "\n");
 }
 

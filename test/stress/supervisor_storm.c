@@ -14,17 +14,17 @@
 
 #include <filch.h>
 
-enum { BRANCHES = 3, LEAVES = 3, WORKERS = BRANCHES * LEAVES, DEAF = 1 };
+enum { BRANCHES = 3, LEAVES = 3, WORKERS = BRANCHES * LEAVES, IGNORES_CANCEL = 1 };
 #define STORM_NS FILCH_SECONDS(300)
 
 static struct {
     int       alive[WORKERS];
     int       instances;
     uint64_t  starts, faults;
-    bool      patient; /* true: this tree does not give up */
-    bool      poor;    /* true: allocations fail now and then */
+    bool      patient;    /* true: this tree does not give up */
+    bool      low_memory; /* true: allocations fail now and then */
     filch_pid root;
-    int       goings;
+    int       exits;
     filch_err gone;
 } run;
 
@@ -37,7 +37,7 @@ static struct {
 typedef struct worker {
     filch_sched *sched;
     int64_t      which;
-    bool         deaf;
+    bool         ignores_cancel;
 } worker;
 
 static filch_err worker_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -56,10 +56,10 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
 {
     worker *w = self;
     for (size_t i = 0; i < count; i++) {
-        if (events[i].type == FILCH_EVENT_CANCEL && !w->deaf) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_CANCEL && !w->ignores_cancel) return filch_done(out, filch_none());
         if (events[i].type != FILCH_EVENT_MESSAGE) continue;
-        if (filch_as_int(&events[i].data) != DEAF) return FILCH_EUSER + 1;
-        w->deaf = true;
+        if (filch_as_int(&events[i].data) != IGNORES_CANCEL) return FILCH_EUSER + 1;
+        w->ignores_cancel = true;
     }
     return filch_idle(out);
 }
@@ -132,7 +132,7 @@ static void strike(filch_sched *sched)
     run.faults++;
     if (filch_whereis(sched, name, &pid) != FILCH_OK) return;
     if (branch || what < 8) (void)!filch_terminate(sched, pid);
-    else (void)!filch_send(sched, pid, filch_int(what < 11 ? DEAF : 0));
+    else (void)!filch_send(sched, pid, filch_int(what < 11 ? IGNORES_CANCEL : 0));
 }
 
 static void blow(filch_sched *sched, void *arg)
@@ -149,7 +149,7 @@ static void on_gone(void *user, filch_pid pid, filch_err error, const filch_data
     (void)user;
     (void)pid;
     (void)result;
-    run.goings++;
+    run.exits++;
     run.gone = error;
 }
 
@@ -167,11 +167,12 @@ static filch_err check(filch_sched *sched, void *user)
 {
     filch_pid pid;
     (void)user;
-    if (run.goings > 0) {
+    if (run.exits > 0) {
         /* FILCH_ENOMEM: a root that cannot start because of missing memory ends with this error. */
-        bool poor = run.poor && run.gone == FILCH_ENOMEM;
-        if (run.patient && !poor) return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");
-        if (run.goings > 1 || (run.gone != FILCH_ELIMIT && !poor))
+        bool low_memory = run.low_memory && run.gone == FILCH_ENOMEM;
+        if (run.patient && !low_memory)
+            return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");
+        if (run.exits > 1 || (run.gone != FILCH_ELIMIT && !low_memory))
             return filch_sim_fail(sched, "it gave up for a wrong reason");
         if (run.instances != 0) return filch_sim_fail(sched, "the tree is gone, and workers are left");
         return FILCH_OK;
@@ -194,14 +195,14 @@ static bool weather(uint64_t seed)
     tree              t;
     memset(&run, 0, sizeof run);
     run.patient = seed % 2 == 0;
-    run.poor = seed % 7 == 0;
+    run.low_memory = seed % 7 == 0;
     plant(&t, run.patient);
     opt.seed = seed;
     opt.check = check;
     opt.steps_max = 10000000;
     if (seed % 3 == 0) opt.stall = 10;
     if (seed % 5 == 0) opt.clock_jump = 2;
-    if (run.poor) opt.no_memory = 20;
+    if (run.low_memory) opt.no_memory = 20;
     if (filch_sim_run(&opt, begin, &t, &report) != FILCH_OK) return false;
     bool fine = report.verdict == FILCH_SIM_OK && run.instances == 0;
     if (!fine) {
