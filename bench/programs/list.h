@@ -25,8 +25,8 @@
     X(skewed, skewed, 0, 100000, 500, "task")                             \
     X(outside_spawn, outside_spawn, 0, 400000, 1000, "process")           \
     X(outside_send, outside_send, 0, 2000000, 2000, "message")            \
-    X(timers_at, timers_busy, 50000, 1000, 150, "wake-up")                \
-    X(timers_over, timers_busy, 400000, 1000, 150, "wake-up")             \
+    X(timers_at, timers_busy, 50000, 1000, 50, "wake-up")                \
+    X(timers_over, timers_busy, 400000, 1000, 50, "wake-up")             \
     X(tasks, tasks, 0, 200000, 500, "task")                               \
     X(probe_out_churn, probe_outside, 0, 1000, 20, "probe")               \
     X(probe_out_50, probe_outside, 50, 1000, 20, "probe")                 \

@@ -2,6 +2,8 @@
 %%
 %%     erl +S 2:2 +P 4000000 -noshell -pa FOLDER -run bench main FOLDER NAME [--run K] [--size N]
 %%
+%% NAME may also be a program of the second suite, NAME.IDIOM (bench_suite.erl); "programs" prints the names of those.
+%%
 %% A process is a process, a mailbox its mailbox; messages are copied, small integers cost nothing to copy.
 %% FOLDER is where the compiled modules and bench_outside.so are.
 -module(bench).
@@ -24,13 +26,17 @@ benches() ->
      {yield, 100, bench_processes},
      {timers, 100000, bench_processes}].
 
+main([_, "programs" | _]) ->
+    bench_suite:list(),
+    erlang:halt(0);
 main([Folder, Name | Options]) ->
-    case [Bench || {B, _, _} = Bench <- benches(), atom_to_list(B) =:= Name] of
-        [{Bench, Default, Module}] ->
-            #{run := Run, size := Size} = options(Options, #{run => 1, size => Default}),
+    Known = [{Default, fun Module:Bench/1} || {Bench, Default, Module} <- benches(), atom_to_list(Bench) =:= Name],
+    case Known ++ bench_suite:find(Name) of
+        [{Default, Function}] ->
+            #{run := Run, size := Size} = options(Options ++ flags(), #{run => 1, size => Default}),
             ok = bench_outside:load(Folder),
             %% In a process of its own: this one has links to the system.
-            {_, Ref} = spawn_monitor(fun() -> print(Name, Run, Size, Module:Bench(Size)) end),
+            {_, Ref} = spawn_monitor(fun() -> print(hd(string:lexemes(Name, ".")), Run, Size, Function(Size)) end),
             receive
                 {'DOWN', Ref, process, _, normal} -> erlang:halt(0);
                 {'DOWN', Ref, process, _, {wrong, What}} -> fail(1, Name ++ ": " ++ What);
@@ -39,6 +45,10 @@ main([Folder, Name | Options]) ->
         [] -> fail(2, "there is no benchmark '" ++ Name ++ "'")
     end;
 main(_) -> usage().
+
+%% erl takes "--size N" for a flag of its own, "-size", and ends the arguments of -run there.
+flags() -> lists:append([["-" ++ atom_to_list(Flag) | Values] || {Flag, Values} <- init:get_arguments(),
+                                                                 lists:member(Flag, ['-run', '-size'])]).
 
 options([], Found) -> Found;
 options(["--run", N | Rest], Found) -> options(Rest, Found#{run := number(N)});

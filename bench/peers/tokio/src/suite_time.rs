@@ -21,10 +21,14 @@ fn timers(rt: &Runtime, watch: &mut Watch, size: u64, sleepers: u64, reset: bool
     let samples = Arc::new(Mutex::new(Vec::<u64>::new()));
     settle();
     watch.begin();
-    let end = Instant::now() + Duration::from_millis(size);
+    let began = Instant::now();
+    let end = Arc::new(AtomicU64::new(u64::MAX)); // known when all have been started
     let wakes = group(rt, sleepers, |index| {
-        let samples = samples.clone();
+        let (samples, end) = (samples.clone(), end.clone());
         async move {
+            if index == sleepers - 1 {
+                end.store(began.elapsed().as_nanos() as u64 + size * 1_000_000, Ordering::Relaxed);
+            }
             let mut state = 7919 * index + 1;
             let mut span = Duration::from_nanos(random(&mut state) % PERIOD.as_nanos() as u64);
             let (mut now, mut wakes, mut own) = (Instant::now(), 0, vec![]);
@@ -42,7 +46,7 @@ fn timers(rt: &Runtime, watch: &mut Watch, size: u64, sleepers: u64, reset: bool
                 if index % SAMPLED == 0 {
                     own.push((now - due).as_nanos() as u64);
                 }
-                if now >= end {
+                if (now - began).as_nanos() as u64 >= end.load(Ordering::Relaxed) {
                     samples.lock().unwrap().append(&mut own);
                     return wakes;
                 }
