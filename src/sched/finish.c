@@ -57,16 +57,16 @@ static inline void give_back(fli_worker *w, fli_proc *p)
 
 /* What step 7 needs of a process after its slot has been given back. */
 typedef struct last_words {
-    filch_exit_fn on_exit; /* NULL: none */
+    filch_exit_fn on_exit;
     void         *user;
     filch_values *values; /* inherited by the processes that on_exit spawns */
     filch_data   *result;
 } last_words;
 
-static void free_words(const last_words *left)
+static inline void free_words(filch_values *values, filch_data *result)
 {
-    if (!fli_data_is_value_form(left->result)) fli_data_free(left->result);
-    if (left->values != NULL) filch_values_drop(left->values);
+    if (!fli_data_is_value_form(result)) fli_data_free(result);
+    if (FLI_UNLIKELY(values != NULL)) filch_values_drop(values);
 }
 
 /* State of a running on_exit, for the cleanup function end_exit_call(). */
@@ -82,7 +82,7 @@ static void end_exit_call(exit_call *t)
 {
     fli_local *worker = t->worker;
     worker->current = t->before;
-    free_words(t->left);
+    free_words(t->left->values, t->left->result);
     /* PAIR finish.ended, release half: nothing of the process is left, and the processes that on_exit spawned are
      * counted. */
     fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
@@ -144,7 +144,8 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
 
     __attribute__((cleanup(end_ending))) ending e = { .sched = sched, .p = p, .type = type, .result = result };
     fli_callback_begin(worker);
-    w->exit_unnotified = (last & FLI_HAS_RELATIONS) != 0;
+    bool related = (last & FLI_HAS_RELATIONS) != 0;
+    if (related) w->exit_unnotified = true;
     bool overflowed = close_mailbox(rt, worker, p, serial, last);
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) ended_simulated(sched, serial, error, result);
@@ -153,21 +154,24 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     e.type = NULL;
     fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
-        fli_failure_notify(sched, serial, type, (last & FLI_HAS_RELATIONS) != 0, error, result);
+        fli_failure_notify(sched, serial, type, related, error, result);
     }
     if (FLI_UNLIKELY((p->flags & FLI_PROC_RECORDED) != 0)) ended_recorded(sched, p, serial, error);
-    if ((last & FLI_HAS_RELATIONS) != 0) rt->model_ops->ended(rt, serial, error, result);
-    w->exit_unnotified = false;
-    last_words left = { .values = p->values, .result = result };
-    if (p->ext != NULL) left.on_exit = p->ext->on_exit, left.user = p->ext->on_exit_user;
-    e.result = NULL;
-    p->values = NULL;
-    fli_ext_free(rt, p);
+    if (related) {
+        rt->model_ops->ended(rt, serial, error, result);
+        w->exit_unnotified = false;
+    }
     if (error != FILCH_OK) fli_count(&worker->counters.failed, 1);
-    if (left.on_exit != NULL) {
+    filch_values *values = p->values;
+    p->values = NULL;
+    e.result = NULL;
+    if (FLI_UNLIKELY(p->ext != NULL && p->ext->on_exit != NULL)) {
+        last_words left = { p->ext->on_exit, p->ext->on_exit_user, values, result };
+        fli_ext_free(rt, p);
         call_on_exit(w, p, &left, serial, error);
     } else {
-        free_words(&left);
+        fli_ext_free(rt, p);
+        free_words(values, result);
         give_back(w, p);
     }
     fli_callback_end(worker);
