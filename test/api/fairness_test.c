@@ -2,8 +2,8 @@
  *
  * Every worker gets a hog: a process that always continues. The hogs wait for each other in their first step, so there
  * is one hog on each worker. From then on no worker runs out of work, so no worker steals and every process stays on
- * its worker. Then OTHERS processes become ready in each queue: spawned by a hog inside its step (the deque of its
- * worker), and by a foreign thread (the global queue). Meanwhile the hogs stay in their step, so that no clock
+ * its worker. Then OTHERS processes (the crowd) become ready in each queue: spawned by a hog inside its step (the deque
+ * of its worker), and by a foreign thread (the global queue). Meanwhile the hogs stay in their step, so that no clock
  * advances: the clock is the worker's count of steps. Each process records all clocks when it becomes ready, and reads
  * the clock of its worker when it is stepped.
  *

@@ -303,7 +303,7 @@ typedef struct requester {
     uint64_t id;
     fli_prng prng;
     uint64_t numbers[LEDGERS];
-    uint64_t yields, due_ns; /* asked: number of yields. due_ns: due time of the outstanding sleep */
+    uint64_t yields, due_ns; /* yields: number of yields made. due_ns: due time of the outstanding sleep */
     uint32_t outstanding;
     bool     ending;
 } requester;
