@@ -7,7 +7,7 @@ local me = process.self()
 local function worker()
   while true do
     local message, from = process.receive()
-    if message == "crash" then error("told to crash", 0) end
+    if message == "crash" then error("crashed on request", 0) end
     process.reply(from, message)
   end
 end

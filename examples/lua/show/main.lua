@@ -1,6 +1,6 @@
 -- main.lua - what Filch does, seen from Lua, in a few seconds: `./dev run`, or filch run examples/lua/show [quick].
 -- Many processes; work stealing; a crash and its restart; new code; endless loops that do not delay other processes; the counters.
-local tell = require "tell"
+local output = require "output"
 local quick = ... == "quick"
 local began = time.now()
 
@@ -15,8 +15,8 @@ end
 -- ---- 1 ----------------------------------------------------------------------------------------------------------------
 
 local count = quick and 500 or 20000
-tell.heading(1, "Many processes")
-tell.say("Each process has its own memory, waits for a message, replies to it, and ends.")
+output.heading(1, "Many processes")
+output.say("Each process has its own memory, waits for a message, replies to it, and ends.")
 local start, me, all = time.now(), process.self(), {}
 for i = 1, count do
   all[i] = process.spawn(function(number)
@@ -24,32 +24,32 @@ for i = 1, count do
     process.send(me, question * number)
   end, i)
 end
-tell.row("processes", runtime.stats().alive - 1, "started in " .. since(start))
+output.row("processes", runtime.stats().alive - 1, "started in " .. since(start))
 start = time.now()
 local sum = 0
 for i = 1, count do process.send(all[i], 2) end
 for _ = 1, count do sum = sum + process.receive() end
 check(sum == count * (count + 1), "an answer is missing")
-tell.row("answers", count, "in " .. since(start))
+output.row("answers", count, "in " .. since(start))
 
 -- ---- 2 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(2, "Work that moves to idle workers")
-tell.say("A tree of processes grows on one worker. The other workers are idle, and steal half of its queue.")
+output.heading(2, "Work that moves to idle workers")
+output.say("A tree of processes grows on one worker. The other workers are idle, and steal half of its queue.")
 local before = runtime.stats()
 start = time.now()
 local depth = quick and 6 or 12
 process.spawn("tree", me, depth)
 check(process.receive() == 2 ^ depth, "a leaf is missing")
 local after = runtime.stats()
-tell.row("processes", after.spawned - before.spawned, "in " .. since(start))
-tell.row("workers", after.workers)
-tell.row("steals", after.steals - before.steals, tell.number(after.stolen - before.stolen) .. " processes moved")
+output.row("processes", after.spawned - before.spawned, "in " .. since(start))
+output.row("workers", after.workers)
+output.row("steals", after.steals - before.steals, output.number(after.stolen - before.stolen) .. " processes moved")
 
 -- ---- 3 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(3, "A crash, and a restart")
-tell.say("A worker fails at every fourth job. Its supervisor starts another one under the same name.")
+output.heading(3, "A crash, and a restart")
+output.say("A worker fails at every fourth job. Its supervisor starts another one under the same name.")
 local function worker()
   for done = 1, math.huge do
     local job, from = process.receive()
@@ -65,33 +65,33 @@ for job = 1, 10 do
     finished = finished + 1
   else
     while (process.lookup("worker") or pid) == pid do time.sleep(0.001) end
-    tell.say(("job %d was not done, and the worker is restarted"):format(job))
+    output.say(("job %d was not done, and the worker is restarted"):format(job))
   end
 end
 check(finished == 8, "a job is missing")
-tell.row("jobs done", finished, supervisor.children(top)[1].restarts .. " restarts")
+output.row("jobs done", finished, supervisor.children(top)[1].restarts .. " restarts")
 check(supervisor.children(top)[1].restarts == 2, "the worker was not restarted")
 supervisor.stop(top)
 
 -- ---- 4 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(4, "New code for a running process")
-tell.say("A counter switches to other code. It keeps its pid, its messages and its count.")
+output.heading(4, "New code for a running process")
+output.say("A counter switches to other code. It keeps its pid, its messages and its count.")
 local counter = process.spawn("counter", 0)
 for _ = 1, 1000 do process.send(counter, 1) end
 process.send(counter, "upgrade")
 for _ = 1, 1000 do process.send(counter, 1) end
 local count_now, version = table.unpack(process.request(counter, "how many?"))
 check(count_now == 2000 and version == 2, "the counter has lost messages")
-tell.row("counted", count_now, "by version " .. version .. " at the end")
+output.row("counted", count_now, "by version " .. version .. " at the end")
 process.terminate(counter)
 while process.alive(counter) do time.sleep(0.001) end
 
 -- ---- 5 ----------------------------------------------------------------------------------------------------------------
 
-tell.heading(5, "Endless loops that do not block others")
+output.heading(5, "Endless loops that do not block others")
 local loops = runtime.stats().workers + 1
-tell.say(("%d processes loop for ever, more than there are workers. A clock ticks beside them."):format(loops))
+output.say(("%d processes loop for ever, more than there are workers. A clock ticks beside them."):format(loops))
 local runaways = {}
 for i = 1, loops do
   -- The thread sanitizer delivers signals only in calls of C functions: the quick show, which also runs under it, calls one.
@@ -104,10 +104,10 @@ for _ = 1, ticks do
   late = math.max(late, time.now() - due)
 end
 for i = 1, loops do process.terminate(runaways[i]) end
-tell.row("ticks", ticks, ("the latest by %.1f ms"):format(late * 1000))
+output.row("ticks", ticks, ("the latest by %.1f ms"):format(late * 1000))
 local interrupted = runtime.stats().interrupted
 check(interrupted > 0, "no loop was interrupted")
-tell.row("steps interrupted", interrupted)
+output.row("steps interrupted", interrupted)
 for i = 1, loops do
   while process.alive(runaways[i]) do time.sleep(0.001) end
 end
@@ -115,11 +115,11 @@ end
 -- ---- 6 ----------------------------------------------------------------------------------------------------------------
 
 local s = runtime.stats()
-tell.heading(6, "The counters of the scheduler")
-tell.row("processes", s.spawned, tell.number(s.failed) .. " failed or were ended, " .. s.alive .. " alive")
-tell.row("steps", s.steps)
-tell.row("messages", s.sent, s.undelivered .. " undelivered")
-tell.row("steals", s.steals, tell.number(s.stolen) .. " processes moved")
-tell.row("sleeps of workers", s.sleeps)
+output.heading(6, "The counters of the scheduler")
+output.row("processes", s.spawned, output.number(s.failed) .. " failed or were ended, " .. s.alive .. " alive")
+output.row("steps", s.steps)
+output.row("messages", s.sent, s.undelivered .. " undelivered")
+output.row("steals", s.steals, output.number(s.stolen) .. " processes moved")
+output.row("sleeps of workers", s.sleeps)
 check(s.alive == 1, "a process is left over")
 print(("\nAll checks passed. It took %.1f s."):format(time.now() - began))

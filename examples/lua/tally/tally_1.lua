@@ -8,7 +8,7 @@ local function main(total)
       -- Returns only if the upgrade failed: then this version continues.
       local _, why = process.upgrade("tally_2", total, from)
       process.reply(from, nil, why)
-    elseif message == "crash" then error("told to crash", 0)
+    elseif message == "crash" then error("crashed on request", 0)
     else total = total + 1 end
   end
 end

@@ -6,7 +6,7 @@ local function main(state, waiting)
     if message == "total" then process.reply(from, state.total)
     elseif message == "version" then process.reply(from, 2)
     elseif message == "visitors" then process.reply(from, state.visitors)
-    elseif message == "crash" then error("told to crash", 0)
+    elseif message == "crash" then error("crashed on request", 0)
     else
       state.total = state.total + 1
       state.visitors[message.visitor] = (state.visitors[message.visitor] or 0) + 1
