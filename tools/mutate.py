@@ -1,4 +1,4 @@
-"""mutate - bugs made by a program: small changes to the C code of src/, chosen by a seed.
+"""mutate - makes bugs for tools/mutants: small changes to the C code of src/, chosen by a seed.
 
 Six operators, each a mistake that a programmer makes:
 

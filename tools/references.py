@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""references - the files, functions and pages that comments and docs name must exist.
+"""references - checks that the files, functions and pages that comments and docs name exist.
 
     tools/references.py [--root FOLDER]
 
