@@ -1,5 +1,5 @@
 /* parker.c - the parker of thread.h in two versions: with a futex (port/futex.h) and, for other systems, with a lock
- * and a condition variable. Both are explored under weak memory (test/parts/parker_parts.c). */
+ * and a condition variable. Both are explored under weak memory (test/modelcheck/parker_parts.c). */
 #include "port/thread.h"
 
 #if defined(FLI_PARKER_OF_LOCK)

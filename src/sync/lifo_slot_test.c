@@ -1,4 +1,4 @@
-/* lifo_slot_test.c - the LIFO slot: put, take, and that an item is not taken twice. test/parts explores the
+/* lifo_slot_test.c - the LIFO slot: put, take, and that an item is not taken twice. test/modelcheck explores the
  * interleavings. */
 #include "sync/lifo_slot.h"
 

@@ -378,7 +378,7 @@ int main(int argc, char **argv)
         else (void)run(programs[i], &config);
     }
     if (list) return 0;
-    printf("parts: %lu executions, %lu violations, %.0f per second", (unsigned long)sum.executions,
+    printf("modelcheck: %lu executions, %lu violations, %.0f per second", (unsigned long)sum.executions,
            (unsigned long)sum.violations, (double)sum.executions / (sum.time > 1e-9 ? sum.time : 1e-9));
     if (sum.repeated > 0) printf("; %lu walks repeated an earlier one", (unsigned long)sum.repeated);
     if (sum.incomplete > 0)
