@@ -42,6 +42,15 @@
     X(echo100, echo, 100, 200000, 500, "round trip")                      \
     X(echo10k, echo, 10000, 200000, 400, "round trip")                    \
     X(accepts, accepts, 0, 10000, 300, "connection")
+
+/* Only in a build with Lua. */
+#ifdef PROGRAMS_LUA
+#define PROGRAMS_IN_LUA(X)                                                \
+    X(lua_table, lua_table, 0, 200000, 200, "round trip")                 \
+    X(lua_spawn, lua_spawn, 0, 200000, 200, "process")
+#else
+#define PROGRAMS_IN_LUA(X)
+#endif
 /* clang-format on */
 
 #endif

@@ -127,7 +127,7 @@ static const struct program {
     const char *operation;
 } all[] = {
 #define ROW(name, function, variant, size, test_size, operation) { #name, function, variant, size, operation },
-    PROGRAMS(ROW)
+    PROGRAMS(ROW) PROGRAMS_IN_LUA(ROW)
 #undef ROW
 };
 

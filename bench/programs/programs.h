@@ -52,6 +52,7 @@ void release_all(void);
 
 #define DECLARE(name, function, variant, size, test_size, operation) bool function(uint64_t kind);
 PROGRAMS(DECLARE)
+PROGRAMS_IN_LUA(DECLARE)
 #undef DECLARE
 
 #endif

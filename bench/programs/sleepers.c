@@ -1,7 +1,7 @@
 /* sleepers.c - `variant` processes sleep 100 ms again and again, for --size milliseconds from the last spawn on. The
  * value is the 99th percentile of how late they wake. With 50,000 processes there are 500,000 wake-ups a second, which
- * two CPUs can serve; with 400,000 there are 4,000,000, which they cannot. * Below 100 ms, for a test, there are a
- * twentieth of the processes. */
+ * two CPUs can serve; with 400,000 there are 4,000,000, which they cannot. With --size below 100, as in a test, there
+ * are a twentieth of the processes. */
 #include "programs.h"
 
 #include <stdatomic.h>

@@ -45,7 +45,10 @@ programs() ->
      {echo100, passive, Time, echo, [100, false]},
      {echo100, active, Time, echo, [100, true]},
      {echo10k, passive, Time, echo, [10000, false]},
-     {accepts, passive, Time, accepts, []}]
+     {accepts, passive, Time, accepts, []},
+     {lua_table, map, Talk, table, [map]},
+     {lua_table, tuple, Talk, table, [tuple]},
+     {lua_spawn, plain, Flow, spawns, []}]
     ++ [{Name, Idiom, Talk, request, [Idiom, Bytes]}
         || {Name, Bytes} <- [{request24, 24}, {request64, 64}, {request1k, 1024}, {request64k, 65536}],
            Idiom <- [plain, gen_server]].

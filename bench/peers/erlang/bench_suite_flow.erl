@@ -1,6 +1,6 @@
 %% bench_suite_flow.erl - the programs about queues and tasks.
 -module(bench_suite_flow).
--export([pipeline/2, crowd/2, backlog/2, tasks/3]).
+-export([pipeline/2, crowd/2, backlog/2, tasks/3, spawns/1]).
 -import(bench, [start/0, stop/2, expect/3, settle/0, resident/0]).
 -import(bench_suite, [group/2, spin/1]).
 
@@ -123,3 +123,20 @@ pool(Kind, Next, Size, Done) ->
 task(even, _) -> spin(1000), 1;
 task(skewed, Index) when Index rem 100 =:= 0 -> spin(50000), 1;
 task(skewed, _) -> spin(500), 1.
+
+%% ---- 50 processes at a time ----
+
+spawns(Size) ->
+    settle(),
+    Watch = start(),
+    Sum = group(1, fun(_) -> spawns(1, Size, 0) end),
+    Result = stop(Watch, Size),
+    expect("sum", Sum, Size * (Size + 1) div 2),
+    Result.
+
+spawns(First, Size, Sum) when First > Size -> Sum;
+spawns(First, Size, Sum) ->
+    Me = self(),
+    Numbers = lists:seq(First, min(First + 49, Size)),
+    [spawn(fun() -> Me ! {number, Number} end) || Number <- Numbers],
+    spawns(First + 50, Size, lists:foldl(fun(_, S) -> receive {number, N} -> S + N end end, Sum, Numbers)).

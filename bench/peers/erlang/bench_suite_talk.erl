@@ -1,6 +1,6 @@
 %% bench_suite_talk.erl - the programs in which processes ask each other for something.
 -module(bench_suite_talk).
--export([chameneos/1, philosophers/1, bank/2, dictionary/2, sieve/1, logistic/2, pubsub/1, request/3]).
+-export([chameneos/1, philosophers/1, bank/2, dictionary/2, sieve/1, logistic/2, pubsub/1, request/3, table/2]).
 -import(bench, [start/0, stop/2, expect/3, settle/0]).
 -import(bench_suite, [group/2, random/1]).
 
@@ -308,3 +308,31 @@ ask(Ask, Rest, Left, Serial) ->
     <<Next:64, _/binary>> = Ask(<<Serial:64, Rest/binary>>),
     Next = Serial + 1,
     ask(Ask, Rest, Left - 1, Next).
+
+%% ---- a structured message there and back ----
+
+table(Idiom, Size) ->
+    Main = self(),
+    Partner = spawn_link(fun() -> partner() end),
+    First = case Idiom of
+        map -> #{id => 0, name => <<"abc">>, price => 1.5, ok => true, tag => <<"xyz">>};
+        tuple -> {0, <<"abc">>, 1.5, true, <<"xyz">>}
+    end,
+    settle(),
+    Watch = start(),
+    spawn_link(fun() -> Main ! {last, pass(Partner, First, Size)} end),
+    Last = receive {last, Message} -> Message end,
+    Result = stop(Watch, Size),
+    expect("id", if Idiom =:= map -> maps:get(id, Last); true -> element(1, Last) end, Size),
+    Result.
+
+partner() ->
+    receive
+        {From, #{id := Id} = Message} -> From ! {passed, Message#{id := Id + 1}}, partner();
+        {From, {Id, Name, Price, Ok, Tag}} -> From ! {passed, {Id + 1, Name, Price, Ok, Tag}}, partner()
+    end.
+
+pass(_, Message, 0) -> Message;
+pass(Partner, Message, Left) ->
+    Partner ! {self(), Message},
+    receive {passed, Next} -> pass(Partner, Next, Left - 1) end.
