@@ -355,7 +355,7 @@ TEST(no_step_runs_and_no_thread_is_left_after_stop)
     until(atomic_load(&seen.steps) > 1000);
     same(filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL), FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
-    until(thread_count() == threads); /* a joined thread may stay listed for a moment */
+    until(thread_count() <= threads); /* a joined thread may stay listed for a moment */
     same(atomic_load(&seen.steps), steps);
     end();
 }
@@ -984,7 +984,7 @@ TEST(a_thousand_schedulers_created_and_stopped_leak_nothing)
         same(err, i % 5 == 0 ? FILCH_EDEADLINE : FILCH_OK);
         end();
     }
-    until(thread_count() == threads);
+    until(thread_count() <= threads);
 }
 
 /* ---- a close function that is slow ---- */

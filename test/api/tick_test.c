@@ -148,7 +148,7 @@ TEST(host_loop_runs_everything_without_a_thread)
     do {
         host_waits(sched);
         ok(filch_tick(sched, 0, NULL));
-        same(thread_count(), threads);
+        until(thread_count() <= threads);
         ok(filch_sched_stats(sched, &stats));
         laps++;
     } while (stats.alive > 0);
@@ -162,7 +162,7 @@ TEST(host_loop_runs_everything_without_a_thread)
     /* The number of rounds is small: the loop slept and did not spin. */
     assert_true(laps < 2000);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
-    same(thread_count(), threads);
+    until(thread_count() <= threads);
 }
 
 /* ---- the descriptor ---- */

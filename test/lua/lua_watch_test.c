@@ -181,7 +181,7 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.runaway_ns = FILCH_MILLISECONDS(20);
     fixture_open(&w, FILCH_NO_WORKERS, &options);
-    same(thread_count(), before);
+    until(thread_count() <= before); /* a joined thread may stay listed for a moment */
     (void)fixture_start(&w,
                         "local hog = process.spawn(function() while true do end end)\n"
                         "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
@@ -195,7 +195,7 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
         ok(filch_tick(w.sched, 1, &ran)); /* returns although the process is in an endless loop */
     }
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
-    same(thread_count(), before);
+    until(thread_count() <= before); /* a joined thread may stay listed for a moment */
     fixture_close(&w);
 }
 
