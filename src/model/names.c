@@ -40,7 +40,7 @@ filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const f
     if (!fli_name_is_sound(name)) return filch_invalid("options.name is not 1 to 255 bytes");
     named *n = fli_entry_make(&m->mem, sizeof *n, name);
     if (n == NULL) return FILCH_ENOMEM;
-    fli_relation *relation;
+    fli_relation *relation = NULL;
     filch_err     err = fli_relation_make(m, FLI_RELATION_NAME, endpoint, NULL, &relation);
     if (err != FILCH_OK) {
         fli_entry_free(&m->mem, n);
@@ -146,7 +146,7 @@ void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name)
 
 filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint)
 {
-    fli_relation *relation;
+    fli_relation *relation = NULL;
     filch_err     err = fli_name_make(m, rt, name, endpoint, &relation);
     if (err != FILCH_OK) return err;
     fli_name_remove_ended(m, rt, name);
