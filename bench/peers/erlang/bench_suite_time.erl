@@ -18,6 +18,7 @@ with_delays(Result, Samples) ->
 -define(PERIOD, 100).
 
 timers(Sleepers, Size) ->
+    process_flag(priority, high), % or the first sleepers keep it from starting the others
     Collector = spawn_link(fun() -> collector([]) end), % apart: this mailbox has a result of each sleeper
     settle(),
     Watch = start(),

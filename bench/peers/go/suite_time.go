@@ -20,14 +20,15 @@ const period = 100 * time.Millisecond
 func timersBusy(w *watch, size int64, sleepers int, sleeper func() func(time.Duration)) {
 	const sampled = 16
 	lateness := make([][]int64, sleepers/sampled+1)
-	var end atomic.Int64 // known when all have been started
-	end.Store(1 << 62)
-	began := time.Now()
+	var end time.Time
+	start := make(chan struct{}) // sleepers that run would keep this goroutine from starting the others
 	w.begin()
 	wakes := group(sleepers, func(index int) int64 {
 		if index == sleepers-1 {
-			end.Store(int64(time.Since(began) + time.Duration(size)*time.Millisecond))
+			end = time.Now().Add(time.Duration(size) * time.Millisecond)
+			close(start)
 		}
+		<-start
 		state := uint64(7919*index + 1)
 		sleep, span, wakes := sleeper(), time.Duration(random(&state)%uint64(period)), int64(0)
 		now := time.Now()
@@ -39,7 +40,7 @@ func timersBusy(w *watch, size int64, sleepers int, sleeper func() func(time.Dur
 			if index%sampled == 0 {
 				lateness[index/sampled] = append(lateness[index/sampled], int64(now.Sub(due)))
 			}
-			if int64(now.Sub(began)) >= end.Load() {
+			if !now.Before(end) {
 				return wakes
 			}
 			span = period
