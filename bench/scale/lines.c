@@ -7,7 +7,6 @@
 #define PAGE_SHIFT 12
 #define PAGE_LINES (1u << (PAGE_SHIFT - LINE_SHIFT))
 #define HOLDER_WORDS (SCALE_CORES_MAX / 64)
-#define READERS 4 /* a load occupies its line for 1 / READERS of the transfer, so that so many readers overlap */
 
 /* ---- private caches: sets of line numbers, the most recently used first ---- */
 
@@ -210,7 +209,7 @@ static void load_line(const scale_lines *lines, scale_core *core, line *l, scale
     bool close = core->counts.accesses - core->last_miss <= lines->machine.window;
     core->last_miss = core->counts.accesses;
     core->now = start + (close ? lasts / lines->machine.overlap : lasts);
-    l->free_at = start + lasts / READERS;
+    l->free_at = start + lasts / lines->machine.readers;
     l->owner = SHARED;
     hold(l, core->index);
 }

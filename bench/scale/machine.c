@@ -20,6 +20,7 @@ const scale_machine scale_machine_default = {
     .overlap = 4,
     .window = 24,
     .buffers = 16,
+    .readers = 4,
     .cores = 32,
     .call = 190 * SCALE_NS,
     .yield = 220 * SCALE_NS,
@@ -32,7 +33,7 @@ const scale_machine scale_machine_default = {
 
 /* clang-format off */
 #define FIELDS(X) \
-    X(hit) X(rmw) X(l2) X(l3) X(page) X(alloc) X(clock) X(pause) X(near) X(far) X(overlap) X(window) X(buffers) \
+    X(hit) X(rmw) X(l2) X(l3) X(page) X(alloc) X(clock) X(pause) X(near) X(far) X(overlap) X(window) X(buffers) X(readers) \
     X(cores) X(call) X(yield) X(block) X(wake_call) X(wake) X(alarm) X(start)
 /* clang-format on */
 
@@ -66,10 +67,4 @@ bool scale_machine_set(scale_machine *machine, const char *text)
         return true;
     }
     return false;
-}
-
-void scale_machine_list(const scale_machine *machine, void (*each)(const char *name, uint64_t value))
-{
-    scale_machine copy = *machine;
-    for (size_t i = 0; i < FIELD_COUNT; i++) each(fields[i].name, *field_at(&copy, i));
 }

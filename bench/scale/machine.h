@@ -29,6 +29,7 @@ typedef struct scale_machine {
     uint64_t overlap; /* load misses close together: each costs 1 / overlap of the time */
     uint64_t window;  /* accesses that are close together */
     uint64_t buffers; /* store misses in flight: each stalls its core for 1 / buffers of the time */
+    uint64_t readers; /* a load occupies its line for 1 / readers of the transfer */
     uint64_t cores;   /* cores of a socket; more if two sockets have too few for the workers */
     /* ---- the system ---- */
     scale_ps call;      /* a system call that does nothing */
@@ -44,7 +45,5 @@ extern const scale_machine scale_machine_default;
 
 /* Changes one value: "near=50000". Returns false if `text` is not of this form or names no value. */
 bool scale_machine_set(scale_machine *machine, const char *text);
-/* Calls `each` with the name and the value of every field, in the order above. */
-void scale_machine_list(const scale_machine *machine, void (*each)(const char *name, uint64_t value));
 
 #endif

@@ -147,8 +147,8 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
 
 /* ---- parkers: a futex, as in src/port/parker.c ---- */
 
-/* Threads that wait, by the address of their word, as in the kernel. Parkers of the same slot share a queue of one
- * thread each: a second thread would be woken by mistake, and check its word again. */
+/* Threads that wait, found by the address of their word, as in the kernel. A parker belongs to a thread, so there are
+ * far fewer words than FUTEXES. */
 #define FUTEXES 4096
 static struct futex {
     const void *word;

@@ -14,6 +14,7 @@ static const scale_machine round_machine = { .hit = 1000,
                                              .overlap = 4,
                                              .window = 0,
                                              .buffers = 10,
+                                             .readers = 4,
                                              .cores = 2 };
 
 #define A UINT64_C(0x10000000)

@@ -26,7 +26,7 @@ typedef struct fli_cond {
     char        rest[sizeof(pthread_cond_t) - sizeof(void *)];
 } fli_cond;
 
-/* A futex: one word, which the engine does not look into. The thread that waits for it is found by its address. */
+/* A futex: one word. The thread that waits for it is found by the address of the word. */
 typedef struct fli_parker {
     uint32_t signalled;
 } fli_parker;
