@@ -302,7 +302,7 @@ void fli_wakefd_close(int fd)
     (void)fd;
 }
 
-void fli_wakefd_ring(int fd)
+void fli_wakefd_signal(int fd)
 {
     (void)fd;
 }
