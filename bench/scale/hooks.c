@@ -76,6 +76,18 @@ void __tsan_atomic_signal_fence(int order) { (void)order; }
         *at = wanted; \
         return 1; \
     }
+/* clang calls this form, which returns the value found. */
+#define CAS_VALUE(bits, T) \
+    T __tsan_atomic##bits##_compare_exchange_val(volatile T *at, T expected, T wanted, int order, int failed); \
+    T __tsan_atomic##bits##_compare_exchange_val(volatile T *at, T expected, T wanted, int order, int failed) \
+    { \
+        (void)order; \
+        (void)failed; \
+        atomic(at, SCALE_RMW, CALLER); \
+        T old = *at; \
+        if (old == expected) *at = wanted; \
+        return old; \
+    }
 #define ATOMIC(bits, T) \
     T __tsan_atomic##bits##_load(const volatile T *at, int order); \
     T __tsan_atomic##bits##_load(const volatile T *at, int order) \
@@ -98,7 +110,8 @@ void __tsan_atomic_signal_fence(int order) { (void)order; }
     FETCH(bits, T, fetch_or, old | with) \
     FETCH(bits, T, fetch_xor, old ^ with) \
     CAS(bits, T, compare_exchange_strong) \
-    CAS(bits, T, compare_exchange_weak)
+    CAS(bits, T, compare_exchange_weak) \
+    CAS_VALUE(bits, T)
 ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)
 ATOMIC(32, uint32_t)
