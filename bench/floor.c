@@ -394,7 +394,7 @@ static void *grow_half(void *arg)
         uint32_t generation = p->generation;
         if (!p->has_run) {
             p->has_run = true;
-            grow(w, p, NULL); /* after this first run a sender queues the process */
+            grow(w, p, NULL); /* the first run of the process; later runs follow a message, whose sender queues it */
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
         }

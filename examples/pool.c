@@ -64,9 +64,9 @@ static const filch_type worker = {
 /* ---- desk ---- */
 
 struct desk {
-    int       queue[JOBS * ATTEMPTS]; /* entry: job number * ATTEMPTS + attempt; starts at `first` */
-    int       first, last;
-    filch_pid idle[JOBS]; /* workers without a job; the array is larger than needed */
+    int       queue[JOBS * ATTEMPTS]; /* an entry is job number * ATTEMPTS + attempt */
+    int       first, last;            /* the queue is queue[first] to queue[last - 1] */
+    filch_pid idle[JOBS];             /* workers without a job; the array is larger than needed */
     int       idle_count;
     uint64_t  ref[JOBS]; /* for each job: the monitor of the worker that has the job */
 };

@@ -284,8 +284,10 @@ typedef enum filch_kind {
 /* clang-format on */
 #endif
 
-/* Frees memory that was passed to filch_move or filch_share. May run on any worker. `user` is the argument of
- * filch_share, NULL for filch_move. */
+/* Frees memory that was passed to filch_move or filch_share. Runs on the thread that drops the last reference. For a
+ * message that was read, this is usually the worker that ran the step, after the step. For a message that was never
+ * read, it is the worker that ends the receiver. It may also be any thread that calls filch_drop, filch_tick or a stop,
+ * or a thread of the work pool. `user` is the argument of filch_share, NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
 
 /* Payloads that carry a value. A pointer (filch_ptr) is passed unchanged: the memory it points to remains yours,
@@ -378,9 +380,11 @@ typedef enum filch_event_type {
     FILCH_EVENT_MESSAGE = 1, /* a message with `data`; a timer that fires is a message with the timer's `tag` */
     FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data` is its result, or `error` says why it
                                 failed */
-    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event.
-                                `error` is the reason; after filch_cancel_with, `from` is the process that cancelled
-                                and `data` the time left (ns, 0: no limit) */
+    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event;
+                                only during a stop, the cancel of the stop or of the supervisor comes behind the
+                                messages in the mailbox (filch_sched_stop). `error` is the reason; after
+                                filch_cancel_with, `from` is the process that cancelled and `data` the time left
+                                (ns, 0: no limit) */
     FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number dropped since the last such
                                 event */
     /* Notices. They are delivered before messages. Like completions, they are also delivered to a process that
@@ -525,7 +529,7 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
  * second cancel before the first was delivered adds no event, but what was written before the second call is seen by
  * the step that gets the first cancel (see "Memory order" above). During a stop a process gets one cancel in this
  * way: a cancel of the stop that is still behind messages is moved to the front; a cancel that was delivered is not
- * repeated.
+ * repeated. A cancel completes no yield: outstanding yields stay outstanding until they are completed or `pid` ends.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -894,9 +898,9 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
  * A black box does not record filch_members; it does record filch_yield_members. */
 
 /* Makes `watcher` monitor `target`: when `target` ends, `watcher` gets a FILCH_EVENT_EXIT with this `tag`. If
- * `target` has already ended, the event comes at once, with FILCH_EDEAD. A process that monitors another several
- * times gets one event for each monitor. *ref, if not NULL, is set to the number of the monitor, for
- * filch_unmonitor.
+ * `target` has already ended, or ends before the monitor is made, the event comes at once, with FILCH_EDEAD instead of
+ * the result. A process that monitors another several times gets one event for each monitor. *ref, if not NULL, is set
+ * to the number of the monitor, for filch_unmonitor.
  *
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
@@ -948,7 +952,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
 
 /* Cancels a process as filch_cancel does, with a `reason` (the event's `error`), which must not be FILCH_OK, and a
  * deadline: if the process still lives `deadline_ns` from now, it is ended as by filch_terminate. FILCH_FOREVER: no
- * deadline.
+ * deadline. During a stop, a cancel by the process that supervises `pid` (FILCH_SPAWN_SUPERVISED) is delivered after
+ * the messages in the mailbox of `pid`, unless the stop has the flag FILCH_STOP_CANCEL_FIRST.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -1246,7 +1251,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
 /* Called when a step has taken longer than option `long_step_ns`: by its worker after the step, or by another worker
- * while it still runs (`finished` 0). Must not block. */
+ * while it still runs (`finished` 0), if another worker is parked or searches for work. Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
 /* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED:
@@ -1488,8 +1493,10 @@ typedef struct filch_stop_options {
  */
 FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report);
 
-/* As filch_sched_stop, but the handle itself stays valid, and calls with it return FILCH_ECLOSED. For programs in
- * which other threads may still use the handle or a receiver. A later filch_sched_stop frees it.
+/* As filch_sched_stop, but the handle itself stays valid, for programs in which other threads may still use the handle
+ * or a receiver. Sends, spawns, completions, ticks and calls that make relations return FILCH_ECLOSED from then on;
+ * calls that look up a process return FILCH_EDEAD; filch_sched_stats still reads the counters. A later filch_sched_stop
+ * frees the handle.
  *
  * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
  * Owns:    lends `sched`; gives what *report holds.
@@ -1737,7 +1744,8 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * makes the system call and steps the process next. Opening and using files, looking up names and starting programs may
  * block, so they run on threads of the work pool. Each of these kinds has its own limit and queue, so calls that never
  * return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once; a call
- * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit.
+ * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit;
+ * while 64 calls of a kind do not return, no further call of that kind begins.
  *
  * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and
  * is closed when that process ends; give it to another with filch_stream_give. An id that is closed, given away, or
@@ -1749,10 +1757,11 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *   FILCH_EEND       the peer writes no more. data: the bytes before the end, if a read asked for more
  *   FILCH_ERESET     the peer is gone; bytes that were written may be lost
  *   FILCH_EDEADLINE  timeout_ns has passed, and the operation would still have to wait. It takes what has arrived by
- *                    then, however late the runtime checks. Bytes that a read has received stay for the next read. A
- *                    write may have written a part: close the stream. A call on a thread of the work pool is not
- *                    interrupted: until it returns, the file is FILCH_EBUSY, and its position is not known afterwards;
- *                    a file that it opens is closed
+ *                    then, however late the runtime checks. Bytes that a read of a socket or pipe has received stay
+ *                    for the next read. A write may have written a part: close the stream. An operation on a file is a
+ *                    call on a thread of the work pool and is not interrupted: until it returns, the file is
+ *                    FILCH_EBUSY; the bytes that it reads are dropped, and the position of the file is not known
+ *                    afterwards; a file that it opens is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
@@ -2231,7 +2240,7 @@ typedef struct filch_stats {
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
-/* Reads the counters.
+/* Reads the counters, also during a stop and after filch_sched_close.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    fills *stats.

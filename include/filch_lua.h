@@ -188,9 +188,11 @@ typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err erro
 
 /* Checks the files from which processes were started by name, or that they have required; each file is read once. A
  * file that has changed is compiled. If that succeeds, new processes run the new code, as do children that their
- * supervisor restarts; and processes that called process.upgradable continue with it when they next wait for a
- * message. If it does not compile, nothing changes. A file that is missing or empty is ignored. `tell` may be NULL.
- * No scheduler that runs its processes may be destroyed during the call.
+ * supervisor restarts; and processes that called process.upgradable continue with it in a call of process.receive
+ * without a pattern by their main task, once they have read the messages sent before the reload or the step that
+ * received the note of the reload has ended (docs/design/lua/upgrade.md). If it does not compile, nothing changes. A
+ * file that is missing or empty is ignored. `tell` may be NULL. No scheduler that runs its processes may be destroyed
+ * during the call.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.

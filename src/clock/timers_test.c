@@ -577,7 +577,7 @@ TEST(ticks_without_memory_for_a_message_are_counted_in_the_next)
     same(fli_timers_poll(&timers, start_ns + 4 * HOUR_NS), 1);
     expect_message(&b, p, 4, 3);
     expect_nothing(&b, p);
-    /* The delayed message has been sent: from now on unread ticks are one message again. */
+    /* The delayed message has been sent. So ticks that are not read in time are merged into one message, as before. */
     for (uint64_t i = 5; i <= 6; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
     expect_message(&b, p, 4, 2);
     expect_nothing(&b, p);

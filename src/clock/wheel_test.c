@@ -390,8 +390,8 @@ TEST(timers_beyond_the_range_of_the_wheel_expire_on_time)
 
 TEST(a_timer_can_be_removed_from_every_slot)
 {
-    /* Three timers for every slot of every level: the first, middle and last of a list. (Those for tick 0 are all in
-     * level 0.) */
+    /* Each slot of each level gets three timers, so that its list has a first, a middle and a last timer. Exception:
+     * slot 0 of every level stands for tick 0, and all timers for tick 0 are in level 0. */
     enum { COUNT = FLI_WHEEL_PLACES * 3 };
     static fli_timer timers[COUNT];
     fli_wheel        wheel;

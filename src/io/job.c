@@ -4,6 +4,8 @@
  * stays in the call:
  *   - The reading direction of the stream stays BUSY, held by the job, until the call returns. Until then the next
  *     operation gets FILCH_EBUSY.
+ *   - A job that was still queued at that time begins later. If it opens a file, resolves a name or starts a program,
+ *     it finds its yield completed and does nothing. An operation of an open file runs all the same.
  *   - When the call returns, fli_op_settle() finds the yield completed and frees the result: bytes are dropped, an
  *     opened stream is closed.
  * A deadline is a timer of the yield (fli_timers_deadline), not of the stream. So the deadline uses no field that the

@@ -120,7 +120,7 @@ TEST(the_last_holder_closes_the_stream)
     assert_false(fli_stream_state_end_close(&state));
     assert_true(fli_stream_state_end_op(&state, FLI_WRITING, true));
 
-    begin(); /* the holder releases the direction before the close is over */
+    begin(); /* the operation that holds the writing direction ends before the close does */
     same(fli_stream_state_begin_op(&state, GEN, FLI_WRITING), FLI_BEGIN_TRY);
     assert_true(fli_stream_state_begin_close(&state, GEN, &ours));
     assert_false(fli_stream_state_end_op(&state, FLI_WRITING, true));

@@ -96,7 +96,8 @@ uint32_t fli_limit_excess(fli_proc *p)
     uint64_t load = fli_load_rlx(&p->load);
     uint32_t count = fli_load_count(load), max = count_max(p);
     if (count > max) return count - max;
-    /* Only the bytes exceed the limit: the caller drops one message and calls again until the rest fits. */
+    /* The count is within its limit, but the payload units may not be: returns 1, so that the caller drops one message
+     * and calls again. */
     return fli_load_units(load) > units_max(p) ? 1 : 0;
 }
 

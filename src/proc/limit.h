@@ -79,9 +79,10 @@ FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t u
  * (hooks.room). Thread: any. */
 FILCH_MUST_USE bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
 
-/* Sets WAITING if the mailbox is still full. Returns FLI_ADMIT_FULL if WAITING is set, FLI_ADMIT if there is space
- * (then the caller reserves again), FLI_ADMIT_DEAD if the process has ended. Thread: any, under the lock of the shard
- * that holds the waiting senders. */
+/* Sets WAITING if the mailbox is still full. Returns FLI_ADMIT_FULL if WAITING is set now: this call has set it, or it
+ * was set before, even if there is space. Then the caller queues itself behind the waiting senders. Returns FLI_ADMIT
+ * if WAITING is not set and there is space (then the caller reserves again), FLI_ADMIT_DEAD if the process has ended.
+ * Thread: any, under the lock of the shard that holds the waiting senders. */
 FILCH_MUST_USE fli_admit fli_limit_wait(fli_proc *p, uint32_t gen, uint32_t units);
 /* Clears WAITING. Called when no sender waits any more. Thread: any, under the lock of the shard that holds the waiting
  * senders. */

@@ -1,8 +1,9 @@
 /* proc.h - the control block of a process: two cache lines from a slab; the slab is the pid table. A process that only
  * receives messages and has at most FLI_STATE_INLINE bytes of state touches the first line alone.
  *
- * A pid's serial is generation:32 | slot:32. A lookup is a bounds check and an address computation; whether the process
- * is alive is decided by the generation in the state word, in the CAS that delivers.
+ * A pid's serial is generation:32 | slot:32. The state word holds 24 bits of generation, so the upper 8 bits of the
+ * serial's generation are 0; a slot is retired after FLI_GEN_LAST. A lookup is a bounds check and an address
+ * computation; whether the process is alive is decided by the generation in the state word, in the CAS that delivers.
  *
  * Fields without FLI_ATOMIC are not atomic: they belong to the worker that owns the process (ACTIVE, see state.h),
  * and pass to the next owner by PAIR state.settle and the run queues.

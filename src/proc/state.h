@@ -10,14 +10,15 @@
  *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one value message, which woke the process from IDLE. The next
  *               event, and every flag except HAS_RELATIONS, turns it into ACTIVE.  -> ACTIVE, or as ACTIVE.
  *   IDLE        in no queue, no owner.                                           -> ACTIVE, by any event.
- *   BLOCKED     in no queue, no owner, a yield is outstanding.                   -> ACTIVE, by a completion or flag.
+ *   BLOCKED     in no queue, no owner, a yield is outstanding.      -> ACTIVE, by a completion, notice or flag.
  *   DONE        in no queue, final. Owner: the worker that ended the process.    -> FREE, by that worker.
  *
  * filch_inspect() reports ACTIVE as Running if a worker shows the process in its fli_worker_status, otherwise as Ready.
  *
  * The mailbox head is also the wake-up flag. A worker gives up a process (settles it) only by a CAS that expects the
- * head up to which it has drained the mailbox. A sender that pushed before makes this CAS fail; a sender that pushes
- * afterwards finds the process IDLE or BLOCKED and must queue it.
+ * head up to which it has drained the mailbox. A sender that pushed before makes this CAS fail. A sender that pushes
+ * afterwards finds the process IDLE and must queue it, or BLOCKED: then a completion or notice queues it, and a message
+ * does not.
  *
  * Every push checks the generation in the CAS that delivers: a stale pid cannot reach the next process of the slot.
  *

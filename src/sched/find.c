@@ -41,7 +41,8 @@
  *
  * Stealing restarts the count of turns for the stolen processes. The thief had nothing queued; but among the up to
  * FLI_DEQUE_STEAL_MAX processes stolen together, the younger ones run first. A process can be stolen more than once
- * only while workers keep running out of work. Fairness matters while all workers are busy, and then none steals.
+ * only while workers keep running out of work. Fairness matters while all workers are busy, and then none steals. A
+ * worker that pauses (throttle.c) moves its queue to the global queue, which restarts the count, too.
  *
  * A thief takes from the deque, and from the LIFO slot only if the deque is empty. It leaves a single queued process
  * alone while its worker makes progress: that worker is about to run it with warm caches. The thief takes the process

@@ -16,9 +16,10 @@
  * submitter takes a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue,
  * no search. That worker counts as working, not as searching, so no other thread relies on it: the next submitter sees
  * it awake and none searching, queues its process, and unparks another. What the submitter wrote is visible to the
- * unparked worker (PAIR parker.signal). If the unparked worker does not get a CPU for a while, another worker that has
- * found nothing takes the process (search.c). Both workers take it by a swap, so only one of them gets it
- * (PAIR idle.handoff). The sentinel is chosen only if it is the only parked worker, because its timeout is needed.
+ * unparked worker (PAIR parker.signal). If the unparked worker does not get a CPU, the process waits, unless another
+ * worker wakes for a different reason, finds nothing else, and takes the process (search.c). Both workers take it by a
+ * swap, so only one of them gets it (PAIR idle.handoff). The sentinel is chosen only if it is the only parked worker,
+ * because its timeout is needed.
  *
  * Descriptors. While a process waits for a descriptor, one parked worker, the poller, sleeps in the system's poll call
  * instead of its parker, with the timeout it would have there. A worker that parks becomes the poller if there is none;

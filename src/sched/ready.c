@@ -33,9 +33,9 @@
  * and the global queue would reduce their throughput by a fifth. */
 #define FANOUT_STEP_NS 500
 
-/* Starts the measurement of one queue wait, requested by fli_ready_sample(): marks `p`, and restores the ordinary push
- * functions. The mark in last_worker is found by the worker that steps `p`; steps of other processes do not check for
- * it. Thread: the worker that owns `p`, which is not queued yet. */
+/* Starts the measurement of one queue wait, requested by fli_ready_sample(): sets p->last_worker to a mark, and
+ * restores the ordinary push functions. Each step reads last_worker, so the step of `p` finds the mark and ends the
+ * measurement (notice() in step.c). Thread: the worker that owns `p`, which is not queued yet. */
 static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->slow_push_from = FANOUT_MIN;

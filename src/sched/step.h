@@ -41,7 +41,7 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 /* ---- inline_yield.c ---- */
 
 /* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the
- * process, and `node` the node of its only yield, which has been closed. */
+ * process. `node` is the node of its only yield; the yield is no longer outstanding (fli_yield_close). */
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 #endif

@@ -1,8 +1,8 @@
 /* throttle.c - pauses a worker while messages between workers cost more than the additional worker gains.
  *
- * A message to a process on the same worker costs about 25 ns; to a process on another worker it costs 100 to 200 ns,
+ * A message to a process on the same worker costs about 15 ns; to a process on another worker it costs 100 to 200 ns,
  * because its cache lines move. Where steps are that short, a second worker can make everything slower: 100 producers
- * and one consumer took 25 ns a message on one worker, and 75 ns on two. A worker should pause for one of three
+ * and one consumer took 25 ns a message on one worker, and 75 ns on two. A worker should pause for one of four
  * reasons:
  *
  *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its
@@ -17,9 +17,9 @@
  *                   all workers together receive less than they send. (The receivers are elsewhere: receivers on this
  *                   worker would have run in between.)
  *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
- *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two). A steal is dead if it led
- *                   to no step beyond those of the stolen processes. Fewer dead steals are enough for a pause, because
- *                   a growing tree of processes always leads to more steps
+ *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two)
+ *   dead steals     A weak steal is dead if it led to no step beyond those of the stolen processes. Fewer dead steals
+ *                   are enough for a pause, because a growing tree of processes always leads to more steps
  *                   (docs/log/2026-11-what-a-second-worker-costs.md).
  *
  * Each pause is an experiment. The rate of all workers is measured before the pause, with no worker paused, and during
@@ -32,9 +32,10 @@
  *
  * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy
  * worker with an empty queue, so no wake-up can be lost by waking it. At least one worker is not paused. The paused
- * worker checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker has
- * finished no step since the last check, or if a stop has begun. If all others park meanwhile, these checks, at most
- * 17, are the only activity of the scheduler.
+ * worker checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker is
+ * still in the step in which it was at the last check, or if a stop has begun. If all others park meanwhile, these
+ * checks, at most 17, are the only activity of the scheduler.
+ *
  * Design: docs/design/worker-throttling.md.
  */
 #include "sched/throttle.h"

@@ -2,7 +2,8 @@
  *
  * A lane runs `wide` jobs at once. A job that has run for FLI_STUCK_NS counts as stuck and no longer takes a place, so
  * that calls that do not return (opening a FIFO, a dead name server) delay the next job of their lane by FLI_STUCK_NS
- * and jobs of other lanes not at all. `most` limits the running jobs of a lane including the stuck ones. For
+ * and jobs of other lanes not at all. `most` limits the running jobs of a lane including the stuck ones: while `most`
+ * jobs are stuck, the other jobs of the lane stay queued until one returns. For
  * FLI_LANE_WORK, the functions of the program, `most` equals `wide`.
  *
  * A thread is *free* if it is started and not in a job: it waits for a job, or is about to check the queues.

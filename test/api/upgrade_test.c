@@ -5,9 +5,9 @@
 
 static struct {
     int       old_steps, old_closed, new_opened, new_steps, new_closed;
-    filch_err after; /* result of the call that chose a status after the upgrade */
-    filch_err (*then)(filch_out *out);
-    bool returns; /* the step returns that result */
+    filch_err after;                   /* what `then` returned */
+    filch_err (*then)(filch_out *out); /* the step calls it after filch_upgrade, to choose another status */
+    bool returns;                      /* the step returns `after` */
 } seen;
 
 static filch_err new_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

@@ -232,7 +232,8 @@ TEST(a_long_step_after_full_idle_is_reported_while_it_runs)
     }
 }
 
-/* Wakes every half millisecond, so that its worker checks the others in between. */
+/* Sleeps for half a millisecond in each step. So its worker searches twice per millisecond, and each search checks the
+ * other workers. */
 static filch_err fidget_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

@@ -80,7 +80,8 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Three more states must differ from the first state in one word, the same for all three. */
+    /* Makes three more states, at other depths of the stack. The first block of each must differ from `first` in
+     * exactly one word, and the offset of that word must be the same in all three. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);

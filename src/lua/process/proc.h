@@ -297,8 +297,9 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
 int fli_lua_upgrade_begin(lua_State *L);
 /* Called at the end of the step of the old process: moves messages, cancel and counts to the new process. */
 filch_err fli_lua_upgrade_end(fli_lua_proc *p);
-/* If there is newer code, upgrades the process and does not return. Called when the main task is about to wait for a
- * message. */
+/* If there is newer code, upgrades the process and does not return. Called in process.receive without a pattern, if
+ * `outdated` is set: before a message is taken, and again before the call waits. Does nothing in a task other than the
+ * main task. */
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p);
 
 /* ---- proc.c -------------------------------------------------------------------------------------------------- */
