@@ -1,11 +1,11 @@
 /* echo.c - round trips over loopback sockets: clients send 64 bytes, servers send the bytes back. An operation is one
  * round trip.
  *
- * --size N round trips in total; CONNECTIONS (environment, 1) connections share them, PIPELINE (1) of them are in
- * flight on each. Client and server are processes of one scheduler: a round trip is two writes, two reads, and the
- * waits of both ends. With IDLE (environment) set to a number N, another program makes N idle connections, and the
- * printed line says how much memory of this program each takes: its process, its stream, and its outstanding read.
- * Memory of the kernel is not included.
+ * --size N is the number of round trips in total. CONNECTIONS (environment, 1) connections share the round trips; on
+ * each connection PIPELINE (1) round trips are in flight. Client and server are processes of one scheduler: a round
+ * trip is two writes, two reads, and the waits of both ends. With IDLE (environment) set to a number N, another program
+ * makes N idle connections, and the printed line says how much memory of this program each takes: its process, its
+ * stream, and its outstanding read. Memory of the kernel is not included.
  */
 #include "bench.h"
 

@@ -6,8 +6,8 @@
  * One thread, no stealing, no limits, no links, no tracing. What is left is what every such runtime must do: look a pid
  * up, take a message from a free list, put it into a mailbox, queue the receiver, call it, free the message. Lines with
  * system "floor" use no atomic read-modify-write, as if everything belonged to one worker. Lines with system "floor2"
- * use the two that a mailbox with several senders needs: one to put the message in, one to go idle. skynet runs on two
- * threads that share nothing. wake uses only a futex, timers only a sorted array.
+ * use the two read-modify-writes that a mailbox with several senders needs: one to put the message in, one to go idle.
+ * skynet runs on two threads that share nothing. wake uses only a futex, timers only a sorted array.
  */
 #include "bench.h"
 

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Number of processes spawned in one step, so that the new processes run in between. */
+/* Number of processes spawned in one step. The new processes run before the step that spawns the next ones. */
 #define PER_STEP 256
 
 static bench            b;

@@ -10,7 +10,7 @@
 
 static bench    b; /* --size is the number of round trips of each pair */
 static uint64_t work_ns;
-/* Number of pairs that have ended, on cache lines of its own: every step reads what is above. */
+/* Number of pairs that have ended. On cache lines of its own, because every step reads `b` and `work_ns`. */
 static struct {
     _Alignas(128) _Atomic uint64_t count;
 } ended;

@@ -1,6 +1,7 @@
 /* sleepers.c - a load of timers that never ends: 250 processes per worker, each of which sleeps 0.5 to 1.5 ms, computes
- * WORK ns (environment; 1000) and sleeps again, --size times. The value is the mean time of a sleep, 1,000 us plus how
- * late it ends and waits for a worker; p50, p99 and max are how late the steps were. An operation is one sleep. */
+ * WORK ns (environment; 1000) and sleeps again, --size times. The value is the mean time from the beginning of a sleep
+ * to the step after it: 1,000 us plus the delay of the timer and of the worker; p50, p99 and max are how late the steps
+ * were. An operation is one sleep. */
 #include "bench.h"
 
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 static bench     b;
 static uint64_t  work_ns;
 static uint64_t *late_ns; /* --size elements for each process, so that workers rarely write to the same cache line */
-/* Sums, on cache lines of their own: every step reads what is above. */
+/* Sums over all processes. On cache lines of their own, because every step reads the variables above. */
 static struct {
     _Alignas(128) _Atomic uint64_t woken, slept_ns;
 } sums;

@@ -1,7 +1,7 @@
 /* spawn.c - one process spawns a million others; each runs one step and ends. An operation is one process. */
 #include "bench.h"
 
-/* Number of processes spawned in one step, so that the new processes run in between. */
+/* Number of processes spawned in one step. The new processes run before the step that spawns the next ones. */
 #define PER_STEP 256
 
 static bench b;

@@ -1,5 +1,5 @@
-/* backlog.c - a thread sends --size numbers to 64 processes that do not read yet; then they read. The value is the time
- * for both; backlog_mb is the memory that the backlog took. */
+/* backlog.c - a thread sends --size numbers to 64 processes that do not read yet; then the processes read the numbers.
+ * The value is the time for sending and reading; backlog_mb is the memory that the backlog took. */
 #include "programs.h"
 
 enum { READERS = 64 };

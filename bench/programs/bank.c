@@ -9,8 +9,8 @@ enum { ACCOUNTS = 1000, TELLERS = 100, FIRST_BALANCE = 1000 };
 
 static filch_pid accounts[ACCOUNTS];
 
-/* To the account that pays: `peer` is the account to be paid, `amount` above 0. To that account: `peer` is the teller,
- * and the amount is negative. */
+/* In a message to the account that pays, `peer` is the account to be paid, and `amount` is above 0. In a message to the
+ * account that is paid, `peer` is the teller, and `amount` is below 0. */
 struct order {
     filch_pid peer;
     int64_t   amount;

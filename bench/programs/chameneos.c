@@ -7,7 +7,7 @@ enum { CREATURES = 100, COLOURS = 3, OVER = -1 };
 struct mall {
     uint64_t  left, gone;
     filch_pid waiting;
-    int64_t   colour; /* of the creature that waits */
+    int64_t   colour; /* colour of the creature `waiting` */
     bool      occupied;
 };
 

@@ -1,5 +1,6 @@
 /* crowd.c - `variant` senders and one receiver with a mailbox of 64 messages, so that nearly all senders wait. --size
- * is the number of messages of all of them; each sends its next message when the last one was accepted. */
+ * is the number of messages of all senders together; each sender sends its next message when its last message was
+ * accepted. */
 #include "programs.h"
 
 enum { ROOM = 64 };

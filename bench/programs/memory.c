@@ -1,7 +1,7 @@
 /* memory.c - --size processes with one message in the mailbox each.
  *
- * memory_queued: the value is the resident memory per process. memory_kept: then all of them read it and end; the
- * value is the share of that memory that is still resident a second later.
+ * memory_queued: the value is the resident memory per process. memory_kept: all processes then read their message and
+ * end; the value is the share of the memory of memory_queued that is still resident a second later.
  */
 #include "programs.h"
 

@@ -9,12 +9,12 @@ static bool yield_each;
 
 struct stage {
     filch_pid next;
-    int64_t   left, sum; /* of the source; of the sink */
+    int64_t   left, sum; /* left: items that the source has still to send; sum: of the items that the sink has got */
     int       under_way; /* sends that wait for room */
     bool      last;
 };
 
-/* Sends an item on. Once a send waits, later ones must wait behind it. */
+/* Sends an item to the next stage. While a send waits, later sends must wait behind it. */
 static filch_err pass_on(struct stage *stage, filch_out *out, int64_t item)
 {
     if (!yield_each && stage->under_way == 0) {

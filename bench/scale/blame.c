@@ -20,7 +20,7 @@ void scale_blame(scale_blame_kind kind, const void *pc, scale_ps waited)
     size_t   at = (size_t)(mixed >> 40) % SITES, tries = 0;
     while (sites[at].count > 0 && (sites[at].pc != pc || sites[at].kind != kind)) {
         at = (at + 1) % SITES;
-        if (++tries == SITES) return; /* full: what comes now is in the totals only */
+        if (++tries == SITES) return; /* the table is full: this wait is counted only in the totals */
     }
     sites[at].pc = pc;
     sites[at].kind = kind;

@@ -13,7 +13,7 @@
 #include "sim/fiber.h"
 
 #define STACK_BYTES ((size_t)1 << 20)
-#define BEGIN_AT (1000000 * SCALE_US) /* not 0, which programs take for "never" */
+#define BEGIN_AT (1000000 * SCALE_US) /* not 0, because programs use the time 0 as "never" */
 #define NOT_IN_HEAP UINT32_MAX
 
 enum state { READY, BLOCKED, ENDED };
@@ -47,7 +47,7 @@ static struct {
     uint32_t      heap_size;
     fli_fiber     outside; /* the real thread's own stack */
     uint64_t      random;
-    scale_totals  totals; /* only what is not summed from the cores */
+    scale_totals  totals; /* only the counts that are not computed by adding up the cores */
 } engine;
 
 /* ---- the heap: ordered by time, then by the number of the thread ---- */

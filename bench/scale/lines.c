@@ -175,7 +175,7 @@ static inline void hold(line *l, uint32_t core)
 }
 
 typedef struct copies {
-    bool near, far; /* another core of this socket, of another socket, holds the line */
+    bool near, far; /* near: another core of this socket holds the line; far: a core of another socket does */
 } copies;
 
 static copies other_copies(const scale_lines *lines, const line *l, const scale_core *core)
@@ -196,7 +196,7 @@ static copies other_copies(const scale_lines *lines, const line *l, const scale_
 static scale_ps latency(const scale_lines *lines, const line *l, scale_core *core, scale_access access)
 {
     copies other = other_copies(lines, l, core);
-    if (!other.near && !other.far) return 0; /* a core that becomes the owner of the only copy, which it holds */
+    if (!other.near && !other.far) return 0; /* this core already has the only copy, and becomes its owner */
     bool far = access == SCALE_LOAD ? !other.near : other.far;
     core->counts.transfers++;
     if (far) core->counts.far++;

@@ -25,7 +25,7 @@ typedef enum scale_access { SCALE_LOAD, SCALE_STORE, SCALE_RMW } scale_access;
 typedef struct scale_counts {
     uint64_t accesses, rmws, l2, l3, pages;
     uint64_t transfers; /* lines that came from another core */
-    uint64_t far;       /* of those, from another socket */
+    uint64_t far;       /* how many of `transfers` came from another socket */
     scale_ps stall;     /* time in which the core waited for transfers */
 } scale_counts;
 

@@ -36,7 +36,7 @@ typedef struct scale_machine {
     scale_ps yield;     /* sched_yield with no other thread */
     scale_ps block;     /* from the call that blocks a thread until its core is free */
     scale_ps wake_call; /* a futex call that wakes a thread: time of the caller */
-    scale_ps wake;      /* from the end of that call until the woken thread runs */
+    scale_ps wake;      /* from the end of the futex call until the woken thread runs */
     scale_ps alarm;     /* from the end of a timed wait until the thread runs */
     scale_ps start;     /* from the start of a thread until it runs */
 } scale_machine;

@@ -1,10 +1,10 @@
-/* main.c - runs a benchmark in the model. The linker redirects main, so that the benchmark's own runs as thread 0 of
- * the engine; and bench_begin and bench_end, so that the counts are those of the measured part.
+/* main.c - runs a benchmark in the model. The linker redirects main, so that the main function of the benchmark runs as
+ * thread 0 of the engine. It also redirects bench_begin and bench_end, so that only the measured part is counted.
  *
  *     build/bench/scale/fanin --workers 64 --size 5000 --seed 3 --top 10 --set far=130000
  *
- * --seed, --top and --set are the model's, all other arguments the benchmark's. After the line of the benchmark comes
- * one of the model: what was counted, and the places in the code that waited longest.
+ * --seed, --top and --set are arguments of the model, all others of the benchmark. After the line of the benchmark the
+ * model prints a line of its own: what was counted, and the places in the code that waited longest.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,8 +130,9 @@ static void run_program(void *arg)
     result = __real_main(program_argc, program_argv);
 }
 
-/* Lines are numbered independently of addresses, but the program may order things by address: starts itself again
- * without address randomisation. Where that is not allowed, runs as it is. */
+/* Starts the program again without address randomisation. Lines are numbered independently of addresses, but the
+ * benchmark may order objects by address. If the system does not allow this, the program continues with random
+ * addresses. */
 static void fix_addresses(char **argv)
 {
     int persona = personality(0xffffffff);

@@ -1,8 +1,8 @@
 /* port.c - implements src/port on the engine: threads, locks, parkers, clock.
  *
- * Locks are those of the C library: a read-modify-write to take and to release one; a thread that finds it held goes
- * into the kernel, and the thread that releases it wakes one. There is no spinning. Which code waited is the caller of
- * the function here. */
+ * Locks behave as those of the C library: taking a lock is a read-modify-write, and so is releasing it. A thread that
+ * finds the lock held goes into the kernel, and the thread that releases the lock wakes one waiting thread. There is no
+ * spinning. A wait is charged to the code that called the function of this file. */
 #include "port/clock.h"
 #include "port/cpu.h"
 #include "port/random.h"
@@ -273,7 +273,7 @@ uint64_t fli_clock_cpu_ns(void)
     return scale_cpu(false) / 1000;
 }
 
-/* No benchmark asks: each says how many workers it wants. */
+/* No benchmark calls this function: each benchmark sets its number of workers. */
 uint32_t fli_cpu_count(void)
 {
     return 1;

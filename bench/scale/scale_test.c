@@ -117,8 +117,9 @@ TEST(store_goes_on_and_the_next_rmw_waits_for_it)
     (void)cost(&f, 0, A, SCALE_STORE);
     (void)cost(&f, 1, B, SCALE_STORE);
     f.cores[1].now = 10000000;
-    same(cost(&f, 1, A, SCALE_STORE), 1000 + 10000); /* one of ten buffers */
-    same(cost(&f, 1, B, SCALE_RMW), 11000 + 89000);  /* the rest of 100 ns, less the 1 ns of this access */
+    same(cost(&f, 1, A, SCALE_STORE), 1000 + 10000); /* the store occupies one of ten buffers */
+    /* waits for the rest of the 100 ns of the store, less the 1 ns of this access */
+    same(cost(&f, 1, B, SCALE_RMW), 11000 + 89000);
     same(cost(&f, 1, B, SCALE_RMW), 11000);
     close_fixture(&f);
 }
@@ -144,7 +145,8 @@ TEST(caches_are_finite)
     for (int round = 0; round < 2; round++) {
         for (uint64_t i = 0; i < 700; i++) (void)cost(&f, 0, A + 64 * i, SCALE_STORE);
     }
-    assert_in_range(f.cores[0].counts.l2, 700, 760); /* the first round; few conflicts in L1 */
+    /* nearly all from the first round: there are few conflicts in L1 */
+    assert_in_range(f.cores[0].counts.l2, 700, 760);
     for (uint64_t i = 0; i < lines; i++) (void)cost(&f, 0, B + 64 * i, SCALE_STORE);
     same(f.cores[0].counts.l3, 0);
     same(cost(&f, 0, B, SCALE_LOAD), 1000 + 30000);
@@ -204,7 +206,8 @@ static void start_two(void *arg)
     scale_thread_join(b);
 }
 
-/* 20, 40, 60 of the first thread; 30, 60, 90 of the second; at the same time the lower number runs first. */
+/* The first thread runs at 20, 40 and 60, the second at 30, 60 and 90. At 60 the thread with the lower number runs
+ * first. */
 TEST(earliest_thread_runs)
 {
     static const uint64_t wanted[] = { 20, 30, 20, 20, 30, 30 };

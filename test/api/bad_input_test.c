@@ -165,7 +165,7 @@ TEST(invalid_ended_and_foreign_pids_are_told_apart)
     filch_package package = { .to = b.pid };
     REFUSED(filch_deliver(w.sched, &package), FILCH_EFOREIGN);
 
-    /* Uses the pid again after the end of its process. */
+    /* The process ends, and the calls below use its pid again. */
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
     before = fixture_stats(&w);
@@ -607,7 +607,7 @@ TEST(a_scheduler_with_workers_is_not_ticked)
     fixture_end(&w);
 }
 
-/* A step that lets another thread call a function, and waits for it. */
+/* A step that lets another thread call a function, and waits until the call has returned. */
 static FLI_ATOMIC(int) turn;
 
 static filch_err play_long(actor *me, const filch_event *events, size_t count, filch_out *out)

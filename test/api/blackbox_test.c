@@ -263,8 +263,8 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child); /* the recorded step made no second call of
-                                                                          * whereis */
+    /* the second call differs: the recorded step called whereis once */
+    me->last = filch_whereis(filch_out_sched(out), "attic", &me->child);
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
 
@@ -288,7 +288,7 @@ TEST(whereis_of_another_name_than_recorded_is_a_difference)
     assert_non_null(strstr(report.text, "recorded whereis archive, now whereis cellar"));
     same(report.again, 1);
     other = clerk_type;
-    other.init = looking_init; /* the result of its whereis was not recorded, so the replay returns FILCH_EDEAD */
+    other.init = looking_init; /* whereis in looking_init was not recorded, so it returns FILCH_EDEAD in the replay */
     same(replay(&o.shelf, &other, FILCH_OK).differs, 0);
     office_close(&o);
 }
@@ -722,7 +722,7 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 
     report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
     ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
-    same(report.fed, 2); /* give_number replaces both pointers by &bad, so the process fails at the first of them */
+    same(report.fed, 2); /* give_number replaces both pointers by &bad, so the process fails at the first pointer */
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);

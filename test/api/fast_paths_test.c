@@ -49,8 +49,8 @@ static filch_err play_spawns_with_failures(actor *me, const filch_event *events,
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    me->note = filch_spawn(w.sched, &child, NULL, NULL); /* the first spawn leaves spare slots, which the next ones
-                                                          * use */
+    /* the first spawn leaves spare slots, which the next spawns use */
+    me->note = filch_spawn(w.sched, &child, NULL, NULL);
     opt.args = filch_int(1);
     births.err = filch_spawn(w.sched, &child, &opt, NULL);
     births.send_result = filch_send(w.sched, births.pid, filch_none());
@@ -239,7 +239,7 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     case WRONG_TAG:
         call_result = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
-    case FIRST: /* completes its own receiver first, then the kept one */
+    case FIRST: /* completes its own receiver first, then the receiver `kept` */
         call_result = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
         return filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
     case CHILD:
@@ -387,8 +387,7 @@ static filch_err play_sends_to_itself(actor *me, const filch_event *events, size
     return filch_idle(out);
 }
 
-/* Receivers of messages: pids that differ little from the pid of a live process. Only the first and the last are its
- * pid. */
+/* Receivers of messages. The first and the last pid are those of a live process; the others differ a little from it. */
 static struct {
     filch_pid to[8];
     filch_err call_result[8];
@@ -473,8 +472,7 @@ static filch_err play_async_completion(actor *me, const filch_event *events, siz
         return filch_wait(out);
     }
     if (stage == 2 && then == YIELDS_TWO)
-        return filch_wait(out); /* the synchronous completion has arrived; waits
-                                 * for the other one */
+        return filch_wait(out); /* the synchronous completion has arrived; waits for the asynchronous one */
     return play_idle(me, events, count, out);
 }
 

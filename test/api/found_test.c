@@ -168,7 +168,7 @@ TEST(a_process_spawned_after_its_deadline_is_cancelled_once)
 }
 
 /* The deadline passes during each allocation of the spawn in turn: before the process has a timer, when it has a timer
- * but is not open yet, and after that. */
+ * but is not open yet, and when it is open. */
 TEST(a_deadline_that_passes_during_the_spawn_cancels_once)
 {
     slow.allocations = UINT64_MAX;

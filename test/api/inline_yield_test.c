@@ -1,5 +1,5 @@
 /* inline_yield_test.c - a process whose yields are completed synchronously, many times in a row: each completion
- * arrives once and in order, and any other event in between has its usual result. */
+ * arrives once and in order, and any other event that arrives between two completions has its usual effect. */
 #include "api/fixture.h"
 
 enum {
@@ -11,7 +11,7 @@ enum {
     BOTH,  /* completes, and returns an error as well */
     TWICE, /* completes twice, and tries to complete all earlier yields again */
     KEEP,
-    SEND, /* SEND, CANCEL, KILL: do that to the process, then complete */
+    SEND, /* the handlers of SEND, CANCEL and KILL send to, cancel or kill the process, then complete the yield */
     CANCEL,
     KILL,
     YIELD,  /* makes another yield with the `out` of the process */

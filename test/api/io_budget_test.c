@@ -15,8 +15,8 @@ static fixture w;
 /* ---- a peer that is always ready ---- */
 
 static bool   endless;
-static size_t between, most, total; /* bytes transferred since the last step of the second process, their maximum, and
-                                     * the total of all bytes */
+static size_t between, most, total; /* between: bytes transferred since the last step of the second process; most: the
+                                       maximum of `between`; total: all bytes */
 static size_t since_clock, most_since_clock;
 static int    aborted; /* number of connections that will be closed before they are accepted */
 
@@ -215,8 +215,8 @@ TEST(the_clock_is_read_while_a_process_keeps_reading)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536); /* plus the read that exceeds the budget, and a
-                                                                       * read that had begun */
+    /* the two additions: the read that exceeds the budget, and a read that had begun before the clock reading */
+    assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536);
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
     fixture_end(&w);

@@ -1,6 +1,7 @@
 /* io_refused_test.c - I/O on a system that fails or is slow: no descriptors, no threads, no space in the poller; a
- * process that ends while a thread of the pool opens something for it; child programs that other code has waited for;
- * results that come too late because of a stop. The linker puts the functions below in place of the system's. */
+ * process that ends while a thread of the pool opens a file or starts a program for it; child programs that other code
+ * has waited for; results that come too late because of a stop. The linker puts the functions below in place of the
+ * system's. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

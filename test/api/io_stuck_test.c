@@ -411,7 +411,8 @@ static void read_again(yielder *a, filch_err first)
         fli_store_rel(&a->completed, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_completed(a)) {
-            (void)!write(fd, "x", 1); /* lets the hanging read return; a later read gets one of the next bytes */
+            /* the first byte lets the hanging read return; a later byte is for the new read */
+            (void)!write(fd, "x", 1);
             fixture_turn(&w);
         }
     } while (a->result.error == FILCH_EBUSY);

@@ -539,7 +539,8 @@ TEST(accept_without_free_descriptors_fails_and_does_not_spin)
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         uint64_t           began = fli_clock_ns();
         if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
-        UNTIL(&w, script_stage(&server) == 8); /* the failure was reported twice, with a pause between */
+        /* the failure was reported twice, and the listener paused after the first report */
+        UNTIL(&w, script_stage(&server) == 8);
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
         if (server.result[4].number != EMFILE) _exit(13);
         if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
@@ -601,7 +602,7 @@ TEST(the_wake_descriptor_is_readable_when_a_stream_is_ready)
     int fd = peer_connect(&server);
     assert_true(is_readable(wake));
     (void)fixture_tick(&w);
-    (void)fixture_tick(&w); /* a new stream is writable: that is reported too */
+    (void)fixture_tick(&w); /* the poller also reports that the new stream is writable */
     assert_false(is_readable(wake));
     same(send(fd, "hello", 5, 0), 5);
     assert_true(is_readable(wake));

@@ -1,5 +1,5 @@
-/* io_unix_test.c - unix sockets with peers that pass descriptors: a read ends after each passed descriptor, and all of
- * them are closed. */
+/* io_unix_test.c - unix sockets with peers that pass descriptors: a read ends after each passed descriptor, and Filch
+ * closes all passed descriptors. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>

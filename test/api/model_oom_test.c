@@ -131,8 +131,8 @@ static bool run_with(uint64_t nth)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_ptr(&sweep.yields);
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
-    /* The process is in two scopes and has a deadline. Those are allocated by malloc; the relations of the process are
-     * not. */
+    /* The process is in two scopes and has a deadline. Scopes and the deadline are allocated by malloc; the relations
+     * of the process are not. */
     filch_values *scope, *inner, *deadline;
     actor         third = { .play = play_ends_on_message };
     ok(filch_values_scope(NULL, &scope));

@@ -1,5 +1,5 @@
-/* out_late_test.c - a status that is chosen outside the step function has no effect. A handler, close, on_long_step, or
- * the function that frees a payload may have kept `out` and choose one. */
+/* out_late_test.c - a status that is chosen outside the step function has no effect. Such a status may be chosen by a
+ * handler, by close, by on_long_step or by the function that frees a payload, if a step has stored `out` for it. */
 #include "api/fixture.h"
 
 enum { FAILURE = FILCH_EUSER + 8, CMD_OWN = FILCH_CMD_USER };

@@ -727,12 +727,12 @@ TEST(processes_may_still_send_spawn_and_block_while_closing)
         closing c;
         close_begin(&c, sched, FILCH_SECONDS(60));
         until(atomic_load(&seen.code[3]) != -1);
-        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK)); /* completes the yield of the peer, so that it
-                                                                        * can end */
+        /* completes the yield of the peer, so that the peer can end */
+        ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK));
         same(close_end(&c), FILCH_OK);
         for (int i = 0; i < 4; i++) same(atomic_load(&seen.code[i]), FILCH_OK);
-        assert_true(atomic_load(&seen.cancels) >= 2); /* cancels of the process and of those it has spawned; the peer
-                                                       * may end before its cancel */
+        /* the process and the processes it has spawned were cancelled; the peer may end before its cancel */
+        assert_true(atomic_load(&seen.cancels) >= 2);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
         end();
     }
@@ -800,7 +800,8 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
     }
 }
 
-/* For an init that waits and then fails: afterwards its thread waits at this gate before it takes the lock of stop. */
+/* A gate for the thread of an init that waits and then fails. After the failure the thread waits at this gate before it
+ * takes the lock of the stop. */
 static gate                           late_gate;
 static _Thread_local const fli_mutex *late_gate_lock;
 void                                  __real_fli_mutex_lock(fli_mutex *mutex);

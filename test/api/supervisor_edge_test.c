@@ -19,7 +19,7 @@ TEST(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry)
     fixture_tick(&w);
     child_log.refuse[1] = 2;
     send_child(&w, 2, FAILURE);
-    /* Each time b cannot start, the supervisor stops a, which runs again already. No child runs twice. */
+    /* Each time b cannot start, the supervisor stops a, which had been restarted before b. No child runs twice. */
     assert_string_equal(child_log_from(3), "-c -b -a +a -a +a -a +a +b +c");
     same(child_log.alive, 3);
     /* With rest_for_one, children before the failed one are not affected. */
@@ -448,7 +448,8 @@ TEST(a_tree_of_three_levels_is_up_when_its_lowest_level_is)
     fixture                       w;
     memset(&child_log, 0, sizeof child_log);
     opt.on_exit = on_gone;
-    opt.mailbox_max = 1; /* reports of children get lost; the supervisor asks a child again that has not reported */
+    /* reports of children get lost; if the report of a child is missing, the supervisor asks that child once more */
+    opt.mailbox_max = 1;
     opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
     fixture_begin(&w, FILCH_NO_WORKERS);
     ok(filch_supervise(w.sched, &top, &opt, &pid));

@@ -89,7 +89,7 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 
 static const filch_type waiter = { .name = "guest", .step = waiter_step };
 
-/* Spawns the other processes, then waits for them inside its step, as they wait for each other. */
+/* Spawns the other processes. Then each process, this one too, waits inside its step until all others are in a step. */
 static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -112,7 +112,7 @@ TEST(the_queue_of_a_worker_in_a_long_step_is_stolen)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* The first thief takes a part of the queue and then stays in a step: another worker must come for the rest. */
+/* The first thief takes a part of the queue and then stays in a step: another worker must take the rest. */
 TEST(as_many_processes_as_workers_can_be_inside_steps_at_once)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {

@@ -3,9 +3,9 @@
  *     FILCH_REFUSE="memory 12 marker"     malloc and its like; creates the file `marker` when the call has failed
  *
  * Kinds and their failures: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe
- * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. late does not fail: the write of
- * one byte that reports the end of the first process waits until the main thread polls without waiting or without a
- * limit, so that the byte is not there yet.
+ * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. The kind late makes no call fail.
+ * It delays the write of the one byte that reports the end of the first process: the write waits until the main thread
+ * polls without waiting or without a limit, so that this poll does not find the byte.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -120,7 +120,8 @@ static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
     if (!is_pid(n->about, event->from) && !n->any_from) return false;
-    /* A process that watches two groups under one tag gets the notices of each in order. */
+    /* A process may watch two groups under one tag. The notices of each group come in order, so the name of the group
+     * is compared too. */
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
     if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
     return n->type != FILCH_EVENT_CANCEL || (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);

@@ -529,7 +529,7 @@ TEST(a_task_that_wakes_spuriously_waits_again)
 {
     fixture_passes(
         &w, "local me = process.self()\n"
-            /* b ends while a, which has stopped waiting for b, sleeps; b ends long after c has ended */
+            /* a and c stop waiting for b after 1 ms. When b ends, a sleeps and c has ended: neither must be woken. */
             "local b = task.spawn(function() time.sleep('8ms') end)\n"
             "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return "
             "time.now() - began end)\n"

@@ -31,7 +31,8 @@ static int open_fixture(void **state)
     *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
-    options.slice_ns = FILCH_SECONDS(60); /* long strings are remembered during one step: no step is interrupted here */
+    /* the slice is long, so that no step is interrupted: long strings are remembered only during one step */
+    options.slice_ns = FILCH_SECONDS(60);
     fixture_open(&w, 2, &options);
     return 0;
 }

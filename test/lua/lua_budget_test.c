@@ -19,7 +19,8 @@ static int open_fixture(void **state)
 }
 
 /* Runs `chunk` as a process beside the driver. The driver sleeps a few times on the same worker, terminates the process
- * and waits for its end. If `spent`, it does not terminate the process, which must end because its budget is spent. */
+ * and waits for its end. If `spent` is true, the driver does not terminate the process: the process must end because
+ * its budget is spent. */
 static void drive(const char *chunk, bool spent)
 {
     static char text[8192];

@@ -47,7 +47,7 @@ TEST(removed_timeouts_keep_the_order_of_later_ones)
              "      if i % 2 == 0 then task.spawn(function() time.sleep(wait / 2) ch:send(1) end) end\n"
              "      local got = ch:receive(wait)\n"
              "      local took = time.now() - began\n"
-             /* the machine may sleep past both times */
+             /* after a long stall both the send and the timeout may be due */
              "      if got then assert(got == 1 and i % 2 == 0 and took < wait + 1.5, took)\n"
              "      else assert(took >= wait - 1e-6 and took < wait + 1.5, took) end\n"
              "    end)\n"
@@ -116,7 +116,7 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
 }
 #endif
 
-/* The program gives nearly each counter another value. */
+/* The program gives nearly every counter a value that differs from those of the other counters. */
 TEST(runtime_stats_equal_the_scheduler_statistics)
 {
     fixture     w;

@@ -30,7 +30,7 @@ static int open_fixture(void **state)
 
 TEST(endless_loops_of_every_kind_are_interrupted_and_continue)
 {
-    /* Each process reports its start. The first process gets its turn again and again, and ends them. */
+    /* Each process reports its start. The first process gets its turn again and again, and terminates the others. */
     fixture_passes(&w,
                    "local me = process.self()\n"
                    "local hogs = {\n"

@@ -518,7 +518,7 @@ TEST(any_failed_host_allocation_ends_in_a_result_or_an_error)
 TEST(any_failed_heap_allocation_ends_its_process_with_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
-        long often = i < PROGRAMS - 3 ? 1 : 3; /* the last ones take long */
+        long often = i < PROGRAMS - 3 ? 1 : 3; /* the last three programs take long */
         assert_true(sweep(programs[i], arm_heap, 1, 7 * often) > 100);
         assert_true(sweep(programs[i], arm_heap, 2, often) > 100);
         assert_true(sweep(programs[i], arm_heap, 1000000, 5 * often) > 100);

@@ -370,8 +370,8 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     same(reload.error, FILCH_OK);
     same(reload.notified_count, 100);
     answers(&w, "c1", "two a 1");
-    /* Waits for all of them, because a process that is being upgraded has not yet recorded which files it uses, and
-     * would not be notified of the next change. */
+    /* Waits until all processes are upgraded, because a process that is being upgraded has not yet recorded which files
+     * it uses, and would not be notified of the next change. */
     fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
     /* A changed file that was only loaded by require upgrades its processes too. */
@@ -493,7 +493,7 @@ TEST(reload_works_in_unusual_process_states)
     options.log = nothing;
     options.log_user = &lines;
     fixture_open(&w, 2, &options);
-    /* The file was changed before the process called process.upgradable: the process is upgraded when it does. */
+    /* The file was changed before the process called process.upgradable: the process is upgraded after that call. */
     fixture_passes(
         &w,
         "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
@@ -542,7 +542,7 @@ TEST(reload_works_in_unusual_process_states)
     reload_now(&w);
     wait_until_passes(&w, "assert(not process.lookup('memory_heavy'))");
     /* A file that does not return a table has no function main. A missing file changes nothing. */
-    until(atomic_load(&lines) == 4); /* `coroutine` could not upgrade to nine and ten either */
+    until(atomic_load(&lines) == 4); /* the process `coroutine` could not upgrade to the versions nine and ten either */
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);
     until(atomic_load(&lines) == 5);

@@ -394,7 +394,7 @@ static void keep(search *f, const state *s)
 }
 
 /* Tries all orders of the operations. `left`: bits of the operations that have not been applied; `settles`: how often
- * tasks may still run in between. */
+ * tasks may still run between two operations. */
 static void try_orders(search *f, const state *s, unsigned left, int settles)
 {
     if (left == 0) {

@@ -240,7 +240,7 @@ static void spawn_successor(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is reused");
-    /* thread 2 sends only to the first process, so the second must receive nothing from it */
+    /* thread 2 sends only to the first process, so the new process must receive nothing from thread 2 */
     bench_life_of(next)->last[2] = 15;
     fli_store_rel(&pass->serial, fli_proc_serial(next));
     bench_drive(next);

@@ -1,7 +1,7 @@
 /* check.c - checks the invariants that must hold at every point of a simulated run:
  *
- *   - a process is in at most one run queue or direct handoff, at most once, and then it is ACTIVE
- *     (so an IDLE or BLOCKED process is in none)
+ *   - a process is in at most one run queue or direct handoff, and only once; a process in a run queue or handoff is
+ *     ACTIVE (so an IDLE or BLOCKED process is in none)
  *   - the list of nodes from a mailbox head to `head_taken` ends; no node is in two mailboxes
  *   - a process with relations is HAS_RELATIONS, each relation is in its list, and the lists are consistent
  *   - the deque of a parked worker is empty and it has no handoff; the counts in the idle word match the parked list

@@ -1,5 +1,5 @@
-/* lanes.c - simulates the work pool alone: threads submit jobs of every lane, some jobs are slow, and some return only
- * at the end. All other jobs must be run before that. A lost wake-up is a deadlock, which the engine detects. */
+/* lanes.c - simulates the work pool alone: threads submit jobs of every lane, some jobs are slow, and some (STUCK)
+ * return only when all other jobs have run. A lost wake-up is a deadlock, which the engine detects. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,5 @@
-/* cancel_stress.c - two threads cancel the same processes at the same time; one of them writes a note before.
+/* cancel_stress.c - two threads cancel the same processes at the same time; one of the threads writes a note before it
+ * cancels.
  *
  *     cancel_stress CANCELS
  *

@@ -5,9 +5,9 @@
  *
  * Each process runs many transfers at once: libcurl reports which sockets it waits for and when it wants to be called
  * (socket function, timer function), and the process polls and sleeps for it. Every second transfer is cancelled after
- * a few steps, in any state; the server sends an incomplete answer or none for it. The server, which has a thread for
- * each connection, resets some other transfers in the middle. TRANSFERS is divided among schedulers with 0 workers
- * (this thread ticks), 1 and 2 workers.
+ * a few steps, in any state; the server sends an incomplete answer or no answer for a transfer that will be cancelled.
+ * The server, which has a thread for each connection, resets some other transfers in the middle. TRANSFERS is divided
+ * among schedulers with 0 workers (this thread ticks), 1 and 2 workers.
  *
  * Checked: each transfer ends in the way that its number determines, with every byte; at the end the program has as
  * many descriptors as before, and the scheduler has freed all memory.

@@ -3,10 +3,10 @@
  *     hosts_storm ROUNDS
  *
  * Each round makes a node with HOSTS hosts. Their processes make relations with processes of all hosts (the pids are
- * on a board), spawn linked processes on other hosts, and end, some of them with an error. Foreign threads do all
- * this through the first host. Meanwhile all hosts but the first stop, each by a thread of its own; then the first one
- * stops. A round passes if every host stops and the model of the node has no relation left (it asserts that when it is
- * freed).
+ * on a board), spawn linked processes on other hosts, and end, some of them with an error. Foreign threads make such
+ * calls too, through the first host. Meanwhile all hosts but the first stop, each by a thread of its own; then the
+ * first one stops. A round passes if every host stops and the model of the node has no relation left (it asserts that
+ * when it is freed).
  *
  * Exit: 0 no error found; 1 a host did not stop; 2 wrong usage, or the runtime failed.
  */

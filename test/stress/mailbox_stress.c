@@ -8,9 +8,9 @@
  * Most messages are values, some are bytes inside the event, some bytes in a block of their own.
  *
  * There are two rounds. *Open*, nine tenths of the messages: the mailbox has no limit. To limit its memory, no sender
- * is more than WINDOW messages ahead of the receiver; a process that is goes idle and is woken by a message from the
- * receiver. *Limited*, the other messages: the mailbox has space for LIMITED messages. If it is full, threads retry,
- * and processes wait for space (filch_yield_send), with several messages at a time.
+ * gets more than WINDOW messages ahead of the receiver. A process that has reached this limit goes idle and is woken by
+ * a message from the receiver. *Limited*, the other messages: the mailbox has space for LIMITED messages. If it is
+ * full, threads retry, and processes wait for space (filch_yield_send), with several messages at a time.
  *
  * After STRESS_LIMIT without a message the program prints its state and ends.
  * Exit: 0 no error found; 1 a message was lost, duplicated, overtaken or damaged; 2 wrong usage, or the runtime failed.

@@ -6,7 +6,7 @@
  * with small mailboxes of every policy; *requesters*, which send, sleep, and yield for work and for completions from
  * other threads; and a *crowd* of short-lived processes that send to each other, become another type, and are cancelled
  * and killed by foreign threads. At the same time small schedulers of all kinds are created, filled with processes, and
- * stopped while these run.
+ * stopped while their processes run.
  *
  * Nothing may be lost: messages accepted = read + unread by ended processes + dropped by policy; instances opened =
  * closed; each yield is completed once; memory and resident size stop growing.
@@ -469,7 +469,7 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
-    /* during the end there is no replacement, because a stop would wait for it */
+    /* at the end of the test an ended process is not replaced, because a stop would wait for the new process */
     if (!fli_load_rlx(&over)) spawn_member((uintptr_t)user);
 }
 
