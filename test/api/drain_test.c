@@ -565,6 +565,54 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
     }
 }
 
+/* Sends each message back. Ends on a cancel. */
+static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++)
+        if (events[i].type == FILCH_EVENT_MESSAGE) ok(filch_send(filch_out_sched(out), events[i].from, events[i].data));
+    return reader_step(self, events, count, out);
+}
+
+static const filch_type echo = { .name = "echo", .step = echo_step };
+
+/* A supervisor that ends only when its child has answered a message that was sent after the cancel of the supervisor.
+ * Without workers the stop has set ASK for all processes before it runs a step, so the child has read its ASK, and has
+ * left it to the supervisor, when the supervisor ends. */
+static filch_err slow_supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_pid *to = self;
+    if (to->serial == 0) {
+        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+        options.relations = FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR;
+        ok(filch_spawn(filch_out_sched(out), &echo, &options, to));
+        fli_store_rel(&seen.inside, true);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) ok(filch_send(filch_out_sched(out), *to, filch_int(1)));
+        if (events[i].type == FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
+{
+    static const filch_type slow = { .name = "slow", .size = sizeof(filch_pid), .step = slow_supervisor_step };
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        (void)start(sched, &slow, filch_none());
+        turn(sched, worker_counts[w]);
+        until(fli_load_acq(&seen.inside));
+        filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
+        options.deadline_ns = FILCH_SECONDS(30);
+        options.patience_ns = FILCH_FOREVER; /* the child must be cancelled by a later pass of the stop */
+        ok(filch_sched_stop_with(sched, &options, NULL));
+        same(fli_load_rlx(&seen.read), 1);
+        same(fli_load_rlx(&seen.cancels), 1);
+        test_alloc_balanced(&seen.alloc);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +630,7 @@ int main(void)
         cmocka_unit_test(stop_ends_children_in_reverse_order_after_their_messages),
         cmocka_unit_test(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted),
         cmocka_unit_test(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop),
+        cmocka_unit_test(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
