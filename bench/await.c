@@ -22,7 +22,7 @@ static filch_err on_nothing(void *user, const filch_command *command, uint64_t t
 }
 
 struct yielder {
-    filch_await at; /* unused by the state machine, which has it too so that both variants take the same memory */
+    filch_await at; /* for FILCH_AWAIT; the state machine has it too, so that both variants take the same memory */
     uint64_t    completed;
 };
 

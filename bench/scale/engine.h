@@ -15,7 +15,7 @@
 
 typedef struct scale_thread scale_thread;
 
-/* Threads that wait for something, in the order in which they came. All zero: empty. */
+/* A queue of waiting threads, in the order in which they began to wait. All zero: empty. */
 typedef struct scale_queue {
     scale_thread *first;
 } scale_queue;

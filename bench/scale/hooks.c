@@ -1,6 +1,6 @@
 /* hooks.c - every memory access of the runtime and of the benchmarks. Both are compiled with -fsanitize=thread and
- * linked without it: the functions that the compiler calls before each plain access, and instead of each atomic one,
- * are these.
+ * linked without the sanitizer. This file defines the functions that the compiler calls before each plain access and
+ * instead of each atomic access.
  *
  * A plain access only has a cost. An atomic access lets all threads run first whose clock is earlier, then is done here
  * without an atomic instruction: there is one real thread. */

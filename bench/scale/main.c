@@ -87,7 +87,7 @@ static void refuse(const char *text)
     exit(2);
 }
 
-/* Takes the model's arguments out of the list. Returns the number of those that are left. */
+/* Takes the model's arguments out of the list. Returns the number of arguments that are left. */
 static int take_arguments(int argc, char **argv)
 {
     int left = 1;

@@ -105,7 +105,8 @@ TEST(second_writer_waits_until_the_first_has_the_line)
     (void)cost(&f, 0, A, SCALE_STORE);
     for (uint32_t i = 1; i < 4; i++) f.cores[i].now = 10000000;
     same(cost(&f, 1, A, SCALE_RMW), 11000 + 100000);
-    /* Core 2 comes at the same time: 100 ns in the queue, then the way between the sockets. */
+    /* Core 2 accesses the line at the same time: it waits 100 ns for the transfer to core 1, then for the transfer
+     * between the sockets. */
     same(cost(&f, 2, A, SCALE_RMW), 11000 + 100000 + 1000000);
     same(cost(&f, 3, A, SCALE_RMW), 11000 + 100000 + 1000000 + 100000);
     close_fixture(&f);

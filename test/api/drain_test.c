@@ -70,7 +70,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* Stops the scheduler with these options, and defaults for the others. */
+/* Stops the scheduler with these options; all other options have their defaults. */
 static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t flags, filch_report *report)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;

@@ -291,7 +291,8 @@ enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
 #define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
 
-/* Processes that sleep once, each a little longer than the one before, so that one timer is due every 40 us. */
+/* Processes that sleep once, each process a little longer than the process before it, so that one timer is due every 40
+ * us. */
 static FLI_ATOMIC(uint64_t) started; /* relaxed: a count */
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -287,7 +287,7 @@ TEST(bytes_that_arrive_while_read_ahead_bytes_are_left_are_not_lost){ FOR_WORKER
     int fd = peer_connect(&server);
     same(send(fd, "0123456789abcdefghijXYZ", 23, 0), 23);
     UNTIL(&w, script_stage(&server) == 4);
-    same(send(fd, "later", 5, 0), 5); /* reported to the poller now, while no read is outstanding */
+    same(send(fd, "later", 5, 0), 5); /* the poller reports these bytes now, while no read is outstanding */
     for (int i = 0; i < 20; i++) fixture_turn(&w);
     UNTIL(&w, w.ticks || fixture_stats(&w).asleep > 0);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));

@@ -576,7 +576,8 @@ TEST(a_sender_that_ends_while_it_waits_blocks_no_other_sender)
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
     (void)fixture_tick(&w);
-    /* The message was sent while its sender lived, so it may arrive after the sender's end, in its order. */
+    /* The message was sent while its sender lived. So it may arrive after the sender's end, at its place in the order
+     * of the waiting senders. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
     same(fixture_inspect(&w, a.pid).messages, 0);

@@ -228,8 +228,8 @@ TEST(the_first_relation_of_each_kind_is_made_completely_or_not_at_all)
     }
 }
 
-/* A join allocates the notices for all watchers, a watch those for all members. Both report missing memory, and no
- * notice is sent for a join or watch that failed. This allocator refuses large blocks. */
+/* A join allocates the notices for all watchers; a watch allocates the notices for all members. Both report missing
+ * memory, and no notice is sent for a join or watch that failed. This allocator refuses large blocks. */
 static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
     const fixture *w = user;

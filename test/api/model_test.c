@@ -553,7 +553,7 @@ TEST(every_relation_can_be_yielded)
         texts += me.seen[i].type == FILCH_EVENT_MESSAGE && me.seen[i].kind == FILCH_KIND_TEXT;
         if (me.seen[i].type == FILCH_EVENT_EXIT) exit = &me.seen[i];
     }
-    same(exits, 1); /* from the spawn's monitor; the other monitor and the link were removed */
+    same(exits, 1); /* from the monitor that the spawn made; the second monitor and the link were removed */
     same(exit->tag, 500);
     same(exit->error, FILCH_EKILLED);
     same(texts, 1);

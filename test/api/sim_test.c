@@ -1101,7 +1101,8 @@ TEST(scheduled_outside_calls_happen_once_and_in_time)
     same(v.messages, 5);
     assert_true(report.time_ns >= FILCH_SECONDS(5) && report.time_ns < FILCH_SECONDS(6));
     filch_sim_report_free(&report);
-    /* The run ends before the third function is due. It is called nevertheless, and finds the scheduler closed. */
+    /* The run ends before the third function is due. The third function is called nevertheless, and finds the scheduler
+     * closed. */
     options.time_max_ns = FILCH_MILLISECONDS(2500);
     options.stop_ns = 1;
     report = run(&options, start_visits, &v);

@@ -433,7 +433,7 @@ TEST(a_step_that_never_returns_is_reported_and_left_until_a_later_stop)
 
 TEST(one_stuck_step_does_not_keep_the_others_from_ending)
 {
-    filch_sched *sched = begin(1); /* the only worker is inside a step: the stopping thread must do the rest */
+    filch_sched *sched = begin(1); /* the only worker stays in a step: the stopping thread must end the others */
     (void)start(sched, &stuck);
     until(atomic_load(&seen.inside));
     for (int i = 0; i < 100; i++) (void)start(sched, &ignores_cancel);

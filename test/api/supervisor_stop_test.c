@@ -1,6 +1,6 @@
 /* supervisor_stop_test.c - a child ends by itself while the scheduler stops, before its supervisor is cancelled. The
- * child is not restarted, and the strategy is not applied to its siblings: they are stopped when their supervisor
- * is. */
+ * child is not restarted, and the strategy is not applied to its siblings: the siblings are stopped when their
+ * supervisor is stopped. */
 #include <string.h>
 
 #include <filch.h>

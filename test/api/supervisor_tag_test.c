@@ -1,5 +1,5 @@
-/* supervisor_tag_test.c - answers of a supervisor are identified by a tag, and those for one id come in order. Bytes
- * that only look like a request or an answer are ignored. */
+/* supervisor_tag_test.c - answers of a supervisor are identified by a tag, and the answers for one id come in order.
+ * Bytes that only look like a request or an answer are ignored. */
 #include "api/child_log.h"
 
 static const filch_spawn_options a_options = { .size = sizeof(filch_spawn_options), .args = FILCH_INT_INIT(0) };

@@ -118,7 +118,7 @@ TEST(as_many_processes_as_workers_can_be_inside_steps_at_once)
     for (int32_t workers = 3; workers <= 6; workers++) {
         filch_sched *sched = start(workers, NULL);
         for (uint64_t i = 0; i < scaled(20); i++) {
-            /* In every second round all workers are parked; in the others they may be about to park. */
+            /* In every second round all workers are parked; in the other rounds the workers may be about to park. */
             if (i % 2 == 0) assert_true(wait_until_asleep(sched));
             reset((uint32_t)workers);
             ok(filch_spawn(sched, &spawner, NULL, NULL));

@@ -121,7 +121,7 @@ TEST(an_error_that_closes_a_stream_keeps_its_text)
     fixture_close(&with_files);
 }
 
-/* Regression: such timeouts failed with "number has no integer representation". */
+/* Regression: infinite and very long timeouts failed with "number has no integer representation". */
 TEST(every_call_accepts_an_infinite_timeout)
 {
     fixture_passes(

@@ -57,7 +57,7 @@ static void leaves_nothing(const char *feature)
     fixture_passes(&w, chunk);
     same(measured_count, MEASURES);
     /* A leak in every round shows in each measurement. A one-time allocation (a block of slots, a thread's cache) shows
-     * in one of them. */
+     * in one measurement only. */
     size_t least = SIZE_MAX;
     for (size_t i = 1; i < MEASURES; i++) {
         size_t grown = measured[i].bytes > measured[i - 1].bytes ? measured[i].bytes - measured[i - 1].bytes : 0;

@@ -207,7 +207,8 @@ TEST(flush_reports_an_unwritten_rest_of_the_log)
     line[sizeof line - 1] = '\n';
     ok(filch_lua_log(lua, line, sizeof line)); /* more bytes than fit into the pipe */
     filch_err left = filch_lua_flush(lua, 0, &dropped);
-    ok(filch_lua_log(lua, "lost\n", 5)); /* dropped, because the rest of the line before it cannot be written */
+    /* this line is dropped, because the rest of the line before it cannot be written */
+    ok(filch_lua_log(lua, "lost\n", 5));
     filch_err still = filch_lua_flush(lua, 0, &dropped);
     ok(filch_lua_destroy(lua));
     (void)dup2(kept, STDERR_FILENO);

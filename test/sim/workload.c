@@ -639,7 +639,7 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* FILCH_ECLOSED: the last pusher may have ended since, and the workload with it. */
+    /* FILCH_ECLOSED: the last pusher may have ended meanwhile, which ends the workload and closes the scheduler. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
 

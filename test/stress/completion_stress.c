@@ -42,9 +42,9 @@ typedef struct slot {
     /* Completions made. Bits: low 8 = number accepted, above = number stale.  writes: the answering threads.  PAIR
      * slot.given */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
-    /* Threads about to answer: a thread that waits for the other thread adds 1, a thread that does not wait adds 16
-     * more.  writes: the answering threads, by an atomic add; reset together with `given`.  Relaxed, because it only
-     * makes the threads answer at the same time. */
+    /* Counts the threads that are about to answer: a thread that waits for the other thread adds 1, and 16 more when it
+     * gives up waiting; a thread that does not wait adds 17.  writes: the answering threads, by an atomic add; reset
+     * together with `given`.  Relaxed, because it only makes the threads answer at the same time. */
     FLI_ATOMIC(uint32_t) arrived;
     /* number of answering threads. Not atomic, like the fields below: ordered by PAIR slot.asked */
     uint32_t       expected;
