@@ -41,7 +41,7 @@ static bool more; /* the option --long was given */
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
 
-#define PROGRAMS_MAX 128
+#define PROGRAMS_MAX 512
 #define PASSES 3 /* number of passes of --total: a program has at most one row in the table for each pass */
 
 /* Returns the CPU time of this process, so that other load on the machine does not count. */
