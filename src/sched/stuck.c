@@ -58,8 +58,9 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         waits |= verdict == FLI_VERDICT_WAIT;
         *starved += verdict == FLI_VERDICT_STARVED;
     }
-    /* No worker is inside a step. A process is left because a worker is between two steps or in a close, or because a
-     * foreign thread is inside the init of a spawn. */
+    /* No worker is inside a step. A process is left because a worker is between two steps or in a close, because a
+     * foreign thread is inside the init of a spawn, or because the process was handed to a worker that the system does
+     * not run (a handoff is not found by run_pending() in stop.c). */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }
