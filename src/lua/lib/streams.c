@@ -82,6 +82,14 @@ static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
     return results;
 }
 
+/* Returns true if a cancel that is pending in the current task waits until a write has ended: during a stop, in the
+ * main task, whose cancel comes from the stop. So a reply that has begun is written whole if the deadline of the stop
+ * allows it; the cancel is raised at the next call that waits for something else. */
+static bool writes_during_stop(const fli_lua_proc *p)
+{
+    return p->current == &p->main && filch_sched_stopping(p->sched);
+}
+
 static int resume_request(lua_State *L, int status, lua_KContext shape)
 {
     (void)status;
@@ -89,8 +97,10 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     fli_lua_task *task = p->current;
     /* Data that was read is returned before a cancel is raised. */
     if (task->answered) return push_answer(L, task, (fli_lua_shape)shape);
-    if (task->cancelled) task->awaits = 0;
-    fli_lua_check_cancel(L, p);
+    if (shape != FLI_LUA_AS_WRITTEN || !writes_during_stop(p)) {
+        if (task->cancelled) task->awaits = 0;
+        fli_lua_check_cancel(L, p);
+    }
     return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);
 }
 
@@ -110,6 +120,16 @@ fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_wait_begin(L, p);
+    *tag = p->next_tag++;
+    return p;
+}
+
+/* As fli_lua_io_begin, for a write. */
+static fli_lua_proc *begin_write(lua_State *L, uint64_t *tag)
+{
+    fli_lua_proc *p = fli_lua_need_process(L);
+    if (!writes_during_stop(p)) fli_lua_check_cancel(L, p);
+    fli_lua_wait_begin_uncancelled(L, p);
     *tag = p->next_tag++;
     return p;
 }
@@ -204,9 +224,9 @@ static int stream_write(lua_State *L)
     const filch_data *blob = fli_lua_to_blob(L, 2);
     const char       *text = blob != NULL ? fli_lua_blob_bytes(blob, &size) : luaL_checklstring(L, 2, &size);
     uint64_t          timeout = timeout_at(L, 3), tag;
-    fli_lua_proc     *p = fli_lua_io_begin(L, &tag);
+    fli_lua_proc     *p = begin_write(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_write(p->out, tag, stream, filch_bytes(text, size), timeout),
-                            FLI_LUA_AS_VALUE);
+                            FLI_LUA_AS_WRITTEN);
 }
 
 static int stream_accept(lua_State *L)

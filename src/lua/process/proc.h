@@ -215,6 +215,8 @@ void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 /* Called at the beginning of a call that waits: raises a pending cancel, and raises an error where Lua cannot yield,
  * before anything is sent or started. Clears the flag of an earlier deadline. */
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
+/* As fli_lua_wait_begin(), but leaves a cancel pending. */
+void fli_lua_wait_begin_uncancelled(lua_State *L, fli_lua_proc *p);
 /* Returns true if Lua can yield here. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, for a call that often returns without waiting: raises no error where Lua cannot

@@ -180,10 +180,16 @@ void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)
     p->current->late = false;
 }
 
+void fli_lua_wait_begin_uncancelled(lua_State *L, fli_lua_proc *p)
+{
+    p->current->late = false;
+    if (!fli_lua_can_wait(L, p)) (void)refuse_to_wait(L);
+}
+
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p)
 {
-    fli_lua_look_begin(L, p);
-    if (!fli_lua_can_wait(L, p)) (void)refuse_to_wait(L);
+    fli_lua_check_cancel(L, p);
+    fli_lua_wait_begin_uncancelled(L, p);
 }
 
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k)
