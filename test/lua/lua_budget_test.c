@@ -74,6 +74,9 @@ static const char *const spent[] = {
     "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = LOOP }) error('x') end)()",
     "return '1' + setmetatable({}, { __add = LOOP })",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
+    /* one call of a C function, which executes no Lua instruction, so no hook checks the budget */
+    ("local from, to = setmetatable({}, { __index = type }), setmetatable({}, { __newindex = type })"
+     " tostring(setmetatable({}, { __tostring = function() table.move(from, 1, 1 << 26, 1, to) return 'x' end }))"),
 };
 
 TEST(an_uninterruptible_loop_ends_its_process)
@@ -156,6 +159,29 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
         "for i = 1, 3000 do assert(tostring(t) == 'x') end",
     };
     for (size_t i = 0; i < 3; i++) fixture_passes(&w, loops[i]);
+}
+
+/* A slice of 20 ms: the watchdog rarely looks in the microseconds in which the old state runs between two upgrades. */
+static int open_long_slice_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.slice_ns = FILCH_MILLISECONDS(20);
+    options.runaway_ns = FILCH_MILLISECONDS(2);
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
+/* The new code loops until its budget is spent, so the step is late when the upgrade has failed, but the watchdog has
+ * set its hook only in the state of the new code. The other task runs only if this task is interrupted. */
+TEST(a_process_is_interrupted_after_a_late_upgrade_that_failed)
+{
+    fixture_passes(&w, "for i = 1, 3 do\n"
+                       "  local ran = false\n"
+                       "  task.spawn(function() ran = true end)\n"
+                       "  process.upgrade('broken.loops')\n"
+                       "  assert(ran)\n"
+                       "end\n");
 }
 
 TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
@@ -514,6 +540,8 @@ int main(void)
         T(pcall_does_not_catch_an_exhausted_budget),
         T(an_interruptible_loop_runs_until_it_is_terminated),
         T(a_loop_with_metamethods_is_interrupted_between_them),
+        cmocka_unit_test_setup_teardown(a_process_is_interrupted_after_a_late_upgrade_that_failed,
+                                        open_long_slice_fixture, fixture_close_shared),
         T(a_job_with_an_endless_error_handler_ends_with_its_process),
         T(long_calls_of_c_functions_let_other_processes_run),
         T(a_c_traversal_over_its_budget_ends_its_process),
