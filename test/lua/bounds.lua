@@ -226,6 +226,12 @@ function bounds.moves()
       end
     end
   end
+  for count = 1, 3 do -- the last place is the last integer, or one behind it
+    local t, to = {}, math.maxinteger - count + 1
+    is(table.move(list(count), 1, count, to, t) == t, true, "move to the last places")
+    for i = 1, count do is(t[to + i - 1], i, "moved to the last places") end
+    if count > 1 then is((pcall(table.move, list(count), 1, count, to + 1, t)), false, "move behind the last place") end
+  end
   for _, bad in ipairs { 5, true } do -- also where nothing is moved
     is((pcall(table.move, bad, 1, 0, 1)), false, "move of no table")
     is((pcall(table.move, bad, 1, 0, 1, {})), false, "move of no table to one")

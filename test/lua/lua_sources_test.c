@@ -142,7 +142,12 @@ TEST(an_error_says_why_a_file_is_not_loaded)
             "assert(why('../outside/config.lua'):find(\"in the program's folders\", 1, true))\n"
             "assert(why('../outside/config.lua'):gsub('config', 'X') == why('../outside/none.lua'):gsub('none', 'X'))\n"
             "assert(why('no.such'):find(\"module 'no.such' not found\", 1, true))\n"
-            "assert(why('broken'):find('broken.lua:1:', 1, true))\n");
+            "assert(why('broken'):find('broken.lua:1:', 1, true))\n"
+            /* an invalid character at each place of a name */
+            "for i = 1, 3 do\n"
+            "  local fine, text = pcall(require, ('abc'):sub(1, i - 1) .. '$' .. ('abc'):sub(i + 1))\n"
+            "  assert(not fine and text:find(\"a module's name has letters\", 1, true), text)\n"
+            "end\n");
 }
 
 int main(void)

@@ -71,6 +71,20 @@ TEST(task_all_and_task_any_wait_for_several_tasks)
                    "assert(time.now() - began < 3000)\n");
 }
 
+/* More tasks than the Lua stack has room for, and the wait is resumed often: each look at the tasks must leave the
+ * stack as it was. */
+TEST(task_any_waits_for_many_tasks)
+{
+    fixture_passes(&w,
+                   "local functions, go = {}, channel.new()\n"
+                   "for i = 1, 400 do\n"
+                   "  functions[i] = function() go:receive() if i < 300 then error('not this one') end return i end\n"
+                   "end\n"
+                   "task.spawn(function() for i = 1, 300 do go:send(i) end end)\n"
+                   "local i, value = task.any(functions)\n"
+                   "assert(i == 300 and value == 300)\n");
+}
+
 TEST(channels_pass_values_between_tasks)
 {
     fixture_passes(
@@ -195,6 +209,7 @@ int main(void)
         T(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed),
         T(a_failed_task_without_an_awaiter_ends_the_process),
         T(task_all_and_task_any_wait_for_several_tasks),
+        T(task_any_waits_for_many_tasks),
         T(channels_pass_values_between_tasks),
         T(select_takes_the_first_ready_channel),
         T(timers_fire_tick_and_stop),

@@ -87,6 +87,24 @@ TEST(sizes_beyond_all_memory_are_refused)
     fli_lua_heap_fini(&heap);
 }
 
+/* give() finds by the size of a block whether it lies in a chunk, so take_block() must decide by the same size. */
+TEST(a_block_of_the_largest_class_lies_in_a_chunk)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
+    void *largest = fli_lua_heap_resize(&heap, NULL, 0, FLI_LUA_BLOCK_MAX);
+    assert_null(heap.bigs);
+    void *larger = fli_lua_heap_resize(&heap, NULL, 0, FLI_LUA_BLOCK_MAX + 1);
+    assert_non_null(heap.bigs);
+    fli_lua_heap_resize(&heap, larger, FLI_LUA_BLOCK_MAX + 1, 0);
+    assert_null(heap.bigs);
+    fli_lua_heap_resize(&heap, largest, FLI_LUA_BLOCK_MAX, 0);
+    assert_ptr_equal(fli_lua_heap_resize(&heap, NULL, 0, FLI_LUA_BLOCK_MAX), largest);
+    fli_lua_heap_resize(&heap, largest, FLI_LUA_BLOCK_MAX, 0);
+    same(heap.used, 0);
+    fli_lua_heap_fini(&heap);
+}
+
 TEST(blocks_never_freed_are_released_with_the_heap)
 {
     fli_lua_heap heap;
@@ -103,6 +121,7 @@ int main(void)
         cmocka_unit_test(blocks_keep_their_bytes_over_random_operations),
         cmocka_unit_test(the_limit_refuses_growth_and_never_shrinking),
         cmocka_unit_test(sizes_beyond_all_memory_are_refused),
+        cmocka_unit_test(a_block_of_the_largest_class_lies_in_a_chunk),
         cmocka_unit_test(blocks_never_freed_are_released_with_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
