@@ -731,6 +731,35 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
     }
 }
 
+static filch_err end_when_cancelled(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+/* Spawns a process with the limits of `opt` and cancels it; the spawn must return `expected`. */
+static void spawn_limited(filch_spawn_options opt, filch_err expected)
+{
+    static const filch_type type = { .name = "limited", .step = end_when_cancelled };
+    filch_pid               pid;
+    same(filch_spawn(w.sched, &type, &opt, &pid), expected);
+    if (expected == FILCH_OK) ok(filch_cancel(w.sched, pid));
+}
+
+TEST(the_largest_documented_limits_are_accepted_and_larger_ones_refused)
+{
+    const uint32_t most = (1u << 23) - 1;
+    const size_t   bytes = (size_t)256 << 20;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    spawn_limited(limited(FILCH_OVERFLOW_FAIL, most, 0), FILCH_OK);
+    spawn_limited(limited(FILCH_OVERFLOW_FAIL, most + 1, 0), FILCH_EINVAL);
+    spawn_limited(limited(FILCH_OVERFLOW_FAIL, 0, bytes - 1), FILCH_OK);
+    spawn_limited(limited(FILCH_OVERFLOW_FAIL, 0, bytes), FILCH_EINVAL);
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).alive, 0);
+    fixture_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -755,6 +784,7 @@ int main(void)
         cmocka_unit_test(stop_ends_senders_and_receivers_that_wait_for_each_other),
         cmocka_unit_test(many_senders_wait_for_room_on_all_workers_and_none_is_lost),
         cmocka_unit_test(every_message_to_a_full_mailbox_is_accounted_for),
+        cmocka_unit_test(the_largest_documented_limits_are_accepted_and_larger_ones_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
