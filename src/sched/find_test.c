@@ -24,11 +24,14 @@ typedef struct one {
     int64_t number;
     int     goes_on; /* 0: the process goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever;
                         's': sends to all `receivers` in its first step and goes idle; 't': like 's', but continues
-                        once */
+                        once; 'l': like 's', but its worker has measured long steps; 'p': spawns process 1 in its first
+                        step and continues once */
 } one;
 
-static filch_pid receivers[4];
+static filch_pid receivers[40];
 static int       receiver_count;
+
+static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on);
 
 static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -48,9 +51,12 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
     if (stepped < sizeof order / sizeof order[0]) order[stepped++] = me->number;
     const filch_ctx *ctx = filch_out_ctx(out);
     if (me->goes_on == 'm') ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
-    bool sends = me->goes_on == 's' || me->goes_on == 't', again = me->goes_on == 'c' || me->goes_on == 't';
+    bool sends = me->goes_on == 's' || me->goes_on == 't' || me->goes_on == 'l', spawns = me->goes_on == 'p';
+    bool again = me->goes_on == 'c' || me->goes_on == 't' || spawns;
+    if (me->goes_on == 'l') fli_worker_of(fli_current_get())->step_ns = 1000;
+    if (spawns) (void)spawn(filch_ctx_sched(ctx), 1, false);
     for (int i = 0; sends && i < receiver_count; i++) ok(filch_send(filch_ctx_sched(ctx), receivers[i], filch_none()));
-    if (sends) me->goes_on = 0;
+    if (sends || spawns) me->goes_on = 0;
     return again ? filch_continue(out) : filch_idle(out);
 }
 
@@ -172,6 +178,38 @@ TEST(a_process_that_sends_and_continues_runs_after_its_receiver)
     (void)spawn(sched, 7, false);
     run(sched, 4);
     stepped_were((int64_t[]){ 9, 0, 9, 7 }, 4);
+    end(sched);
+}
+
+/* Processes 9 and 7 are ready. 9 spawns 1 and continues: 9 runs again after 1 and before 7. */
+TEST(a_process_that_spawns_and_continues_runs_after_its_child)
+{
+    filch_sched *sched = begin(1000000, 0);
+    make_receivers(sched, 0);
+    (void)spawn_as(sched, 9, "p: spawns");
+    (void)spawn(sched, 7, false);
+    run(sched, 4);
+    stepped_were((int64_t[]){ 9, 1, 9, 7 }, 4);
+    end(sched);
+}
+
+/* Process 7 is queued before 9 sends to 34 processes in one step, and steps take long: the receivers of the last two
+ * sends go to the end of the global queue and run after 7. */
+TEST(from_the_33rd_send_of_a_long_step_on_receivers_do_not_overtake_queued_processes)
+{
+    filch_sched *sched = begin(1000000, 0);
+    make_receivers(sched, 34);
+    sched->caller_worker->slow_push_from = 33; /* its value while no sample is requested: FANOUT_MIN of ready.c */
+    (void)spawn_as(sched, 9, "long step that sends");
+    (void)spawn(sched, 7, false);
+    run(sched, 1);
+    same(fli_worker_queued(sched->caller_worker), 32 + 1);
+    same(fli_inject_count(&sched->global), 2);
+    run(sched, 35);
+    stepped_were((int64_t[]){ 9, 0, 31 }, 3);
+    same(order[33], 7);
+    same(order[34], 32);
+    same(order[35], 33);
     end(sched);
 }
 
@@ -473,6 +511,8 @@ int main(void)
         cmocka_unit_test(the_local_deque_gives_the_newest_first),
         cmocka_unit_test(the_first_process_that_a_step_wakes_runs_next),
         cmocka_unit_test(a_process_that_sends_and_continues_runs_after_its_receiver),
+        cmocka_unit_test(a_process_that_spawns_and_continues_runs_after_its_child),
+        cmocka_unit_test(from_the_33rd_send_of_a_long_step_on_receivers_do_not_overtake_queued_processes),
         cmocka_unit_test(the_process_in_the_lifo_slot_runs_beside_endless_loops),
         cmocka_unit_test(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow),
         cmocka_unit_test(every_nth_turn_runs_an_oldest_process),
