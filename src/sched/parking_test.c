@@ -1,0 +1,85 @@
+/* parking_test.c - which parked worker is unparked, and the timeouts of the sentinel. The scheduler has no threads: the
+ * workers of the test are only in the list of parked workers. */
+#include "port/clock.h"
+#include "sched/idle.h"
+#include "sched/parking.h"
+#include "sched/sched.h"
+#include "sched/sentinel.h"
+#include "sched/worker.h"
+
+#include "support/check.h"
+
+enum { PLAIN, POLLER, SENTINEL, PARKED };
+
+/* Lists workers[order[0]] as the worker that parked last, and so on. */
+static void list(fli_idle *idle, fli_worker *workers, const int *order)
+{
+    for (int i = 0; i < PARKED; i++) {
+        fli_idle_worker *one = &workers[order[i]].idle;
+        one->is_parked = true;
+        one->prev = i > 0 ? &workers[order[i - 1]] : NULL;
+        one->next = i + 1 < PARKED ? &workers[order[i + 1]] : NULL;
+    }
+    idle->parked = &workers[order[0]];
+    idle->poller = &workers[POLLER];
+    idle->sentinel = &workers[SENTINEL];
+    fli_store_rlx(&idle->word, PARKED * FLI_PARKED_ONE);
+}
+
+TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
+{
+    static const int  orders[][PARKED] = { { PLAIN, POLLER, SENTINEL }, { PLAIN, SENTINEL, POLLER },
+                                           { POLLER, PLAIN, SENTINEL }, { POLLER, SENTINEL, PLAIN },
+                                           { SENTINEL, PLAIN, POLLER }, { SENTINEL, POLLER, PLAIN } };
+    static fli_worker workers[PARKED];
+    filch_options     options = FILCH_OPTIONS_INIT;
+    filch_sched      *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    fli_idle *idle = &sched->idle;
+    for (int i = 0; i < PARKED; i++) ok(fli_parker_init(&workers[i].idle.parker));
+    for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++) {
+        list(idle, workers, orders[k]);
+        for (int i = 0; i < PARKED; i++) {
+            fli_parking_wake_one(sched);
+            for (int j = 0; j < PARKED; j++) same(workers[j].idle.is_parked, j > i);
+            same(fli_idle_look(idle), (uint64_t)(PARKED - 1 - i) * FLI_PARKED_ONE + FLI_SEARCHING_ONE);
+            if (i != POLLER) assert_true(fli_park(&workers[i].idle.parker, FLI_NEVER)); /* the unpark was signalled */
+            fli_parking_wake_one(sched); /* unparks no other worker while one searches */
+            (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE);
+        }
+        assert_null(idle->parked);
+        assert_null(idle->sentinel);
+    }
+    fli_parking_wake_one(sched); /* none is parked */
+    same(fli_idle_look(idle), 0);
+    idle->poller = NULL;
+    for (int i = 0; i < PARKED; i++) fli_parker_fini(&workers[i].idle.parker);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
+}
+
+TEST(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_finds_work)
+{
+    static fli_worker w;
+    fli_sentinel_worked(&w);
+    for (int round = 0; round < 3; round++) {
+        same(w.idle.sentinel_ns, FILCH_MILLISECONDS(1));
+        for (uint64_t ms = 2; ms <= 8; ms *= 2) {
+            fli_sentinel_woke(&w, true);
+            same(w.idle.sentinel_ns, FILCH_MILLISECONDS(ms));
+        }
+        for (int i = 0; i < 3; i++) fli_sentinel_woke(&w, true);
+        same(w.idle.sentinel_ns, FILCH_MILLISECONDS(8));
+        if (round % 2 == 0) fli_sentinel_woke(&w, false);
+        else fli_sentinel_worked(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_finds_work),
+        cmocka_unit_test(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
