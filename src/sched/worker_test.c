@@ -2,6 +2,7 @@
  * steps advance the clock: a step of a loop process takes exactly the time that the test sets. */
 #include "io/io.h"
 #include "sched/find.h"
+#include "sched/sentinel.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -457,6 +458,23 @@ TEST(due_timers_do_not_starve_readers_of_datagrams)
 
 #endif
 
+/* The longest timeout is the time after which a ready process, timer or descriptor is noticed although its worker is in
+ * a long step. */
+TEST(the_timeout_of_a_sentinel_doubles_up_to_8_ms)
+{
+    static fli_worker w;
+    fli_sentinel_woke(&w, false);
+    same(w.idle.sentinel_ns, FILCH_MILLISECONDS(1));
+    for (uint64_t ms = 2; ms <= 8; ms *= 2) {
+        fli_sentinel_woke(&w, true);
+        same(w.idle.sentinel_ns, FILCH_MILLISECONDS(ms));
+    }
+    fli_sentinel_woke(&w, true);
+    same(w.idle.sentinel_ns, FILCH_MILLISECONDS(8));
+    fli_sentinel_woke(&w, false);
+    same(w.idle.sentinel_ns, FILCH_MILLISECONDS(1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +485,7 @@ int main(void)
         cmocka_unit_test(due_timers_do_not_starve_loops),
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
         cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
+        cmocka_unit_test(the_timeout_of_a_sentinel_doubles_up_to_8_ms),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
 #if FLI_IO
         cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),

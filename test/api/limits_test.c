@@ -25,6 +25,18 @@ static void send_numbers(actor *to, int from, int n, filch_err expected)
     for (int i = 0; i < n; i++) same(filch_send(w.sched, to->pid, filch_int(from + i)), expected);
 }
 
+TEST(the_largest_limit_is_accepted_and_a_larger_one_refused)
+{
+    actor               a = { .stage = 0 };
+    filch_spawn_options largest = limited(FILCH_OVERFLOW_FAIL, 8388607, 0), larger = largest;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start_with(&w, &a, play_idle, largest);
+    larger.mailbox_max++;
+    same(filch_spawn(w.sched, &actor_type, &larger, NULL), FILCH_EINVAL);
+    actor_stop(&a);
+    fixture_end(&w);
+}
+
 /* ---- each policy, for sender and receiver ---- */
 
 TEST(fail_and_wait_return_efull_to_a_direct_send)
@@ -763,6 +775,7 @@ TEST(the_largest_documented_limits_are_accepted_and_larger_ones_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_limit_is_accepted_and_a_larger_one_refused),
         cmocka_unit_test(fail_and_wait_return_efull_to_a_direct_send),
         cmocka_unit_test(drop_newest_returns_edropped_and_reports_the_count_to_the_receiver),
         cmocka_unit_test(drop_oldest_accepts_new_messages_and_reports_the_count),

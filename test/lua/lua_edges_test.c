@@ -260,6 +260,57 @@ TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
     assert_true(passed > 5 && refused > 5);
 }
 
+/* ---- processes of another host ---- */
+
+static struct {
+    filch_pid lua, far, asked; /* the Lua process, a process of the other host, and the target of an unlink */
+} far;
+
+static int note_target(void *user, const filch_access *access)
+{
+    (void)user;
+    if (access->command == FILCH_CMD_UNLINK) far.asked = access->target;
+    return 1;
+}
+
+static filch_err greet(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    if (count == 0) ok(filch_send(filch_out_sched(out), far.lua, filch_int(1)));
+    return filch_idle(out);
+}
+
+/* The policy decides about the other process, not about the process that calls. */
+TEST(the_policy_is_asked_about_the_process_to_unlink)
+{
+    static const filch_type greeter = { .name = "greeter", .step = greet };
+    filch_node             *node;
+    filch_sched            *other;
+    filch_node_options      how = FILCH_NODE_OPTIONS_INIT;
+    filch_lua_options       lua = FILCH_LUA_OPTIONS_INIT;
+    filch_options           host = FILCH_OPTIONS_INIT;
+    memset(&far, 0, sizeof far);
+    memset(&w, 0, sizeof w);
+    how.policy = note_target;
+    host.workers = 1;
+    ok(filch_node_create(&node, &how));
+    host.node = 1;
+    ok(filch_node_add(node, &host, &w.sched));
+    host.node = 2;
+    ok(filch_node_add(node, &host, &other));
+    filch_node_destroy(node);
+    ok(filch_lua_create(&w.lua, &lua));
+    far.lua =
+        fixture_start(&w, "local _, from = process.receive() assert(process.link(from) and process.unlink(from))", 0);
+    ok(filch_spawn(other, &greeter, NULL, &far.far));
+    until(atomic_load(&w.over));
+    if (w.error != FILCH_OK) fail_msg("%s", w.text);
+    assert_true(far.asked.node == 2 && far.asked.serial == far.far.serial);
+    ok(filch_sched_stop(other, FILCH_SECONDS(60), NULL));
+    fixture_close(&w);
+}
+
 #define IN_FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, fixture_close_shared)
 
 int main(void)
@@ -278,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_host_without_a_time_limit_loads_files),
         IN_FIXTURE(a_process_with_any_memory_limit_succeeds_or_fails_cleanly),
         IN_FIXTURE(programs_run_without_sharing_between_states),
+        cmocka_unit_test(the_policy_is_asked_about_the_process_to_unlink),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

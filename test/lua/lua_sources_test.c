@@ -98,7 +98,10 @@ TEST(code_in_the_program_folders_is_found_by_name)
                        "assert(process.exec('link.lua') == 'deep')\n"
                        "assert(process.exec('link') == 'deep')\n"
                        "assert(process.exec('far.lua') == 'far')\n"
-                       "assert(work.run('fine.lua', 9) == 9)\n");
+                       "assert(work.run('fine.lua', 9) == 9)\n"
+                       /* require has one parameter; the other argument is not the table of loaded modules */
+                       "local module = require('jobs.deep')\n"
+                       "assert(module ~= 5 and require('jobs.deep', { ['jobs.deep'] = 5 }) == module)\n");
 }
 
 /* Every way to name code, each with every invalid name. */
