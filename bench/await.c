@@ -26,7 +26,7 @@ struct yielder {
     uint64_t    completed;
 };
 
-/* Starts when it gets a message, as in yield.c. */
+/* The process waits for a message, then yields --size times. */
 static filch_err awaits_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct yielder *yielder = self;

@@ -128,7 +128,7 @@ void bench_start(bench *b, const filch_options *options)
     filch_options opt = FILCH_OPTIONS_INIT;
     if (options != NULL) opt = *options;
     opt.workers = b->workers == 0 ? FILCH_NO_WORKERS : (int32_t)b->workers;
-    opt.node = opt.seed = 1; /* fixed, so that runs are equal as far as threads allow */
+    opt.node = opt.seed = 1; /* fixed, so that two runs differ only by the timing of their threads */
     bench_must(filch_sched_create(&b->sched, &opt), "create");
 }
 

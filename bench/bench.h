@@ -36,7 +36,7 @@ typedef struct bench {
     bool     is_over;
     uint64_t began_ns, took_ns, began_cpu_ns, cpu_ns, operations;
     uint64_t rmws, lines;
-    bool     counted; /* true: the two counts above are valid */
+    bool     counted; /* true: `rmws` and `lines` are valid */
     char     extra[512];
 } bench;
 
@@ -56,19 +56,20 @@ void bench_begin(bench *b);
 void bench_wait(bench *b);
 /* Waits until `count` processes have ended. */
 void bench_wait_ended(bench *b, uint64_t count);
-/* Ends bench_wait(). Thread: any. */
+/* Makes bench_wait() return. Thread: any. */
 void bench_over(bench *b);
 void bench_end(bench *b, uint64_t operations);
 
 void bench_value(bench *b, double value, const char *unit);
-/* Adds a number to the printed line. */
+/* Adds a number to the line of results that bench_close() or bench_print() prints. */
 void bench_extra(bench *b, const char *name, double value);
 /* Adds p50, p99 and max of `count` samples in ns, printed in us under `prefix`. Returns the median in us. Sorts the
  * samples. */
 double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, size_t count);
-/* Stops the scheduler. Prints the line if `right`, otherwise an error. Returns the exit code of the program. */
+/* Stops the scheduler. Prints the line of results if `right` (the benchmark computed what it should), otherwise an
+ * error message. Returns the exit code of the program. */
 int bench_close(bench *b, bool right);
-/* Prints the line with the current values, for programs that measure several things. */
+/* Prints a line with the results so far, for programs that measure several things. */
 void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);

@@ -9,7 +9,8 @@
  */
 #include "bench.h"
 
-/* If the processes met this often on one worker, the machine is too busy, or there is only one worker. */
+/* The program gives up when the two processes have been on the same worker this often: the machine is too busy, or
+ * there is only one worker. */
 #define MET_MAX 1000
 
 static bench     b;

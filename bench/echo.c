@@ -49,7 +49,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
             err = filch_stream_take(out, &events[i].data, &s->stream);
             if (err == FILCH_OK) err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
         } else if (events[i].error != FILCH_OK) {
-            return filch_done(out, filch_none()); /* the client has closed */
+            return filch_done(out, filch_none()); /* the client has closed its connection */
         } else if (events[i].tag == 1) {
             /* Writes the bytes from the buffer in which they were received, without a copy. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);

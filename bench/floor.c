@@ -77,7 +77,8 @@ static void queue(floor_runtime *w, process *p)
     w->queue[w->tail++ & w->mask] = p;
 }
 
-/* Sends a message. `rmws` is 0 or 2, and a constant wherever send is called. */
+/* Sends a message. `rmws` is the number of atomic read-modify-writes per message, 0 or 2. Every caller passes a
+ * constant, so that the compiler removes the other variant. */
 static inline void send(floor_runtime *w, int rmws, uint32_t to, uint32_t from, int64_t value)
 {
     process *p = &w->processes[to];
@@ -489,7 +490,7 @@ static uint64_t timers(uint64_t size)
     return size;
 }
 
-/* timerop: arms and cancels a timer in one slot of a wheel, a doubly linked list and a bit. */
+/* timerop: arms and cancels one timer. A slot of the timer wheel is a doubly linked list and a bit. */
 typedef struct alarm_node {
     struct alarm_node *next, *prev;
 } alarm_node;

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-/* Number of processes spawned in one step; filch_should_yield gives the same advice for sends. */
+/* Number of processes spawned in one step. After them the step returns filch_continue(), so that the new processes run
+ * while they are in the cache. */
 #define PER_STEP 256
 
 static bench      b;

@@ -11,7 +11,8 @@
 
 #define THREADS 64
 #define LINE_SHIFT 6
-/* size of a direct-mapped table: on a collision the older line is removed and nothing is counted */
+/* Number of entries of a direct-mapped table. If two cache lines have the same entry, the newer line replaces the older
+ * one, and the access that replaces it is not counted as a move. */
 #define LINES (UINT64_C(1) << 20)
 #define HOLDERS_BITS 16
 

@@ -12,7 +12,8 @@ void counted_rmw(const volatile void *at);
 void counted_store(const volatile void *at);
 void counted_load(const volatile void *at);
 
-/* Returns the counts of all threads together, since the program started. */
+/* Returns two counts since the program started, summed over all threads: atomic read-modify-writes, and moves of a
+ * cache line from one thread to another. */
 void counted_read(uint64_t *rmws, uint64_t *lines);
 
 #endif

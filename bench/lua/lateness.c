@@ -127,7 +127,7 @@ static filch_pid start(instance *w, const char *chunk, const char *name, filch_e
     return pid;
 }
 
-/* Returns the names of all rows, one per line. */
+/* Returns the names of all pieces of hostile code (rows of hostile.lua), one per line. */
 static char *names_of_rows(void)
 {
     instance w = open_instance();
@@ -147,7 +147,8 @@ static double ms(uint64_t ns)
     return (double)ns / 1e6;
 }
 
-/* Measures one row. Returns true if it is within the limits. */
+/* Measures the hostile code with this name (a row of hostile.lua). Returns true if both delays are within the limits.
+ */
 static bool measure(const char *name, unsigned run_ms)
 {
     instance        w = open_instance();

@@ -22,12 +22,13 @@ static filch_err process_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type process_type = { .name = "process", .step = process_step };
 
-/* Returns what the processes and their messages take. */
+/* Spawns the processes and sends each a message. Returns the bytes of memory that processes and messages take. */
 static uint64_t grow(uint64_t *before)
 {
     start_with_hold(run.size);
     processes = bench_alloc(run.size, sizeof *processes);
-    for (uint64_t i = 0; i < run.size; i++) processes[i].serial = 1; /* its pages count as resident from now on */
+    /* touches the pages of the array now, so that they are counted in *before */
+    for (uint64_t i = 0; i < run.size; i++) processes[i].serial = 1;
     bench_quiet(&run);
     *before = bench_rss_bytes();
     bench_begin(&run);

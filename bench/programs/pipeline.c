@@ -9,9 +9,10 @@ static bool yield_each;
 
 struct stage {
     filch_pid next;
-    int64_t   left, sum; /* left: items that the source has still to send; sum: of the items that the sink has got */
-    int       under_way; /* sends that wait for room */
-    bool      last;
+    int64_t   left, sum; /* left: number of items that the source has not sent yet; sum: sum of the items that the sink
+                            has received */
+    int  under_way;      /* number of sends that wait for space in the mailbox of `next` */
+    bool last;
 };
 
 /* Sends an item to the next stage. While a send waits, later sends must wait behind it. */

@@ -80,7 +80,8 @@ struct target {
     uint64_t first_ns, seen;
 };
 
-/* Takes the time of a probe from outside; replies to a probe of the prober. */
+/* A probe without a sender comes from a foreign thread: stores how late it is. A probe from the process `prober` gets a
+ * reply. */
 static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct target *target = self;
@@ -158,7 +159,7 @@ bool probe_outside(uint64_t variant)
     for (uint64_t i = 0; i < run.size; i++, due_ns += GAP_NS) {
         uint64_t now_ns = bench_now_ns();
         if (now_ns < due_ns) bench_sleep_ns(due_ns - now_ns);
-        /* The delay counts from here: how late this thread wakes is a matter of the system. */
+        /* The delay is measured from here, not from due_ns: a late wake-up of this thread is not counted. */
         bench_send(&run, target, filch_int((int64_t)bench_now_ns()));
     }
     return conclude();

@@ -18,7 +18,7 @@ extern bench run;
 filch_err copy_state(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 /* Spawns a process with copy_state(); `state` has type->size bytes. Ends the program on an error. */
 filch_pid start(const filch_type *type, const void *state);
-/* As start(), with a mailbox of `room` messages for which senders wait. */
+/* As start(), but the mailbox holds at most `room` messages, and senders wait for space (FILCH_OVERFLOW_WAIT). */
 filch_pid start_limited(const filch_type *type, const void *state, uint32_t room);
 /* As filch_spawn() inside a step, with copy_state(). */
 filch_err spawn_child(filch_out *out, const filch_type *type, const void *state, filch_pid *pid);
@@ -35,9 +35,9 @@ void spin(uint64_t ns);
 
 /* The next wait_for_results() waits for `count` calls of report(). */
 void expect_results(uint64_t count);
-/* Called by a process for its result. Thread: any. */
+/* Adds the result of one process to the sum that wait_for_results() returns. Thread: any. */
 void report(int64_t result);
-/* Returns the sum of the results. */
+/* Waits until report() was called as often as expected. Returns the sum of the results. */
 int64_t wait_for_results(void);
 
 /* ---- processes that hold back their messages ---- */
@@ -46,7 +46,7 @@ int64_t wait_for_results(void);
  * returns filch_wait() gets no message until release_all(). */
 #define HOLD FILCH_CMD_USER
 void start_with_hold(uint64_t most);
-/* Waits until `count` processes hold. */
+/* Waits until `count` processes have yielded HOLD. */
 void wait_until_held(uint64_t count);
 void release_all(void);
 

@@ -8,7 +8,7 @@ enum { PAIRS = 10 };
 
 static uint64_t payload_size;
 
-/* The state of both: a buffer in which the next payload is made. */
+/* The state of a client or server. The next payload is made in `buffer`. */
 struct side {
     filch_pid server; /* of a client */
     char     *buffer;

@@ -74,7 +74,7 @@ static int64_t count_primes(int64_t limit, uint64_t *passed)
         *passed += (uint64_t)i + 1;
         if (i == found) primes[found++] = number;
     }
-    *passed += (uint64_t)found; /* the mark of the end */
+    *passed += (uint64_t)found; /* the message 0, which marks the end, goes through every filter */
     free(primes);
     return found;
 }

@@ -9,9 +9,10 @@
 enum { SAMPLED = 16 }; /* each 16th process keeps its samples, so that writing them costs little */
 #define PERIOD_NS FILCH_MILLISECONDS(100)
 
-static uint64_t         samples_most;
-static uint64_t        *samples;
-static _Atomic uint64_t sample_count, end_ns = FILCH_FOREVER; /* known when all have been spawned */
+static uint64_t  samples_most;
+static uint64_t *samples;
+/* end_ns: when the run ends; set when all sleepers have been spawned */
+static _Atomic uint64_t sample_count, end_ns = FILCH_FOREVER;
 
 struct sleeper {
     uint64_t index, due_ns;
@@ -29,7 +30,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
 {
     struct sleeper *sleeper = self;
     uint64_t        now_ns = bench_now_ns();
-    if (count == 0) { /* all begin at different times */
+    if (count == 0) { /* first step: sleeps for a random time, so that the sleepers do not wake all at once */
         uint64_t random = 7919 * sleeper->index + 1;
         return sleep_for(sleeper, out, now_ns, bench_random(&random) % PERIOD_NS);
     }

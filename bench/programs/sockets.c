@@ -16,7 +16,7 @@ enum { LISTEN = 1, ACCEPT, CONNECT, READ, WRITE, CLOSE }; /* tags of yields */
 
 static char             address[128];
 static uint64_t         client_count, rounds_each, connects_each;
-static bool             waits_for_start; /* clients begin with the round trips when they get a message */
+static bool             waits_for_start; /* true: each client waits for a message before its first round trip */
 static filch_pid       *clients;
 static _Atomic uint64_t started;
 
@@ -35,7 +35,7 @@ static filch_err connection_step(void *self, const filch_event *events, size_t c
         if (events[i].type == FILCH_EVENT_MESSAGE) {
             err = filch_stream_take(out, &events[i].data, &connection->stream);
         } else if (events[i].error != FILCH_OK) {
-            return filch_done(out, filch_none()); /* the client has closed */
+            return filch_done(out, filch_none()); /* the client has closed its connection */
         } else if (events[i].tag == READ) {
             err = filch_yield_write(out, WRITE, connection->stream, events[i].data, FILCH_FOREVER);
         } else {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define SITES 8192 /* a power of two, several times the places in the code that access memory shared by threads */
+#define SITES 8192 /* a power of two, several times the number of places in the code that access shared memory */
 
 typedef struct site {
     const void      *pc;

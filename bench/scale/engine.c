@@ -26,9 +26,9 @@ struct scale_thread {
     void         *current; /* value of fli_current_get() */
     enum state    state;
     bool          timed_out;
-    scale_ps      until;   /* while blocked: its alarm */
+    scale_ps      until;   /* while blocked: time at which the thread stops waiting by itself */
     scale_ps      began;   /* when the thread was started */
-    scale_queue  *queue;   /* while blocked: where it waits; may be NULL */
+    scale_queue  *queue;   /* while blocked: the queue in which the thread waits; may be NULL */
     scale_thread *next;    /* in that queue */
     scale_queue   joiners; /* threads that wait for its end */
     uint32_t      heap_at;
@@ -43,9 +43,9 @@ static struct {
     scale_thread *threads[SCALE_CORES_MAX];
     uint32_t      thread_count;
     scale_thread *running;
-    scale_thread *heap[SCALE_CORES_MAX]; /* heap[0] is the earliest */
+    scale_thread *heap[SCALE_CORES_MAX]; /* heap[0] is the thread that runs next */
     uint32_t      heap_size;
-    fli_fiber     outside; /* the real thread's own stack */
+    fli_fiber     outside; /* context of the real thread, which called scale_run() */
     uint64_t      random;
     scale_totals  totals; /* only the counts that are not computed by adding up the cores */
 } engine;
@@ -129,7 +129,8 @@ static void continue_at(scale_thread *thread, scale_ps at)
     thread->core.now = at;
 }
 
-/* Switches to the earliest thread. The running thread is in the heap, is blocked without an alarm, or has ended. */
+/* Switches to the thread whose time is earliest. Precondition: the running thread is in the heap, is blocked without an
+ * alarm, or has ended. */
 static void switch_to_earliest(void)
 {
     if (engine.heap_size == 0) {
@@ -173,8 +174,8 @@ bool scale_block(scale_queue *queue, scale_ps until)
     return !me->timed_out;
 }
 
-/* The latency of a wake-up differs by up to a quarter, drawn from the seed: equal latencies would keep threads in step
- * that no real machine keeps in step. */
+/* Returns the latency of one wake-up: the mean, plus or minus up to an eighth of it, drawn from the seed. With equal
+ * latencies, threads would stay in step for ever, which happens on no real machine. */
 static scale_ps wake_latency(void)
 {
     scale_ps mean = engine.config.machine.wake;
@@ -188,7 +189,7 @@ bool scale_wake(scale_queue *queue, scale_ps from)
     leave_queue(thread);
     if (thread->heap_at != NOT_IN_HEAP) heap_remove(thread);
     continue_at(thread, from);
-    thread->core.now += wake_latency(); /* time of its core, in the kernel */
+    thread->core.now += wake_latency(); /* counted as running: the core of the woken thread is busy in the kernel */
     heap_add(thread);
     engine.totals.wakes++;
     return true;
@@ -200,7 +201,7 @@ static void begin(void *arg)
 {
     scale_thread *me = arg;
     me->run(me->arg);
-    scale_sync(); /* its end is seen by threads that join it later */
+    scale_sync(); /* first runs the threads with earlier clocks: for them this thread has not ended yet */
     me->state = ENDED;
     while (scale_wake(&me->joiners, me->core.now)) {}
     switch_to_earliest();

@@ -23,19 +23,20 @@ typedef struct scale_queue {
 typedef struct scale_config {
     scale_machine machine;
     uint32_t      cores; /* cores of a socket */
-    uint64_t      seed;  /* of the small differences between wake-ups, and of scale_random() */
+    uint64_t      seed;  /* seed of scale_random(), and of the latencies of wake-ups */
 } scale_config;
 
 /* Sums over all threads except the first, which only starts and ends the benchmark. */
 typedef struct scale_totals {
     scale_counts counts;
     uint64_t     lock_waits; /* times that a thread blocked at a lock */
-    uint64_t     wakes;      /* threads that were woken, by locks too */
+    uint64_t     wakes;      /* number of wake-ups of threads, including those by locks */
     scale_ps     locked;     /* time blocked at locks */
     scale_ps     asleep;     /* time blocked anywhere, locks included */
 } scale_totals;
 
-/* Runs `body(arg)` as thread 0 until it returns; threads that still run are left. */
+/* Runs `body(arg)` as thread 0 of the model until it returns. Other threads that have not ended by then never run
+ * again. */
 void scale_run(const scale_config *config, void (*body)(void *arg), void *arg);
 /* True while the body runs. */
 extern bool scale_running;
@@ -50,7 +51,7 @@ void                 scale_current_set(void *here);
 const scale_machine *scale_machine_now(void);
 
 scale_ps scale_now(void);
-/* Returns the time that all threads together have been running, or this thread alone. */
+/* Returns the CPU time used so far: by all threads together if `all`, otherwise by this thread. */
 scale_ps     scale_cpu(bool all);
 uint64_t     scale_random(void);
 scale_totals scale_totals_now(void);

@@ -9,7 +9,7 @@
 
 #define STEP 16 /* sizes are rounded up to a multiple of this */
 #define CLASSES (SCALE_HEAP_MAX / STEP + 1)
-#define CHUNK ((size_t)64 << 10)    /* a thread takes this much at a time */
+#define CHUNK ((size_t)64 << 10)    /* bytes that a thread takes from the arena at a time */
 #define RESERVED ((size_t)64 << 30) /* addresses, not memory */
 
 /* In front of each small block. */

@@ -108,7 +108,7 @@ void *__wrap_memset(void *at, int value, size_t size)
     return __real_memset(at, value, size);
 }
 
-/* The allocator writes a link into the block that it takes or gives. */
+/* Charges a call of the allocator, which also writes a list link into the block that it allocates or frees. */
 static void spend_alloc(const void *block, const void *pc)
 {
     scale_spend(scale_machine_now()->alloc);
@@ -130,7 +130,7 @@ static void *allocate(size_t size, const void *pc)
     return block;
 }
 
-/* A block of the heap that is freed after the run stays: the program ends. */
+/* Frees a block. After the run, blocks of the model heap are not freed, because the program ends soon. */
 static void release(void *old, const void *pc)
 {
     if (scale_running) spend_alloc(old, pc);

@@ -25,7 +25,7 @@ struct scale_cache {
 typedef struct line {
     uint64_t holders[HOLDER_WORDS]; /* bit i: core i holds a valid copy */
     scale_ps free_at;               /* when the last transfer of this line ends */
-    int32_t  owner;                 /* the core that may write; SHARED or UNTOUCHED */
+    int32_t  owner;                 /* number of the core that may write the line; or SHARED or UNTOUCHED */
 } line;
 
 enum { SHARED = -1, UNTOUCHED = -2 };
@@ -47,7 +47,7 @@ struct scale_lines {
     scale_machine machine;
     page        **table; /* open addressing; the size is a power of two */
     size_t        size, used;
-    chunk        *chunk;                    /* the newest first; used % CHUNK_PAGES of it are taken */
+    chunk        *chunk; /* list of chunks, the newest first; used % CHUNK_PAGES pages of the newest are in use */
     uint32_t      sockets[SCALE_CORES_MAX]; /* socket of each core that has accessed a line */
 };
 
@@ -203,7 +203,8 @@ static scale_ps latency(const scale_lines *lines, const line *l, scale_core *cor
     return far ? lines->machine.far : lines->machine.near;
 }
 
-/* Ends a load miss that begins at `start`. Out-of-order cores overlap misses that are close together. */
+/* Charges a load miss that begins at `start` and lasts `lasts`. Out-of-order cores overlap misses that are close
+ * together. */
 static void load_line(const scale_lines *lines, scale_core *core, line *l, scale_ps start, scale_ps lasts)
 {
     bool close = core->counts.accesses - core->last_miss <= lines->machine.window;

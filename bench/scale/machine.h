@@ -27,7 +27,7 @@ typedef struct scale_machine {
     scale_ps near;    /* a line comes from a core of the same socket */
     scale_ps far;     /* a line comes from another socket */
     uint64_t overlap; /* load misses close together: each costs 1 / overlap of the time */
-    uint64_t window;  /* accesses that are close together */
+    uint64_t window;  /* two load misses are close together if at most this many accesses are between them */
     uint64_t buffers; /* store misses in flight: each stalls its core for 1 / buffers of the time */
     uint64_t readers; /* a load occupies its line for 1 / readers of the transfer */
     uint64_t cores;   /* cores of a socket; more if two sockets have too few for the workers */

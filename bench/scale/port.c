@@ -55,7 +55,8 @@ static void wait_for_lock(fli_mutex *mutex, const void *pc)
 {
     scale_ps since = scale_now();
     spend_call();
-    if (mutex->held) (void)scale_block(&mutex->waiters, SCALE_NEVER); /* otherwise the kernel finds the word changed */
+    /* if the lock was released meanwhile, the futex call returns at once */
+    if (mutex->held) (void)scale_block(&mutex->waiters, SCALE_NEVER);
     scale_sync();
     touch(mutex, SCALE_RMW, pc);
     scale_count_lock_wait(since);
@@ -128,7 +129,8 @@ static bool wait_on(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns, const v
 {
     touch(cond, SCALE_RMW, pc);
     unlock_for(mutex, pc);
-    scale_spend(scale_machine_now()->call); /* no scale_sync(): a signal between the unlock and the wait counts */
+    /* no scale_sync() here: a thread that ran before the wait begins could signal, and the signal would be lost */
+    scale_spend(scale_machine_now()->call);
     bool called = scale_block(&cond->waiters, until_ps(until_ns));
     if (!called) scale_spend(scale_machine_now()->alarm);
     lock_for(mutex, pc);
@@ -195,7 +197,7 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
         parker->signalled = 0;
         if (signalled || !in_time) return signalled;
         spend_call();
-        if (parker->signalled != 0) continue; /* the kernel finds the word changed */
+        if (parker->signalled != 0) continue; /* signalled meanwhile: the futex call returns at once */
         in_time = scale_block(futex_of(parker), until_ps(until_ns));
         if (!in_time) scale_spend(scale_machine_now()->alarm);
     }

@@ -76,7 +76,8 @@ TEST(line_costs_by_the_distance_of_its_owner)
 {
     fixture f = open_fixture(&round_machine);
     (void)cost(&f, 0, A, SCALE_STORE);
-    for (uint32_t i = 1; i < 4; i++) f.cores[i].now = i * 10000000; /* no two transfers at the same time */
+    /* far apart in time, so that no core waits for the transfer to another core */
+    for (uint32_t i = 1; i < 4; i++) f.cores[i].now = i * 10000000;
     same(cost(&f, 1, A, SCALE_LOAD), 1000 + 100000);
     same(cost(&f, 2, A, SCALE_LOAD), 1000 + 1000000);
     same(cost(&f, 3, A, SCALE_LOAD), 1000 + 100000); /* core 2 has a copy */
@@ -146,7 +147,7 @@ TEST(caches_are_finite)
     for (int round = 0; round < 2; round++) {
         for (uint64_t i = 0; i < 700; i++) (void)cost(&f, 0, A + 64 * i, SCALE_STORE);
     }
-    /* nearly all from the first round: there are few conflicts in L1 */
+    /* the first round counts 700; the second adds only the lines that conflicts have evicted from L1 */
     assert_in_range(f.cores[0].counts.l2, 700, 760);
     for (uint64_t i = 0; i < lines; i++) (void)cost(&f, 0, B + 64 * i, SCALE_STORE);
     same(f.cores[0].counts.l3, 0);
@@ -243,7 +244,8 @@ static void wake_once(void *arg)
 
 TEST(blocked_thread_continues_when_woken_or_at_its_alarm)
 {
-    static const uint64_t wanted[] = { true, false, true, false }; /* two wakes, then two waits */
+    /* results of two calls of scale_wake(), then of two calls of scale_block() */
+    static const uint64_t wanted[] = { true, false, true, false };
     shared.count = 0;
     config.machine = round_machine;
     scale_run(&config, wake_once, NULL);
@@ -328,7 +330,7 @@ TEST(freed_block_goes_to_the_thread_that_freed_it)
     void *a = scale_heap_alloc(1, 40), *b = scale_heap_alloc(2, 40);
     assert_true(scale_heap_owns(a));
     same(scale_heap_size(a), 48);
-    assert_true((uintptr_t)a >> 16 != (uintptr_t)b >> 16); /* chunks of their own */
+    assert_true((uintptr_t)a >> 16 != (uintptr_t)b >> 16); /* each thread allocates from its own chunk */
     scale_heap_free(2, a);
     assert_ptr_not_equal(scale_heap_alloc(1, 40), a);
     assert_ptr_equal(scale_heap_alloc(2, 48), a);

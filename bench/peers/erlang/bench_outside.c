@@ -57,7 +57,7 @@ static ERL_NIF_TERM send_later(ErlNifEnv *env, int count, const ERL_NIF_TERM arg
     return enif_make_atom(env, "ok");
 }
 
-/* Returns how many ns have passed since the send, and lets the thread continue. */
+/* Returns the nanoseconds since the message was sent, and lets the thread that sent it continue. */
 static ERL_NIF_TERM seen(ErlNifEnv *env, int count, const ERL_NIF_TERM arguments[])
 {
     ErlNifSInt64 now = now_ns(), sent;
