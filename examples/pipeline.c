@@ -59,7 +59,7 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     if (p->sent > ITEMS) return filch_done(out, filch_int(p->sent));
     p->sent++;
     err = filch_yield_send(out, 0, p->next, p->sent <= ITEMS ? filch_int(p->sent) : filch_none());
-    return err != FILCH_OK ? err : filch_wait(out); /* waits until that yield is completed */
+    return err != FILCH_OK ? err : filch_wait(out); /* no step until this send is completed */
 }
 
 /* ---- squarer: passes its messages on, and reads no more until all these sends are completed ---- */
@@ -90,7 +90,7 @@ static filch_err squarer_step(void *self, const filch_event *events, size_t coun
 /* ---- consumer: takes a millisecond per item ---- */
 
 struct consumer {
-    filch_pid unused; /* where stage_init stores the pid of the next process: the consumer is the last */
+    filch_pid unused; /* stage_init stores a pid here; not used, because the consumer is the last stage */
     int       used, lead_max, last;
     int64_t   sum;
 };

@@ -15,7 +15,7 @@
 #define AMOUNT 10
 
 struct bank {
-    int       careful; /* true: the fixed version, in which the account adds */
+    int       careful; /* true: the fixed version: cashiers send "add N" instead of "read" and "write N" */
     int       balance; /* balance of the account, checked at the end */
     filch_pid account;
     sem_t     closed;

@@ -18,7 +18,7 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          attempt = filch_as_int(filch_ctx_value(ctx, "attempt"));
-    /* a value inherited from an earlier set of values */
+    /* "attempt" is new in each chain of values; "place" comes from the common chain behind it */
     const char *place = filch_text(filch_ctx_value(ctx, "place"));
     (void)self;
     (void)events;

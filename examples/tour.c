@@ -552,7 +552,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
 
 /* ---- the tour ---------------------------------------------------------------------------------------------------- */
 
-/* Sections that leave the scheduler unchanged use one scheduler. */
+/* The sections that do not stop the scheduler. They all use the same scheduler. */
 static void (*const sections[])(filch_sched *) = { tour_hello, tour_ring, tour_back_pressure, tour_timers, tour_work };
 
 static void tour(uint64_t processes)

@@ -184,8 +184,8 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
         c->writing = c->stopping || c->next == SERVICE_CLOSE;
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());
-    /* Closing the socket with unread bytes would make the system discard the reply. So waits until the client has
-     * closed. */
+    /* If a socket is closed while it has unread bytes, the system may discard the reply. So reads on until the client
+     * has closed its side. */
     FILCH_AWAIT(at, filch_yield_shutdown(out, at->tag, c->stream));
     while (at->error == FILCH_OK && c->reads++ < (c->stopping ? 2 : LINGER_READS)) {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, FILCH_SECONDS(1)));

@@ -17,13 +17,14 @@
 /* The service; there is one in a program. Fields without a comment are written before the scheduler starts. */
 static struct {
     const service *what;
-    /* address to listen on; from the first listen on with the actual port. Used only by the acceptor */
+    /* Address to listen on. After the first listen it contains the port that the system chose. Used only by the
+     * acceptor. */
     char address[64];
     bool listening; /* the acceptor has listened at least once. Used only by the acceptor */
     /* Number of live connections. They outlive an acceptor that fails. Relaxed because it is only a counter. writes:
      * the acceptor before it starts a connection, and on_exit of each connection. */
     _Atomic uint64_t connections;
-    _Atomic bool     ending; /* set before `over` is posted: processes that end after that end because of the stop */
+    _Atomic bool     ending; /* set before `over` is posted: a process that ends later has been ended by the stop */
     sem_t            over;
     int              code; /* exit code; written before `over` is posted, read after */
 } here;

@@ -42,7 +42,8 @@ typedef struct service {
     service_answer_fn answer;        /* answers requests; NULL: the process type `connection` does everything */
     uint64_t          idle_limit_ns; /* how long a client may send nothing; 0: no limit */
     uint64_t          request_ns;    /* default of --request-seconds; 0: 30 s */
-    /* type of a connection's process, whose first message is its stream; NULL: the type that calls `answer` */
+    /* Process type of the connections. Each process gets its stream as its first message. NULL: connection_type, which
+     * calls `answer`. */
     const filch_type *connection;
     /* spawn options of connections; NULL: the defaults. on_exit is replaced by the service */
     const filch_spawn_options *connection_options;

@@ -22,7 +22,7 @@
 
 typedef struct entry {
     uint64_t hash;
-    /* key_size: of the key. size: of the value, which follows the key. room: space for the value */
+    /* In bytes. key_size: the key. size: the value, which follows the key in `at`. room: the space for the value. */
     size_t key_size, size, room;
     char   at[];
 } entry;
