@@ -527,9 +527,10 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
 
 /* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A
  * second cancel before the first was delivered adds no event, but what was written before the second call is seen by
- * the step that gets the first cancel (see "Memory order" above). During a stop a process gets one cancel in this
- * way: a cancel of the stop that is still behind messages is moved to the front; a cancel that was delivered is not
- * repeated. A cancel completes no yield: outstanding yields stay outstanding until they are completed or `pid` ends.
+ * the step that gets the first cancel (see "Memory order" above). During a stop, the stop and
+ * filch_cancel together deliver only one cancel to a process: if the cancel of the stop is still behind messages,
+ * filch_cancel moves it to the front; if it was delivered, filch_cancel has no effect. A cancel completes no yield:
+ * outstanding yields stay outstanding until they are completed or `pid` ends.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -585,9 +586,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
- *          FILCH_ESTATE the step is over, and the call would have to take or free memory (any other call has no
- *                       effect then). Also for continue, wait or idle after filch_upgrade in the same step: the upgrade
- *                       stays chosen, unless the step returns this error
+ *          FILCH_ESTATE called after the step is over, if the call would have to take or free memory (otherwise such a
+ *                       call has no effect). Also: continue, wait or idle after filch_upgrade in the same step; the
+ *                       upgrade stays chosen, unless the step returns this error
  */
 FILCH_API filch_err    filch_continue(filch_out *out);
 FILCH_API filch_err    filch_wait(filch_out *out);
@@ -1126,17 +1127,17 @@ typedef struct filch_child {
 
 /* Description of a supervisor. Zero means the default that is given here. */
 typedef struct filch_supervisor {
-    uint32_t strategy;  /* filch_strategy */
-    uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more
-                           is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
-                           supervisor handles that. A restart that fails (init, no memory) counts and causes the next
-                           one */
+    uint32_t strategy; /* filch_strategy */
+    uint32_t
+        intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more is
+                      needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
+                      supervisor handles that. A restart that fails (init, no memory) counts too, and is tried again */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
-     * `backoff_max_ns`. A child that ran for `stable_ns` starts again with `backoff_ns`. Each wait is changed at
-     * random by up to half of `jitter` (per mille of the wait) in either direction; a simulated run repeats the same
-     * waits. If there is no memory for the wait, the restart comes at once: a program that sometimes runs out of memory
-     * should allow a higher intensity. */
+     * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is
+     * changed at random by up to half of `jitter` (per mille of the wait) in either direction; a simulated run repeats
+     * the same waits. If there is no memory for the wait, the restart comes at once: a program that sometimes runs out
+     * of memory should allow a higher intensity. */
     uint64_t           backoff_ns;      /* 0: no wait */
     uint64_t           backoff_max_ns;  /* 0: 30 s */
     uint64_t           stable_ns;       /* 0: 5 s */
@@ -1177,7 +1178,8 @@ typedef struct filch_child_info {
  *          of requests
  *   stop   FILCH_OK once the child has ended and is removed, FILCH_EDEAD if no child has this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
- *   await  FILCH_OK once all children that should run do, those of supervisors below too (filch_as_int)
+ *   await  FILCH_OK (filch_as_int) once every child that should run is running, also the children of supervisors
+ *          below this one
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    start copies *child and the args in its options; everything else that it points to must stay valid until its
@@ -1269,7 +1271,7 @@ typedef struct filch_failure {
     const filch_data *detail; /* detail passed to filch_fail; empty if none */
 } filch_failure;
 
-/* Called for every process that ends with an error: also FILCH_ECANCELLED (forced at the end of a stop), FILCH_EKILLED
+/* Called for every process that ends with an error: also FILCH_ECANCELLED (ended by force in a stop), FILCH_EKILLED
  * and FILCH_ELINK, and for children that a supervisor starts again. Not for a spawn that fails: its caller gets the
  * error. Runs on the worker that ended the process, after close and before on_exit; several at once on several workers.
  * Must not block; may send and spawn. */
@@ -1310,20 +1312,20 @@ typedef struct filch_options {
                                limit may exceed it by one. No spawn is refused while fewer are alive */
     filch_alloc_fn  alloc;  /* NULL: malloc and free */
     void           *alloc_user;
-    filch_registry *registry;        /* command handlers; NULL: the built-in ones */
-    uint64_t        node;            /* node id, part of every pid; 0: random */
-    uint64_t        seed;            /* seed of random choices; 0: from the system */
-    size_t          payload_max;     /* most bytes in one payload; 0: no limit */
-    uint32_t        batch_max;       /* most events per step, at most 1024; 0: 64 */
-    uint32_t        send_budget;     /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
-    uint32_t        fair_every;      /* every n-th step runs an oldest ready process; 0: 8, up to 64 for short steps */
-    uint32_t        global_batch;    /* processes moved from the global queue at once, at most 256; 0: 16 */
-    uint32_t        spin_tight;      /* before it parks, a worker makes this many attempts to find work, with a
-                                        pause after each; 0: 3 */
-    uint32_t spin_yield;             /* after spin_tight: attempts that give up the time slice; 0: 12 */
-    uint32_t spare;                  /* must be 0 */
-    uint64_t search_ns;              /* after spin_yield: how long one worker searches on before it parks; 0: 50 us,
-                                        and shorter searches while wake-ups are far apart */
+    filch_registry *registry;     /* command handlers; NULL: the built-in ones */
+    uint64_t        node;         /* node id, part of every pid; 0: random */
+    uint64_t        seed;         /* seed of random choices; 0: from the system */
+    size_t          payload_max;  /* most bytes in one payload; 0: no limit */
+    uint32_t        batch_max;    /* most events per step, at most 1024; 0: 64 */
+    uint32_t        send_budget;  /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
+    uint32_t        fair_every;   /* every n-th step runs an oldest ready process; 0: 8, up to 64 for short steps */
+    uint32_t        global_batch; /* processes moved from the global queue at once, at most 256; 0: 16 */
+    uint32_t        spin_tight;   /* before it parks, a worker makes this many attempts to find work, with a
+                                     pause after each; 0: 3 */
+    uint32_t spin_yield;          /* after spin_tight: attempts with a sched_yield after each; 0: 12 */
+    uint32_t spare;               /* must be 0 */
+    uint64_t search_ns; /* after spin_yield: how long one worker continues to search before it parks; 0: 50 us, and
+                           shorter searches while wake-ups are far apart */
     uint64_t           long_step_ns; /* steps that take longer are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
@@ -1377,11 +1379,12 @@ FILCH_API filch_memory filch_sched_memory(const filch_sched *sched);
 /* A process that was ended by force in a stop, or that has not ended. */
 typedef struct filch_straggler {
     filch_pid   pid;
-    const char *name;    /* name of the process's type */
-    int32_t     state;   /* filch_state when it was forced: BLOCKED, IDLE, READY; RUNNING if its step never returned */
-    uint32_t    waiting; /* number of outstanding yields */
-    uint32_t    command; /* command of one of these yields; 0: none */
-    uint64_t    tag;     /* tag of the yield that `command` is from */
+    const char *name; /* name of the process's type */
+    int32_t state;    /* filch_state when the stop ended the process by force: BLOCKED, IDLE or READY; RUNNING: its step
+                         has not returned */
+    uint32_t waiting; /* number of outstanding yields */
+    uint32_t command; /* command of one of these yields; 0: none */
+    uint64_t tag;     /* tag of the yield that `command` is from */
 } filch_straggler;
 
 /* What a process lost when it ended during a stop. */
@@ -1411,10 +1414,10 @@ typedef struct filch_report {
     size_t           size;       /* set by the caller: sizeof(filch_report) */
     uint64_t         ended;      /* processes that ended after stop was called and before its deadline */
     uint64_t         forced;     /* processes that were closed by force at the deadline */
-    uint64_t         stuck;      /* steps, calls, closes and work functions that have not returned */
-    filch_straggler *stragglers; /* the processes that were forced, or are inside a step that has not returned */
+    uint64_t         stuck;      /* calls of steps, inits, closes and work functions that have not returned */
+    filch_straggler *stragglers; /* processes ended by force, and processes whose step has not returned */
     size_t           count;
-    size_t           omitted;     /* stragglers, losses and jobs for which there was no memory */
+    size_t           omitted;     /* stragglers, losses and jobs that are not listed, for lack of memory */
     void            *reserved[4]; /* private */
     uint64_t         terminated;  /* how many of `ended` were ended by filch_terminate, or by a supervisor after
                                      `stop_ns` */
@@ -1424,11 +1427,11 @@ typedef struct filch_report {
     filch_loss        *losses;    /* one for each process with `unread` or `writes` */
     size_t             loss_count;
     uint64_t           jobs;    /* how many of `stuck` are work functions */
-    filch_running_job *running; /* those work functions, the one that began first in front */
+    filch_running_job *running; /* these work functions, in the order in which they began */
     size_t             running_count;
-    uint64_t           starved; /* how many of `stuck` are steps on a thread that was ready but not run by the
-                                   system for 10 s. The other steps have used 100 ms of CPU time since the deadline,
-                                   or slept that long */
+    uint64_t
+        starved; /* how many of `stuck` are steps on a thread that was ready but not run by the system for 10 s. Each
+                    other step in `stuck` has used 100 ms of CPU time since the deadline, or slept for 100 ms */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
@@ -1457,12 +1460,12 @@ typedef struct filch_report {
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
- * Errors:  FILCH_OK         all ended before the deadline
- *          FILCH_EDEADLINE  some had to be forced; everything is freed all the same
+ * Errors:  FILCH_OK         all processes ended before the deadline
+ *          FILCH_EDEADLINE  some processes were ended by force; everything is freed all the same
  *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
- *                           has not returned, or another stop is under way: still alive
+ *                           has not returned, or another stop is under way: the scheduler is still alive
  *          FILCH_ESTATE     called from inside a step of this scheduler
- *          FILCH_EFORKED    called in a child of the program that made it: see filch_sched_create
+ *          FILCH_EFORKED    called in a fork of the program that created the scheduler: see filch_sched_create
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
 
@@ -1564,7 +1567,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_create(filch_node **out, const fil
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    as filch_sched_create.
- * Errors:  as filch_sched_create; FILCH_EEXISTS  a host has this `node`, or had it   FILCH_ELIMIT  it has had 256 hosts
+ * Errors:  as filch_sched_create; FILCH_EEXISTS  another host has or had the same option `node`
+ *          FILCH_ELIMIT  the node has had 256 hosts
  */
 FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_options *options, filch_sched **out);
 
@@ -1576,7 +1580,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_
  */
 FILCH_API void filch_node_destroy(filch_node *node);
 
-/* As filch_spawn, on the host with this `node` in its pids. Relations are with the process that spawns, on any host.
+/* As filch_spawn, but on the host whose pids have this `node`. Relations are with the process that calls this function,
+ * whichever host it is on.
  *
  * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
  * Owns:    as filch_spawn.
@@ -1770,7 +1775,7 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * Timeouts: FILCH_FOREVER waits without limit, 0 takes the bytes that are available and does not wait.
  *
  * A peer cannot occupy a worker: an operation moves at most 256 KiB at a time, even if the system had more, and
- * continues after all other ready descriptors and ready processes; timers are checked in between.
+ * continues after all other ready descriptors and ready processes; timers are checked before it continues.
  *
  * A peer that closes raises no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE,
  * and the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add),
@@ -1903,7 +1908,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_close(filch_out *out, uint64_t ta
 FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream stream);
 
 /* Sends the stream itself to another process of this scheduler: a message from this process, with data for
- * filch_stream_take. A message that is never taken closes the stream when it is freed. filch_stream_take makes the
+ * filch_stream_take. If the stream is never taken, it is closed when the message is freed. filch_stream_take makes the
  * stream belong to this process. Both calls take effect at once, before the yields of this step: a read yielded
  * earlier in this step finds the stream given away.
  *
@@ -2101,8 +2106,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t
                                                   filch_file_kind *kind);
 
 enum {
-    FILCH_RUN_INPUT = 1,      /* a pipe to the program's standard input; otherwise it reads an empty input */
-    FILCH_RUN_OUTPUT = 2,     /* a pipe from the program's standard output; otherwise it shares yours */
+    FILCH_RUN_INPUT = 1, /* a pipe to the program's standard input; otherwise it reads an empty input */
+    FILCH_RUN_OUTPUT =
+        2, /* a pipe from the program's standard output; otherwise the program writes to your standard output */
     FILCH_RUN_ERRORS = 4,     /* a pipe from the program's standard error */
     FILCH_RUN_MERGE = 8,      /* standard error goes where standard output goes */
     FILCH_RUN_SAME_GROUP = 16 /* the program stays in your process group: signals of the terminal reach it, and
@@ -2110,9 +2116,9 @@ enum {
 };
 
 typedef struct filch_run_options {
-    size_t   size;                  /* sizeof(filch_run_options); a shorter, older struct works too */
-    uint64_t timeout_ns;            /* time limit of the start: then FILCH_EDEADLINE, and a program that starts later
-                                       is killed; 0: no limit */
+    size_t   size;       /* sizeof(filch_run_options); a shorter, older struct works too */
+    uint64_t timeout_ns; /* time limit of the start; after it the yield completes with FILCH_EDEADLINE, and a program
+                            that starts later is killed; 0: no limit */
     const char *const *environment; /* the whole environment: "NAME=value" texts, ended by NULL; NULL: yours */
     const char        *directory;   /* working directory; NULL: that of your program */
     uint32_t           flags;       /* FILCH_RUN_* */
@@ -2235,8 +2241,8 @@ typedef struct filch_stats {
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited in a queue; bucket i: <
                                                 2^(i+1) ns */
     uint64_t abandoned;                      /* yields that were outstanding when their process ended */
-    uint64_t memory; /* bytes of option `alloc` held now, including kept payloads. Exact while nothing is
-                        allocated or freed */
+    uint64_t memory; /* bytes that are allocated through option `alloc` now, including kept payloads. Exact while no
+                        thread allocates or frees */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
@@ -2325,14 +2331,14 @@ typedef struct filch_sim_options {
     uint32_t blocked_ok;               /* 1: processes that wait for ever are not a violation */
     uint32_t whole_steps;              /* 1: steps are never interrupted */
     /* Rates of faults, which begin once the scenario has returned. */
-    uint32_t no_memory;           /* allocations of the scheduler that fail */
-    uint32_t late_answer;         /* completions that arrive later, by up to `late_ns` (except completions of
-                                     the clock) */
-    uint32_t double_answer;       /* completions that are sent a second time, without effect */
-    uint32_t handler_error;       /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t stall;               /* turns before which a worker sleeps for a long time. Waits for the next
-                                     timer take longer, by up to `jump_ns`, at four times this rate: later
-                                     timers are then due at once */
+    uint32_t no_memory;     /* allocations of the scheduler that fail */
+    uint32_t late_answer;   /* completions that arrive later, by up to `late_ns` (except completions of
+                               the clock) */
+    uint32_t double_answer; /* completions that are sent a second time, without effect */
+    uint32_t handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
+    uint32_t stall; /* turns before which a worker is stalled: it runs nothing for many turns. Also, at four times this
+                       rate, a wait for the next timer lasts too long, by up to `jump_ns`, so that further timers are
+                       due when it ends */
     uint32_t          clock_jump; /* turns before which the clock jumps ahead, by up to `jump_ns` */
     uint64_t          late_ns;    /* 0: 10 ms */
     uint64_t          jump_ns;    /* 0: 1 s */
@@ -2351,8 +2357,9 @@ typedef struct filch_sim_report {
     uint64_t hash;      /* hash of all that happened: equal for equal runs, whatever the compiler */
     uint64_t steps;
     uint64_t time_ns;     /* virtual time at the end */
-    uint64_t forced;      /* processes that did not end when cancelled */
-    uint64_t interrupted; /* steps that were interrupted. The six fields below count the faults that were injected */
+    uint64_t forced;      /* processes that did not end when cancelled, and were ended by force */
+    uint64_t interrupted; /* number of times that a step was interrupted */
+    /* number of injected faults of each kind */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
     char    *chart;       /* the events as text: one line per event, one column per process; NULL: no memory */
     void    *reserved[4]; /* private */
@@ -2519,8 +2526,9 @@ FILCH_API void filch_assert_failed(const char *file, int line, const char *text)
 typedef uint64_t filch_half __attribute__((vector_size(16)));
 #endif
 
-/* Makes a value of up to two words. Where possible the payload is written as two stores of 16 bytes: it is copied in
- * such halves at once, to become an argument, and a processor cannot forward several small stores to one large load. */
+/* Makes a payload with a value of up to two words. Where possible the payload is written by two stores of 16 bytes. The
+ * caller usually passes it on as an argument, which copies it by loads of 16 bytes; a processor cannot forward several
+ * smaller stores to one such load. */
 FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t second)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -2536,8 +2544,8 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #endif
 }
 
-/* Returns the kind of a payload, and above it the form, which is 0 for a value. On little-endian machines both are
- * read with the first word of the payload. */
+/* Returns the kind of a payload in bits 0 to 7 and its form, which is 0 for a value, in bits 8 to 15. On little-endian
+ * machines these are the low bits of the first word of the payload. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define FILCH_SHAPE(data, words) ((words)[0] & 0xffff)
 #else

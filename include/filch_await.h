@@ -66,8 +66,9 @@ typedef struct filch_await {
     uint16_t           tidying; /* FILCH_FINALLY has been reached */
     filch_err          reason;  /* reason of the cancel */
     filch_out         *out;
-    filch_event       *held; /* held events: [0] is the one awaited last, if it was held; the others wait in order */
-    uint32_t           held_count, held_room;
+    filch_event *held; /* events held for later awaits, in order of arrival, from held[1] on; held[0] is the event of
+                          the last await, if that event was held */
+    uint32_t held_count, held_room;
 } filch_await;
 
 /* Begins the part of a step that awaits. Used once in a step, with the step's own arguments. */

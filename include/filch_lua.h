@@ -58,8 +58,8 @@ enum {
 /* Writes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
-/* Called when a process has failed. `text` is the message and the traceback, lent; `name` is its kind. Called on
- * workers, several at once. Not called for processes that were cancelled or killed. */
+/* Called when a process has failed. `text` is the message and the traceback, lent; `name` is the name of the process's
+ * type. Called on workers, several at once. Not called for processes that were cancelled or killed. */
 typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
                                      size_t size);
 
@@ -78,7 +78,8 @@ enum {
 /* How a step that runs too long is detected. */
 enum {
     FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
-    FILCH_LUA_WATCH_COUNT = 1,  /* without a thread: counting the instructions takes about as long as running them */
+    FILCH_LUA_WATCH_COUNT = 1,  /* by counting the Lua instructions, without a thread; the counting about doubles the
+                                   time that Lua code takes */
     FILCH_LUA_WATCH_NONE = 2    /* not at all: other processes run only when the process calls a function of Filch */
 };
 
@@ -88,9 +89,9 @@ typedef struct filch_lua_options {
     size_t memory_max;   /* bytes that one process may hold; 0: 16 MiB. The limit also bounds work that cannot be
                             interrupted: docs/design/lua/budgets.md */
     uint64_t slice_ns;   /* a step that runs longer is interrupted and goes on later; 0: 5 ms */
-    uint64_t runaway_ns; /* CPU time that a step that has exceeded slice_ns may use where it cannot be interrupted (in a
-                            metamethod called by C, for example). Then the process ends with FILCH_LUA_EBUDGET, an error
-                            that it cannot catch; 0: 25 ms */
+    uint64_t runaway_ns; /* CPU time that a step may use after slice_ns while it cannot be interrupted (in a metamethod
+                            called by C, for example). If it uses more, the process ends with FILCH_LUA_EBUDGET, an
+                            error that it cannot catch; 0: 25 ms */
     uint32_t watch;      /* FILCH_LUA_WATCH_*; 0: FILCH_LUA_WATCH_THREAD */
     int32_t  signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: the watchdog uses no
                             signal */
@@ -182,17 +183,17 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const
  */
 FILCH_LUA_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
-/* Called by filch_lua_reload for a file that has changed: with FILCH_OK and the number of processes that were
- * `told`; or with an error and a text that says why the file was not used. All pointers are lent. */
+/* Called by filch_lua_reload for each file that has changed. FILCH_OK: `told` is the number of processes that were
+ * notified of the new code. Otherwise `text` says why the file was not used. All pointers are lent. */
 typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
 
 /* Checks the files from which processes were started by name, or that they have required; each file is read once. A
- * file that has changed is compiled. If that succeeds, new processes run the new code, as do children that their
- * supervisor restarts; and processes that called process.upgradable continue with it in a call of process.receive
- * without a pattern by their main task, once they have read the messages sent before the reload or the step that
- * received the note of the reload has ended (docs/design/lua/upgrade.md). If it does not compile, nothing changes. A
- * file that is missing or empty is ignored. `tell` may be NULL. No scheduler that runs its processes may be destroyed
- * during the call.
+ * file that has changed is compiled. If it does not compile, nothing changes. Otherwise new processes and restarted
+ * children run the new code. A process that called process.upgradable is notified, and continues with the new code
+ * later: when its main task calls process.receive without a pattern, and the process has read the messages that were
+ * sent before the reload, or the step that received the notification has ended (docs/design/lua/upgrade.md). A file
+ * that is missing or empty is ignored. `tell` may be NULL. A scheduler that runs processes of `lua` must not be
+ * destroyed during the call.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.
@@ -201,10 +202,10 @@ typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err erro
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
 
 typedef struct filch_lua_spawn_options {
-    size_t      size;       /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
-    const char *method;     /* name of a function in the table that the chunk returns, which is called next;
-                               NULL: only the chunk runs */
-    const filch_data *args; /* arguments of the chunk (or of the method), lent */
+    size_t      size;   /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
+    const char *method; /* The chunk runs first and returns a table; then the function with this name in the table is
+                           called. NULL: only the chunk runs */
+    const filch_data *args; /* arguments of the chunk, and again of the method; lent */
     size_t            arg_count;
     size_t            memory_max; /* memory limit of the process; 0: that of the host */
     /* mailbox, on_exit, values; its `method` and `args` must be empty; NULL: defaults */
