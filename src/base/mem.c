@@ -69,7 +69,7 @@ size_t fli_aligned_size(size_t size, size_t align)
     return size + align + sizeof(void *);
 }
 
-/* Stores the start of the allocation in the pointer before the aligned address. */
+/* Stores the address that the allocator returned in the word before the aligned address. */
 void *fli_alloc_aligned(const fli_mem *mem, size_t size, size_t align)
 {
     char *raw = fli_alloc(mem, fli_aligned_size(size, align));

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "support/check.h"
 
-/* An allocator that stores each block's size in front of the block, returns memory filled with garbage, and can
- * refuse. */
+/* An allocator that stores each block's size in front of the block, fills new memory with garbage, and can be told to
+ * fail. */
 typedef struct ledger {
     size_t calls, blocks, bytes;
     bool   refuse;

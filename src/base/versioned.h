@@ -11,9 +11,10 @@
 
 #include <filch.h>
 
-/* Copies `given` over the first bytes of `out`, which holds the defaults and is `known` bytes long, and sets the
- * size field of `out` to `known`. Leaves `out` unchanged if `given` is NULL. FILCH_EINVAL: the size is not set
- * (filch_err_detail() becomes `unset`), or an unknown byte is not 0. */
+/* `out` is a struct of `known` bytes that holds the defaults. Copies `given`, which may be shorter or longer, over the
+ * first bytes of `out`, and sets the size field of `out` to `known`. Leaves `out` unchanged if `given` is NULL.
+ * FILCH_EINVAL: the size field of `given` is not set (filch_err_detail() becomes `unset`), or `given` has a byte after
+ * the first `known` bytes that is not 0. */
 FILCH_MUST_USE filch_err fli_versioned_read(void *out, size_t known, const void *given, const char *unset);
 
 /* Sets *out to its defaults INIT (a FILCH_*_INIT macro), then copies the fields of the caller's struct `given`.

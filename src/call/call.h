@@ -29,7 +29,7 @@ typedef enum fli_hostcall_kind {
 enum { FLI_ASK_NOT_CALLED, FLI_ASK_RUNNING, FLI_ASK_OVER };
 
 typedef struct fli_hostcall {
-    fli_mem       mem;   /* set before the process exists, like all fields down to `done`; not atomic */
+    fli_mem       mem;   /* not atomic: the fields before ask_state are set before the process exists */
     filch_sched  *sched; /* used by the process only */
     uint32_t      kind;
     filch_pid     to;
@@ -42,7 +42,8 @@ typedef struct fli_hostcall {
     /* FLI_ASK_*: whether the process may use ask_arg, which the waiting thread lends.  writes: thread and process, by
      * CAS; the process also by a store when `ask` has returned.  PAIR call.ask */
     FLI_ATOMIC(uint32_t) ask_state;
-    /* Number of holders.  writes: both holders, by subtraction.  PAIR call.refs */
+    /* Number of holders of this struct: the waiting thread, and the process or on_exit hook that serves it.  writes:
+     * both holders, by subtraction.  PAIR call.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_parker           done; /* signalled once, when the four fields below are final */
     /* The four fields below are not atomic.  writes: the process, before it unparks the thread.  reads: the waiting

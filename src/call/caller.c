@@ -19,8 +19,8 @@ enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 typedef struct caller {
     fli_hostcall *call;
     uint8_t       begun;
-    uint8_t       leaving; /* the process has sent itself the message with the reason (see the file comment) */
-    uint8_t       decided; /* call->outcome is set */
+    uint8_t       leaving; /* the process has sent itself the reason why the wait ends (see the file comment) */
+    uint8_t       decided; /* call->err is set */
 } caller;
 
 static filch_err caller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -44,8 +44,8 @@ static filch_err why(const caller *me, filch_err reason)
  * is for processes of the host. */
 static filch_err over(caller *me, filch_out *out, filch_err err)
 {
-    /* If the receiver ends because of a stop, the outcome is FILCH_ECLOSED, whichever of the two events this process
-     * gets first. */
+    /* A stop may end the receiver, and this process may get the EXIT event before its own cancel. The outcome is
+     * FILCH_ECLOSED then too, not FILCH_EDEAD. */
     me->call->err = err == FILCH_EDEAD ? why(me, FILCH_EDEAD) : err;
     if (err == FILCH_EINVAL) me->call->detail = filch_err_detail();
     me->decided = 1;
@@ -113,8 +113,8 @@ static bool is_from_self(const filch_event *event, filch_out *out)
     return event->from.serial == self.serial && event->from.node == self.node;
 }
 
-/* Returns true if the event decides the wait. Sets *reason if the wait ends with that error unless a reply has
- * arrived earlier. */
+/* Returns true if the event ends the wait: then *status is what the step returns. Otherwise sets *reason if the event
+ * is a reason to end the wait (deadline, cancel, end of the receiver) unless a reply has arrived earlier. */
 static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *reason, filch_err *status)
 {
     bool request = me->call->kind == FLI_CALL_REQUEST;

@@ -84,8 +84,8 @@ static int start(cli_program *p, const mark *m, uint64_t count, double *took)
     return err == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 
-/* Runs a mark once. Sets *value to the cost of one operation in the unit of the mark. Returns CLI_OK or an exit
- * code. */
+/* Runs the measurement `m` once. Sets *value to the cost of one operation, in the unit m->unit. Returns CLI_OK or an
+ * exit code. */
 static int run_once(const settings *set, const mark *m, uint64_t count, double *value)
 {
     cli_program p = { .lua_options = FILCH_LUA_OPTIONS_INIT, .workers = set->workers, .stop_ns = FILCH_SECONDS(5) };
@@ -144,7 +144,8 @@ static const mark *find_mark(const char *name)
     return NULL;
 }
 
-/* Parses the command line and puts the named marks into `chosen`. Returns false after an error message. */
+/* Parses the command line. Sets chosen[i] for each measurement marks[i] that it names. Returns false after an error
+ * message. */
 static bool read_line(settings *set, const cli_command *self, int argc, char **argv, bool *chosen)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };
@@ -179,7 +180,7 @@ int cli_bench(const cli_command *self, int argc, char **argv)
     bool     chosen[MARKS] = { false }, any = false;
     if (!read_line(&set, self, argc, argv, chosen)) return CLI_USAGE;
     for (size_t i = 0; i < MARKS; i++) any |= chosen[i];
-    /* Marks that measure memory run first, while malloc has no free memory of earlier marks. */
+    /* Measurements of memory run first, while malloc has no free memory that earlier measurements left. */
     for (size_t i = MARKS; i-- > 0;) {
         int result = any && !chosen[i] ? CLI_OK : run_mark(&set, &marks[i]);
         if (result != CLI_OK) return result;

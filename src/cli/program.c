@@ -26,7 +26,7 @@ static volatile sig_atomic_t wake_fd = -1; /* descriptor that the signal handler
 void cli_program_wake(int descriptor, char what)
 {
     int kept = errno;
-    /* An error because the pipe is full can be ignored: then it has enough bytes to wake the main thread. */
+    /* If the pipe is full, the write fails. That is harmless: the bytes in the pipe wake the main thread. */
     while (write(descriptor, &what, 1) < 0 && errno == EINTR) {}
     errno = kept;
 }
@@ -178,8 +178,8 @@ bool cli_program_is_quiet(const filch_stats *stats)
 void cli_program_wait(cli_program *p)
 {
     uint64_t steps = UINT64_MAX;
-    /* The poll interval is an eighth of the time since the start: a short program ends soon, and a long one is not
-     * slowed down. */
+    /* The pause between two checks is an eighth of the time since the start, within limits: so the end of a short
+     * program is noticed soon, and the checks do not slow down a long one. */
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
         (void)!filch_sched_stats(p->sched, &stats); /* cannot fail: the scheduler exists */

@@ -62,8 +62,8 @@ typedef struct msg_timer {
     uint64_t tag;         /* tag of the message; alarm: the cookie */
     /* timer or ticker: the node for its first message, allocated when the timer is armed */
     fli_event_node *node;
-    /* Bits: high 32 = generation, low 32 = unread ticks.  writes: the worker that fires, the owner when it reads.
-     * Relaxed is enough: it is only a counter. */
+    /* Bits: high 32 = generation, low 32 = unread ticks.  writes: the worker that fires the ticker, and the worker that
+     * delivers its message (fli_timers_ticks).  Relaxed is enough: it is only a counter. */
     FLI_ATOMIC(uint64_t) unread;
 } msg_timer;
 
@@ -442,7 +442,8 @@ static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Fires the timer. Called without the lock. Returns when a ticker is due again, FLI_NEVER for any other timer. */
+/* Fires the timer. Called without the lock. Returns the time of the next tick if the timer is a ticker, otherwise
+ * FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
     if (FLI_LIKELY(is_sleep(e))) {

@@ -152,8 +152,7 @@ static void mark_empty(fli_wheel *wheel, unsigned place)
 /* Appends the timer to the slot of `tick`, which is not before now_tick. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
-    /* The highest differing bit tells the digit. The bits of the lowest digit are set first, so that equal ticks give
-     * level 0. */
+    /* The highest bit in which `tick` and now_tick differ tells the level. LOW_MASK makes equal ticks give level 0. */
     unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | LOW_MASK);
     unsigned level = level_of_bit(highest), slot;
     if (FLI_LIKELY(level < TOP)) {

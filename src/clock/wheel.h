@@ -63,9 +63,9 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
  * a cache miss. Does not change the wheel. */
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
 
-/* Returns when to call fli_wheel_expire() again: the time at which the earliest timer will be returned. The result may
- * be earlier after timers were removed (at most once for each removed timer that was the earliest of its slot), and
- * once for each 208 days until the earliest timer. Returns FLI_NEVER (UINT64_MAX) if the wheel is empty. */
+/* Returns the time of the next useful call of fli_wheel_expire(): when the earliest timer will be returned. The result
+ * is sometimes too early, so that the call returns NULL: at most once for each removed timer that was the earliest of
+ * its slot, and once for each 208 days until the earliest timer. FLI_NEVER (UINT64_MAX): the wheel is empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 
 #endif

@@ -49,7 +49,7 @@ static void check_wheel(const fli_wheel *wheel)
             const fli_timer *head = &wheel->slots[place];
             assert_int_equal(head->next != head, wheel->used[place / 64] >> place % 64 & 1);
             const fli_timer *prev = head;
-            /* true once the list contains the timer that head->ahead names (an empty list names none) */
+            /* true once the loop has found the timer head->ahead in the list; an empty list need not have one */
             bool open = head->next == head;
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
@@ -321,7 +321,8 @@ TEST(timers_of_one_tick_expire_in_the_order_they_were_added)
     fli_wheel wheel;
     fli_timer timers[5] = { 0 };
     fli_wheel_init(&wheel, 0);
-    uint64_t due_ns = 4000 * TICK; /* level 1 at first, level 0 in the end */
+    /* a timer for this time is in level 1 when it is added at tick 0, and in level 0 when it is added at tick 3999 */
+    uint64_t due_ns = 4000 * TICK;
     fli_wheel_add(&wheel, &timers[0], due_ns);
     fli_wheel_add(&wheel, &timers[1], due_ns - 1);
     assert_null(fli_wheel_expire(&wheel, 3900 * TICK));
@@ -391,7 +392,8 @@ TEST(timers_beyond_the_range_of_the_wheel_expire_on_time)
 TEST(a_timer_can_be_removed_from_every_slot)
 {
     /* Each slot of each level gets three timers, so that its list has a first, a middle and a last timer. Exception:
-     * slot 0 of every level stands for tick 0, and all timers for tick 0 are in level 0. */
+     * slot 0 of every level begins at tick 0, and the wheel puts a timer for tick 0 into level 0. So the slots 0 of the
+     * other levels stay empty. */
     enum { COUNT = FLI_WHEEL_PLACES * 3 };
     static fli_timer timers[COUNT];
     fli_wheel        wheel;

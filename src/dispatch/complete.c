@@ -20,13 +20,13 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
     return err;
 }
 
-/* Delivers a claimed and filled node to its process. */
+/* Delivers the completion in `node`, which has been claimed and filled, to the process that yielded. */
 static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     /* Called inside the handler of this process: the worker owns the process, so no wake-up is needed. */
     if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
-        if (fli_mail_has_inline_result(worker))
-            fli_mail_list_inline_result(worker); /* lists the earlier result first */
+        /* a synchronous completion that came earlier must be delivered before this one */
+        if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
     }
