@@ -313,7 +313,7 @@ static uint64_t spawn(uint64_t size)
     return received == size ? size : 0;
 }
 
-/* A process that continues by itself is queued, taken from the queue, and called. */
+/* Step of a process that continues by itself: the process is queued again, taken from the queue, and called. */
 static void again(floor_runtime *w, process *p, const message *m)
 {
     (void)m;

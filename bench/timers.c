@@ -52,7 +52,8 @@ int main(int argc, char **argv)
     bench_quiet(&b);
     bench_begin(&b);
     for (uint64_t i = 0; i < b.size; i++) bench_spawn(&b, &sleeper, filch_int((int64_t)i));
-    /* The last sleep cannot end before this. Checking earlier would cost the CPU time of 500 wake-ups. */
+    /* Sleeps until the last sleep of a process can end. Earlier checks by bench_wait_ended() would cost the CPU time of
+     * many wake-ups. */
     if (b.workers > 0) bench_sleep_ns(FILCH_SECONDS(1) - 1);
     bench_wait_ended(&b, b.size);
     bench_end(&b, b.size);

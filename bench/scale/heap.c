@@ -25,7 +25,7 @@ typedef struct free_block {
 
 typedef struct thread_heap {
     free_block *free[CLASSES];
-    char       *at, *end; /* the rest of its chunk */
+    char       *at, *end; /* the unused rest of the thread's chunk */
 } thread_heap;
 
 static char        *arena, *arena_at;

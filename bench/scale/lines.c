@@ -192,7 +192,7 @@ static copies other_copies(const scale_lines *lines, const line *l, const scale_
     return found;
 }
 
-/* A load takes the nearest copy. A write waits until the farthest copy is invalid. */
+/* Returns the latency of a miss. A load takes the nearest copy; a write waits until the farthest copy is invalid. */
 static scale_ps latency(const scale_lines *lines, const line *l, scale_core *core, scale_access access)
 {
     copies other = other_copies(lines, l, core);

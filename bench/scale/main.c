@@ -104,7 +104,8 @@ static int take_arguments(int argc, char **argv)
     return left;
 }
 
-/* A machine has two sockets: with more workers than both have cores, their sockets are larger. */
+/* Returns the number of cores of a socket. A machine has two sockets; if their cores are fewer than the workers, the
+ * sockets are made larger. */
 static uint32_t cores_for(int argc, char **argv)
 {
     uint32_t workers = 0;
