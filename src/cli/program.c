@@ -45,8 +45,8 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     cli_program_wake(p->wake_pipe[1], FIRST_OVER);
 }
 
-/* A library that the options do not allow is nil, and Lua's error text does not name the option. This table maps
- * libraries to options. */
+/* Prints a hint with the option that allows the library which an error is about. A library that is not allowed is nil
+ * in Lua, and Lua's error text does not name the option. */
 static void hint_at_rights(uint32_t rights, const char *text, size_t size)
 {
     static const struct {

@@ -76,7 +76,7 @@ typedef struct repl {
     filch_pid   terminal, evaluates;
     char       *text; /* the byte \1, then the lines of one input */
     size_t      size;
-    char       *read; /* bytes read from standard input; the first `line_size` are the previous line */
+    char       *read; /* bytes of standard input; the first `line_size` are the line that next_line() returned last */
     size_t      read_size, read_room, line_size;
     bool        talks, failed; /* talks: standard input is a terminal, so prompts are printed */
 } repl;

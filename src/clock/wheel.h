@@ -45,8 +45,8 @@ typedef struct fli_wheel {
 /* Initialises the wheel. The wheel contains pointers to itself and must not move. There is no fini. */
 void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns);
 
-/* Arms `timer`, which must not be armed, for `due_ns`. A time in the past is due at the next fli_wheel_expire(), also
- * if fli_wheel_add() is called between two calls of a loop of fli_wheel_expire(). */
+/* Arms `timer`, which must not be armed, for `due_ns`. If that time is in the past, the timer is due at once: even a
+ * loop over fli_wheel_expire() that is under way returns it. */
 void fli_wheel_add(fli_wheel *wheel, fli_timer *timer, uint64_t due_ns);
 
 /* Disarms `timer`. Returns false if the timer was not armed. */
