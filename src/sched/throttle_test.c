@@ -101,7 +101,8 @@ TEST(a_worker_with_many_remote_events_for_long_is_due_to_pause)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_clock_often(w, 100, 20));
 #ifndef FLI_SMALL
-    assert_false(read_clock_often(w, 30, 40)); /* a reading adds 16 us of cost, of which 10 us decay */
+    /* each reading adds 16 us of remote cost; 10 us of cost decay between two readings */
+    assert_false(read_clock_often(w, 30, 40));
 #endif
     assert_true(read_clock_often(w, 10, 40));
     assert_false(read_clock_often(w, 200, 0));
@@ -124,15 +125,15 @@ TEST(a_worker_that_parks_between_remote_events_is_not_due_to_pause)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
-        w->clock_ns += 90000; /* the worker had no work and parked */
+        w->clock_ns += 90000; /* as if the worker had been parked for 90 us */
         assert_false(read_clock_often(w, 1, 100));
     }
     end(sched);
 }
 
 /* Reads the clock `readings` times, 10 us apart. Before each reading caller_worker ran one step that sent `sent`
- * messages to a process that was ready, and `others` other steps; all workers received `received` messages. Returns
- * the last result of fli_throttle_is_due(). */
+ * messages to a process that was ready, and `others` other steps; all workers together received `received` messages.
+ * Returns the last result of fli_throttle_is_due(). */
 static bool add_backlog(fli_worker *w, uint32_t readings, uint32_t sent, uint32_t others, uint32_t received)
 {
     bool is_due = false;
@@ -180,7 +181,7 @@ TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool is_due = read_clock_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    assert_false(is_due); /* there is no rate to compare a pause with yet */
+    assert_false(is_due); /* too soon after the last pause: no rate was measured that a pause could be compared with */
 #else
     (void)is_due;
 #endif
@@ -190,7 +191,7 @@ TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
     end(sched);
 }
 
-#ifndef FLI_SMALL /* with small constants a pause needs no measured rate */
+#ifndef FLI_SMALL /* with the constants of FLI_SMALL a pause is due without a measured rate */
 TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
@@ -200,7 +201,8 @@ TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
     assert_false(read_clock_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_clock_often(w, 1, 0));
-    fli_count(&sched->workers[0]->throttle.batched, 160); /* in 230 us: above 2/3 of the proven rate */
+    /* 160 events in 230 us: this rate is above 2/3 of proven_rate */
+    fli_count(&sched->workers[0]->throttle.batched, 160);
     assert_false(read_clock_often(w, 1, 0));
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     fli_store_rlx(&sched->throttle.ended_done, 160);
@@ -210,7 +212,7 @@ TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
 }
 #endif
 
-/* Steals `times` times `count` processes, and runs `ran` steps after each steal. Returns the last result of
+/* Makes `times` steals of `count` processes each, and runs `ran` steps after each steal. Returns the last result of
  * fli_throttle_steals_are_weak(). */
 static bool steal_often(fli_worker *w, uint32_t times, uint32_t count, uint32_t ran)
 {
@@ -227,7 +229,8 @@ TEST(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    until(steal_often(w, 200, 10, 10));       /* until there is a rate to compare a pause with */
+    /* repeats the steals until a rate was measured that a pause can be compared with */
+    until(steal_often(w, 200, 10, 10));
     assert_false(steal_often(w, 1, 10, 100)); /* the steal led to many steps */
     w->step_ns = 10000;
     assert_false(steal_often(w, 200, 10, 10));     /* the steps were long */
@@ -259,8 +262,9 @@ static filch_sched *begin_held(void)
     return sched;
 }
 
-#ifndef FLI_SMALL /* with small constants one steal is enough */
-/* Makes one steal that is not weak and then one that is. Then pretends that no worker has paused for a millisecond. */
+#ifndef FLI_SMALL /* with the constants of FLI_SMALL two weak steals make a pause due */
+/* Makes a steal that is not weak, then a weak steal. Then sets the time of the mark `before` back by 1 ms, as if the
+ * rate had been measured for 1 ms longer. */
 static void begin_again(fli_worker *w)
 {
     assert_false(steal_often(w, 1, 10, 100));
@@ -276,7 +280,7 @@ TEST(after_a_pause_that_helped_fewer_weak_steals_make_one_due)
     begin_again(w);
     assert_false(steal_often(w, 100, 10, 15));
     assert_true(steal_often(w, 100, 10, 15));
-    fli_store_rlx(&sched->throttle.pause_ns, FILCH_MILLISECONDS(4)); /* the last pause helped */
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_MILLISECONDS(4)); /* as if the last pause had helped */
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 15));
     assert_true(steal_often(w, 20, 10, 15));
@@ -291,7 +295,8 @@ TEST(dead_steals_make_a_pause_due_after_fewer_steals)
     begin_again(w);
     assert_false(steal_often(w, 20, 10, 10));
     assert_true(steal_often(w, 20, 10, 10));
-    assert_false(steal_often(w, 1, 10, 11)); /* a steal that led to more resets the count */
+    /* this steal led to 11 steps for 10 processes: it is not dead, and sets the count of dead steals to 0 */
+    assert_false(steal_often(w, 1, 10, 11));
     assert_false(steal_often(w, 30, 10, 10));
     assert_true(steal_often(w, 10, 10, 10));
     end(sched);
@@ -303,7 +308,8 @@ TEST(dead_steals_make_a_pause_due_sooner_but_not_at_once)
     fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     begin_again(w);
-    w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600); /* the measurement has just begun */
+    /* as if the rate had been measured for too short a time */
+    w->throttle.before.ns = fli_clock_ns() + FILCH_SECONDS(3600);
     assert_false(steal_often(w, 100, 10, 10));
     w->throttle.before.ns = fli_clock_ns() - FILCH_MICROSECONDS(150);
     assert_true(steal_often(w, 1, 10, 10));
@@ -340,7 +346,7 @@ TEST(one_worker_always_stays_unpaused)
     same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none ended early */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
-    fli_throttle_pause(w); /* one worker stays unpaused */
+    fli_throttle_pause(w); /* now caller_worker pauses, because another worker is not paused */
     assert_true(fli_load_rlx(&sched->throttle.ended_ns) > 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -352,7 +358,8 @@ TEST(the_newest_of_a_pausing_worker_goes_to_the_front_of_the_global_queue)
     fli_worker  *w = sched->caller_worker;
     filch_pid    newest;
     void        *first = NULL;
-    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL)); /* these are in the global queue */
+    /* these processes are put into the global queue */
+    for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
     w->clock_ns = fli_clock_ns();
@@ -563,7 +570,8 @@ TEST(each_received_message_counts_as_work)
     ok(filch_spawn(sched, &listener, NULL, &target));
     for (int i = 0; i < 10; i++) ok(filch_send(sched, target, filch_int(i)));
     ok(filch_tick(sched, 0, &ran));
-    same(fli_load_rlx(&w->throttle.batched), 9); /* one of the ten events is counted by the step itself */
+    /* the step got ten events: one is counted by the count of steps, nine by `batched` */
+    same(fli_load_rlx(&w->throttle.batched), 9);
     ok(filch_spawn(sched, &sender, NULL, NULL));
     ok(filch_tick(sched, 0, &ran));
     same(fli_load_rlx(&w->throttle.batched), 18);

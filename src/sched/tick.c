@@ -26,8 +26,9 @@ static bool has_work(filch_sched *sched)
     return fli_worker_queued(sched->caller_worker) > 0 || fli_inject_count(&sched->global) > 0;
 }
 
-/* Sets the time at which a timer makes the host's descriptor readable. Makes one system call, and only if the time has
- * changed. When another thread arms a timer, it signals the host, so a tick follows and calls this function. */
+/* Sets the alarm to the time of the next timer. At that time the alarm makes the descriptor of filch_wake_fd()
+ * readable. Makes a system call only if the time has changed. When another thread arms a timer, it signals the host, so
+ * a tick follows and calls this function. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
@@ -39,9 +40,9 @@ static void set_alarm(filch_sched *sched)
 /* State of a running tick, for its cleanup function turn_end(). */
 typedef struct turn {
     filch_sched *sched;
-    void        *before; /* the worker of this thread before the tick: the host may be a worker of another scheduler;
-                            NULL: none */
-    bool whole;
+    /* the worker that this thread was before the tick, if it is a worker of another scheduler; NULL: none */
+    void *before;
+    bool  whole;
 } turn;
 
 /* Runs when filch_tick returns, and also when a C++ exception of a step leaves filch_tick: then the process is torn

@@ -56,8 +56,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
     worker->inline_node = NULL;
     fli_out_forget(out);
     if (worker->dispatching)
-        out->pending_count = 0; /* some commands have reached their handlers: fli_finish() abandons
-                                   all yields */
+        /* some handlers have been called already: the yields stay outstanding here, and fli_finish() abandons them */
+        out->pending_count = 0;
     else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;
@@ -91,8 +91,8 @@ void fli_torn_mend(fli_worker *w)
     worker->serial = fli_proc_serial(p);
     fli_callback_begin(worker);
     if (ended) {
-        /* close or a hook has thrown while the process was ending. The remaining steps of fli_finish() are skipped, but
-         * the slot is made blank. */
+        /* close or a hook has thrown while the process was ending. The rest of fli_finish() is skipped; blank() clears
+         * the slot instead. */
         blank(w, p);
         fli_callback_end(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));

@@ -32,9 +32,9 @@
 /* Clock readings between two samples of a queue wait. A sample takes two more readings. */
 #define SAMPLE_EVERY 8
 
-/* Poll intervals. The processes that a poll makes ready are the newest in the local deque, the first one reported on
- * top. The next poll comes when the deque is as short as before the last poll, so that all of them have run. If the
- * deque does not get that short, because steps make ever more processes ready, the next poll comes after
+/* Poll intervals. The processes that a poll makes ready are the newest in the local deque; the process of the first
+ * report is on top. The next poll comes when the deque is as short as before the last poll, so that all of them have
+ * run. If the deque does not get that short, because steps make ever more processes ready, the next poll comes after
  * POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each report: handling a request takes a few steps, however long
  * they are. A poll without reports is repeated after POLL_EMPTY_NS, not at each clock reading. docs/design/io.md has
  * the figures. */

@@ -48,8 +48,8 @@ struct fli_worker {
                                 if the deque is empty */
     alignas(FLI_LINE) fli_worker_status status;
 
-    /* Not atomic from here on: used by the worker alone, except `idle` (under the idle lock) and `stuck` (stopping
-     * thread). */
+    /* Not atomic from here on: used by the worker alone, except `idle` (used under the idle lock) and `stuck` (used by
+     * the thread that stops the scheduler). */
     alignas(FLI_LINE) fli_prng prng;
     fli_proc *torn;       /* the process whose step a C++ exception has left (torn.c); NULL: none */
     bool exit_unnotified; /* the ending process has relations that have not been notified of its exit yet (torn.c) */
@@ -69,10 +69,10 @@ struct fli_worker {
     uint32_t fair_every;     /* turns between two fairness picks; adapts to the length of steps, unless option
                                 fair_every is set */
     uint32_t fair_countdown; /* turns until the next fairness pick */
-    uint32_t fair_credit;    /* turns by which a CONTINUE has brought the next pick forward. So many processes woken
-                                by timers or I/O may run before the pick (worker.c) */
-    bool saw_continue;       /* a process has returned CONTINUE since the last pick */
-    bool fair_local_next;    /* the next fairness pick tries the local deque first; false: the global queue first */
+    uint32_t fair_credit; /* turns by which a CONTINUE has brought the next pick forward; also the number of processes
+                             woken by timers or I/O that may run before the pick (worker.c) */
+    bool saw_continue;    /* a process has returned CONTINUE since the last pick */
+    bool fair_local_next; /* the next fairness pick tries the local deque first; false: the global queue first */
 
     /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
@@ -99,7 +99,7 @@ struct fli_worker {
     fli_thread           thread;
     fli_worker_throttle  throttle;
     fli_idle_worker      idle;
-    fli_stuck            stuck;                          /* used by the stopping thread */
+    fli_stuck            stuck;                          /* used by the thread that stops the scheduler */
     FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram of queue waits: bucket i has 2^i to 2^(i+1) ns */
 };
 
@@ -140,9 +140,9 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 }
 
 /* fli_callback_begin() and fli_callback_end() enclose calls of the program's functions outside a step: close, on_exit,
- * functions that free payloads. In between, the `out` of the last step refuses yields, because such a yield would be
- * dispatched after the step of another process. The status shows no process, so that a long close is not taken for a
- * step that does not return. */
+ * functions that free payloads. Between the two calls the `out` of the last step refuses yields, because such a yield
+ * would be dispatched after the step of another process, and the status of the worker shows no process, so that a long
+ * close is not taken for a step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;

@@ -34,7 +34,7 @@ uint64_t __wrap_fli_clock_ns(void)
 typedef struct scene {
     int64_t phase;         /* number of short steps before the loop processes start; shifts the count of fairness
                               picks */
-    bool     keep_sending; /* the self_sender continues with short steps beside the loop processes */
+    bool     keep_sending; /* the self_sender goes on with short steps after the loop processes have started */
     bool     yields;       /* instead of the self_sender: a process that yields again and again */
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
@@ -133,7 +133,7 @@ static filch_err self_sender_step(void *self, const filch_event *events, size_t 
 
 static const filch_type self_sender = { .name = "self_sender", .size = sizeof(int64_t), .step = self_sender_step };
 
-/* Yields for ever, with synchronous completions. Of 1000 steps 980 take SHORT_NS, the others TURN_NS. */
+/* Yields for ever, with synchronous completions. Of 1000 steps 980 take SHORT_NS and 20 take TURN_NS. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (is_cancelled(events, count)) return filch_done(out, filch_none());
@@ -156,8 +156,8 @@ static filch_err complete_now(void *user, const filch_command *command, uint64_t
 
 enum { READERS = 5, DATAGRAMS = 50 };
 
-/* A process that receives datagrams. `sent_ns`: when the datagram was sent that is not read yet; 0: none is
- * outstanding. */
+/* A process that receives datagrams. `sent_ns`: send time of the datagram that the process has not read yet; 0: the
+ * process has read all datagrams. */
 typedef struct reader {
     filch_stream stream;
     int          port;
@@ -258,7 +258,7 @@ static void run(scene given)
     end(sched);
 }
 
-/* `fair`: values of option fair_every; 0 lets the scheduler choose. `ticks`: steps of one tick. */
+/* `fair`: values of option fair_every; 0 lets the scheduler choose. `ticks`: values of steps_per_tick. */
 static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
 
 /* The sleeper waits for the running step, and for one more step if a fairness pick is due. */

@@ -55,18 +55,18 @@ static struct {
     set            ready;      /* threads that can run; under PCT a heap, the highest priority first */
     set            stalled;    /* threads that can run, but are chosen only if `ready` is empty */
     set            timed;      /* blocked threads with an alarm */
-    uint64_t       stall_ends; /* number of a point that is not after the earliest stalled_until of the threads in
-                                  `stalled` */
-    uint64_t  alarm_ns;        /* the earliest alarm of the threads in `timed`, or an earlier time */
-    bool      alone;           /* random walk: only the running thread can run */
-    thread   *current;
-    fli_fiber outside; /* fiber of the caller of fli_sim_run */
-    bool      running;
-    uint64_t  granted; /* number of points at which the credit given by grant() is used up */
-    uint64_t  time_base_ns;
-    uint64_t  next_change, changes[CHANGES_MAX], lowest;
-    uint32_t  change_count;
-    /* points left until the next choice; used only while tracing, when the credit is 1 per point */
+    uint64_t       stall_ends; /* lower bound for the stalled_until of all threads in `stalled` */
+    uint64_t       alarm_ns;   /* lower bound for the alarms of all threads in `timed` */
+    bool           alone;      /* random walk: only the running thread can run */
+    thread        *current;
+    fli_fiber      outside; /* fiber of the caller of fli_sim_run */
+    bool           running;
+    uint64_t       granted; /* value that points() has when the credit given by grant() is used up */
+    uint64_t       time_base_ns;
+    uint64_t       next_change, changes[CHANGES_MAX], lowest;
+    uint32_t       change_count;
+    /* Used only while tracing, when the credit is always 1 so that each point can be printed: points left until the
+     * next choice. */
     uint64_t       hold;
     fli_sim_result result;
 } sim;

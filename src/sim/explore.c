@@ -49,18 +49,20 @@ enum { RUN_ENDED, RUN_CUT, RUN_VIOLATION };
 typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
-    void         *worker;
-    uint64_t      until_ns; /* deadline of the thread's wait */
-    uint64_t      ticks;
-    uint32_t      at;    /* location of the thread's next operation */
-    uint32_t      cond;  /* condition that the thread waits for */
-    uint32_t      fresh; /* if the thread is asleep before a load: index of the first store that wakes it */
+    void    *worker;
+    uint64_t until_ns; /* deadline of the thread's wait */
+    uint64_t ticks;
+    uint32_t at;   /* location of the thread's next operation */
+    uint32_t cond; /* condition that the thread waits for */
+    /* if the thread is in the sleep set before a load: number of stores to `at` when it was put there; the next store
+     * to `at` wakes the thread */
+    uint32_t      fresh;
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
     bool          yields; /* true: the thread is not chosen until another thread has run */
     uint32_t      points; /* number of points of this thread */
-    uint32_t      others; /* number of points of the other threads when this thread yielded */
+    uint32_t      others; /* how many points all other threads together had passed when this thread yielded */
 } thread;
 
 /* A choice made in the execution. `left`: for a choice of a thread the set of threads still to try, for a choice of a
@@ -774,7 +776,7 @@ static bool note_path(void)
 }
 
 /* Runs one walk, drawn from `from`. If the walk shows a new writer of a location, a trylock or a barrier (x.learnt),
- * points were missing, so the walk is repeated. */
+ * some operations were wrongly treated as independent, so the walk is repeated. */
 static void walk_once(fli_prng from)
 {
     do {

@@ -52,14 +52,15 @@ typedef struct fli_weak_config {
 } fli_weak_config;
 
 typedef struct fli_weak_result {
-    uint64_t    executions; /* completed executions */
-    uint64_t    cut;      /* executions that were begun and abandoned because they were equivalent to an explored one */
-    uint64_t    points;   /* number of operations in all executions */
-    uint64_t    loose;    /* stores that are neither read-modify-writes nor ordered after the store before them */
-    uint64_t    distinct; /* number of executions that differ in their choices */
-    uint64_t    outcomes; /* number of different outcomes (fli_weak_outcome) */
-    bool        complete; /* true: all executions within `bound` and `spurious` were explored */
-    const char *why;      /* text of the first violation, or NULL */
+    uint64_t executions; /* completed executions */
+    uint64_t cut;        /* executions that were begun and abandoned because they were equivalent to an explored one */
+    uint64_t points;     /* number of operations in all executions */
+    /* number of stores that are not read-modify-writes and do not happen after the previous store to their location */
+    uint64_t    loose;
+    uint64_t    distinct;      /* number of executions that differ in their choices */
+    uint64_t    outcomes;      /* number of different outcomes (fli_weak_outcome) */
+    bool        complete;      /* true: all executions within `bound` and `spurious` were explored */
+    const char *why;           /* text of the first violation, or NULL */
     char        choices[4096]; /* choices of the execution with the first violation */
 } fli_weak_result;
 
@@ -114,7 +115,8 @@ void fli_weak_barrier(void);
  * Without fli_weak_yield() the loop could read an old value for ever. */
 void fli_weak_yield(void);
 
-/* Vector clock: for each thread, the number of its last operation that happened before. */
+/* Vector clock: for each thread, the number of its last operation that happens before the point that the clock
+ * describes. */
 typedef struct fli_weak_clock {
     uint16_t at[8];
 } fli_weak_clock;

@@ -59,8 +59,8 @@ static void call_user(fli_simulation *sim, filch_sim_fn fn, void *user, const ch
     fli_simulation_verdict(sim, FILCH_SIM_FAILED, text);
 }
 
-/* Drains the processes of a stop for `stop_ns`. After half of that time, or as soon as nothing is pending, the
- * remaining processes are cancelled again: a supervisor that had to cancel them may have ended. */
+/* The drain of a simulated stop: runs the processes for `stop_ns`. After half of that time, or as soon as nothing is
+ * pending, cancels the remaining processes again, because the supervisor that had to cancel them may have ended. */
 static void drain(fli_simulation *sim)
 {
     uint64_t until_ns = fli_clock_after(sim->simulator.now_ns, sim->opt.stop_ns);

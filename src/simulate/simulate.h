@@ -6,7 +6,8 @@
 
 #include "proc/runtime.h"
 
-/* filch_sim_sweep(), in schedulers that call the modules above sched through `upper`. */
+/* Does what filch_sim_sweep() promises. `upper`: the functions through which the simulated schedulers call the modules
+ * above sched. */
 filch_err fli_sim_sweep(const fli_upper_ops *upper, const filch_sim_options *options, uint64_t first, uint64_t count,
                         filch_sim_fn scenario, void *user, filch_sim_report *report);
 

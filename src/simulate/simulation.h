@@ -61,8 +61,9 @@ typedef struct fli_simulation {
      * writes: any thread.  reads: the simulation. Relaxed: constant texts. */
     FLI_ATOMIC(const char *) refused;
     FLI_ATOMIC(const char *) refused_elsewhere;
-    /* Percent of turns in which the worker takes the oldest process of its deque, or one from elsewhere (global queue,
-     * other workers). In all other turns the worker uses the order of the scheduler. */
+    /* `oldest`: percent of turns in which the worker takes the oldest process of its deque. `far`: percent of turns in
+     * which the worker takes a process from the global queue or from another worker. In all other turns the worker uses
+     * the order of the scheduler. */
     uint32_t      oldest, far;
     uint32_t      interrupt; /* how many of 1000 points (fli_simulator.point) interrupt the step */
     uint32_t      pace_ns;   /* upper limit of the virtual time of a turn */
@@ -110,13 +111,13 @@ static inline bool fli_simulation_writes(const fli_simulation *sim)
     return sim->stage != FLI_STAGE_OVER;
 }
 
-/* Returns the number of a process in the chart. */
+/* Returns the number under which the chart shows the process. */
 uint32_t fli_simulation_number(const fli_simulation *sim, uint64_t serial);
 void     fli_simulation_note(fli_simulation *sim, fli_chart_event event);
 void     fli_simulation_fault(fli_simulation *sim, const char *text);
 /* Sets the verdict of the run, unless it has one already. */
 void fli_simulation_verdict(fli_simulation *sim, filch_sim_verdict verdict, const char *text);
-/* The functions in fli_simulator.sent, spawned, ended and step. */
+/* The runtime calls these functions through fli_simulator.sent, spawned, ended and step. */
 void      fli_simulation_sent(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
 void      fli_simulation_spawned(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type);
 void      fli_simulation_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
@@ -134,9 +135,9 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim);
 void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
-/* The function in fli_simulator.answered. */
+/* The runtime calls this function through fli_simulator.answered. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
-/* The function in fli_simulator.handle. */
+/* The runtime calls this function through fli_simulator.handle. */
 filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, const filch_command *command,
                                 filch_receiver receiver);
 /* A filch_alloc_fn that fails at random; `user` is an fli_faulty_mem. */
@@ -151,7 +152,7 @@ bool fli_simulation_goes_on(fli_simulation *sim);
 bool fli_simulation_turn(fli_simulation *sim);
 /* Does turns until `until_ns`. Returns true if it ended earlier because no timer and no event is pending. */
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns);
-/* The functions in fli_simulator.point and refused. */
+/* The runtime calls these functions through fli_simulator.point and refused. */
 bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call);
 void fli_simulation_refused(fli_runtime *rt, const char *call);
 

@@ -121,7 +121,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
 
 void fli_faulty_let_go(fli_faulty_mem *faulty)
 {
-    /* PAIR simulate.blocks, both halves: the thread that frees the struct comes after all others that used it. */
+    /* PAIR simulate.blocks, both halves: the free of the struct happens after every use of it by other threads. */
     if (fli_sub_acqrel(&faulty->blocks, 1) != 1) return;
     fli_mem mem = faulty->mem;
     fli_free(&mem, faulty, sizeof *faulty);

@@ -5,9 +5,9 @@
 
 #include <filch.h>
 
-/* Creates the payload. It is freed when its last holder calls filch_drop(). */
+/* Allocates an empty answer as a shared payload. The payload is freed when its last holder calls filch_drop(). */
 filch_err fli_answer_make(filch_memory memory, uint64_t tag, filch_data *out);
-/* Writes the result into the payload. Thread: the supervisor, before it sends the payload. */
+/* Writes the result of the request into the answer. Thread: the supervisor, before it sends the answer. */
 void fli_answer_fill(const filch_data *answer, filch_pid pid, filch_err error);
 
 #endif

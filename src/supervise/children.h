@@ -21,7 +21,7 @@ typedef enum fli_child_state { FLI_CHILD_DOWN, FLI_CHILD_UP, FLI_CHILD_STOPPING 
 typedef enum fli_child_list {
     FLI_CHILDREN_ALL,
     FLI_CHILDREN_TO_START,  /* the child is wanted, down, and not delayed by a back-off */
-    FLI_CHILDREN_UNREADY,   /* the child is a supervisor that is up, but some of its own children are not */
+    FLI_CHILDREN_UNREADY,   /* the child is a supervisor that is up, but some of its own children are not up yet */
     FLI_CHILDREN_MUST_STOP, /* the child must be stopped or is being stopped */
     FLI_CHILDREN_LEAVING,   /* the child will be removed as soon as it is down */
     FLI_CHILDREN_LISTS
@@ -55,7 +55,8 @@ typedef struct fli_child {
     uint32_t    restart_streak; /* number of restarts since the child was last stable */
     uint8_t     state;          /* a fli_child_state */
     bool        must_stop;      /* the child must be stopped or is being stopped */
-    /* held: the start is delayed by a back-off. leaves: the child is removed as soon as it is down */
+    /* wanted: the child should be up, so it is started if it is down. held: the start is delayed by a back-off. leaves:
+     * the child is removed as soon as it is down */
     bool        wanted, held, leaves;
     bool        late;    /* the child was added at run time: it is not in filch_supervisor.children */
     bool        begun;   /* the child has been started at least once */
@@ -89,7 +90,8 @@ void fli_children_init(fli_children *children, filch_memory memory);
 /* Removes and frees all children. */
 void fli_children_fini(fli_children *children);
 
-/* Appends a child that is wanted and down. Errors: FILCH_EEXISTS if another child has this id, FILCH_ENOMEM. */
+/* Appends a new child with the state FLI_CHILD_DOWN and with `wanted` set. Errors: FILCH_EEXISTS if another child has
+ * this id, FILCH_ENOMEM. */
 filch_err fli_children_add(fli_children *children, const filch_child *spec, fli_child **out);
 void      fli_children_drop(fli_children *children, fli_child *c);
 

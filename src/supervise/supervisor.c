@@ -37,8 +37,8 @@
 #define BACKOFF_MAX_NS FILCH_SECONDS(30)
 #define NAME_NS FILCH_MILLISECONDS(1)
 #define WHY_MAX 160
-/* Maximal number of children started in one step. The others start in the next step, so that other processes can run
- * in between. */
+/* Maximal number of children started in one step. The remaining children start in later steps, so that other processes
+ * can run between these steps. */
 #define STARTS_MAX 16
 
 /* The tag of a back-off sleep. Bits: high 32 = the child's number (0: all children), low 32 = the number of the
@@ -80,8 +80,9 @@ static void give(filch_memory memory, void *at, size_t size)
 
 typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_AWAIT } control_kind;
 
-static const char children_up; /* a message with the address of this variable: from a child, all its children are up;
-                                  from the parent, it asks for that report */
+/* A message with the address of this variable has two meanings. A child sends it when all children of that child are
+ * up. The parent sends it to ask for that message. */
+static const char children_up;
 
 /* A request, sent as a shared payload. Its `user` pointer is the request itself. The receiver recognises a request by
  * its free function (filch_shared_user), so another process cannot forge a request from bytes. Args of kind text or
@@ -281,7 +282,7 @@ static filch_err start(supervisor *s, fli_child *c)
     if (c->spec.supervisor != NULL) {
         if (type == NULL) type = &filch_supervisor_type;
         opt.args = filch_ptr((void *)(uintptr_t)c->spec.supervisor);
-        opt.messages = &report; /* the child sends its report to the sender of this message */
+        opt.messages = &report; /* asks the child to tell this supervisor when all children of the child are up */
         opt.message_count = 1;
         opt.relations |= FILCH_SPAWN_TRAP;
     }
@@ -477,8 +478,9 @@ static bool start_all(supervisor *s, filch_out *out)
         filch_err err = start(s, c);
         if (err == FILCH_OK && !c->ready) return true;
         if (err == FILCH_OK) continue;
-        /* A start is not repeated if the scheduler is stopping, nor if it is the first start of this child, unless the
-         * name of the child is still in use (FILCH_EEXISTS). */
+        /* A failed start is not repeated if the scheduler is stopping. If the first start of a child fails, the
+         * supervisor ends, except for FILCH_EEXISTS: then the name of the child is still in use, and the start is
+         * repeated. */
         if (err == FILCH_ECLOSED) give_up(s, c);
         else if (!c->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, c, err, NULL, out);
@@ -560,8 +562,8 @@ static void drop_left(supervisor *s)
 {
     for (fli_child *c = s->children.last[FLI_CHILDREN_LEAVING], *before; c != NULL; c = before) {
         before = c->prev[FLI_CHILDREN_LEAVING];
-        /* A child that answer_waiters() starts and removes again has a higher id, so this loop, which goes down, does
-         * not find it. */
+        /* answer_waiters() may add a child that leaves at once. The new child has a higher id than `c`, and this loop
+         * goes from higher to lower ids, so it does not reach the new child. */
         FLI_ASSERT(c->state == FLI_CHILD_DOWN);
         fli_waiter *waiters = c->waiters;
         c->waiters = NULL;
@@ -592,12 +594,13 @@ static void on_exit_event(supervisor *s, const filch_event *event, filch_out *ou
     if (c == NULL || c->state == FLI_CHILD_DOWN)
         return; /* the process is not a child: another part of the program made this supervisor monitor it */
     bool stopped = c->state == FLI_CHILD_STOPPING;
-    bool asked = stopped || c->must_stop; /* must_stop: the child ended by itself before the supervisor stopped it */
+    /* If only must_stop is set, the child ended by itself before the supervisor stopped it. */
+    bool asked = stopped || c->must_stop;
     bool well = event->error == FILCH_OK && !stopped;
     c->state = FLI_CHILD_DOWN;
     c->must_stop = false;
     if (c->spec.restart == FILCH_TEMPORARY || (c->spec.restart == FILCH_TRANSIENT && well)) {
-        /* also for a child that was stopped because a sibling failed: it is not restarted with the others */
+        /* A temporary child is not restarted even if it was stopped because a sibling failed. */
         c->wanted = false;
         if (c->spec.restart == FILCH_TEMPORARY) c->leaves = true;
     }
@@ -687,8 +690,8 @@ static void on_up(supervisor *s, filch_pid from)
     fli_children_update(&s->children, c);
 }
 
-/* Called after the full mailbox has dropped messages. The report of a child may have been among them, so the children
- * without a report are asked again. */
+/* Called after the full mailbox has dropped messages. The message `children_up` of a child may have been among them, so
+ * each child whose message is missing is asked for it again. */
 static void ask_up_again(const supervisor *s)
 {
     for (const fli_child *c = s->children.first[FLI_CHILDREN_UNREADY]; c != NULL; c = c->next[FLI_CHILDREN_UNREADY]) {

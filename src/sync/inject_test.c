@@ -221,7 +221,7 @@ TEST(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest)
         put_first(&queue, things, 0);
         put(&queue, things, last + 1, last + 1);
         for (int i = 0; i <= last + 1; i++) expect(&queue, 1, i, i);
-        put(&queue, things, 0, 0); /* shifts the first item of the next turn by one place */
+        put(&queue, things, 0, 0); /* so that in the next iteration the first item is one place further in the ring */
         expect(&queue, 1, 0, 0);
     }
     end(&queue);

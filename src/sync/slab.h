@@ -27,9 +27,9 @@
 #include "port/atomic.h"
 #include "port/thread.h"
 
-/* A magazine holds four batches. With two, the objects that a step takes and its receiver gives back (64 messages,
- * twice that at a fairness pick, or some hundreds of processes) alternately emptied and filled the magazine, and each
- * time the depot was used: docs/design/memory.md. */
+/* A magazine holds four batches. With two batches, the objects that a step takes and its receiver gives back (64
+ * messages, twice that at a fairness pick, or some hundreds of processes) alternately emptied and filled the magazine,
+ * and each time the depot was used: docs/design/memory.md. */
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
 #define FLI_SLAB_BATCH 2

@@ -231,7 +231,7 @@ TEST(growth_that_fails_changes_nothing)
 
 TEST(if_growth_fails_for_good_existing_objects_stay_usable)
 {
-    /* Makes all allocations fail from the first, second or third one of a growth on. */
+    /* Allocation number `nth` of the growth fails, and all later allocations fail too. */
     for (uint64_t nth = 1; nth <= 3; nth++) {
         test_alloc alloc = { 0 };
         fli_slab   slab;

@@ -32,7 +32,8 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg)
     return data;
 }
 
-/* Completes the yield with the payload that the function left in `result`, then frees what remains of the payload. */
+/* Completes the yield with `result`, the payload that the called function has set. Then frees the memory of the payload
+ * that the completion has not taken over, and the task. */
 static void finish(task *t, filch_data *result, filch_err error)
 {
     if (t->timer != 0) t->rt->hooks.abandon(t->rt, t->timer);

@@ -120,11 +120,11 @@ static fli_job *pop_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
 }
 
 /* Returns how many more jobs of the lane may start. If it returns 0, *again_ns is the time at which a running job will
- * count as stuck so that another may start, or FLI_NEVER if stuck jobs would not help. */
+ * count as stuck so that another may start, or FLI_NEVER if a job must end before another may start. */
 static uint32_t room_locked(const fli_job_lane *lane, uint64_t *again_ns)
 {
     *again_ns = FLI_NEVER;
-    /* a lower bound; exact if `most` equals `wide` */
+    /* A lower bound, because busy_count includes stuck jobs. Exact if `most` equals `wide`. */
     if (lane->busy_count < lane->wide) return lane->wide - lane->busy_count;
     if (lane->busy_count >= lane->most) return 0;
     uint64_t           now_ns = fli_clock_ns();
@@ -196,8 +196,8 @@ static filch_err start_locked(fli_workpool *pool)
     return FILCH_OK;
 }
 
-/* Starts threads until the first INVARIANT in the head of this file holds. Threads are started under the lock, which
- * other threads may wait for, about 40 us per started thread. */
+/* Starts threads until the first INVARIANT in the head of this file holds. The caller holds the lock meanwhile: each
+ * started thread delays the threads that wait for the lock by about 40 us. */
 static filch_err provide_threads_locked(fli_workpool *pool)
 {
     if (pool->by_hand) return FILCH_OK;
@@ -232,8 +232,8 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     fli_job_run run = { .owner = job->owner, .since_ns = fli_clock_ns() };
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
-    /* This thread may have been waiting until a job of another lane counts as stuck. The signal makes a free thread
-     * wait for that instead, whichever thread was woken first. */
+    /* This thread may have been the thread that waits until a job of another lane counts as stuck. The signal wakes
+     * another free thread, which checks all lanes and then waits for that time instead. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
     job->run(job); /* run may free the job */

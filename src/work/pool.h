@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
-/* Limits of a lane of the runtime: FLI_LANE_WIDE jobs may run at once, not counting stuck jobs; FLI_LANE_MOST, counting
- * them. A job is stuck if it has run for FLI_STUCK_NS. */
+/* Limits of a lane of the runtime. At once may run: at most FLI_LANE_WIDE jobs that are not stuck, and at most
+ * FLI_LANE_MOST jobs including the stuck ones. A job is stuck if it has run for FLI_STUCK_NS. */
 #ifdef FLI_SMALL
 #define FLI_LANE_WIDE 2
 #define FLI_LANE_MOST 4
@@ -66,7 +66,7 @@ typedef struct fli_job_lane {
     uint64_t    queue_count;
     uint64_t    queue_max; /* jobs that may wait while `most` run; FLI_NEVER: no limit */
     uint32_t    busy_count;
-    uint32_t    wide, most; /* how many jobs may run at once: `wide` without stuck jobs, `most` with them */
+    uint32_t    wide, most; /* how many jobs may run at once: `wide` not counting stuck jobs, `most` counting them */
     fli_job_run running;    /* head of the circular list of running jobs, the job that started first in front */
 } fli_job_lane;
 

@@ -675,7 +675,7 @@ TEST(init_leaves_nothing_behind_when_any_allocation_fails)
             pool_end(&pool);
             gate_fini(&g);
             assert_int_equal(s.calls, calls);
-            assert_true(fail_at > 1); /* the loop ran with a failed allocation before */
+            assert_true(fail_at > 1); /* at least one earlier iteration ran with a failed allocation */
         }
         assert_int_equal(s.held, 0);
     }

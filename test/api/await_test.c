@@ -32,7 +32,7 @@ static void note(script *s, int64_t number)
     if (s->count < 16) s->got[s->count++] = number;
 }
 
-/* FILCH_BEGIN with the arguments that every play passes. */
+/* FILCH_BEGIN with the arguments that are the same in every play function. */
 #define BEGIN(me)                \
     script      *s = (me)->user; \
     filch_await *at = &s->at;    \
@@ -103,7 +103,7 @@ TEST(an_await_continues_with_the_result_of_its_yield)
     actor_ends(&w, &a, FILCH_OK);
     SAW(&s, 20, 22, 24);
     same(a.steps, 4);       /* the first step, and one step for each completion */
-    assert_null(s.at.held); /* no event was held, no memory was allocated */
+    assert_null(s.at.held); /* no event was held back for later, so no memory was allocated */
     end(&w, &s);
 }
 
@@ -172,7 +172,8 @@ TEST(completions_of_several_yields_are_found_in_any_order)
             for (int k = 0; k < 3; k++) {
                 if (orders[i][k] != 1) others[n++] = orders[i][k];
             }
-            SAW(&s, 1, others[0], others[1]); /* held events come in the order of their arrival */
+            /* completions that arrived before they were awaited are delivered in the order of arrival */
+            SAW(&s, 1, others[0], others[1]);
             end(&w, &s);
         }
     }

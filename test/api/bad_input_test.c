@@ -607,7 +607,8 @@ TEST(a_scheduler_with_workers_is_not_ticked)
     fixture_end(&w);
 }
 
-/* A step that lets another thread call a function, and waits until the call has returned. */
+/* Synchronises the step of play_long with another thread. The step sets 1: the other thread makes its calls. Then the
+ * other thread sets 2: the step returns. */
 static FLI_ATOMIC(int) turn;
 
 static filch_err play_long(actor *me, const filch_event *events, size_t count, filch_out *out)

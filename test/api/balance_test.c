@@ -105,8 +105,8 @@ static void begin(int32_t workers)
     filch_registry_destroy(registry);
 }
 
-/* Checks the figures while no process runs. Each yield is completed, given up because its process ended, or
- * outstanding. */
+/* Checks the statistics of the scheduler against the test's own counts. Called while no process runs. Each yield is
+ * completed, given up because its process ended, or outstanding. */
 static void adds_up(void)
 {
     filch_stats stats = fixture_stats(&w);

@@ -263,7 +263,7 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    /* the second call differs: the recorded step called whereis once */
+    /* a second difference: the recorded step called whereis only once */
     me->last = filch_whereis(filch_out_sched(out), "attic", &me->child);
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
@@ -546,7 +546,7 @@ TEST(only_failures_are_recorded)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* A process that ends on the cancel of a stop is not recorded. */
+    /* A process that ends on the cancel of a stop has not failed: on_blackbox is not called. */
     shelf   s = { .size = 0 };
     fixture w;
     actor   idler = { .play = NULL };
@@ -858,7 +858,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     same(report.again, 1);
     office_close(&o);
 
-    /* Case: there is no memory even for the last recording. The failure is reported without bytes. */
+    /* Case: when the clerk fails, there is no memory for the recording. on_blackbox is called without bytes. */
     office_open(&o);
     SEND_EACH(&o.w, o.clerk, "one");
     fli_store_rlx(&o.w.deny, true);

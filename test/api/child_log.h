@@ -18,7 +18,7 @@ static struct {
     filch_pid    pids[CHILD_COUNT]; /* last pid of each child */
     uint64_t     times_ns[CHILD_LOG_MAX];
     int          alive;
-    int          refuse[CHILD_COUNT]; /* number of inits of each child that will fail */
+    int          refuse[CHILD_COUNT]; /* for each child: how many of its next inits fail */
     filch_err    gone;                /* the error with which the supervisor ended */
     char         end_text[200];
     int          exit_count;

@@ -156,7 +156,7 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
     start(&before, outer); /* the shorter chain is unchanged */
     finish(3);
     saw(&parent, 10, 0, "");
-    saw(&child, 0, 20, ""); /* the child's own chain, not the parent's */
+    saw(&child, 0, 20, ""); /* the child got the values of `override`, not those of its parent */
     saw(&before, 1, 0, "");
     filch_values_drop(inner);
     filch_values_drop(outer);

@@ -214,8 +214,8 @@ TEST(filch_cancel_overtakes_messages_also_during_a_stop)
     stop_over(&s);
 }
 
-/* Cancels itself when it has read one message: the cancel of the stop, which is queued behind the messages, is then
- * delivered at once. */
+/* Cancels itself when it has read one message. The stop has already queued a cancel behind the messages; the process's
+ * own cancel makes the runtime deliver the queued cancel at once. */
 static filch_err impatient_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (fli_load_rlx(&seen.read) == 1) ok(filch_cancel(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out))));
@@ -576,8 +576,9 @@ static filch_err echo_step(void *self, const filch_event *events, size_t count, 
 static const filch_type echo = { .name = "echo", .step = echo_step };
 
 /* A supervisor that ends only when its child has answered a message that was sent after the cancel of the supervisor.
- * Without workers the stop has set ASK for all processes before it runs a step, so the child has read its ASK, and has
- * left it to the supervisor, when the supervisor ends. */
+ * Without workers the stop sets ASK (the flag that requests a cancel, proc/state.h) for all processes before it runs a
+ * step. So the worker has seen ASK of the child, and has left the cancel to the supervisor, before the supervisor ends.
+ */
 static filch_err slow_supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *to = self;

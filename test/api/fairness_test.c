@@ -23,7 +23,7 @@ enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 /* What one process of the crowd has measured. Not atomic: written by the spawning process, then by the process's own
  * steps, which the runtime orders. The test reads it after all processes have ended. */
 typedef struct wait_record {
-    uint64_t ready_at[WORKERS_MOST]; /* clocks of all workers when the process became ready */
+    uint64_t ready_at[WORKERS_MOST]; /* step count of each worker (clock_of) when the process became ready */
     uint64_t waited;                 /* longest wait of the process, in steps */
     uint32_t steps;
 } wait_record;
@@ -31,10 +31,9 @@ typedef struct wait_record {
 typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
-    uint32_t     rounds; /* steps that each process of the crowd makes, continuing between
-                          * them */
-    wait_record wait_records[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the
-                                                         * global queue */
+    uint32_t     rounds; /* number of steps of each process of the crowd; all steps but the last return CONTINUE */
+    wait_record  wait_records[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the
+                                                          * global queue */
     /* Relaxed, because these are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool)     begin, go, over;

@@ -233,7 +233,8 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     (void)user;
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
-    case OTHERS: /* completes a receiver of another scheduler, whose key may be equal */
+    /* first completes the receiver `kept` of another yield. It may belong to another scheduler and have the same key */
+    case OTHERS:
         call_result = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case WRONG_TAG:
@@ -411,10 +412,10 @@ TEST(a_send_in_a_step_to_an_invalid_pid_returns_edead)
     fixture_tick(&w);
     filch_pid pid = reader.pid;
     sends.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
-    sends.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) };     /* another generation */
-    sends.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };                 /* a pid of generation 0 */
-    sends.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) };     /* generation too large */
-    sends.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };     /* next use of the slot */
+    sends.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) }; /* another generation */
+    sends.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };             /* a pid of generation 0 */
+    sends.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) }; /* generation too large */
+    sends.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) }; /* pid of the next process in this slot */
     sends.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) }; /* a pid of slot 0 */
     sends.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };              /* slot never allocated */
     sends.to[7] = pid;

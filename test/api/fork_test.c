@@ -57,8 +57,7 @@ static int has_its_own(filch_sched *parents)
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED)
-            return 12; /* while the child has a scheduler of its
-                        * own */
+            return 12; /* failed: a stop of the parent's scheduler while the child has its own scheduler */
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;
     }

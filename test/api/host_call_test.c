@@ -369,7 +369,7 @@ TEST(a_process_is_started_and_waited_for_in_one_call)
     filch_drop(&result);
     opt.args = filch_ptr(&c);
     same(filch_spawn_wait(w.sched, &actor_type, &opt, 0, &pid, NULL, NULL), FILCH_EDEADLINE);
-    assert_true(same_pid(pid, c.pid)); /* process c continues after the deadline of the caller */
+    assert_true(same_pid(pid, c.pid)); /* process c was spawned and lives, although the call has timed out */
     same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     fixture_end(&w);

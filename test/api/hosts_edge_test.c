@@ -39,8 +39,8 @@ TEST(a_foreign_thread_spawns_on_any_host_with_or_without_a_name)
     filch_sched *first_host = c.hosts[0].sched;
     ok(filch_spawn_on(first_host, 101, &settler_type, NULL, &pid));
     same(pid.node, 101);
-    ok(filch_spawn_on(first_host, 100, &settler_type, NULL,
-                      &pid)); /* for the process's own host the policy is not called */
+    /* host 100 is first_host itself: the policy is not called */
+    ok(filch_spawn_on(first_host, 100, &settler_type, NULL, &pid));
     same(pid.node, 100);
     same(fli_load_rlx(&c.policy_calls), 1);
     opt.name = "settler";

@@ -321,7 +321,7 @@ TEST(dense_timers_share_their_wake_ups)
                                                      * the workers from parking */
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;
-    /* Expected: one park for each gap, and half as many again for the backup sentinel and for a worker that is
+    /* Expected: one park for each GAP_NS, and half of that number for the backup sentinel and for a worker that is
      * unparked. This is far fewer than SLEEPERS. */
     uint64_t sleeps = stats_of(sched).sleeps - before.sleeps;
     assert_in_range(sleeps, 0, took_ns / GAP_NS * 3 / 2);

@@ -215,7 +215,7 @@ TEST(the_clock_is_read_while_a_process_keeps_reading)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    /* the two additions: the read that exceeds the budget, and a read that had begun before the clock reading */
+    /* 2 * 65536: one read that exceeds the budget, and one read that had begun before the clock reading */
     assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536);
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);

@@ -174,8 +174,8 @@ typedef struct client {
     fli_thread   thread;
 } client;
 
-/* A client that starts reading when the scheduler is closed to foreign threads. Before that it makes a second
- * connection, which must not be accepted. */
+/* A client that waits until the scheduler refuses calls of foreign threads. Then it makes a second connection, which
+ * must not be accepted, and reads the reply from the first connection. */
 static void read_late(void *arg)
 {
     client *c = arg;

@@ -123,7 +123,7 @@ static bool run_first(script first, int nth)
     script_start(&w, &first);
     test_alloc_fail(&alloc, (uint64_t)nth, false);
     UNTIL(&w, script_is_over(&first));
-    (void)fixture_tick(&w); /* by now the stream has arrived, or never will */
+    (void)fixture_tick(&w); /* after this tick the taker has the stream, or will never get it */
     bool was_refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; first.lines[i].what != END; i++) {

@@ -155,7 +155,8 @@ TEST(files_are_written_read_and_sought)
         same(s.result[2].number, 49);
         same(s.result[3].number, 5);
         assert_string_equal(s.result[4].bytes, "one\n");
-        same(s.result[5].number, 9); /* the position of the reader, although more bytes were read ahead */
+        /* the position counts only bytes that the process has got, not bytes that the runtime has read ahead */
+        same(s.result[5].number, 9);
         assert_string_equal(s.result[6].bytes, "line two, which is longer than an event\n");
         same(s.result[7].error, FILCH_EEND);
         same(s.result[8].error, FILCH_EEND);
@@ -241,8 +242,8 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l",
                                             NULL };
 
-/* If set, the next timeout fires before the operation that set it waits. That happens if the worker is suspended at
- * this point and another worker reads the clock. */
+/* If set, the next timeout fires as soon as it is armed, before its operation waits. In a program this happens if the
+ * worker is suspended at this point and another worker reads the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
 uint64_t                __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);

@@ -152,7 +152,8 @@ TEST(the_timer_of_an_earlier_operation_does_not_end_a_waiting_one)
         fire_timeout_between();
         (void)fixture_tick(&w);
         same(script_stage(&server), 5);
-        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed); /* the read has a timeout of its own, or none */
+        /* a timer is armed only if this read has a timeout */
+        same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed);
         same(send(fd, "in time", 7, 0), 7);
         end_reading(&server, fd);
         assert_string_equal(server.result[5].bytes, "in time");

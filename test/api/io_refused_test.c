@@ -41,7 +41,8 @@ INSTEAD_BEGIN(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *
     return what == EPOLL_CTL_ADD && fault_strikes(&fault_of_epoll_ctl) ? -1 : __real_epoll_ctl(epoll, what, fd, event);
 }
 
-/* Replacement of read: reads of 8 bytes always succeed, because the poller reads its wake descriptor so. */
+/* Replacement of read: only reads of more than 8 bytes can fail, because the poller reads its wake descriptor by reads
+ * of 8 bytes. */
 INSTEAD_BEGIN(ssize_t, read, (int fd, void *bytes, size_t room))
 {
     return room > 8 && fault_strikes(&fault_of_read) ? -1 : __real_read(fd, bytes, room);
@@ -107,7 +108,7 @@ TEST(accept_without_descriptors_fails_and_backs_off_up_to_a_second)
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
     (void)fixture_tick(&w);
     uint64_t pause_ns = FILCH_MILLISECONDS(10);
-    int      wrong = refused(accept4) != 1; /* the first failure is reported at once */
+    int      wrong = refused(accept4) != 1; /* the first accept was tried, and failed, at once */
     for (int i = 1; i < TIMES; i++) {
         (void)fli_add_rlx(&still_ns, pause_ns - 1);
         (void)fixture_tick(&w);
@@ -456,8 +457,9 @@ TEST(a_program_with_pipes_that_the_poller_refuses_is_ended)
         script_start(&w, &first);
         script_ends(&w, &first);
         int nth = 0;
-        for (bool struck = true; struck; nth++) { /* `nth` registration with the poller is refused: the child's pidfd,
-                                                   * if the system has pidfds, and its three pipes */
+        /* registration number `nth` with the poller, counted from 0, is refused. The child registers its pidfd, if the
+         * system has pidfds, and its three pipes */
+        for (bool struck = true; struck; nth++) {
             script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
             int    without = open_descriptors();
             refuse_after(epoll_ctl, nth, 1, ENOSPC);
@@ -557,8 +559,8 @@ TEST(a_program_that_ends_slowly_is_reaped)
 
 /* ---- a stop with calls outstanding ---- */
 
-/* Calls of each kind wait at the gate. On the cancel the process yields one more of each kind, opens the gate, and
- * ends. */
+/* Yields an open, a run and a resolve in the first step, and one more of each on the cancel. Then opens the gate, at
+ * which the only thread of the pool waits. Ends when all six yields are completed. */
 static filch_err play_wants_more(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->steps == 1 || has_cancel(events, count)) {

@@ -29,14 +29,14 @@ static void send_request(connection *t)
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
 
-/* Lasts long enough for the connection of this step to be reported again afterwards. */
+/* Works for 100 us, so that the next request on this step's connection has arrived when the step ends. */
 static void work(void)
 {
     uint64_t end_ns = fli_clock_ns() + 100000;
     while (fli_clock_ns() < end_ns) {}
 }
 
-/* Answers, works, and makes its client send the next request at once. */
+/* Reads requests. For each request it sends the client's next request on the same connection, and then works. */
 static filch_err play_serve(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     connection *t = me->user;

@@ -118,7 +118,7 @@ TEST(drop_oldest_refuses_the_newest_at_twice_the_limit)
     actor a = { .stage = 0 };
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start_with(&w, &a, play_idle, limited(FILCH_OVERFLOW_DROP_OLDEST, 5, 0));
-    send_numbers(&a, 0, 10, FILCH_OK); /* the mailbox has not been trimmed yet */
+    send_numbers(&a, 0, 10, FILCH_OK); /* the mailbox is trimmed to 5 messages only when the process runs */
     same(fixture_inspect(&w, a.pid).messages, 10);
     send_numbers(&a, 10, 3, FILCH_EDROPPED);
     (void)fixture_tick(&w);

@@ -10,7 +10,7 @@
 
 /* An allocator that runs `meanwhile` on another thread, once, before it returns. */
 static struct {
-    size_t   least; /* minimum size of the allocation during which it runs; 0: never */
+    size_t   least; /* `meanwhile` runs during an allocation of at least this size; 0: it never runs */
     uint32_t skip;  /* number of such allocations to skip first */
     void (*meanwhile)(fixture *w);
     bool happened;
