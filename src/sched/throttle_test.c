@@ -152,7 +152,7 @@ TEST(a_worker_that_only_adds_to_a_backlog_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(add_backlog(w, 100, 64, 0, 64)); /* the messages are received */
+    assert_false(add_backlog(w, 100, 64, 0, 64)); /* all workers together receive as many messages as are sent */
     assert_false(add_backlog(w, 100, 64, 1, 0));  /* the worker runs other steps too */
 #ifndef FLI_SMALL
     assert_false(add_backlog(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
@@ -342,8 +342,8 @@ TEST(one_worker_always_stays_unpaused)
     fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* no pause has ended, */
-    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* and none ended early */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* no pause has ended */
+    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* no pause has ended early */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
     fli_throttle_pause(w); /* now caller_worker pauses, because another worker is not paused */

@@ -87,8 +87,9 @@ static void fire_timers(fli_worker *w, uint32_t most)
     if (FLI_UNLIKELY(fired > 0)) fli_sentinel_note_timers(w, fired);
 }
 
-/* Polls descriptors. Called after the timers have fired; both share one budget. If timers have used it up, descriptors
- * are polled nevertheless, and the processes that they wake wait for the fairness picks. */
+/* Polls descriptors. Called after the timers have fired; timers and descriptors share one budget. If the timers have
+ * used up the budget, descriptors are polled nevertheless, and the processes that the descriptors wake wait for the
+ * fairness picks. */
 static void poll_descriptors(fli_worker *w)
 {
     fli_io_batch batch;

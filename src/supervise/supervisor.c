@@ -445,7 +445,8 @@ static void answer(const supervisor *s, filch_pid to, const filch_data *reply, f
     reply_to(s, to, *reply);
 }
 
-/* Starts to stop the last child that must stop. Returns true if a child is still being stopped. */
+/* Starts to stop the last child that must stop, unless another child is being stopped. Returns false if no child must
+ * stop and none is being stopped. */
 static bool stop_one(supervisor *s)
 {
     fli_child *c = s->children.last[FLI_CHILDREN_MUST_STOP];
@@ -533,9 +534,9 @@ static void remove_child(supervisor *s, fli_child *c)
     must_stop(s, c);
 }
 
-/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests, and starts the next
- * child with that id. A stop request after such a start request concerns the new child: this request and all later ones
- * wait for the new child to leave. Takes ownership of the list. */
+/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests, and for a start
+ * request starts a new child with the same id. A stop request after a start request concerns the new child: that stop
+ * request and all later requests wait until the new child has left. Takes ownership of the list. */
 static void answer_waiters(supervisor *s, fli_waiter *waiters)
 {
     fli_child *next = NULL;

@@ -307,7 +307,7 @@ TEST(a_submit_succeeds_without_a_new_thread_while_another_runs)
     ok(fli_workpool_submit(&pool, &b.job)); /* no thread could be started for this job: it waits */
     assert_int_equal(fli_load_rlx(&start_fails), 0);
     assert_int_equal(fli_workpool_busy(&pool), 1);
-    ok(fli_workpool_submit(&pool, &c.job)); /* tries again to start a thread */
+    ok(fli_workpool_submit(&pool, &c.job)); /* this submit tries again to start a thread */
     gate_wait_inside(&g, 2);
     gate_open(&g);
     gate_wait_ran(&g, 3);

@@ -165,7 +165,7 @@ TEST(invalid_ended_and_foreign_pids_are_told_apart)
     filch_package package = { .to = b.pid };
     REFUSED(filch_deliver(w.sched, &package), FILCH_EFOREIGN);
 
-    /* The process ends, and the calls below use its pid again. */
+    /* The process ends. The calls below with its pid are refused. */
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
     before = fixture_stats(&w);
@@ -641,7 +641,7 @@ TEST(a_second_thread_that_ticks_or_stops_gets_ebusy)
     actor               b = { .play = play_idle };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&b);
-    ok(filch_spawn(w.sched, &actor_type, &opt, &pid)); /* the refused stop has not closed anything */
+    ok(filch_spawn(w.sched, &actor_type, &opt, &pid)); /* the scheduler is still open, because the stop was refused */
     fli_store_rel(&turn, 2);
     fli_thread_join(&thread);
     same(ticked, FILCH_OK);

@@ -245,7 +245,7 @@ TEST(a_process_cannot_stop_timers_or_sleeps_of_another)
     }
     static const int64_t wild[] = { INT64_MAX, INT64_MIN, -1, UINT32_MAX, INT64_C(0x7fffffff00000001) };
     for (size_t i = 0; i < COUNT_OF(wild); i++) same(cancel(&b, wild[i]), 0);
-    actor_ends(&w, &c, FILCH_OK); /* process c still sleeps and wakes */
+    actor_ends(&w, &c, FILCH_OK); /* the cancels did not remove the sleep of process c: it wakes and ends */
     UNTIL(&w, d.timers == 1);
     same(cancel(&a, d.id), 1);
     actor_stop(&a);

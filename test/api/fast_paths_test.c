@@ -624,8 +624,9 @@ TEST(a_process_that_sends_to_itself_before_idling_is_woken)
     fixture_end(&w);
 }
 
-/* Monitors a pid that no process has three times, so that it gets three EXIT notices; with batches of one event another
- * notice is always queued. At the first notice yields the command that `user` points to, and waits. */
+/* Makes three monitors of a pid that belongs to no process, and so gets three EXIT notices. With batches of one event
+ * the second notice is queued while the first is read. At the first notice yields the command that `user` points to,
+ * and waits. */
 static filch_err play_waits_among_notices(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {

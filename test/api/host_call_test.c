@@ -299,7 +299,8 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
     UNTIL(&w, fixture_stats(&w).steps >= 4 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     UNTIL(&w, fixture_stats(&w).alive == 4);
-    /* No other process is stepped, so both monitors exist once the two waiting processes are idle. */
+    /* When both workers are parked, the two processes that wait for the threads have run, and both have made their
+     * monitors. */
     UNTIL(&w, fixture_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -454,7 +455,8 @@ TEST(stop_ends_every_wait_with_eclosed)
     }
 }
 
-/* The receiver is older than the processes that wait for it, so its exit notice arrives before their cancel. */
+/* The receiver of the calls is older than the processes that wait for its reply. So the stop ends the receiver first,
+ * and the waiting processes get its exit notice before their cancel. */
 TEST(calls_cut_off_by_stop_return_eclosed_and_not_edead)
 {
     for (uint32_t i = 0; i < fixture_scale(20, 3); i++) {

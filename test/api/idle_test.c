@@ -85,8 +85,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Waits until all workers are parked and no sentinel timeout is left: a sentinel timeout is at most 8 ms away
- * (SENTINEL_LAST_NS), so no count of the kernel may change for 20 ms. */
+/* Waits until all workers are parked and the kernel has counted no context switch of a worker for 20 ms. Then no
+ * sentinel timeout is left, because a sentinel timeout is at most 8 ms away (SENTINEL_LAST_NS). */
 static void settle(filch_sched *sched)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
@@ -100,9 +100,9 @@ static void settle(filch_sched *sched)
     }
 }
 
-/* Number of times this program was stopped and continued (SIGSTOP, SIGCONT). A stop switches every thread, so counts of
- * switches are not usable then. Workers block all signals, so the handler runs on the test's thread, before anything
- * else there. */
+/* Number of times this program was stopped and continued (SIGSTOP, SIGCONT). A stop causes context switches of every
+ * thread, so the test cannot use counts of switches then. Workers block all signals, so the handler runs on the test's
+ * thread, before that thread does anything else. */
 static volatile sig_atomic_t stops;
 
 static void on_continue(int number)

@@ -208,7 +208,8 @@ TEST(a_process_that_ends_while_its_file_is_read_closes_it_once)
 
 /* ---- programs ---- */
 
-/* Older systems have no pidfd. The linker puts this function in place of the system's (test/CMakeLists.txt). */
+/* If old_system is set, pidfd_open fails as on systems without pidfds. The linker replaces syscall() by
+ * __wrap_syscall() (test/CMakeLists.txt). */
 static FLI_ATOMIC(bool) old_system;
 long                    __real_syscall(long number, ...);
 long                    __wrap_syscall(long number, ...);

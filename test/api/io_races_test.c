@@ -181,8 +181,9 @@ TEST(a_timer_for_an_ended_operation_or_a_closed_stream_has_no_effect)
 
 /* ---- a second worker, while the first waits at a gate ---- */
 
-/* Always ready, to keep the second worker awake. Otherwise no worker would be unparked: the worker with the report is
- * expected to search for the rest of the work, but here it waits at the gate. */
+/* A process that is always ready, so that the second worker does not park. A parked second worker would not be
+ * unparked: the runtime expects that the worker that got the readiness report searches for further work, but here that
+ * worker waits at the gate. */
 static filch_err play_goes_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

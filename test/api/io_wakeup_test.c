@@ -90,7 +90,7 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
 }
 
 /* One worker waits in the poller, another has a timeout for a timer that is far away. If there are only two workers,
- * the worker in the poller is the one that is unparked. */
+ * the worker in the poller is unparked for the process with the long step. */
 TEST(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
