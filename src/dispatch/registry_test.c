@@ -19,7 +19,7 @@ static filch_registry *begin(void)
     return registry;
 }
 
-/* Returns the user pointer of a handler, which is made from its id. */
+/* Returns the user pointer that the tests register together with the handler of `id`: the id as a pointer. */
 static void *user_of(uint32_t id)
 {
     return (void *)(uintptr_t)id;
@@ -54,7 +54,8 @@ TEST(the_table_of_large_ids_grows)
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t id = 256 + i * 2654435u % 4000000u;
         ok(filch_registry_add(registry, id, handle, user_of(id)));
-        assert_ptr_equal(fli_registry_find(registry, 256)->user, user_of(256)); /* id 256 is found after every growth */
+        /* id 256, added first, is found after every growth of the table */
+        assert_ptr_equal(fli_registry_find(registry, 256)->user, user_of(256));
     }
     uint32_t found = 0;
     for (uint32_t i = 0; i < MANY; i++) {

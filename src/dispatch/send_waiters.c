@@ -55,9 +55,10 @@ static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waite
     fli_mutex_lock(&waiters->shards[shard].lock);
     uint32_t  gen = fli_serial_gen(waiter->target);
     fli_admit admit = fli_limit_wait(p, gen, units);
-    /* The load word of the mailbox has 12 bits of the generation, the state word has all bits. The check of all bits
-     * ensures that no sender waits for a later process in the same slot, which would never wake the sender. A WAITING
-     * bit that was set without a waiter is cleared by the next retry. */
+    /* fli_limit_wait() has compared only the 12 bits of the generation that are in the load word. This line compares
+     * all bits: if a later process uses the slot, the sender must not be queued, because that process has another
+     * serial and would never complete this sender. fli_limit_wait() may have set WAITING in that process without need;
+     * the next retry clears WAITING. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
         waiter->next = NULL;

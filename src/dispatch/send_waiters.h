@@ -13,7 +13,8 @@ typedef struct fli_waiter fli_waiter;
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
-        fli_waiter *first, *last; /* waiters of all receivers of this shard, oldest first. Under lock */
+        /* waiters for all receivers of this shard, oldest first; protected by the shard's lock */
+        fli_waiter *first, *last;
     } shards[FLI_SEND_WAITERS_SHARDS];
 } fli_send_waiters;
 

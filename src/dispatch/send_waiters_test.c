@@ -6,7 +6,7 @@
 #include "support/bench_runtime.h"
 #include "support/until.h"
 
-/* The queues of waiting senders, shared by all tests; the hooks find them here. */
+/* The queues of waiting senders that on_room() and on_no_room() use. One variable for all tests. */
 static fli_send_waiters room;
 
 static void on_room(fli_runtime *rt, fli_proc *p)
@@ -109,7 +109,7 @@ TEST(waiting_senders_are_admitted_in_order_of_arrival)
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     for (int i = 0; i < 5; i++) ok(yield_send(&b, from, bench_pid(to), filch_int(i), (uint64_t)i));
     expect_completion(&b, from, 0, FILCH_OK);
-    same(read_some(&b, from, 1, NULL), 0); /* the other senders still wait */
+    same(read_some(&b, from, 1, NULL), 0); /* the sends after the first one are not completed */
     /* A filch_send() is refused, because the mailbox is full. */
     same(filch_send((filch_sched *)&b.rt, bench_pid(to), filch_int(99)), FILCH_EFULL);
     for (int i = 0; i < 5; i++) {
@@ -220,7 +220,8 @@ TEST(a_reused_slot_inherits_no_waiting_sender)
     end(&b);
 }
 
-/* While a sender allocates, the slot is reused so often that the 12 generation bits of its load word repeat. */
+/* Used by alloc_and_pass(): while a sender allocates memory, the receiver's slot is reused 4096 times, so that the 12
+ * generation bits in the load word have the old value again. */
 static bench    *passing;
 static fli_proc *passing_slot;
 
@@ -413,7 +414,7 @@ TEST(no_sender_is_left_waiting_while_receivers_start_and_end)
         fli_store_rel(&c.target, fli_proc_serial(p));
     }
     fli_store_rel(&c.over, true);
-    /* Ends the last process, which completes the senders that still wait for it. */
+    /* Ends the last process of the slot. This completes the senders that still wait for that process. */
     uint64_t serial = fli_proc_serial(p);
     unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
     if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
