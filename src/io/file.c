@@ -77,7 +77,8 @@ static void run(fli_job *job)
     case FILCH_CMD_WRITE: result = write_file(io, s, op); break;
     default: result = fli_read_try(io, s, op); break;
     }
-    /* Some special files return EAGAIN like sockets, but this module cannot wait until such a file is ready. */
+    /* Some special files return EAGAIN as sockets do. Files are not in the poller, so the operation cannot wait and
+     * fails. */
     if (result.again) result = fli_io_result_err(FILCH_ESYS);
     fli_op_settle(io, s, FLI_READING, result);
 }
@@ -138,8 +139,8 @@ filch_err fli_file_handle(fli_io *io, const filch_command *command, const filch_
         op->as.data = command->data;
         fli_op_hold(io, op);
     }
-    /* A file counts as always ready, so a timeout of 0 would only make the operation fail. Except for opening a file, 0
-     * therefore means no deadline. */
+    /* A file operation always needs a thread of the pool, so with a timeout of 0 it would always fail. Therefore a
+     * timeout of 0 means no deadline, except for FILCH_CMD_OPEN. */
     uint64_t timeout_ns =
         request->timeout_ns != 0 || command->id == FILCH_CMD_OPEN ? request->timeout_ns : FILCH_FOREVER;
     fli_op_submit(io, s, command->id == FILCH_CMD_OPEN ? FLI_LANE_OPEN : FLI_LANE_FILE, timeout_ns, run, cancel);

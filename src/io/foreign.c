@@ -56,9 +56,10 @@ static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_
     return FILCH_OK;
 }
 
-/* Cancels polls in batches of up to ROOM: completing a poll removes its stream from the list. A poll that is BUSY on
- * another worker stays in the list until that worker is done. So the loop ends when a batch has fewer than ROOM polls,
- * or when no poll of a batch could be completed. */
+/* Cancels all polls of the process for one descriptor, in batches of up to ROOM. A cancelled poll leaves the stream
+ * list at once. But a poll that is BUSY on another worker stays in the list until that worker completes it, so the next
+ * batch would contain it again. The loop ends after a batch of fewer than ROOM polls, or after a batch in which all
+ * polls were BUSY. */
 static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, const filch_io_request *request,
                                     filch_receiver receiver)
 {

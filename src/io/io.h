@@ -64,7 +64,7 @@ typedef struct fli_io_batch {
 struct fli_stream_transfer;
 
 typedef struct fli_io {
-    fli_runtime  *rt; /* not atomic: `rt` to `streams` are set by init and constant then */
+    fli_runtime  *rt; /* not atomic: the fields `rt` to `streams` are set by init and do not change afterwards */
     fli_timers   *timers;
     fli_workpool *pool;
     fli_io_local *locals; /* array, one element per worker */
@@ -73,10 +73,9 @@ typedef struct fli_io {
     fli_poller    poller; /* written once, before `open` is set */
     /* True if the poller is open.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
-    /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. A
-     * thread of the work pool that adds a stream then completes a yield, which unparks a worker; each worker reads
-     * fd_count again before it parks.
-     * PAIR io.fd_count */
+    /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. The hint is
+     * sufficient: after a thread of the work pool has added a stream, it completes a yield, and this unparks a worker;
+     * each worker reads fd_count again before it parks.  PAIR io.fd_count */
     FLI_ATOMIC(uint32_t) fd_count;
     fli_mutex            lock; /* protects the opening of the poller, and `transfers` */
     /* protected by `lock`: streams that were sent in a message and not taken by the receiver yet */

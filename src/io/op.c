@@ -101,7 +101,7 @@ void fli_op_complete_errno(filch_receiver receiver, int why)
 /* Closes a stream whose opening failed or timed out. The process never received the stream's id. */
 static void forget(fli_io *io, fli_stream *s)
 {
-    /* returns false if the owner has ended, which has closed the stream */
+    /* false: the owner has ended, and its end has closed the stream */
     (void)fli_stream_close(io, s, fli_load_rlx(&s->owner));
 }
 
@@ -128,7 +128,7 @@ filch_io_request fli_op_request(const fli_op *op)
     return request;
 }
 
-/* Reports how many bytes of a cancelled write were not written. */
+/* Tells the scheduler (hooks.cut) how many bytes of a cancelled write were not written. */
 static void note_cut(fli_io *io, const fli_op *op)
 {
     if (op->command != FILCH_CMD_WRITE && op->command != FILCH_CMD_SEND_TO) return;
@@ -182,9 +182,9 @@ static fli_io_result attempt(fli_io *io, fli_stream *s, fli_op *op)
 }
 
 /* Sets an alarm for the timeout of the operation, or for an earlier time at which the operation must be attempted
- * again. `later` is true if the attempt ended because the budget was used up. Then even an operation that must not wait
- * is attempted again: its alarm is due now, because the poller would not report the descriptor before new bytes come.
- * Returns FILCH_EDEADLINE if the operation must not wait. */
+ * again. `later`: the last attempt ended because the budget was used up. Returns FILCH_EDEADLINE if the operation must
+ * not wait (`at_once`) and `later` is false. If `at_once` and `later` are both true, the alarm is due now: the
+ * operation needs one more attempt, and the poller would report the descriptor only when new bytes come. */
 static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, bool later)
 {
     fli_op  *op = &s->ops[direction];
@@ -210,8 +210,8 @@ static void drop_alarm(fli_io *io, fli_op *op)
     op->timer = 0;
 }
 
-/* Records a report although READY has been cleared. A read that is satisfied from the read buffer makes no system call,
- * so the report is still valid for the next read. */
+/* Stores a report of the poller in s->more. READY was cleared when the operation took the report, but a read that is
+ * satisfied from the read buffer makes no system call. In that case s->more makes the next read attempt one. */
 static void note_report(fli_stream *s, fli_direction direction)
 {
     if (direction == FLI_READING) s->more = true;
@@ -241,8 +241,9 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            /* Three kinds of alarm are possible: for the next attempt, for the timeout (then `at_once` is set, as in
-             * fli_io_alarm()), or of an earlier operation. In each case this operation needs a new alarm. */
+            /* The alarm was set for the next attempt, for the timeout, or by an earlier operation. If the timeout has
+             * passed, `at_once` is set, as in fli_io_alarm(). In all three cases the alarm of this operation is
+             * dropped, and set_alarm() sets a new one. */
             if (fli_clock_ns() >= op->due_ns) op->at_once = true;
             drop_alarm(io, op);
             continue;
@@ -258,8 +259,9 @@ filch_err fli_op_begin(fli_stream *s, const filch_command *command, const filch_
 {
     fli_begin begin = fli_stream_state_begin_op(&s->state, (uint32_t)(request->stream.id >> 32), direction);
     if (begin == FLI_BEGIN_BUSY) return FILCH_EBUSY;
-    /* Only the owner closes a stream, and the caller runs the owner, so the stream is normally open. But the process
-     * may have guessed the id of a stream that is still connecting, and the connect may fail now. */
+    /* Only the owner closes an open stream, and the caller runs the owner, so the stream is normally open. Exception:
+     * the process has guessed the id of a stream that is still connecting, and the connect has failed at the same
+     * time. */
     if (begin == FLI_BEGIN_GONE) return FILCH_ESTREAM;
     fli_op *op = &s->ops[direction];
     *op = (fli_op){ .receiver = receiver, .serial = command->from.serial, .command = command->id, .due_ns = FLI_NEVER };
@@ -282,9 +284,9 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     if (!fli_stream_state_stop_op(&s->state, (uint32_t)(id >> 32), direction, FLI_OP_EXPIRED)) return;
     fli_op *op = &s->ops[direction];
     fli_budget_begin(io, FLI_IO_OP_MIN_BYTES);
-    /* At its timeout the operation is attempted once more, because bytes that are there by now came in time. An alarm
-     * for the next attempt, or of an earlier operation, also causes an attempt, which does no harm. op->timer may be
-     * the id of the alarm that is running. */
+    /* When the timeout has passed, the operation is attempted for the last time, because bytes may have come before the
+     * timeout. If the alarm was set for the next attempt or by an earlier operation, the attempt does no harm.
+     * op->timer may be the id of the alarm that called this function. */
     if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
     fli_op_run(io, s, direction, true);
@@ -384,7 +386,7 @@ filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, fil
     fli_address address = { .size = 0 };
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {
-        /* `sender` may be read only between two reads: an outstanding read may change it. */
+        /* While a read is outstanding, another thread may write `sender`. */
         if (fli_stream_state_phase(fli_stream_state_load(&s->state), FLI_READING) != FLI_OP_NONE) return FILCH_EBUSY;
         address = s->sender;
     } else {

@@ -35,7 +35,7 @@ static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
     filch_io_request request = fli_op_request(op);
-    bool             given = request.backlog != 0; /* true if the request has an environment, perhaps an empty one */
+    bool             given = request.backlog != 0; /* true if the request contains an environment, which may be empty */
     size_t           argv_size, environment_size = 0;
     char           **argv = split(io, request.text, request.text_size, &argv_size);
     char           **environment = given ? split(io, request.bytes, request.byte_count, &environment_size) : NULL;
@@ -78,8 +78,8 @@ static fli_io_result start_program(fli_io *io, fli_stream *s, filch_program *sta
     if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_io_result_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
     if (why == -EAGAIN)
-        /* EAGAIN of fork must not be waited for: the limit of processes is reached, and the poller does not report when
-         * a process ends */
+        /* EAGAIN of fork means that the limit of processes is reached. The operation fails instead of waiting, because
+         * the poller does not report when some process of the system ends. */
         return refused(EAGAIN);
     if (why != 0) return fli_io_result_failed(why);
     s->pid = program.pid;

@@ -43,7 +43,7 @@ uint8_t *fli_io_room(fli_io *io, size_t least, size_t *room, void **block)
 
 void fli_io_filled(fli_io *io, size_t size)
 {
-    /* Rounds up, because each part starts at a multiple of 8 bytes. */
+    /* Rounds `size` up, because the bytes of the next read must start at a multiple of 8. */
     fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
     FLI_ASSERT(local->used <= BLOCK_BYTES); /* BLOCK_BYTES is a multiple of 8 */
@@ -92,7 +92,8 @@ static fli_io_result read_some(fli_io *io, fli_stream *s, fli_op *op)
     if (size <= INLINE_BYTES) {
         result.data = filch_bytes(at, size); /* copied into the event, so this part of the block can be used again */
     } else {
-        result.data = fli_block_cut(block, at, size); /* the worker keeps a reference until its next read */
+        /* refers to the worker's block; the completion takes its own reference */
+        result.data = fli_block_cut(block, at, size);
         fli_io_filled(io, size);
     }
     return result;

@@ -47,9 +47,9 @@ static void unlink_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
     if (s->prev != 0) at(io, s->prev)->next = s->next;
-    /* PAIR ext.streams, release half: when the list becomes empty, the process may end and free its ext. So the ext is
-     * not accessed after this line. The caller may be a thread of the work pool whose yield was completed by its
-     * deadline. */
+    /* PAIR ext.streams, release half: as soon as the list is empty, the process may end and free its ext, so this
+     * function must not access the ext after this line. This can happen while the caller is a thread of the work pool:
+     * the deadline has completed the yield, and the process goes on. */
     else fli_store_rel(&ext->streams, s->next);
     if (s->next != 0) at(io, s->next)->prev = s->prev;
     fli_store_rlx(&s->owner, 0);
@@ -372,8 +372,9 @@ no_locals:
 
 void fli_io_fini(fli_io *io)
 {
-    /* Messages with a stream that are not freed yet: closes their streams and detaches the transfers from this fli_io.
-     * After that, dropping the last reference to such a message only frees memory. */
+    /* For each message that contains a stream and is not freed yet: closes the stream if the receiver has not taken it,
+     * and detaches the transfer from this fli_io. When the last reference to such a message is dropped later, only
+     * memory is freed. */
     for (fli_stream_transfer *transfer = io->transfers; transfer != NULL; transfer = transfer->next) {
         if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */
             fli_stream_shut(io, at(io, (uint32_t)transfer->id), (uint32_t)(transfer->id >> 32));

@@ -66,9 +66,10 @@ typedef struct fli_stream {
     /* The system may have more bytes than were received. Not atomic: used only by the holder of the reading
      * direction. */
     bool more;
-    /* A read may return fewer bytes than asked for although the system has more. writes: the adopting command; a report
-     * of urgent bytes, before it changes `state`, which orders it (PAIR io.state). A late report may set short_reads of
-     * the next stream in this slot, which costs that stream one system call. */
+    /* A read may return fewer bytes than asked for although the system has more.  writes: the command that adopts a
+     * descriptor; a worker that gets a report of urgent bytes, before it changes `state` (PAIR io.state orders the
+     * two). A report for an earlier stream of this slot may also set the flag: that costs the present stream one
+     * needless system call. */
     FLI_ATOMIC(bool) short_reads;
     int64_t          pid; /* program: its process id in the system; 0: the program has not been started */
     /* The serial of the process that owns the stream. 0: the stream is being transferred or is closing.  writes: under
@@ -78,7 +79,7 @@ typedef struct fli_stream {
     uint32_t        next, prev; /* links of the owner's stream list. Not atomic: protected by the owner's stripe lock */
     fli_op          ops[2];     /* indexed by fli_direction */
     fli_read_buffer read_buffer;
-    uint64_t        resume_ns; /* listener that ran out of descriptors: no accept before this time */
+    uint64_t        resume_ns; /* listener: after a failed accept (no free descriptors), no accept before this time */
     uint64_t        backoff_ns;
     fli_job         job; /* file or program: the job of this stream on the work pool */
     fli_io         *io;  /* the module, for the function that runs `job` */

@@ -130,8 +130,8 @@ typedef enum fli_arm {
     FLI_ARM_CLOSING
 } fli_arm;
 
-/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came since the attempt. Returning FLI_ARM_EXPIRED also
- * clears EXPIRED, because the alarm may belong to an earlier operation. */
+/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came since the attempt. With FLI_ARM_EXPIRED the flag
+ * EXPIRED is cleared: the alarm may be one of an earlier operation, and then this operation goes on. */
 FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *state, fli_direction direction)
 {
     uint64_t word = fli_load_rlx(state);
@@ -147,7 +147,7 @@ FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *s
             what = FLI_ARM_AGAIN;
             wanted = word & ~fli_stream_state_bits(direction, FLI_OP_READY);
         }
-        /* PAIR io.state, both halves: the thread that takes the operation over sees it complete. */
+        /* PAIR io.state, both halves: the next holder of the operation sees all that this holder wrote to it. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return what;
     }
 }
