@@ -80,7 +80,7 @@ static void free_code(fli_lua_code *code)
     free(code);
 }
 
-/* Makes space in the cache: removes the code to which only the cache refers. */
+/* Makes space in the cache: removes and frees all code that has no reference except that of the cache. */
 static void evict(struct filch_lua *lua)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -182,13 +182,13 @@ static int anchor(lua_State *L)
     return 0;
 }
 
-/* Stores the code in place of the oldest entry. If memory is short, stores nothing and raises no error: the caller
- * holds a reference to the code and half-written bytes, which an error would leak. */
+/* Stores the code in place of the oldest entry. If memory is short, stores nothing. Raises no error, because an error
+ * would leak what the caller holds: a reference to the code, and a buffer of bytes for the spawn. */
 static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_code *code)
 {
     fli_lua_known *known = p->known;
     if (!lua_checkstack(L, LUA_MINSTACK + 4))
-        return; /* without this space the call would grow the stack, and that could run the collector */
+        return; /* without this space lua_pcall would grow the stack, and that could run the collector */
     if (known == NULL) {
         known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
         if (known == NULL) return;
@@ -237,8 +237,8 @@ void fli_lua_code_hold(fli_lua_code *code)
 
 void fli_lua_code_drop(fli_lua_code *code)
 {
-    /* PAIR lua.code, release half: reads of the code by this thread come before it is freed. The cache keeps one
-     * reference. */
+    /* PAIR lua.code, release half: this thread's reads of the code come before evict() frees the code. The count stays
+     * above 0, because the cache keeps one reference. */
     if (code != NULL) (void)fli_sub_acqrel(&code->refs, 1);
 }
 

@@ -24,7 +24,7 @@ typedef struct filch_lua_code {
      * reference; the change from 1 to 2 only under the host's lock. */
     FLI_ATOMIC(size_t) refs;
     /* `starts`: how often the code was started, counted up to 2.  writes: any thread that starts the code. `template`:
-     * new states are copied from it; NULL: none.  writes: the thread that counted to 2. */
+     * new states are copied from it; NULL: none.  writes: the thread that starts the code for the second time. */
     FLI_ATOMIC(uint32_t) starts;
     FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;

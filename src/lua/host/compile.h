@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Limit for the words `goto` and `break` in a text. At one label the parser walks over all jumps that wait for it, and
- * the time of this walk cannot be checked. */
+/* Limit for the number of the words `goto` and `break` in a text. At each label the parser walks over all jumps to this
+ * label, and the time limit cannot be checked during the walk. */
 enum { FLI_LUA_JUMPS_MAX = 4096 };
 
 /* Works like luaL_loadbufferx with mode "t". Fails if compiling takes more than `limit_ns` of processor time (0: no

@@ -198,8 +198,8 @@ typedef struct listener {
     filch_pid    pid;
 } listener;
 
-/* Collects the subscribed processes that use the file. The messages are sent after the lock is released, because in a
- * simulation a send may run the receiver. */
+/* Returns a list of the subscribed processes that use the file. The caller sends the messages after the lock is
+ * released, because in a simulation a send may run the receiver. */
 static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file, size_t *count)
 {
     *count = 0;

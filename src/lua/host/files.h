@@ -21,14 +21,15 @@ struct fli_lua_proc;
 
 typedef struct fli_lua_file {
     struct fli_lua_file   *next;
-    struct filch_lua_code *code;     /* newest code; under the host's lock */
-    uint64_t               hash;     /* hash of the text of `code`; protected by `reloading`, like `bad_hash` */
-    uint64_t               bad_hash; /* hash of the last text that did not compile: it is reported once */
+    struct filch_lua_code *code; /* newest code; under the host's lock */
+    uint64_t               hash; /* hash of the text of `code`; protected by `reloading`, like `bad_hash` */
+    /* hash of the last text that did not compile, so that its error is reported only once */
+    uint64_t bad_hash;
     /* Grows by one each time changed code of the file was loaded.  writes: under the host's lock.  reads: any thread.
      * For readers without the lock the number is only a hint to check the list under the lock. */
     FLI_ATOMIC(uint64_t) version;
-    /* The last version for which a process has logged that it cannot be upgraded.  writes and reads: any thread. The
-     * number orders no other memory access. */
+    /* The newest version for which the log says that a process could not be upgraded to it.  writes and reads: any
+     * thread. The number orders no other memory access. */
     FLI_ATOMIC(uint64_t) logged_version;
     char                 path[];
 } fli_lua_file;
@@ -64,11 +65,12 @@ struct filch_lua_code *fli_lua_file_newest(struct filch_lua *lua, fli_lua_file *
 
 /* Records that the process has code from `origin`. Returns false if memory is short. */
 bool fli_lua_file_used(struct fli_lua_proc *p, const fli_lua_origin *origin);
-/* Returns a file that the process uses and that has been read again since, or NULL if there is none. If `seen`, the
- * present version of that file is not returned to the process again. */
+/* Returns a file of which a newer version exists than the process uses, or NULL if there is none. If `seen`, records
+ * the newest versions of its files as used, so that they are not returned to the process again. */
 fli_lua_file *fli_lua_file_outdated(struct fli_lua_proc *p, bool seen);
 
-/* Starts (`on`) or ends the messages to the process about changed files that it uses. */
+/* Adds the process to the subscribers (`on`) or removes it. A subscriber gets a message when a file that it uses has
+ * changed. */
 void fli_lua_file_subscribe(struct fli_lua_proc *p, bool on);
 
 void fli_lua_files_fini(struct filch_lua *lua);

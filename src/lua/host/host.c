@@ -19,7 +19,7 @@
 
 /* ---- chunks ------------------------------------------------------------------------------------------------- */
 
-/* The address of this variable differs from thread to thread, so it chooses the pool. */
+/* Each thread has its own copy of this variable. The address of the copy determines which pool the thread uses. */
 static __thread char thread_mark;
 
 static fli_lua_pool *pool_of(struct filch_lua *lua)
@@ -61,8 +61,8 @@ void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
     fli_lua_total_give(&lua->total, size);
 }
 
-/* Frees the chunks that are kept for new processes. Called when all processes together hold as much memory as they
- * may. */
+/* Frees the chunks that are kept for new processes. Called when the memory of all processes together reaches its
+ * limit. */
 static void free_kept(void *user)
 {
     struct filch_lua *lua = user;

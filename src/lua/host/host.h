@@ -65,9 +65,9 @@ struct filch_lua {
     FLI_ATOMIC(uint64_t) interrupted;
 };
 
-/* fli_lua_chunk_take() returns a first chunk of `size` bytes, reused or new; NULL if memory is short, or if all
- * processes together hold as much as they may. fli_lua_chunk_give() frees a chunk, or keeps it for a new process if it
- * has FLI_LUA_CHUNK bytes. Kept chunks still count as held. */
+/* fli_lua_chunk_take() returns a first chunk of `size` bytes, reused or new. It returns NULL if memory is short, or if
+ * the limit for all processes together would be exceeded. fli_lua_chunk_give() frees a chunk, or keeps it for a new
+ * process if it has FLI_LUA_CHUNK bytes. Kept chunks still count towards that limit. */
 void *fli_lua_chunk_take(struct filch_lua *lua, size_t size);
 void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size);
 

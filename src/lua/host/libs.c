@@ -489,7 +489,7 @@ static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", st
                                           { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
                                           { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
 
-/* __index of strings until its first use, when the library `string` replaces this function. */
+/* __index of strings in a new state. At its first call this function puts the library `string` in its own place. */
 static int string_index(lua_State *L)
 {
     push_library(L, find_library(names_of(L), "string"));

@@ -79,8 +79,8 @@ static const char *push_line(lua_State *L, size_t *size)
     return lua_tolstring(L, -1, size);
 }
 
-/* Ends a call of print. Raises an error if the reader of standard output has gone (`| head -1`), because otherwise a
- * program that prints without end would never end: no signal ends it. */
+/* Ends a call of print. Raises an error if the reader of standard output has ended (`| head -1`). Without the error a
+ * program that prints for ever would never end, because SIGPIPE is not raised. */
 static int print_result(lua_State *L, struct filch_lua *lua)
 {
     return fli_output_is_closed(&lua->out) ? luaL_error(L, "print: standard output is closed: its reader has ended")
@@ -89,8 +89,8 @@ static int print_result(lua_State *L, struct filch_lua *lua)
 
 enum { TO_WRITE, TO_FLUSH };
 
-/* Writes the line on top of the stack (TO_WRITE), then waits until all of it has been written out (TO_FLUSH). It must
- * wait because no later call would write the part that is left in the buffer. */
+/* Puts the line on top of the stack into the output buffer (TO_WRITE), then waits until the buffer has been written to
+ * the system (TO_FLUSH). It must wait, because a later call that would write the rest may never come. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

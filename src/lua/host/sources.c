@@ -103,7 +103,8 @@ static filch_err find_module(const struct filch_lua *lua, const char *name, char
     return FILCH_LUA_EFILE;
 }
 
-/* Writes the n-th root followed by the name; after the last root, the name alone. Returns false if `n` is larger. */
+/* Writes the n-th root (from 0) followed by the name. If `n` is the number of roots, writes the name alone. Returns
+ * false if `n` is larger than the number of roots. */
 static bool root_file(const char *roots, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0 && roots != NULL; n--) {

@@ -274,8 +274,9 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Builds the state at several places and compares the images. The places lie in one block, at distances chosen so that
- * a hash table with addresses as keys has another layout at each place, which the comparison then detects. */
+/* Builds the state at several places and compares the images. The places lie in one block. A hash table with addresses
+ * as keys could not be copied; the distances of the places are chosen so that such a table has another layout at each
+ * place, and the comparison fails. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };
@@ -315,8 +316,8 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
         if (block == NULL) return NULL;
         template = compare(lua, code, block, size);
         free(block);
-        /* Chunk size plus malloc's own 16 bytes is a whole number of kilobytes, except for chunks of the size that is
-         * pooled. */
+        /* If the chunk has another size than the pooled chunks (FLI_LUA_CHUNK), its size plus malloc's own 16 bytes is
+         * rounded up to a multiple of 1024. */
         if (template != NULL && (template->used + ROOM > size || size > FLI_LUA_CHUNK)) {
             template->chunk = (template->used + ROOM + 16 + 1023) / 1024 * 1024 - 16;
         }

@@ -77,7 +77,7 @@ static void add_escaped(line *l, const char *text, size_t size, bool quoted)
 /* Returns true if a reader could not recognize the end of the value without quotes. */
 static bool needs_quotes(const char *text, size_t size)
 {
-    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* no more bytes than this are written */
+    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* a line has at most LINE_MAX_BYTES */
         if ((unsigned char)text[i] <= ' ' || strchr("\"\\={},", text[i]) != NULL) return true;
     }
     return size == 0;

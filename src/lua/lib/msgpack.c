@@ -76,7 +76,7 @@ typedef struct open_table {
 } open_table;
 
 typedef struct writer {
-    lua_State *L; /* state of the call; it stays the same when the call is suspended and resumed */
+    lua_State *L; /* the Lua state of the call; the same before and after a suspension */
     uint8_t   *at;
     size_t     size, room;
     int        depth;
@@ -341,7 +341,7 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     const fli_lua_frame *up = NULL;
     for (int i = 0, index = FIRST_READ; i < r->depth; i++, index++) {
         const open_read *open = &r->open[i];
-        if (open->is_map && !open->keyed) continue; /* the innermost map: its key is being read */
+        if (open->is_map && !open->keyed) continue; /* innermost map whose key is being read: no frame */
         if (open->is_map) index++;
         frames[i] = (fli_lua_frame){ .up = up, .key = open->is_map ? index : 0, .number = (lua_Integer)open->at + 1 };
         up = &frames[i];

@@ -82,9 +82,9 @@ static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
     return results;
 }
 
-/* Returns true if a cancel that is pending in the current task waits until a write has ended: during a stop, in the
- * main task, whose cancel comes from the stop. So a reply that has begun is written whole if the deadline of the stop
- * allows it; the cancel is raised at the next call that waits for something else. */
+/* Returns true if a pending cancel of the current task must not interrupt a write: during a stop, in the main task,
+ * whose cancel comes from the stop. So a reply that has begun is written whole if the deadline of the stop allows it.
+ * The cancel is raised by the next call that waits for something other than a write. */
 static bool writes_during_stop(const fli_lua_proc *p)
 {
     return p->current == &p->main && filch_sched_stopping(p->sched);
@@ -124,7 +124,7 @@ fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
     return p;
 }
 
-/* As fli_lua_io_begin, for a write. */
+/* Does what fli_lua_io_begin() does, for a write: during a stop it does not raise the cancel of the main task. */
 static fli_lua_proc *begin_write(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

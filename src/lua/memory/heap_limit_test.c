@@ -157,7 +157,7 @@ TEST(charged_memory_counts_to_the_byte)
     fli_lua_heap_fini(&heap);
 }
 
-/* When the next chunk is needed, the rest of the old chunk becomes small blocks: only bytes below FLI_LUA_GRAIN are
+/* When the next chunk is needed, the rest of the old chunk becomes small blocks: fewer than FLI_LUA_GRAIN bytes are
  * lost. */
 TEST(the_rest_of_a_chunk_is_used_for_small_blocks)
 {
@@ -190,7 +190,7 @@ TEST(blocks_are_aligned_wherever_the_first_chunk_begins)
             char *block = fli_lua_heap_resize(&heap, NULL, 0, 24);
             same((uintptr_t)block % 8, 0);
             assert_true(block >= first + off && block + 24 <= first + off + 512);
-            if (i == 0) assert_true(block < first + off + 8); /* less than one grain is lost at the beginning */
+            if (i == 0) assert_true(block < first + off + 8); /* at most 7 bytes are lost before the first block */
         }
         fli_lua_heap_fini(&heap);
     }

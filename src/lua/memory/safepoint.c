@@ -24,9 +24,9 @@ void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint)
 
 void fli_lua_safepoint_release(fli_lua_safepoint *safepoint)
 {
-    /* PAIR lua.safepoint, release half: reads and writes of the holder come before what the owner does next. In a
-     * strict safepoint all changes of `held` are read-modify-writes, this one too, because a store would hide the
-     * owner's additions from the next swap. */
+    /* PAIR lua.safepoint, release half: the holder's accesses come before what the owner does after it has passed. In a
+     * strict safepoint this change is a read-modify-write too: after a plain store, the next swap of a holder would not
+     * be ordered after the owner's earlier additions. */
     if (safepoint->strict) (void)fli_and_acqrel(&safepoint->held, 0);
     else fli_store_rel(&safepoint->held, 0);
 }

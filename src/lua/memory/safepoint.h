@@ -18,7 +18,8 @@
 #include "port/barrier.h"
 
 typedef struct fli_lua_safepoint {
-    /* 1 while held.  writes: the holder.  reads: the owner, which in a strict safepoint adds 0.  PAIR lua.safepoint */
+    /* 1 while held.  writes: the holder.  reads: the owner, which in a strict safepoint reads by adding 0.
+     * PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
     uint32_t             strict; /* not atomic: set before another thread can access the safepoint */
 } fli_lua_safepoint;
@@ -36,11 +37,11 @@ void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
 /* Slow path of fli_lua_safepoint_pass(): waits until the safepoint is released. */
 void fli_lua_safepoint_wait(fli_lua_safepoint *safepoint);
 
-/* Returns a value other than 0 while the safepoint is held. Thread: the owner. PAIR lua.safepoint, acquire half: reads
- * of the last holder come before frees by the owner after this function has returned 0. In a strict safepoint the
- * owner's addition and the holder's swap have one order, and the later of the two sees what came before the earlier:
- * PAIR lua.safepoint, both halves. In a safepoint that is not strict, the holder's barrier takes the place of the
- * addition. */
+/* Returns a value other than 0 while the safepoint is held. Thread: the owner. PAIR lua.safepoint, acquire half: if the
+ * result is 0, the accesses of the last holder come before everything that the owner does next, such as a free. In a
+ * strict safepoint the owner's addition and the holder's swap change the same word, one after the other; the thread
+ * that comes second sees what the first thread did before its change (PAIR lua.safepoint, both halves). In a safepoint
+ * that is not strict, the owner only reads, and the holder's barrier takes the place of the addition. */
 static inline uint32_t fli_lua_safepoint_is_held(fli_lua_safepoint *safepoint)
 {
     fli_barrier_here();

@@ -328,8 +328,8 @@ static bool write_own(const writer *w, int index)
 
 static bool write_typed(const writer *w, int index, int type, const frame *at, unsigned depth);
 
-/* Writes the counts of a table before its contents, which begin after `start`. Small counts fit into the bytes left
- * free there; for larger counts the contents are moved. */
+/* Writes the tag and the counts of a table at `start`, in front of its contents. Three bytes have been left free there,
+ * enough for counts below 256. For larger counts the contents are moved by 6 bytes. */
 static bool write_counts(const writer *w, size_t start, size_t values, size_t pairs, const frame *at)
 {
     fli_lua_bytes *bytes = w->bytes;

@@ -84,7 +84,8 @@ bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *by
 bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
                              fli_lua_refusal *why);
 
-/* Makes a payload of the value at `index`; uses `bytes` if the value needs them. */
+/* Makes a payload of the value at `index`. Nil, numbers, pids, blobs and strings without the mark need no encoding; any
+ * other value is encoded into `bytes`. Returns false, with the reason in *why, if the value cannot be encoded. */
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 

@@ -202,7 +202,8 @@ TEST(a_variable_with_an_invalid_reference_is_refused)
     lua_rawseti(L, 1, 3); /* number 2: not a function */
     fli_lua_attach_functions(1);
     assert_true(reads_variable(1, "\x45", 1));
-    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6)); /* variable 1 is now variable 2 */
+    /* the bytes make variable 1 the same upvalue as variable 2 */
+    assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6));
     assert_false(reads_variable(1, "", 0));
     assert_false(reads_variable(1, "\x08", 1));
     assert_false(reads_variable(9, "\x45", 1)); /* the function has fewer variables */
@@ -234,7 +235,7 @@ TEST(functions_nested_too_deep_are_refused)
     drop_value();
 }
 
-/* Writes a value into buffers of each size, which cannot grow: it is refused if it does not fit. */
+/* Writes a value into buffers of every size, which cannot grow. The value is refused if the buffer is too small. */
 TEST(a_value_that_does_not_fit_is_refused_at_every_buffer_size)
 {
     fli_lua_refusal why;

@@ -257,7 +257,8 @@ TEST(pids_of_other_schedulers_differ_from_local_pids)
     luaL_tolstring(L, 2, NULL);
     assert_non_null(strchr(lua_tostring(L, -1), '<'));
     lua_settop(L, 5);
-    /* The pid can be sent, alone and inside a table, and is equal to the original where it comes back. */
+    /* A pid of node 8 can be packed and encoded on node 7. When node 8 decodes it, the pid is light userdata, as all
+     * pids of the own node are. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;
@@ -308,7 +309,8 @@ TEST(a_limit_that_is_too_small_is_reported_at_every_position)
     is_refused_below(480, "message");
     push("return { list = { 1, [2.5] = { ['a b'] = { [false] = ('x'):rep(600) } } } }");
     is_refused_below(480, "message.list[2.5][\"a b\"][false]: ");
-    /* The buffer is full when the counts turn out to need six more bytes: 3 + 299 + 5 + 653 are 960. */
+    /* The encoded value fills a buffer of 960 bytes: 3 bytes for the table, 299 for the numbers, 5 + 653 for the
+     * string. Then the counts need 6 more bytes, because the table has more than 255 values. */
     push("local t = {} for i = 1, 299 do t[i] = 1 end t[300] = ('x'):rep(653) return t");
     is_refused_below(480, "message");
     /* After eight numbers, pids of 17 bytes fill the buffer so that only the beginning of the last pid fits. */
@@ -325,7 +327,8 @@ TEST(a_limit_that_is_too_small_is_reported_at_every_position)
     push("return string.upper");
     fli_lua_bytes_init(&bytes, 480);
     bytes.by_name = true;
-    assert_true(fli_lua_bytes_add(&bytes, why.text, 8)); /* 33 names of 14 bytes then leave 10 bytes free */
+    /* after these 8 bytes and 33 names of 14 bytes, 10 bytes are free */
+    assert_true(fli_lua_bytes_add(&bytes, why.text, 8));
     while (fli_lua_encode(L, 1, "upvalue", &bytes, &why)) assert_true(bytes.size <= 480);
     assert_non_null(strstr(why.text, "upvalue: "));
     fli_lua_bytes_fini(&bytes);

@@ -40,8 +40,9 @@ typedef struct fli_lua_functions {
 void fli_lua_functions_init(fli_lua_functions *functions, const void *main);
 void fli_lua_functions_fini(fli_lua_functions *functions);
 
-/* fli_lua_function_find() looks for a closure and returns its number; fli_lua_variable_find() looks for a variable.
- * They return false or NULL if it has not been written so far. */
+/* fli_lua_function_find() sets *number to the number of the closure. It returns false if the closure has not been
+ * written so far. fli_lua_variable_find() returns the entry of the variable, or NULL if the variable has not been
+ * written so far. */
 bool fli_lua_function_find(const fli_lua_functions *functions, const void *closure, uint32_t *number);
 const fli_lua_variable *fli_lua_variable_find(const fli_lua_functions *functions, const void *id);
 /* fli_lua_function_add() and fli_lua_variable_add() add an entry, and return false if memory is short. */

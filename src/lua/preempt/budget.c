@@ -45,9 +45,9 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
     return luaL_error(L, "%s", words);
 }
 
-/* Returns true if the process has used `times` times `runaway_ns` of its thread's processor time since it was first
- * late where Lua cannot yield. The first call in a step starts this measurement. In a simulation the calls are counted
- * instead. */
+/* Returns true if the process has used `times` * `runaway_ns` of its thread's processor time since the first call in
+ * this step. That first call comes when the step is late and Lua cannot yield. In a simulation counts the calls instead
+ * of time. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {

@@ -89,8 +89,8 @@ static int timed_count(const fli_lua_proc *p)
     return p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
 }
 
-/* Called when a function returns, in a step that is late and could not yield. Lua cannot yield here, in a return; if it
- * can at the caller's next instruction, the hook runs there. */
+/* Called when a function returns, in a step that is late and could not yield before. A hook cannot yield during a
+ * return. If Lua can yield at the caller's next instruction, sets the hook to run there. */
 static void hook_return(lua_State *L, const fli_lua_proc *p)
 {
     if (p->no_yield == 0 && lua_isyieldable(L)) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
@@ -119,9 +119,9 @@ static void hook(lua_State *L, lua_Debug *ar)
         return;
     }
     fli_lua_budget_spend(L, p);
-    /* The hook also runs when a function returns, because Lua can yield again once the C function that called this code
-     * has returned, even if the next such call follows at once. If that C function does not return for long, the budget
-     * is spent. */
+    /* Lua cannot yield here, because a C function has called this code. Lua can yield again when that C function has
+     * returned, perhaps only until the next such call. So from now on the hook also runs at each return of a function.
+     * If the C function takes too long, the budget is spent. */
     if (!p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKRET, AGAIN_COUNT);
 }
 
@@ -130,9 +130,9 @@ void fli_lua_preempt_arm(lua_State *L)
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Sets the hook in the state of `p`. lua_sethook walks over all active calls, of which there may be a million, so it is
- * not called at each check of a late step. It is called again now and then, in case the hook removed itself at the same
- * time and the result is a hook that is half set. */
+/* Sets the hook in the state of `p`, unless a hook is set there already: lua_sethook walks over all active calls, of
+ * which there may be a million. Every AGAIN-th check of a late step sets the hook in any case, because the hook may be
+ * half set: it may have removed itself while an earlier call of this function was setting it. */
 static void set_hook(const fli_lua_proc *p)
 {
     lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
@@ -350,8 +350,9 @@ void fli_lua_preempt_return(fli_lua_proc *p, fli_lua_proc *of)
     if (of->runner != NULL) {
         this_thread.running = of;
         run_no_more(of->runner, p, of);
-        /* The watchdog has set the hook only in the state that ran inside this step. Without this line, a process that
-         * lends its step again and again would never be interrupted. */
+        /* While `p` ran inside this step, the watchdog set the hook only in the state of `p`. If the step is late, sets
+         * it in the state of `of` too. Otherwise a process that lends its step again and again would never be
+         * interrupted. */
         lua_State *L = fli_load_rlx(&of->running);
         if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_preempt_arm(L);
     }

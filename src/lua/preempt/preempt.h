@@ -75,7 +75,7 @@ void      fli_lua_watchdog_fini(struct filch_lua *lua);
 void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
-/* Called before and after code of another state, `p`, that runs inside the step of `of`. */
+/* Called before and after code of another state, that of `p`, runs inside the step of `of`. */
 void fli_lua_preempt_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
 void fli_lua_preempt_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 
@@ -85,11 +85,11 @@ static inline bool fli_lua_is_late(const fli_lua_runner *runner)
     return runner != NULL && fli_load_rlx(&runner->late) >= FLI_LUA_LATE;
 }
 
-/* To be called before lua_pcallk with a continuation, because lua_pcallk stores a value in the place where lua_sethook
- * of the watchdog may write at the same time. */
+/* Waits while the watchdog sets a hook in the state of `p`. To be called before lua_pcallk with a continuation:
+ * lua_pcallk stores a value in a field to which the watchdog's lua_sethook may write at the same time. */
 void fli_lua_preempt_settle(struct fli_lua_proc *p);
 
-/* Returns true if the step that `p` runs has taken its slice. */
+/* Returns true if the step that runs `p` has used up its slice. */
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);

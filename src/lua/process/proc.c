@@ -171,8 +171,8 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
 /* Writes the reason of a failed start to start->text. The error is on top of p's stack, unless memory has run out. */
 static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
-    /* The text differs from Lua's own "not enough memory", because Filch takes an error with exactly that text for
-     * missing memory, and such an error cannot be caught. */
+    /* The text must differ from Lua's own "not enough memory": Filch treats an error with exactly that text as a memory
+     * error, which a program cannot catch. */
     if (status == LUA_ERRMEM) {
         bool   total = p == NULL || p->heap.over_total;
         size_t most = total ? (size_t)start->lua->total.max : start->memory_max;

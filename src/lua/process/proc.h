@@ -90,8 +90,8 @@ typedef struct fli_lua_rare {
     struct fli_lua_blob *blobs;  /* all blobs of the process */
     struct fli_lua_long *longs;  /* cache of long strings of this step: blob.h */
     uint64_t             random[4];
-    uint32_t deferred_cancel; /* kept messages to be received before the cancel of a stop is raised; 0: no cancel is
-                                 delayed */
+    /* number of kept messages to be received before the cancel of a stop is raised; 0: no cancel is delayed */
+    uint32_t deferred_cancel;
 } fli_lua_rare;
 
 typedef struct fli_lua_proc {
@@ -115,8 +115,8 @@ typedef struct fli_lua_proc {
     struct fli_lua_runner  *runner; /* runner of this thread; NULL: the watchdog does not see the step */
     union {
         uint64_t unyielding; /* in a simulation: number of hooks that could not yield */
-        /* Time of the first hook call in this step; 0: no call yet. Used where a counting hook interrupts, outside
-         * simulations. */
+        /* Outside simulations, in a state with a counting hook: time of the first hook call in this step; 0: no call
+         * yet. */
         uint64_t began_ns;
     } counted;
     uint64_t    drawn;    /* in a simulation: random state for the points of interruption */
@@ -170,9 +170,9 @@ static inline fli_lua_proc *fli_lua_self(lua_State *L)
     return (fli_lua_proc *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)1);
 }
 
-/* Returns true for a coroutine inside which a task waits, and for a task's own coroutine until the task ends. Lua may
- * consider such a coroutine suspended, but only the task may resume it, and no code may close it. The main task has no
- * flag of its own, because new coroutines would inherit a copy of that flag. */
+/* Returns true for a coroutine inside which a task waits, and for the coroutine of a task that has not ended. Lua may
+ * consider such a coroutine suspended, but only the task may resume it, and no code may close it. The coroutine of the
+ * main task has no flag in its word, because each new coroutine gets a copy of that word. */
 static inline bool fli_lua_is_away(lua_State *L)
 {
     return (*(uintptr_t *)lua_getextraspace(L) & 1) != 0 || L == fli_lua_self(L)->L;
@@ -297,7 +297,8 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
 /* Pushes the first function of the new process's main task and its arguments. The function of the code and `start` are
  * on the stack. Runs in a protected call. */
 int fli_lua_upgrade_begin(lua_State *L);
-/* Called at the end of the step of the old process: moves messages, cancel and counts to the new process. */
+/* Called at the end of the step of the old process: moves its messages, its pending cancel, and the numbers of its
+ * outstanding yields and sleeps to the new process. */
 filch_err fli_lua_upgrade_end(fli_lua_proc *p);
 /* If there is newer code, upgrades the process and does not return. Called in process.receive without a pattern, if
  * `outdated` is set: before a message is taken, and again before the call waits. Does nothing in a task other than the

@@ -141,8 +141,9 @@ static void set_place(lua_State *L, const fli_lua_proc *p, fli_lua_place place)
 
 static int go_on_receive(lua_State *L, int status, lua_KContext until_ns);
 
-/* Finds the next message that matches the part of the pattern that C compares. Returns true with MESSAGE to OPEN on
- * the stack, and PLACE set; returns false if there is none, with PLACE at the end. */
+/* Finds the next message that matches the pattern, without calling the functions in the pattern. Returns true if there
+ * is one: the stack then has the values MESSAGE to OPEN, and PLACE is the place of that message. Otherwise returns
+ * false, with PLACE at the end of the list. */
 static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 {
     filch_err     err;
@@ -247,14 +248,16 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
     return found ? 2 : nothing_yet(L, p, until_ns, all);
 }
 
-/* Continues when a function of the pattern returns that was interrupted or has waited. */
+/* Continues process.receive. Called when a function of the pattern has returned after it was interrupted or has
+ * waited. */
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
-    p->current->late = false; /* a wait inside the function may have set it; fli_lua_park() checks until_ns */
+    /* may have been set by a wait inside the pattern's function; fli_lua_park() checks until_ns */
+    p->current->late = false;
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }
 

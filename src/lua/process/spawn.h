@@ -11,8 +11,9 @@ typedef struct fli_lua_plan {
     filch_spawn_options spawn;
 } fli_lua_plan;
 
-/* Reads the option `name`. Its value is on top of the stack; the plan may point into that value, which its table keeps
- * alive. Returns false if there is no such option. Raises an error if the value is wrong. */
+/* Reads the option `name`, whose value is on top of the stack. The plan may point into the value, which stays alive
+ * because it is in the table of options. Returns false if there is no option `name`. Raises an error if the value is
+ * wrong. */
 bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name);
 
 /* Pushes the elements 1, 2, ... of the table at `table`: the function or name to run, and its arguments. Raises an

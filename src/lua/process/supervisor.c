@@ -23,11 +23,12 @@
 typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kind;
 
 typedef struct ask {
-    ask_kind                 kind;
-    filch_pid                supervisor, waiter;
-    bool                     links; /* ASK_UP: links the caller with the supervisor when all children are up */
-    bool                     begun;
-    fli_lua_supervisor_tree *tree; /* ASK_START: owned here until the supervisor takes it */
+    ask_kind  kind;
+    filch_pid supervisor, waiter;
+    bool      links; /* ASK_UP: links the caller with the supervisor when all children are up */
+    bool      begun;
+    /* ASK_START: the child to start; owned by this struct until the supervisor takes it */
+    fli_lua_supervisor_tree *tree;
     char                     id[FILCH_CHILD_ID_MAX + 1];
 } ask;
 

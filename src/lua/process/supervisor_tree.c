@@ -30,8 +30,8 @@ typedef struct kept_start {
     struct kept_start *next;
 } kept_start;
 
-/* One supervisor of the tree. A pointer to it is passed to the supervisor process as `args`; `tree` leads from there to
- * the tree. */
+/* One supervisor of the tree. The supervisor process gets a pointer to this struct as `args`, and finds the tree by its
+ * field `tree`. */
 typedef struct supervisor_node {
     filch_supervisor         spec;
     fli_lua_supervisor_tree *tree;
@@ -408,7 +408,8 @@ static int read_protected(lua_State *L)
         snprintf(id, sizeof id, "#%u.%u.%llu", (unsigned)(r->p->self.serial & UINT32_MAX),
                  (unsigned)(r->p->self.serial >> 32), (unsigned long long)r->p->next_tag++);
         read_child(L, r, 1, id, &tree->child);
-        /* The options are copied into the tree itself, so that the release function of a child finds the tree. */
+        /* The release function gets only the child, and computes the address of the tree from child->options. So the
+         * options are copied into the tree struct. */
         tree->options = *tree->child.options;
         tree->child.options = &tree->options;
         tree->child.release = release;

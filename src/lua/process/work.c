@@ -68,8 +68,8 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused, so
- * that a pool that has not begun the job never begins it. */
+/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused. Then a job that
+ * the pool has not begun will never begin, so the reference of the pool is dropped too. */
 static void let_go(fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;

@@ -198,8 +198,8 @@ static const char *match_again(matcher *m, const char *s, int digit)
     return s + size;
 }
 
-/* Matches the item at p together with its repetition sign. Sets *go_on if the match continues at *s and *p; otherwise
- * the result is final. */
+/* Matches the item at *p together with its repetition sign. If *go_on is set to true, the caller continues the match at
+ * the new *s and *p. Otherwise the returned value is the result of the whole rest of the match. */
 static const char *match_item(matcher *m, const char **s, const char **p, bool *go_on)
 {
     const char *end = item_end(m, *p);
@@ -324,7 +324,7 @@ static const char *match_at(matcher *m, const char *s, const char *p)
 
 /* ---- the functions --------------------------------------------------------------------------------------------- */
 
-/* Returns the position where the search begins, from 0; a number above `size` if it is behind the end. */
+/* Returns the position, from 0, where the search begins. A position above `size` is behind the end of the text. */
 static size_t begin_at(lua_Integer first, size_t size)
 {
     if (first > 0) return (size_t)first - 1;

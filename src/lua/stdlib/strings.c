@@ -15,7 +15,7 @@
 
 enum {
     CHUNK = 16384,       /* bytes between two checks of the budget */
-    FORMAT_MAX = 65536,  /* limit for the bytes of a format */
+    FORMAT_MAX = 65536,  /* limit for the size of a format string in bytes */
     VALUES_MAX = 1000,   /* limit for the values of one string.format, because each may take some microseconds */
     QUOTED_MAX = 1 << 17 /* limit for the bytes of a text for %q, because each byte may take 0.1 us */
 };
@@ -125,7 +125,7 @@ static void check_format(lua_State *L)
     fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is too long");
 }
 
-/* Raises an error if a text that is used as a number is too long. */
+/* Raises an error if a text that the format uses as a number is too long. */
 static void check_values(lua_State *L)
 {
     size_t      size;
@@ -161,8 +161,8 @@ static int string_format(lua_State *L)
 static int string_pack(lua_State *L)
 {
     check_format(L);
-    /* The format determines which values must be numbers. It is not read here, so all values together are limited to
-     * the size that a result can have. */
+    /* Only the format says which values are converted to numbers, and the format is not parsed here. So the size of all
+     * strings together is limited to the largest size of a result. */
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

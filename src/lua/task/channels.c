@@ -230,8 +230,9 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
     return wait->style == AS_SELECT ? 3 : wait->style == AS_RECEIVE ? 2 : 1;
 }
 
-/* Continues a call that waited. A value that was received is returned before a cancel and before a timeout count; the
- * next wait then raises the cancel. A message is returned before a timeout counts. */
+/* Continues a call that waited. If the wait was served, returns its result, even if the task was cancelled or the
+ * timeout has passed; the next wait then raises the cancel. Otherwise, if a message is there and the task was not
+ * cancelled, returns the message, even if the timeout has passed. */
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;

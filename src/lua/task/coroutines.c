@@ -127,7 +127,7 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
     }
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    (void)fli_lua_close_thread(p, co); /* leaves the error of the coroutine, or of a __close handler */
+    (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` its error, or that of a __close handler */
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {

@@ -282,8 +282,8 @@ static void cancel_all(lua_State *L, fli_lua_proc *p)
     }
 }
 
-/* Parks the task again. If the call was cancelled or has timed out, ends the call of task.all or task.any without a
- * result. */
+/* Parks the task that called task.all or task.any until the next wake-up. If that task was cancelled or the timeout has
+ * passed, cancels all tasks of the list, and then raises the cancel or returns nil and "timeout". */
 static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFunction k)
 {
     if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, k);

@@ -129,7 +129,8 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p)
     filch_err err = filch_yield_sleep(p->out, FLI_LUA_ALARM_TAG, at_ns > now ? at_ns - now : 0);
     if (err != FILCH_OK) return err;
     p->yields++;
-    /* The latest sleep is dropped from the array. It still fires, and then wakes no task. */
+    /* The sleep that ends last is dropped from the array if the array is full. That sleep still ends, and then wakes no
+     * task. */
     memmove(&p->sleeps[1], &p->sleeps[0], (FLI_LUA_SLEEPS - 1) * sizeof p->sleeps[0]);
     p->sleeps[0] = at_ns;
     return FILCH_OK;
