@@ -167,7 +167,8 @@ filch_err filch_trap_links(filch_out *out, int on)
         return FILCH_OK;
     }
     p->flags &= (uint8_t)~FLI_PROC_TRAPS;
-    /* The process stops trapping links: a failed link that the next step would have reported now ends the process. */
+    /* The process no longer traps links. If a LINK_DOWN notice has arrived but no step has received it yet, the failure
+     * of that link now ends the process. */
     if (p->completions != 0 && fli_mail_link_reason(rt, p) != FILCH_OK) p->flags |= FLI_PROC_LINK_FAILED;
     return FILCH_OK;
 }

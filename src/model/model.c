@@ -157,8 +157,8 @@ static void on_fini(fli_runtime *rt)
     if (m == NULL) return;
     fli_host *host = fli_host_at(m, rt->host);
     fli_store_rel(&host->rt, NULL); /* PAIR host.open, release half */
-    /* PAIR host.pins, both halves: a thread that pins the host later finds no runtime; the threads that pinned it
-     * earlier are waited for. */
+    /* PAIR host.pins, both halves: a thread that pins the host after this point finds no runtime. This loop waits for
+     * the threads that pinned it before. */
     while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
     fli_names_fini(m, rt);
     host_close(m, host);

@@ -54,7 +54,8 @@ typedef struct fli_relation {
         struct {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
-                FLI_ATOMIC(uint64_t) subject;   /* whichever of the four members below the kind uses, for comparisons */
+                /* the member below that the kind uses, under a common name for comparisons */
+                FLI_ATOMIC(uint64_t) subject;
                 FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
                 FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
                 FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
@@ -75,7 +76,7 @@ typedef struct fli_relation {
         uint64_t           exec_tag;    /* EXEC: tag of the yield that exec_key names */
         uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
         void              *membership;  /* MEMBER, WATCHER: the membership in the group */
-        struct fli_tenant *tenant;      /* SCOPE: the tenant in the scope */
+        struct fli_tenant *tenant;      /* SCOPE: the entry of the process in the scope */
     };
 } fli_relation;
 
@@ -92,11 +93,12 @@ typedef struct fli_host {
     /* For each process slot, the first place in the list of relations of its process; in segments like those of the
      * slab.  writes: once, under `grow`.  PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
-    filch_route_fn route; /* route function for pids of no host of this node; NULL: none. Not atomic: set before the
-                             host is used */
-    void     *route_user;
-    fli_table names[FLI_NAME_SHARDS]; /* tables of names, by hash */
-    fli_table groups;
+    /* route function for pids that belong to no host of this model; NULL: none. Not atomic: set before the host is
+     * used */
+    filch_route_fn route;
+    void          *route_user;
+    fli_table      names[FLI_NAME_SHARDS]; /* tables of names, by hash */
+    fli_table      groups;
 } fli_host;
 
 typedef struct fli_model {
@@ -212,8 +214,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
 /* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if it has
  * none. Requires that the process had HAS_RELATIONS, so that its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
-/* Removes the name if its process, of this host, has ended but has not been removed from the table yet. The caller
- * must hold no lock. */
+/* Removes the name from the table if it belongs to a process of this host that has ended, and whose end has not been
+ * processed yet. The caller must hold no lock. */
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
 /* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both
  * to their lists and requires the stripe's lock. fli_name_unmake() frees an entry and a relation that were not

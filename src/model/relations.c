@@ -180,9 +180,9 @@ void fli_relation_free(fli_model *m, fli_relation *relation)
     fli_slab_give(&m->relations, NULL, relation);
 }
 
-/* Frees a relation between `a`, its endpoint 0, and `b`, its endpoint 1, and returns its nodes to the runtimes they
- * came from, which the caller has pinned. The runtimes are not looked up by host number: a host that has begun to close
- * is no longer found there, although it waits for every thread that pinned it before. */
+/* Frees a relation with endpoint 0 `a` and endpoint 1 `b`, and returns its nodes to a->rt and b->rt, from which they
+ * were allocated. The caller has pinned both hosts. The runtimes are passed in `a` and `b`, because a host that has
+ * begun to close is no longer found by its number, although the pin keeps its runtime alive. */
 static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_endpoint *ends[2] = { a, b };
@@ -230,8 +230,8 @@ static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
-    /* If the slot has no list head, make_heads() found no process: the process was spawned after the caller had
-     * begun. */
+    /* If the slot has no list head, make_heads() found that the slot had never been used: the process was spawned after
+     * that. */
     return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
 }
 

@@ -44,7 +44,8 @@ int fli_name_is_sound(const char *name);
 void *fli_entry_make(const fli_mem *mem, size_t size, const char *name);
 void  fli_entry_free(const fli_mem *mem, void *entry);
 
-/* The functions below require the lock. If there is no memory to grow, the buckets become longer. */
+/* The functions below require the lock. If there is no memory for more buckets, the lists in the buckets become
+ * longer. */
 void *fli_table_find(const fli_table *table, const char *name);
 void  fli_table_add(const fli_mem *mem, fli_table *table, void *entry);
 void  fli_table_remove(fli_table *table, void *entry);

@@ -36,8 +36,8 @@ typedef struct fli_box_head {
     uint32_t send_budget;
 } fli_box_head;
 
-/* The digest of a payload that a replay only compares. Of a pointer it covers only kind and size.
- * Data that contains pointers counts as a pointer. */
+/* The digest of a payload that a step produced. A replay only compares digests, so such a payload is not stored. The
+ * digest of a pointer covers only its kind and size. Data that contains pointers counts as a pointer. */
 typedef struct fli_box_digest {
     uint8_t  kind;
     uint64_t size, hash;
@@ -59,8 +59,8 @@ typedef struct fli_rec_call {
     uint8_t  kind;    /* a fli_rec_call_kind */
     uint32_t command; /* yield: the command id; relation: which operation */
     uint64_t tag;
-    /* The process that the call names. For a spawn the child, for whereis the process found: then it is part of the
-     * result. */
+    /* The process that the call names. For a spawn it is the child, for whereis the process found; in these two cases
+     * it is part of the result of the call. */
     filch_pid      pid;
     fli_box_digest data;
     const char    *name;   /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
