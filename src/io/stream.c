@@ -197,7 +197,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
     return true;
 }
 
-/* Called by the last holder of a direction of the stream; see op.c. */
+/* Called by the last holder of one of the stream's directions; see op.c. */
 void fli_stream_gone(fli_io *io, fli_stream *s)
 {
     finish(io, s);
@@ -212,7 +212,7 @@ void fli_io_release(fli_io *io, fli_proc *p)
     fli_store_rlx(&p->ext->streams, 0);
     for (uint32_t i = first; i != 0; i = at(io, i)->next) fli_store_rlx(&at(io, i)->owner, 0);
     fli_mutex_unlock(stripe);
-    /* A stream without an owner is in no list that another thread changes, so its `next` is stable here. */
+    /* These streams have no owner any more, so no other thread changes their `next`. */
     while (first != 0) {
         fli_stream *s = at(io, first);
         first = s->next;

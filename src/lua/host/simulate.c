@@ -24,7 +24,7 @@ typedef struct trial {
     bool                           ended;
 } trial;
 
-/* Called when the first process ends: its failure is the failure of the run. */
+/* Called at the end of the process that begin_run() started: if that process failed, the run has failed. */
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     trial *t = user;

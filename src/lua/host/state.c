@@ -58,8 +58,8 @@ static bool is_on_stack(const unsigned char *at)
     return word - (near - 65536) < 2 * 65536;
 }
 
-/* Returns the offset of the only word in which two first blocks differ, apart from pointers into the stack; 0 if
- * there is none or more than one. */
+/* Compares two first blocks, except for words that point into the stack. Returns the offset of the only word that
+ * differs; 0 if no word or more than one word differs. */
 static size_t difference(const unsigned char *a, const unsigned char *b, size_t size)
 {
     size_t found = 0;

@@ -55,7 +55,8 @@ TEST(the_limit_refuses_growth_and_never_shrinking)
     assert_null(fli_lua_heap_resize(&heap, NULL, 0, 2000));
     assert_true(heap.refused);
     assert_null(fli_lua_heap_resize(&heap, a, 9000, 12000));
-    a = fli_lua_heap_resize(&heap, a, 9000, 3000); /* moves the block from malloc into a chunk, at the limit */
+    /* the block moves from malloc into a chunk, although old and new block together exceed the limit */
+    a = fli_lua_heap_resize(&heap, a, 9000, 3000);
     assert_non_null(a);
     b = fli_lua_heap_resize(&heap, b, 900, 24);
     assert_non_null(b);

@@ -105,8 +105,7 @@ static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 
-/* Ends the process after an error that cannot be caught, because process.exit was called or upgraded code takes
- * over. */
+/* Ends the process after process.exit() or process.upgrade(), which raise an error that cannot be caught. */
 static filch_err end_exit(fli_lua_proc *p)
 {
     return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);

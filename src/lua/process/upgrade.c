@@ -126,8 +126,9 @@ static int process_upgrade(lua_State *L)
  * hand over. */
 static const char hand_over_key;
 
-/* process.upgradable(hand_over): when a file that this process uses was read again (filch run --watch), hand_over() is
- * called and returns the arguments for the function `main` of the new code. process.upgradable(nil) turns this off. */
+/* process.upgradable(hand_over): when a file that this process uses has changed and was read again (filch run --watch),
+ * calls hand_over() and passes its results to the function `main` of the new code. process.upgradable(nil) turns this
+ * off. */
 static int process_upgradable(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

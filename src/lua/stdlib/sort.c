@@ -145,7 +145,8 @@ static int table_sort(lua_State *L)
     fli_lua_check_arg(L, count < INT_MAX, 1, "array too big");
     if (!lua_isnoneornil(L, LESS)) luaL_checktype(L, LESS, LUA_TFUNCTION);
     lua_settop(L, LESS);
-    int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1)); /* a __len metamethod may return any length */
+    /* at most the real length, because a __len metamethod may return any number */
+    int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1));
     *(sort *)lua_newuserdatauv(L, sizeof(sort), 0) = (sort){ .count = count, .width = 1 };
     lua_createtable(L, room, 0);
     lua_createtable(L, room, 0);
