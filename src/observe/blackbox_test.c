@@ -170,7 +170,8 @@ TEST(every_flipped_bit_is_detected)
     fli_box_writer_fini(&w);
 }
 
-/* An attacker can compute the checksum and write any bytes. Such bytes must be refused, or be readable to their end. */
+/* An attacker can write any bytes with a correct checksum. The reader must refuse such a recording, or read it to its
+ * end without a read beyond that end. */
 TEST(a_forged_recording_is_never_read_beyond_its_end)
 {
     fli_mem        mem;
@@ -255,7 +256,8 @@ TEST(items_in_a_wrong_order_are_refused)
             if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
             if (*piece == 'x') fli_box_put(&w, &end, 1);
         }
-        /* Writes one more END and a checksum. The 8 bytes that stay are replaced by fix_checksum(). */
+        /* fli_box_put_end() appends an END byte and a checksum of 8 bytes. The last of these 9 bytes is cut off, and
+         * fix_checksum() writes the checksum over the other 8: only an 'x' in `order` leaves an END. */
         fli_box_put_end(&w);
         w.size--;
         memset(w.bytes + 16, 0, 8);

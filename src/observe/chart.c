@@ -43,7 +43,7 @@ void fli_chart_label(const fli_chart *chart, uint32_t number, char *out, size_t 
     const char *name = number < chart->name_room && chart->names[number] != NULL ? chart->names[number] : "?";
     if (number == FLI_CHART_OUTSIDE) snprintf(out, size, "outside");
     else if (number == FLI_CHART_UNKNOWN) snprintf(out, size, "an unknown process");
-    /* Keeps the start and the end of a long name, because names of Lua processes end with their line
+    /* Keeps the start and the end of a long name, because the name of a Lua process ends with a line number
      * ("basket_test.lua:15"). */
     else if (strlen(name) > FLI_CHART_NAME_MAX)
         snprintf(out, size, "%.7s..%s#%u", name, name + strlen(name) - 7, number);

@@ -37,7 +37,8 @@ __attribute__((format(printf, 2, 3))) static void put(sheet *page, const char *f
     page->size += n;
 }
 
-/* The processes that have a column: those that the last lines name, ordered by number. */
+/* The processes that have a column in the drawing: at most COLUMNS_MAX that the newest events name, ordered by their
+ * number. */
 typedef struct columns {
     uint32_t number[COLUMNS_MAX];
     bool     there[COLUMNS_MAX]; /* true if the process is alive at the current line of the drawing */

@@ -206,7 +206,7 @@ TEST(the_hash_depends_on_every_field_of_an_event)
     uint64_t hashes[COUNT];
     for (size_t i = 0; i < COUNT; i++) hashes[i] = hash_of(all[i]);
     for (size_t i = 0; i < COUNT; i++) {
-        assert_true(hash_of(all[i]) == hashes[i]); /* the hash depends on nothing else */
+        assert_true(hash_of(all[i]) == hashes[i]); /* an equal event has an equal hash */
         for (size_t k = 0; k < i; k++) {
             if (hashes[i] == hashes[k]) fail_msg("events %zu and %zu have one hash", i, k);
         }

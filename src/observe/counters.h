@@ -28,8 +28,9 @@
     X(long_steps)
 /* clang-format on */
 
-/* Statistics. No order is defined between the counters, so most accesses are relaxed. Exception: sched/stats.c reads
- * `spawned`, `ended` and `leaving` with acquire to find out whether a process is left, and explains why. */
+/* Statistics. No order is defined between the counters, so most accesses are relaxed. Exception: to find out whether
+ * any process still exists, sched/stats.c reads `spawned`, `ended` and `leaving` with acquire. The reason is explained
+ * there, at fli_stats_alive(). */
 typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)

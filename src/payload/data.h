@@ -16,7 +16,8 @@
 /* Values of filch_data.form. */
 enum {
     FLI_FORM_VALUE,  /* the union holds the value itself: nothing to copy, count or free */
-    FLI_FORM_INLINE, /* `small` bytes in as.bytes; a text shorter than 24 bytes has its NUL there */
+    FLI_FORM_INLINE, /* the bytes are in as.bytes; `small` is their number. A text of less than 24 bytes has its NUL
+                        there too */
     FLI_FORM_LENT,   /* as.ref points to bytes of the caller, valid during the call */
     FLI_FORM_MOVE,   /* as.move points to bytes that the callee takes if the call succeeds */
     FLI_FORM_BLOCK   /* as.ref points to bytes of the counted block as.ref.block */
@@ -73,13 +74,14 @@ static inline bool fli_data_is_value(const filch_data *data)
     return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
 }
 
-/* A value is copied from register to node to event in words of 8 bytes. Volatile, so that the compiler does not merge
- * them into vector stores: the processor forwards a store to a later load only if one store covers the load; otherwise
- * the load waits until the store buffer has drained. */
+/* A word of a value. A value is copied from registers to a node, and from the node to an event, in words of 8 bytes.
+ * Volatile, so that the compiler does not merge two words into one vector access: the processor forwards the data of a
+ * store to a later load only if this one store covers the whole load; otherwise the load waits until the store buffer
+ * has drained. */
 typedef volatile uint64_t fli_word;
 
-/* Writes a value at the start of a payload: the first word holds the kind and otherwise 0, two words hold the data.
- * The last word of a payload is not written, because values have at most 16 bytes. */
+/* Writes a value at the start of a payload. The first word gets the kind, with 0 in all its other bytes; the next two
+ * words get the data. The last word of the payload is not written, because values have at most 16 bytes. */
 static inline void fli_value_put(void *payload, uint64_t kind, uint64_t first, uint64_t second)
 {
     static_assert(offsetof(filch_data, kind) == 0 && offsetof(filch_data, as) == 8, "what it is comes first");

@@ -169,7 +169,7 @@ TEST(moved_bytes_of_a_failed_send_are_the_callers_again)
     same(freed, 0);
     same(filch_kind_of(&out), FILCH_KIND_NONE);
     test_alloc_balanced(&alloc);
-    /* The caller owns the bytes again, so they can be sent again. */
+    /* fli_data_undo() has given the bytes back to the caller, so they can be sent again. */
     out = own(in);
     fli_data_free(&out);
     same(freed, 1);

@@ -14,8 +14,8 @@
 bool fli_barrier_ready(void);
 /* Executes a full barrier in every thread of the program. Requires that fli_barrier_ready() returned true. */
 void fli_barrier_everywhere(void);
-/* Called by the frequent side between its write and its read. Keeps the compiler from reordering them; needs no
- * instruction. */
+/* Called by the side that writes and reads often, between its write and its read. Keeps the compiler from reordering
+ * the two; compiles to no instruction. */
 static inline void fli_barrier_here(void)
 {
     __asm__ volatile("" ::: "memory");

@@ -64,8 +64,7 @@ static void first_line(char *line, size_t size, const char *folder, const char *
     line[0] = '\0';
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
     if ((size_t)length >= sizeof path)
-        return; /* also true for a negative length, an error of snprintf: then there
-                   is no path */
+        return; /* the path is too long, or snprintf has failed: its negative result is a large number as size_t */
     FILE *file = fopen(path, "re");
     if (file == NULL) return;
     if (fgets(line, (int)size, file) == NULL) line[0] = '\0';

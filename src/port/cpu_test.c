@@ -145,7 +145,7 @@ TEST(v1_quota_and_its_ancestors_are_read)
     put("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "550000\n");
     quota_is(6);
     put("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "40000\n");
-    quota_is(6); /* the quota file has no period file beside it, so it is ignored */
+    quota_is(6); /* the new quota is ignored, because its folder has no period file yet */
     put("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "20000\n");
     quota_is(2);
 }
@@ -253,7 +253,7 @@ TEST(paths_longer_than_path_max_are_ignored)
     put("/proc/self/cgroup", line);
     put("/sys/fs/cgroup/cpu.max", "100000 100000\n");
     quota_is(NO_LIMIT);
-    /* The path of the group just fits, but the paths of its files do not. */
+    /* The path of the group's folder just fits into PATH_MAX, but the paths of the files in that folder do not. */
     line[4096 - strlen(root) - strlen("/sys/fs/cgroup") + 1] = '\0';
     put("/proc/self/cgroup", line);
     quota_is(1);

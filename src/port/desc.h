@@ -20,8 +20,8 @@ int fli_desc_open(const char *path, uint32_t flags);
 
 /* ---- descriptors that are already open ---- */
 
-/* Returns what the descriptor is ready for now, as FILCH_POLL_* bits: those in `events`, and the conditions that are
- * always reported; 0: none. Does not wait. */
+/* Returns what the descriptor is ready for now, as FILCH_POLL_* bits: those of `events` that hold, and error and
+ * hang-up, which are always reported; 0: none. Does not wait. */
 int fli_desc_poll(int fd, uint32_t events);
 
 typedef enum fli_desc_kind {

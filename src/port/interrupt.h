@@ -20,9 +20,9 @@ void fli_interrupt_remove(void);
 /* Lets the calling thread be interrupted from now on. */
 void fli_interrupt_allow(void);
 
-/* Returns the id by which the calling thread can be interrupted. After the thread has ended, an interrupt reaches no
- * thread or another thread of the program that has the same id: the handler must check whether the interrupt is
- * meant for it. */
+/* Returns the id by which the calling thread can be interrupted. After this thread has ended, an interrupt reaches no
+ * thread, or a later thread of the program that has got the same id. So the handler must check whether the interrupt is
+ * meant for the thread on which it runs. */
 uint64_t fli_interrupt_me(void);
 void     fli_interrupt_send(uint64_t thread);
 

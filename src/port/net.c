@@ -80,7 +80,7 @@ static int make(const fli_address *address, int type)
     return fd >= 0 ? fd : -errno;
 }
 
-/* Closes the descriptor. Returns the error of the system call before this function. */
+/* Closes the descriptor after a system call has failed. Returns the negative error number of that system call. */
 static int give_up(int fd)
 {
     int why = errno;
@@ -179,7 +179,8 @@ int64_t fli_net_receive_unix(int fd, void *bytes, size_t room, bool *cut)
     ssize_t       n;
     do n = recvmsg(fd, &message, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
-    /* No space is provided for descriptors, so MSG_CTRUNC says that the read has met one. */
+    /* The call provides no buffer for descriptors. So the system sets MSG_CTRUNC if a descriptor was sent with these
+     * bytes. */
     *cut = n >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
     return n >= 0 ? n : -errno;
 }

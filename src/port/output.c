@@ -15,8 +15,8 @@
 
 enum { PLAIN, SOCKET, ASKED };
 
-/* Sizes of one write: a pipe that poll() reports writable accepts CHUNK_PIPE bytes at once, a terminal with a nearly
- * empty queue CHUNK_TERMINAL bytes. */
+/* Sizes of one write. A pipe that poll() reports as writable accepts CHUNK_PIPE bytes at once. A terminal that poll()
+ * reports as writable has a nearly empty queue, and accepts CHUNK_TERMINAL bytes at once. */
 enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
 
 filch_err fli_output_init(fli_output *out, int fd)

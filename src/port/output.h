@@ -46,8 +46,8 @@ bool fli_output_finish(fli_output *out, uint64_t until_ns);
 void     fli_output_drop(fli_output *out);
 uint64_t fli_output_dropped(fli_output *out);
 
-/* Returns true once the reader of the pipe or socket is gone. Writes raise no SIGPIPE, because the thread belongs to
- * the host. */
+/* Returns true if a write has found that the reader of the pipe or socket is gone. The writes raise no SIGPIPE, because
+ * they run on threads of the host program. */
 bool fli_output_is_closed(fli_output *out);
 
 #endif

@@ -17,7 +17,7 @@
 static int        ends[2]; /* ends[0] is the reading end */
 static fli_output out;
 
-/* If set, the next poll() that finds the pipe full is followed by a read of the whole pipe. */
+/* If set, the next poll() that finds the pipe full empties the pipe before it returns. */
 static bool reads_after_look;
 
 int __real_poll(struct pollfd *fds, nfds_t count, int ms);

@@ -44,7 +44,8 @@ FILCH_MUST_USE int fli_poller_add(fli_poller *poller, int fd, uint64_t number);
 /* Reports a descriptor again if it is ready, as if its state had just changed, after all other pending reports.
  * Requires that it was added. Returns 0 or the system's error number. Thread: any. */
 FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number);
-/* Removes `fd`. Call it before closing `fd`, because another process may hold a duplicate. */
+/* Removes `fd`. Call it before closing `fd`: if another program has a duplicate of `fd`, the close does not remove it.
+ */
 void fli_poller_remove(fli_poller *poller, int fd);
 
 /* Collects up to `max` reports. Waits for the first until the clock reads `until_ns`: 0 does not wait, UINT64_MAX waits

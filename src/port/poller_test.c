@@ -120,8 +120,8 @@ TEST(an_interrupted_wait_returns_no_report)
     end();
 }
 
-/* Rings the poller and waits until `until_ns`: the wait returns at once, whatever its timeout, and consumes the
- * ring. */
+/* Calls fli_poller_wake() and then waits until `until_ns`. The wait must return at once, whatever its timeout, and must
+ * consume the wake-up. */
 static void waits_until(uint64_t until_ns)
 {
     struct pollfd fd = { .fd = fli_poller_fd(&poller), .events = POLLIN };

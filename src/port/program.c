@@ -82,16 +82,16 @@ static int make_pipes(pipes *all, uint32_t flags)
 }
 
 #if !FLI_PROGRAM_CLOSEFROM
-/* Number of descriptors that other threads may open before the program starts. New descriptors get the lowest free
- * numbers. */
+/* close_others() also closes this many numbers above the highest open descriptor, because other threads may open
+ * descriptors before the program starts. New descriptors get the lowest free numbers. */
 #define MARGIN 64
-/* Limit of the range of numbers that is closed as a whole, open or not (close_others). Descriptors from this number
- * on are closed one by one, if they are open now. */
+/* Below this number, close_others() closes every number up to the highest open descriptor, open or not. From this
+ * number on, only the descriptors that are open now are closed. */
 #define DENSE_MAX 4096
 
-/* Sets *highest to the highest open descriptor below DENSE_MAX, and adds an
- * action for each open descriptor from DENSE_MAX on that closes it in the program. A descriptor not below `limit` (the
- * host lowered RLIMIT_NOFILE after opening it) stays open, because posix_spawn of glibc would fail. */
+/* Sets *highest to the highest open descriptor below DENSE_MAX. For each open descriptor from DENSE_MAX on, adds an
+ * action that closes it in the program. Exception: a descriptor that is not below `limit`, because it was opened before
+ * the host lowered RLIMIT_NOFILE, stays open. For such a number posix_spawn of glibc would fail. */
 static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");

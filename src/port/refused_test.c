@@ -49,7 +49,8 @@ INSTEAD_CODE(pthread_attr_init, (pthread_attr_t * attr), (attr))
 INSTEAD_CODE(pthread_attr_getstacksize, (const pthread_attr_t *attr, size_t *size), (attr, size))
 INSTEAD_CODE(pthread_getcpuclockid, (pthread_t thread, clockid_t *clock), (thread, clock))
 
-/* Closes the descriptor, also if the call then fails, as a close that a signal interrupts does. */
+/* Replaces close(). The descriptor is closed even if the call is made to fail, as on Linux when a signal interrupts
+ * close(). */
 INSTEAD_BEGIN(int, close, (int fd))
 {
     int result = __real_close(fd);
@@ -184,7 +185,8 @@ TEST(a_descriptor_that_cannot_be_reopened_safely_is_duplicated)
     refuse(fstat, 1, EIO);
     int copy = fli_desc_copy_nonblocking(pair[0]);
     assert_true(copy >= 0);
-    assert_true((fcntl(pair[0], F_GETFL) & O_NONBLOCK) != 0); /* the flag is shared, so the result is a duplicate */
+    /* pair[0] has got the flag too: the copy is a duplicate, and the file was not opened again. */
+    assert_true((fcntl(pair[0], F_GETFL) & O_NONBLOCK) != 0);
     ok(__real_close(copy));
     assert_true(terminal >= 0);
     pretended_device = makedev(128, 0); /* the master of a terminal under another device number */

@@ -35,15 +35,15 @@ void      fli_thread_join(fli_thread *thread);
 typedef enum fli_thread_mood {
     FLI_THREAD_UNKNOWN,
     FLI_THREAD_RUNS,  /* the thread runs, or would run if it had a CPU */
-    FLI_THREAD_SLEEPS /* the thread is in a system call, or stopped */
+    FLI_THREAD_SLEEPS /* the thread is blocked in the kernel, or stopped */
 } fli_thread_mood;
 /* Returns the state of a thread that has been started and not joined. *cpu_ns is the CPU time the thread has used;
  * 0: unknown. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns);
 
-/* Asks the system to run the calling thread soon after it is woken, with shorter time slices where it shares a
- * processor; its share does not change. Not inherited by threads and programs that it starts. A hint: has no effect if
- * the system does not support or allow it. */
+/* Asks the system to run the calling thread soon after it is woken, and to give it shorter time slices while other
+ * threads need its CPU; its share of the CPU time does not change. Threads and programs that it starts do not inherit
+ * this. A hint: has no effect if the system does not support or allow it. */
 void fli_thread_prompt(void);
 
 void fli_thread_yield(void);

@@ -12,7 +12,7 @@ void      fli_wakefd_close(int fd);
 void fli_wakefd_signal(int fd);
 void fli_wakefd_clear(int fd);
 
-/* A descriptor that is readable while another descriptor is readable, or when a time has come. */
+/* A descriptor that is readable while another descriptor is readable, or from the time of an alarm on. */
 typedef struct fli_alarmfd {
     int      poll; /* the descriptor to poll; -1: none */
     int      timer;

@@ -16,8 +16,8 @@ bool fli_limit_fits(fli_proc *p, size_t bytes)
     return bytes <= (size_t)units * 16;
 }
 
-/* count_max() and units_max() return the limit of the mailbox in messages and in units of payload: the process's own
- * limit, or the most that the field of the load can hold. */
+/* count_max() returns the limit of the mailbox in messages, units_max() its limit in units of payload. If the process
+ * has no such limit, they return FLI_MAILBOX_MAX and FLI_MAILBOX_UNITS_MAX. */
 static uint32_t count_max(fli_proc *p)
 {
     uint32_t max = fli_load_rlx(&p->mailbox_max);

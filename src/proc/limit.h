@@ -99,7 +99,7 @@ uint64_t fli_limit_close(fli_proc *p, uint32_t gen);
  * reset them. Thread: the owner, when it ends the process. */
 static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
 {
-    /* with the next generation, so that fli_limit_dropped() of a late sender counts nothing */
+    /* Stores the next generation, so that fli_limit_dropped() of a late sender has no effect. */
     fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32);
     fli_store_rlx(&p->drops_reported, 0);
 }

@@ -217,7 +217,8 @@ TEST(concurrent_senders_never_exceed_the_limit)
     fli_thread   threads[THREADS];
     (void)open_proc(&c.proc, GEN, MAX, 0, FILCH_OVERFLOW_FAIL);
     c.rounds = scaled(500000);
-    /* Reserves two of the four messages, which leaves one less than there are threads: some sends are refused. */
+    /* Reserves space for two messages in a mailbox of four. The space that is left is for two, and there are three
+     * threads: some sends are refused. */
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     same(fli_limit_reserve(&c.proc, GEN, 0, false), FLI_ADMIT);
     fli_store_rlx(&c.inside, 2);

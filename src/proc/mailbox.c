@@ -172,9 +172,9 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
-    /* Reverses the list, which runs from the newest node to the oldest. Every kind of node is compared by
-     * `sender_worker`, although only messages have that field: count_remote() checks the kind, and a yield or notice
-     * that happens to match is merely not passed to count_remote(). */
+    /* Reverses the list, which runs from the newest node to the oldest. The loop compares `sender_worker` in every
+     * node, although only messages have that field. This saves a check of the kind, and does no harm: count_remote()
+     * ignores nodes that are not messages. */
     uint32_t       turned = 0, number = worker->number;
     uint8_t        kinds = 0;
     fli_slab_block block = { 0, 0 };
@@ -188,7 +188,8 @@ void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t he
         at = older;
     }
     if (FLI_LIKELY((kinds & (FLI_NODE_COMPLETION | FLI_NODE_SYSTEM)) == 0)) {
-        /* The mailbox held messages only: its head is the newest message and closes the ring. */
+        /* All new nodes are messages. Links the newest message, which is the head, to the oldest: the list is now a
+         * ring. */
         fli_node_at(rt, head)->next = turned;
         join(rt, &p->messages, head);
         turned = 0;
@@ -318,7 +319,7 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
-        /* The mailbox has no limit: no node is counted, so the nodes need not be read. */
+        /* The mailbox has no limit, so no node has FLI_NODE_COUNTED, and the nodes need not be read. */
         const fli_event_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);

@@ -155,8 +155,8 @@ static inline bool fli_mail_has_pending(fli_proc *p, unsigned rest)
     return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
-/* Returns the handle of a delivered node that the mailbox head still names, so that it must be freed after the settle;
- * 0: none. */
+/* Returns the handle of a node that has been delivered and that the mailbox head still names. The caller frees this
+ * node after the settle. 0: there is none. */
 static inline uint32_t fli_mail_held_head(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;

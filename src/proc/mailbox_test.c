@@ -187,8 +187,8 @@ TEST(only_messages_of_other_workers_are_remote_events)
     bench_end(&b);
 }
 
-/* If the node were given back, it could be reused for the next message: the head would not change, and the worker
- * would miss that message. */
+/* If the node were freed while the head names it, it could be reused for the next message. The head would then not
+ * change, and the worker would miss that message. */
 TEST(the_head_node_is_not_freed_while_the_head_names_it)
 {
     bench b;

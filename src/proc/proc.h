@@ -46,7 +46,7 @@ enum {
 typedef struct fli_ext {
     filch_exit_fn on_exit;
     void         *on_exit_user;
-    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some of the ids may have ended */
+    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some of these timers may be over */
     uint32_t      timer_count, timer_cap;
     /* Handle of the first open stream of the process.  writes: io/stream.c, under the stripe lock of the process.
      * reads: io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */

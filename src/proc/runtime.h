@@ -117,7 +117,8 @@ typedef struct fli_upper_ops {
  * the fli_local of the calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    fli_proc    *current; /* the process whose step, dispatch or end runs, or ran last; NULL: no step loop runs */
+    fli_proc    *current; /* the process that is being stepped, dispatched or ended, or the last such process; NULL: the
+                             worker is not in its step loop */
     uint64_t     serial;  /* serial of `current`: the `from` of its messages */
     fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
                              simulated, outside handlers and `close`; otherwise FLI_NO_FAST_RT */

@@ -69,10 +69,11 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (err != FILCH_OK) {
-        /* Senders that wait for this process are completed when it ends. But the pid may be so old that the 12
-         * generation bits of the load have wrapped around. Then the space was reserved in the mailbox of the slot's
-         * present process, a sender to that process may have begun to wait because of it, and must be retried. If
-         * `queued`, the caller holds the lock of the waiting senders and retries them itself. */
+        /* The process of `gen` has ended, and the senders that waited for it were completed when it ended. But the load
+         * has only the low 12 bits of a generation. If the slot's present process has the same 12 bits, the space was
+         * reserved in the mailbox of that process. Then another sender may have found this mailbox full and begun to
+         * wait; it must be retried. If `queued`, the caller holds the lock of the waiting senders and retries them
+         * itself. */
         if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
         return err;
     }
@@ -258,7 +259,8 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
-    to.node = rt->node_id; /* does not change the value; the register that held it is free until here */
+    /* to.node has this value already. The store saves keeping to.node in a register up to here. */
+    to.node = rt->node_id;
 slowly:
     return send_slow(sched, to, kind, first, second);
 }

@@ -94,8 +94,8 @@ static inline bool fli_word_lives(uint64_t word, uint32_t gen)
     return fli_word_gen(word) == gen && state != FLI_FREE && state != FLI_DONE;
 }
 
-/* Reads the word, on any thread. Relaxed: the value is a hint; a caller that acts on the value does so by a CAS that
- * checks the word again. */
+/* Reads the word, on any thread. Relaxed: the value is only a hint. A caller that acts on it changes the word by a CAS,
+ * which fails if the word is no longer this value. */
 static inline uint64_t fli_state_peek(fli_state *state)
 {
     return fli_load_rlx(state);
@@ -150,9 +150,9 @@ FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint3
 }
 
 /* Compares `word` with the word of an IDLE process of generation `gen` without limit and flags; HAS_RELATIONS is
- * ignored. Returns 0 if they are equal. FLI_IS_AWAKE(result) is true if the process is ACTIVE, ACTIVE_ONE or BLOCKED
- * and otherwise equal. Any other result: a flag or a limit is set, or the process has ended. A `gen` of more than 24
- * bits never compares equal. */
+ * ignored. Returns 0 if they are equal. FLI_IS_AWAKE(result) is true if only the state differs and is ACTIVE,
+ * ACTIVE_ONE or BLOCKED. Otherwise a flag or a limit is set, or the process of this generation has ended. A `gen` of
+ * more than 24 bits never compares equal. */
 #define FLI_IS_AWAKE(differs) (((differs) & ~(FLI_STATE_MASK >> FLI_STATE_SHIFT & ~UINT64_C(1))) == 1)
 static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
 {
@@ -220,8 +220,8 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
     uint64_t word = fli_load_rlx(state);
     do {
         if (!fli_word_lives(word, gen)) return false;
-        /* The process may end now, but then the worker that ends it waits for the stripe's lock, which the caller
-         * holds. */
+        /* The process may end now. But the worker that ends it then waits for the lock of the stripe, which the caller
+         * of this function holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
         /* PAIR state.related, release half: the worker that ends the process and finds the bit sees rt->model. */
     } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));

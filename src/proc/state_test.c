@@ -300,7 +300,8 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0),
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        /* The word has the flag, state or head when the worker reads it; and below, after the worker has read it. */
+        /* The first call passes the word as it is. The second passes a word without flag and head, as if the worker had
+         * read the word before it changed to words[i]. */
         fli_state state = words[i];
         assert_false(fli_state_exit(&state, words[i]));
         same(fli_state_peek(&state), words[i]);

@@ -21,7 +21,8 @@ typedef struct scope {
 } scope;
 
 struct filch_values {
-    /* Number of references, by processes, longer chains and the program.  PAIR values.refs */
+    /* Number of references: of processes, of newer elements whose parent this is, and of the program.  PAIR values.refs
+     */
     FLI_ATOMIC(uint32_t) refs;
     filch_values        *parent; /* set once, like all fields below; not atomic */
     filch_data           data;

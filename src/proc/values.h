@@ -37,8 +37,9 @@ filch_values *fli_scope_next(filch_values *scope);
 /* fli_scope_enter() adds a tenant to the scope, fli_scope_leave() removes it. */
 void fli_scope_enter(filch_values *scope, fli_tenant *tenant);
 void fli_scope_leave(filch_values *scope, fli_tenant *tenant);
-/* Returns the reason of the scope's cancel; FILCH_OK: not cancelled. With `sure` the function takes the
- * scope's lock: after FILCH_OK, each later cancel reaches every member (fli_tenant) that entered before this call. */
+/* Returns the reason for which the scope was cancelled; FILCH_OK: it is not cancelled. With `sure`, the function takes
+ * the scope's lock. If it then returns FILCH_OK, each later cancel reaches every tenant that entered before this call.
+ */
 filch_err fli_scope_cancelled(filch_values *scope, bool sure);
 /* Cancels the scope with `reason` and calls `each` for every tenant, under the scope's lock. Returns false if the
  * scope was cancelled before. */

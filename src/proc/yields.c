@@ -61,8 +61,9 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
-        /* A completion may be filling the node. So this worker claims the node, reads it, and restores the stamp. A
-         * completion that comes in between is refused, which does no harm: the process is about to end. */
+        /* Another thread may be completing this yield, and writing to its node. So this worker claims the node, reads
+         * it, and restores the stamp. A completion between the claim and the restore is refused, which does no harm:
+         * the process is about to end. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         *command = (uint32_t)node->command;
         *tag = node->tag;

@@ -107,8 +107,8 @@ static inline uint32_t fli_yield_pending(uint64_t key)
 
 /* Claims the yield of `key`. Returns true if the caller now owns the node, to fill and post it. Thread: any. */
 FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out);
-/* Returns true if the yield of `key` is still outstanding. The result is a hint: it saves the caller from making a
- * payload for a yield that is over. Thread: any. */
+/* Returns true if the yield of `key` is still outstanding. The result is a hint: if it is false, the caller need not
+ * make a payload. Thread: any. */
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
 /* Frees the node of a claimed yield after the end of its process. */

@@ -49,7 +49,7 @@ typedef struct rec_step {
 typedef struct fli_recorder {
     fli_rec_hooks     hooks;  /* first member: local.rec_hooks points here */
     const filch_type *type;   /* type of the process in the oldest recorded step */
-    bool              reborn; /* a dropped step has upgraded the process, so `birth` is not valid any more */
+    bool              reborn; /* an upgrade is no longer in the recording, so `birth` is not valid any more */
     bool              lost;
     uint32_t          step_max, step_count;
     size_t            bytes; /* bytes allocated for all recorded steps */
@@ -77,7 +77,8 @@ fli_rec_call fli_rec_call_set_flag(filch_pid pid, uint64_t flag)
 }
 
 /* Returns true for commands with pointers in their data: a work function and its argument, the type of a spawn, the
- * mark of a named message. Pointers differ from run to run, so a replay does not compare them. */
+ * address at the start of a named_message (model/named_message.c). Pointers differ from run to run, so a replay does
+ * not compare them. */
 static bool has_pointers(uint32_t command)
 {
     switch (command) {
@@ -293,7 +294,7 @@ static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options
 static filch_err record_begin(fli_runtime *rt, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
     uint32_t step_max = steps_wanted((filch_sched *)rt, opt);
-    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* the spawn refuses malformed args */
+    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* malformed args: the spawn fails anyway */
     fli_ext *ext = fli_ext_get(rt, p);
     if (ext == NULL) return FILCH_ENOMEM;
     fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);

@@ -130,8 +130,9 @@ static bool same_call(const fli_rec_call *a, const fli_rec_call *b)
 
 /* ---- the hooks: compare the call, return the recorded result ---- */
 
-/* Compares `call` with the next recorded call. Returns the recorded result, and sets *pid for a spawn or whereis,
- * *given for a relation. Returns FILCH_OK and sets neither if no call of that kind was recorded. */
+/* Compares `call` with the next recorded call, and returns the result of the recorded call. For a spawn or whereis also
+ * sets *pid, for a relation *given. Sets neither and returns FILCH_OK if the next recorded call is of another kind, if
+ * none is left in this step, and during init and close. */
 static filch_err answer(replay *rp, const fli_rec_call *call, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];

@@ -29,12 +29,12 @@ typedef struct cap {
     uint64_t max;          /* 0: no limit */
     uint32_t stripe_count; /* 0 if there is a limit */
     /* The runtime of the workers that have stripes. NULL before fli_cap_begin() and after fli_cap_end().
-     * writes: create and stop. reads: any; relaxed: a worker of `rt` was started after the first write, and has ended
-     * before the second. A worker of a later scheduler at this address got the address from the allocator, after the
-     * second write. */
+     * writes: fli_cap_begin() and fli_cap_end(). reads: any; relaxed: a worker of `rt` is started after the write in
+     * fli_cap_begin(), and has ended before the write in fli_cap_end(). A worker of a later scheduler at the same
+     * address was started after the second write, because the allocator can reuse the address only then. */
     FLI_ATOMIC(fli_runtime *) rt;
-    /* Bytes in use that no stripe counts. Until fli_cap_drop() also HELD and the bytes of the counter itself.
-     * PAIR cap.shared */
+    /* Bytes in use that no stripe counts. Before fli_cap_drop(), `shared` also contains the constant HELD and the bytes
+     * of the counter itself.  PAIR cap.shared */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) shared;
     stripe stripes[];
 } cap;

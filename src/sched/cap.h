@@ -11,7 +11,8 @@
  * limit). The memory of the counter itself is counted too. Released by fli_cap_drop(). Returns FILCH_ENOMEM if there is
  * no memory, or if the counter alone is over the limit. */
 filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count);
-/* Called when `rt` exists. If there is no limit, each worker of `rt` counts in a stripe of its own from now on. */
+/* Called when `rt` has been created. If there is no limit, each worker of `rt` counts in a stripe of its own from now
+ * on. */
 void fli_cap_begin(const fli_mem *mem, fli_runtime *rt);
 /* Adds the stripes of the workers to the shared count. Called before the memory of `rt` is freed, when no worker is
  * left. */

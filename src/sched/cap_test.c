@@ -138,7 +138,7 @@ TEST(blocks_freed_after_the_scheduler_still_find_the_counter)
     void      *first = fli_alloc(&mem, 10), *last = fli_alloc(&mem, 20);
     fli_cap_drop(&mem);
     fli_free(&mem, first, 10);
-    assert_true(atomic_load(&alloc.blocks) == 2); /* `last`, and the counter */
+    assert_true(atomic_load(&alloc.blocks) == 2); /* two blocks are left: `last` and the counter */
     fli_free(&mem, last, 20);
     test_alloc_balanced(&alloc);
 }
@@ -161,7 +161,8 @@ TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
     fli_current_set(&first);
     void *a = fli_alloc(&mem, 1000), *b = fli_alloc(&mem, 70);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_current_set(&second); /* frees blocks of the first worker, so its own stripe is below 0 */
+    fli_current_set(&second); /* from here on the second worker frees bytes that the first has allocated: the second's
+                                 stripe falls below 0 */
     fli_free(&mem, a, 1000);
     b = fli_resize(&mem, b, 70, 20);
     test_alloc_fail(&alloc, 1, false);

@@ -46,8 +46,9 @@ static bool is_late(fli_worker *w, const fli_proc *p)
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* Asks a process to end that has not been asked yet. Returns true if the step that is about to begin gets the cancel as
- * its first event, false if a cancel is now in the list of messages or was found in the mailbox.
+/* Asks the process to end, unless the drain finds that a supervisor has asked it. Returns true if the step that is
+ * about to begin gets a cancel as its first event. Returns false if a cancel is now in the list of messages, or was
+ * found in the mailbox.
  *
  * The state word with which this step began may have been read before the stop began. So messages that were sent before
  * the stop but arrived after that read are drained first. The acquire load of the phase makes visible all messages sent

@@ -84,7 +84,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_none());
 }
 
-/* The last process of the slot is killed; or it ends by itself, without an exit notice. */
+/* Two cases: the last process of the slot is killed; or it ends by itself, and no process gets an exit notice. */
 TEST(a_slot_is_retired_when_its_last_process_ends)
 {
     static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };

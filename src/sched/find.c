@@ -64,8 +64,8 @@
 
 #define AGED_NS UINT64_C(20000)
 
-/* Pushes all processes that it took but the oldest to the deque, in reverse order, so that the next oldest is popped
- * first. */
+/* Takes up to 1 + `more` processes from the global queue. Pushes all but the oldest to the deque, the newest first, so
+ * that the second oldest is popped first. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more)
 {
     filch_sched *sched = w->sched;

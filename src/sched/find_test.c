@@ -146,8 +146,7 @@ static void make_receivers(filch_sched *sched, int n)
     run(sched, (uint32_t)n);
     receiver_count = n;
     stepped = 0;
-    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no sample, because that reads the
-                                                                                      clock */
+    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no samples: they read the clock */
     sched->caller_worker->local.ready = fli_ready_next;
 }
 

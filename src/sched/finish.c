@@ -10,7 +10,7 @@
  *      process
  *   7. call on_exit with the result. It may spawn a process under the same name. A stop waits until on_exit has
  *      returned (fli_stats_alive)
- * fli_finish_fast() does steps 2 and 6 in one CAS, for a process that needs none of the other steps.
+ * fli_finish_fast() does items 2 and 6 in one CAS, for a process that needs none of the other items.
  *
  * INVARIANT  a slot without a process is blank: no mail, no yields, no ext, no values, no dropped messages. So spawn
  *            does not clear it. (The mailbox limit of the last process may still be there: it is read only if the flag
@@ -49,13 +49,13 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
-/* Step 6: gives back the slot. Nothing else of the process is left. */
+/* Item 6 of the list at the head of this file: gives back the slot. Nothing else of the process is left. */
 static inline void give_back(fli_worker *w, fli_proc *p)
 {
     fli_finish_slot(w, p, fli_state_free(&p->state));
 }
 
-/* What step 7 needs of a process after its slot has been given back. */
+/* What item 7, the call of on_exit, needs of a process whose slot has been given back. */
 typedef struct last_words {
     filch_exit_fn on_exit;
     void         *user;
@@ -72,8 +72,8 @@ static inline void free_words(filch_values *values, filch_data *result)
 /* State of a running on_exit, for the cleanup function end_exit_call(). */
 typedef struct exit_call {
     fli_local *worker;
-    fli_proc  *before; /* the process being stepped. NULL until on_exit has returned: the slot of that process is
-                          given back, so torn.c must not end it if on_exit throws */
+    fli_proc  *before; /* the value to which worker->current is set at the end. NULL while on_exit runs: if on_exit
+                          throws, torn.c must not end the process, because its slot has been given back */
     const last_words *left;
 } exit_call;
 
@@ -88,7 +88,7 @@ static void end_exit_call(exit_call *t)
     fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
 }
 
-/* Steps 6 and 7. Thread: the worker that ends the process. */
+/* Items 6 and 7 of the list at the head of this file. Thread: the worker that ends the process. */
 static void call_on_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
     fli_local *worker = &w->local;
@@ -107,7 +107,7 @@ typedef struct ending {
     filch_sched      *sched;
     fli_proc         *p;
     const filch_type *type;   /* NULL: the instance has been freed */
-    filch_data       *result; /* NULL: the result has been handed on */
+    filch_data       *result; /* NULL: the result is freed by call_on_exit() or free_words() */
 } ending;
 
 /* Frees the instance and the result when a C++ exception leaves `close` or a hook. After an ordinary end `type` and
@@ -120,8 +120,7 @@ static void end_ending(ending *e)
     *e->result = filch_none();
 }
 
-/* The calls for processes that are simulated or recorded. Not inlined, so that finish_done() keeps no register for
- * them. */
+/* The hooks of a simulation and of the recorder. Not inlined, so that finish_done() keeps no register for them. */
 static __attribute__((noinline)) void ended_simulated(filch_sched *sched, uint64_t serial, filch_err error,
                                                       const filch_data *result)
 {
@@ -133,7 +132,8 @@ static __attribute__((noinline)) void ended_recorded(filch_sched *sched, fli_pro
     sched->rt.record_ops->ended(&sched->rt, p, serial, error);
 }
 
-/* Steps 2 to 7, after the state has been set to DONE; `last` is the state word before that. */
+/* Items 2 to 7 of the list at the head of this file. The state is DONE already; `last` is the state word before DONE
+ * was set. */
 static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
     filch_sched      *sched = w->sched;

@@ -29,7 +29,7 @@ typedef struct fli_idle_worker {
     /* The process for which the worker was unparked.  writes: the unparking thread, under the idle lock, and the worker
      * that takes the process, by swap. PAIR idle.handoff */
     FLI_ATOMIC(struct fli_proc *) handoff;
-    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: it was unparked last */
+    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: woken last by an unpark */
     uint64_t sentinel_ns; /* length of the worker's next timeout as sentinel; doubles while nothing happens */
     uint64_t backup_ns;   /* as backup: how long after the sentinel's timeout this worker's timeout comes */
 } fli_idle_worker;

@@ -56,7 +56,7 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
     call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
     worker->inline_node = node;
-    p->yield_count = 1; /* the node is still the first in the process's list of yields */
+    p->yield_count = 1; /* the yield is outstanding again: its node is still the first in the list of yields */
 }
 
 /* Ends a loop of 1 + `more` iterations. */

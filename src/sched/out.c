@@ -56,8 +56,8 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)worker)->out;
 }
 
-/* Discards a status that owns data. Returns FILCH_ESTATE if `out` is not in its step: then the data belongs to the
- * worker, for example an instance that is about to replace the old one. */
+/* Discards a status that owns data. Returns FILCH_ESTATE if the step of `out` is not running: then the data belongs to
+ * the worker, for example an instance that is about to replace the old one. */
 static __attribute__((noinline)) filch_err think_better(filch_out *out)
 {
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
@@ -198,8 +198,8 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
         fli_data_undo(data, &call->command.data);
         return FILCH_ENOMEM;
     }
-    /* These fields are set last: the first entry may belong to an inline completion loop, and a yield that fails must
-     * not change it. */
+    /* These fields are set last. The first entry of `pending` may belong to an inline completion loop, and a yield that
+     * fails must not change that entry. */
     call->node = node;
     call->command.id = command;
     call->command.from = fli_ctx_self(&out->ctx);

@@ -461,8 +461,8 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
 
 /* ---- calls without a yield ---- */
 
-/* Returns FILCH_OK inside a step of a scheduler that is not simulated, otherwise an error. These calls are not
- * recorded, because a replay has no streams. */
+/* Checks whether a call about streams is allowed: returns FILCH_OK inside a step of a scheduler that is not simulated,
+ * otherwise an error. Calls of the functions below are not recorded, because a replay has no streams. */
 static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");

@@ -206,10 +206,10 @@ static void leave_spare_node(fli_worker *w)
     if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker had left meanwhile */
 }
 
-/* A worker that another thread takes off the list is unparked exactly once, unless it is the poller. Then fli_park()
- * returns true, and the worker knows without the lock that it is off the list. If the timeout of the worker passes
- * while it is being taken off, that unpark is still to come. The worker waits for it, because otherwise its next
- * fli_park() would return at once. */
+/* A thread that takes a worker off the list of parked workers unparks it exactly once, unless the worker is the poller.
+ * So when fli_park() returns true, the worker knows without the lock that it is off the list. If its timeout passes
+ * while another thread takes it off, that thread's unpark is still to come. The worker waits for this unpark, because
+ * otherwise its next fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;

@@ -24,13 +24,13 @@
 #include "sync/inject.h"
 #include "sync/lifo_slot.h"
 
-/* Number of sends from which on a step counts as a fan-out. If other processes are queued, the receivers of a fan-out
- * beyond the first ones go to the global queue. In the local deque, which runs the newest first, they would all run
- * before the processes queued earlier: with 10,000 messages sent in a row, the 99th percentile of the latency of other
- * processes was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
+/* Number of sends from which on a step counts as a fan-out. If other processes are queued, the processes that a fan-out
+ * wakes, except the first ones, go to the global queue. In the local deque, which runs the newest first, they would all
+ * run before the processes queued earlier: with 10,000 messages sent in a row, the 99th percentile of the latency of
+ * other processes was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
 #define FANOUT_MIN 33
-/* If the average step takes at most this time, a fan-out stays in the local deque: the steps of the receivers end soon,
- * and the global queue would reduce their throughput by a fifth. */
+/* If the average step takes at most this time, the processes that a fan-out wakes stay in the local deque: their steps
+ * end soon, and the global queue would reduce their throughput by a fifth. */
 #define FANOUT_STEP_NS 500
 
 /* Starts the measurement of one queue wait, requested by fli_ready_sample(): sets p->last_worker to a mark, and

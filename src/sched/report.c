@@ -174,8 +174,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
     full->omitted += most - full->running_count;
 }
 
-/* Returns how many processes have ended without force since the first stop began. A forced end is noted before it is
- * counted as ended; in between the result is one too small. */
+/* Returns how many processes have ended without force since the first stop began. A forced end is added to stop->forced
+ * before it is counted as ended. Between these two moments the result is one too small. */
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;
@@ -187,7 +187,7 @@ static uint64_t polite_locked(filch_sched *sched)
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out)
 {
     fli_stop *stop = &sched->stop;
-    fli_mem   mem = sched->rt.mem; /* a copy of the allocator, which is stored in the report */
+    fli_mem   mem = sched->rt.mem; /* a copy, because the report keeps the allocator to free its lists */
     size_t    size = out == NULL ? 0 : out->size < sizeof *out ? out->size : sizeof *out;
     fli_mutex_lock(&stop->lock);
     fli_losses   l = stop->losses;

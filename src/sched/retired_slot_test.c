@@ -6,7 +6,8 @@
 #include "support/alloc.h"
 #include "support/check.h"
 
-/* With FEW, no spawn inside a step takes the fast path: the first batch of slots is larger than the limit. */
+/* Values of option max_processes. With FEW, no spawn inside a step takes the fast path, because the first batch of
+ * slots is larger than FEW. */
 enum { FEW = 10, MANY = 1000 };
 
 typedef struct scene {

@@ -46,8 +46,8 @@ static void stop_searching(fli_worker *w)
     fli_sentinel_worked(w);
     if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
     bool has_sentinel = fli_sentinel_watches(w, word), more = fli_find_visible(sched, has_sentinel ? 2 : 1);
-    /* If `w` woke by timeout, its work comes from a few timers and is in its own deque: seldom worth a second
-     * worker. */
+    /* If `w` woke by timeout, its work comes from a few timers and is in its own deque: a second worker is seldom worth
+     * its wake-up. */
     if (has_sentinel && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
     if (!has_sentinel && fli_sentinel_is_needed(sched)) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);

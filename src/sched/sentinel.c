@@ -108,8 +108,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 bool fli_sentinel_heeds_timeout_locked(fli_worker *w)
 {
     const fli_idle *idle = &w->sched->idle;
-    /* Without a sentinel, sentinel_until_ns is FLI_NEVER: `w` parks again, and its next deadline makes it the
-     * sentinel. */
+    /* Without a sentinel, sentinel_until_ns is FLI_NEVER and this function returns false: `w` parks again, and
+     * fli_sentinel_deadline_locked() makes it the sentinel. */
     if (idle->sentinel == w || fli_clock_ns() >= fli_clock_after(idle->sentinel_until_ns, BACKUP_FIRST_NS)) return true;
     if (w->idle.backup_ns < BACKUP_LAST_NS) w->idle.backup_ns *= 2;
     return false;

@@ -74,7 +74,7 @@ TEST(a_process_gets_a_dropped_notice_before_it_goes_idle)
         same(l.dropped, 1);
         int steps = l.steps;
         ok(filch_tick(sched, 0, NULL));
-        same(l.steps, steps); /* the process stays idle after that */
+        same(l.steps, steps); /* nothing is pending: the process is not stepped again */
         ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
     }
 }

@@ -90,8 +90,8 @@ static filch_err check_options(const filch_spawn_options *opt)
         return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
-    /* A supervisor stops its children one after the other: without the exit event of a child it would never stop the
-     * next one. */
+    /* A supervisor stops its children one after the other, and waits for the exit event of each. Without
+     * FILCH_SPAWN_MONITOR it would get no exit event, and would never stop the next child. */
     bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
     if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;

@@ -60,7 +60,7 @@ static between look(filch_sched *sched)
     return (between){ .least = spawned > second ? spawned - second : 0, .most = spawned - first };
 }
 
-#define LOOKS_MAX 64 /* most calls of look(): if processes end during each of them, more calls do not help */
+#define LOOKS_MAX 64 /* upper limit of calls of look(): if processes end during each call, more calls do not help */
 
 bool fli_stats_is_full(filch_sched *sched)
 {

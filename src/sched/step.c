@@ -118,7 +118,7 @@ void fli_step_wait(fli_worker *w, fli_proc *p)
     settle(w, p, FLI_BLOCKED);
 }
 
-/* Not inlined, so that dispatch() keeps no register for it. */
+/* Calls the handler through the simulation. Not inlined, so that dispatch() keeps no register for this call. */
 static __attribute__((noinline)) filch_err handle_simulated(fli_worker *w, const fli_handler *handler,
                                                             const filch_command *command, filch_receiver receiver)
 {
@@ -397,7 +397,8 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) {
-        nodes[0]->next = 0; /* ends the list at this node, for torn.c, because the held node is freed next */
+        nodes[0]->next = 0; /* the list ends here now: if the step throws, torn.c must not reach the held node, which is
+                               freed in the next line */
         fli_node_give(rt, worker, fli_node_at(rt, held)); /* the held node is not the head any more */
     }
     begin_step(w);
@@ -505,8 +506,8 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
-        /* The process was woken without an event to deliver: senders wait for room in its mailbox, or a message has
-         * arrived while the process waits for a completion. */
+        /* No event can be delivered now. The process was woken only to trim its mailbox, or by an ASK that it ignores;
+         * or messages have arrived while it waits for a completion. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }

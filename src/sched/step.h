@@ -14,8 +14,8 @@
 
 /* ---- step.c ---- */
 
-/* Steps 4 and 5 of the general path (step.c): dispatches the yields of a step and acts on its status. The step has been
- * counted and its events freed; `err` is what the step returned. */
+/* Items 4 and 5 of the list at the head of step.c, except freeing the events: dispatches the yields of a step and acts
+ * on its status. The step has been counted and its events freed; `err` is what the step returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
 /* Settles a process as BLOCKED, after its yields have been dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);

@@ -51,8 +51,9 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* The stopping thread may read foreign_spawns without the lock. But it takes the lock before it frees anything, to make
- * the report. So the scheduler lives until the thread that called this function has released the lock. */
+/* The stopping thread may see the count of foreign_spawns fall to 0 without taking the lock. But it takes the lock
+ * before it frees the scheduler, to make the report. So the scheduler lives until the thread that called this function
+ * has released the lock. */
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -154,9 +155,9 @@ void fli_stop_round(filch_sched *sched, bool hurry)
     raise_all(sched, FLI_ASK);
 }
 
-/* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, because some processes were
- * still being spawned when the flag was last set, or have lost their supervisor since. Other processes ignore the flag.
- */
+/* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, for processes that were still
+ * being spawned when ASK was last set, or that have lost their supervisor since. All other processes ignore the
+ * repeated flag. */
 static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 {
     uint64_t pause_ns = ROUND_FIRST_NS, now_ns = fli_clock_ns(), hurry_ns = fli_clock_after(now_ns, patience_ns);

@@ -59,8 +59,8 @@ void fli_stop_nudge(filch_sched *sched);
 /* Called when a foreign thread leaves filch_spawn and a stop has begun since it entered. The thread must not use the
  * scheduler afterwards. */
 void fli_stop_left(filch_sched *sched);
-/* The next four functions are the phases of a stop. A simulation calls them one by one and runs the processes in
- * between. */
+/* The next four functions are the phases of a stop. A simulation calls them one by one, and runs processes between
+ * these calls. */
 /* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
 void fli_stop_begin(filch_sched *sched);
 /* Asks every process again to end: some were still being spawned at the last call, or have lost their supervisor since.

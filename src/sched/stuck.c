@@ -11,7 +11,7 @@
 #include "sched/sched.h"
 #include "sched/worker.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this CPU time, or this long a sleep of its thread */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this time on the CPU, or asleep without a break */
 #define UNKNOWN_NS FILCH_SECONDS(2)      /* a step is stuck after this wall time if its thread state is not known */
 #define STARVED_NS FILCH_SECONDS(10)     /* a stop waits for no step longer than this wall time */
 

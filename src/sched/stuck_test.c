@@ -35,7 +35,8 @@ TEST(a_step_that_sleeps_for_100_ms_is_stuck)
 {
     fli_stuck seen = seen_at(0, 0);
     same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
-    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT); /* the thread was awake in between */
+    /* The thread is awake at 60 ms, so its sleep is measured from there. */
+    same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(159), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
 }

@@ -64,22 +64,23 @@
 /* Upper limit of remote_cost_ns: without further remote events it is back at 0 after this time. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
-/* True if `more` is at least 1.5 times `less`. Two pauses in a row whose rate is so much higher prove that pauses help.
- * One pause is no proof: the first pause comes when a program begins, which is slow for other reasons. */
+/* True if `more` is at least 1.5 times `less`. Two pauses in a row with a rate so much higher than before prove that
+ * pauses help. One such pause is no proof: the first pause comes when a program begins, and a beginning program is slow
+ * for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
 
 #define SHORT_STEP_NS UINT64_C(500)
 
 /* REMOTE_COST_HIGH_NS   remote_cost_ns from which a worker should pause
- * AWAKE_NS              time without a paused worker that is needed as comparison
- * AWAKE_PROVEN_NS       as AWAKE_NS, if the rate during the last pause was 1.5 times as high
- * AWAKE_DEAD_NS         as AWAKE_NS, for dead steals
+ * AWAKE_NS              time without a paused worker that must come before a pause, to compare the pause with
+ * AWAKE_PROVEN_NS       replaces AWAKE_NS if the rate during the last pause was at least 1.5 times the rate before it
+ * AWAKE_DEAD_NS         replaces AWAKE_NS if the worker pauses because of dead steals
  * BACKLOG_MIN           number of sends to runnable receivers, and of messages sent but not received, that make a
  *                       backlog; 2048 messages are received in about 0.3 ms
  * WEAK_STEALS           consecutive weak steals that are allowed; WEAK_STEALS_KNOWN: if the last pause helped
  * DEAD_STEALS           consecutive dead steals that are allowed
- * The small build pauses at every chance. */
+ * With FLI_SMALL, workers pause whenever they may. */
 #ifdef FLI_SMALL
 #define REMOTE_COST_HIGH_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
@@ -330,7 +331,7 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     }
 }
 
-/* Ends a pause. Takes the mark for the next measurement, because from now on this worker runs again. */
+/* Ends a pause of this worker. Stores the time and the counts of this moment: the next comparison starts here. */
 static void throttle_exit(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
