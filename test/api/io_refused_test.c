@@ -190,7 +190,7 @@ TEST(a_listener_in_back_off_does_not_make_stop_spin){ FOR_WORKER_COUNTS({
     UNTIL(&w, fli_load_acq(&accepting) == 1);
     refuse(accept4, 1, EMFILE);
     int fd = peer_connect(&server);
-    UNTIL(&w, fli_load_acq(&accepting) == 2); /* the first accept has failed: the listener pauses */
+    UNTIL(&w, fli_load_acq(&accepting) >= 2); /* the first accept has failed: the listener pauses */
     uint64_t before = fli_load_rlx(&clock_reads);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read the clock tens of
