@@ -381,7 +381,7 @@ typedef enum filch_event_type {
     FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data` is its result, or `error` says why it
                                 failed */
     FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event;
-                                only during a stop, the cancel of the stop or of the supervisor comes behind the
+                                only during a stop, a cancel sent by the stop or by the supervisor comes behind the
                                 messages in the mailbox (filch_sched_stop). `error` is the reason; after
                                 filch_cancel_with, `from` is the process that cancelled and `data` the time left
                                 (ns, 0: no limit) */
@@ -528,9 +528,9 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
 /* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A
  * second cancel before the first was delivered adds no event, but what was written before the second call is seen by
  * the step that gets the first cancel (see "Memory order" above). During a stop, the stop and
- * filch_cancel together deliver only one cancel to a process: if the cancel of the stop is still behind messages,
- * filch_cancel moves it to the front; if it was delivered, filch_cancel has no effect. A cancel completes no yield:
- * outstanding yields stay outstanding until they are completed or `pid` ends.
+ * filch_cancel together deliver only one cancel to a process: if the cancel that the stop sends is still behind
+ * messages, filch_cancel moves it to the front; if it was delivered, filch_cancel has no effect. A cancel completes no
+ * yield: outstanding yields stay outstanding until they are completed or `pid` ends.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.

@@ -205,7 +205,8 @@ static service_next do_quit(const resp_request *r, bytes *out)
     return SERVICE_CLOSE;
 }
 
-/* redis-cli asks for the list of commands to complete names; an empty list is accepted. */
+/* COMMAND: redis-cli asks for the names of all commands at its start, for tab completion. An empty list is a valid
+ * reply. */
 static service_next do_command(const resp_request *r, bytes *out)
 {
     (void)r;

@@ -433,7 +433,7 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
     if ((uint32_t)unread == 0 || t->message_due) t->message_due = !send_message(timers, worker, t, FLI_NODE_TICK, id);
 }
 
-/* Completes the yield of a sleep, or of an operation after its deadline. */
+/* Completes the yield that waits for this timer: a sleep, or an I/O operation whose deadline has passed. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
     /* The tag is in the yield, so the tag check of filch_complete() always succeeds here. An error means that the

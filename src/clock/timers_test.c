@@ -289,8 +289,9 @@ TEST(the_tick_count_of_an_unknown_ticker_is_one)
     begin(&b);
     fli_proc *p = spawn(&b);
     int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
-    same(fli_timers_ticks(&timers, (uint64_t)id), 1); /* 1: no tick has fired */
-    same(fli_timers_ticks(&timers, UINT32_MAX), 1);   /* 1: there is no such ticker */
+    same(fli_timers_ticks(&timers, (uint64_t)id),
+         1);                                        /* no tick has fired yet: a message stands for at least one tick */
+    same(fli_timers_ticks(&timers, UINT32_MAX), 1); /* unknown ticker: one tick, too */
     same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
     /* 1: the id has another generation of the entry */
     same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1);

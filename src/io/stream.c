@@ -31,8 +31,8 @@ static fli_stream *at(fli_io *io, uint32_t handle)
 
 /* ---- ownership ---- */
 
-/* Adds `s` to the stream list of the process with `serial`, which must be alive and have an ext. The caller holds the
- * process's stripe lock. */
+/* Adds `s` to the stream list of the process `serial`. The process must be alive and have an extension (fli_ext, which
+ * holds the list). The caller holds the lock of the process's stripe. */
 static void link_locked(fli_io *io, fli_stream *s, uint64_t serial)
 {
     fli_ext *ext = fli_proc_find(io->rt, serial)->ext;

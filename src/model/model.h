@@ -82,7 +82,7 @@ typedef struct fli_relation {
 
 static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 
-/* One scheduler of a model. */
+/* One of the schedulers of the program that share this model (a host): its runtime, and what other hosts need of it. */
 typedef struct fli_host {
     /* The runtime of the host; NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
     FLI_ATOMIC(fli_runtime *) rt;
@@ -144,8 +144,8 @@ static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
  * check whether the process is alive. */
 FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out);
 void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
-/* Asks the node's policy whether `op` on `target`, a process of the host of `endpoint`, is allowed from `rt`.
- * Returns FILCH_OK inside one host; FILCH_EDENIED if the policy refuses. */
+/* Asks the policy hook whether a process of `rt` may do `op` to `target`, a process of another host (the host of
+ * `endpoint`). Returns FILCH_OK without asking if `target` belongs to `rt`; FILCH_EDENIED if the policy refuses. */
 FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint,
                                           filch_pid target);
 

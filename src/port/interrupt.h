@@ -1,7 +1,7 @@
 /* interrupt.h - interrupts a running thread: a signal to that thread alone calls a function on it.
  *
- * The runtime itself never uses this. A guest that runs other people's code does (src/lua/preempt/preempt.c), if its
- * user allows it. */
+ * The runtime itself never uses this. A client of the library that runs code of other people does
+ * (src/lua/preempt/preempt.c), if its user allows it. */
 #ifndef FLI_PORT_INTERRUPT_H
 #define FLI_PORT_INTERRUPT_H
 

@@ -52,9 +52,9 @@ static bool is_notice(const fli_event_node *node, filch_event_type type)
     return (node->what & FLI_NODE_SYSTEM) != 0 && (node->notice & ((1u << FLI_NOTICE_HOST) - 1)) == (uint32_t)type;
 }
 
-/* Sorts a notice into the private lists: a cancel goes to the front of the completions, but the cancel of a stop goes
- * behind the messages, if there are any; every other notice goes to the end of the completions. A failed link sets
- * LINK_FAILED if the process does not trap links. */
+/* Sorts a notice into the private lists: a cancel goes to the front of the completions, but the cancel that a stop
+ * sends goes behind the messages, if there are any; every other notice goes to the end of the completions. A failed
+ * link sets LINK_FAILED if the process does not trap links. */
 static __attribute__((noinline)) void sort_notice(fli_runtime *rt, fli_proc *p, fli_event_node *node)
 {
     if (is_notice(node, FILCH_EVENT_CANCEL)) {
@@ -116,8 +116,8 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
     if (later != 0) *ring = later;
 }
 
-/* If the oldest message is the cancel of a stop, moves it to the front of the completions: it becomes the first event
- * of the next step. */
+/* If the oldest message is the cancel that a stop sends, moves it to the front of the completions: it becomes the first
+ * event of the next step. */
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
     const fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
@@ -253,8 +253,8 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
-/* Fills events from index `n` on with messages, up to the cancel of a stop. Returns the new number of events. Requires
- * a message in the list. */
+/* Fills events from index `n` on with messages, up to the cancel that a stop sends. Returns the new number of events.
+ * Requires a message in the list. */
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {

@@ -4,10 +4,9 @@
  * Pushed nodes form a stack behind the state word, newest first. Draining reverses the new part of the stack and
  * appends it to one of two private lists, completions and messages, each in order of arrival. Notices of src/model (an
  * exit, a failed link) go to the list of completions. A cancel with a reason goes to the front of the completions; a
- * cancel of a stop (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a reason is
- * the CANCEL bit of the state word and needs no node. Collecting fills the array of events of a step: cancels, then
- * completions and notices, then messages.
- * Design: docs/design/mailbox-fast-paths.md.
+ * cancel that a stop sends (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a
+ * reason is the CANCEL bit of the state word and needs no node. Collecting fills the array of events of a step:
+ * cancels, then completions and notices, then messages. Design: docs/design/mailbox-fast-paths.md.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H
@@ -166,8 +165,8 @@ static inline uint32_t fli_mail_held_head(const fli_proc *p)
  * failed, or, if that is FILCH_ELINK, the reason that its notice carries. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
-/* Moves the cancel of a stop (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns false if
- * the messages contain no such cancel. Thread: the owner. */
+/* Moves the cancel that a stop sends (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns
+ * false if the messages contain no such cancel. Thread: the owner. */
 bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p);
 
 /* Returns true if an ending process has no node to free. `last` is the word that fli_state_finish() returned. */

@@ -34,7 +34,7 @@ enum {
                                   queued */
     FLI_PROC_MUST_STEP = 4,    /* run a step even without events: the process is new, or its last step returned
                                   continue */
-    FLI_PROC_STOP_SENT = 8,    /* the cancel of a stop has been delivered or queued */
+    FLI_PROC_STOP_SENT = 8,    /* the cancel that a stop sends has been delivered or queued */
     FLI_PROC_YIELDS_HEAP = 16, /* yields.many, an allocated list, is in use */
     FLI_PROC_RECORDED = 32,    /* ext->recorder records the steps of the process */
     FLI_PROC_TRAPS = 64,       /* the process gets a LINK_DOWN event when a linked process fails, instead of ending

@@ -174,8 +174,8 @@ struct fli_handler;
 typedef struct fli_simulator {
     uint64_t now_ns; /* virtual clock. Not atomic: one thread runs the simulation */
     /* Scheduling point: called before a call that affects other processes, so that the simulation may run them first.
-     * `worker` is NULL on a thread that does not belong to the simulation. Returns false if the call is refused; `call`
-     * is named in the report. Thread: any. */
+     * `worker` is NULL on a thread that does not belong to the simulation: then the call is refused, and the
+     * simulation's report names `call`. Returns false if the call is refused. Thread: any. */
     bool (*point)(fli_runtime *rt, fli_local *worker, const char *call);
     /* Called when the send of a message has returned `err`. */
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);

@@ -279,7 +279,8 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
     }
 }
 
-/* The timer becomes due during short steps, and the next step is a fairness pick of a loop process. */
+/* The timer becomes due while short steps run, and the next turn is a fairness pick: it runs one of the processes that
+ * return filch_continue for ever. */
 TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {

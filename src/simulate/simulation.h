@@ -23,7 +23,7 @@
 typedef struct fli_faulty_mem {
     fli_mem                mem; /* the allocator that serves the requests */
     struct fli_simulation *sim; /* not atomic: used by the simulation's thread alone. NULL: the run has ended */
-    /* Number of allocated blocks, plus one for the run.  PAIR simulate.blocks */
+    /* Number of allocated blocks, plus one while the run lasts: at 0 this struct is freed.  PAIR simulate.blocks */
     FLI_ATOMIC(uint64_t) blocks;
 } fli_faulty_mem;
 

@@ -546,7 +546,7 @@ TEST(only_failures_are_recorded)
     same(fli_load_acq(&o.shelf.count), 0);
     office_close(&o);
 
-    /* A process that ends on the cancel of a stop has not failed: on_blackbox is not called. */
+    /* A process that ends on the cancel that a stop sends has not failed: on_blackbox is not called. */
     shelf   s = { .size = 0 };
     fixture w;
     actor   idler = { .play = NULL };

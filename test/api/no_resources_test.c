@@ -378,7 +378,7 @@ static struct {
     size_t size;
 } box;
 
-/* ---- relations: nodes, supervisors, scopes ---- */
+/* ---- monitors, links, names, groups, supervisors, scopes ---- */
 
 static filch_err resting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

@@ -187,7 +187,7 @@ static void fail_a(filch_sched *sched, void *arg)
 static filch_err slow_scenario(filch_sched *sched, void *user)
 {
     (void)supervise(sched, user);
-    /* Six failures soon after each start, then one after a stable time. */
+    /* The child fails six times, each time soon after its restart, and a seventh time after a stable period. */
     static const uint32_t at_ms[] = { 1000, 2000, 3000, 5000, 8000, 11000, 90000 };
     for (size_t i = 0; i < COUNT_OF(at_ms); i++) {
         if (filch_sim_later(sched, FILCH_MILLISECONDS(at_ms[i]), fail_a, NULL) != FILCH_OK) return FILCH_ENOMEM;

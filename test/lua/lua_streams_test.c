@@ -94,7 +94,7 @@ TEST(a_stream_can_be_handed_to_another_process)
             "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
             "caller:close()\n"
             "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
-            /* The stream arrives before two messages, but is received after them. */
+            /* The stream is put into the mailbox before two messages, but the program receives the messages first. */
             "caller = assert(net.connect(listener:address())) client = assert(listener:accept())\n"
             "assert(client:give(me)) process.send(me, 'x') process.send(me, ('y'):rep(40))\n"
             "assert(process.receive(function(m) return m == 'x' end) == 'x')\n"

@@ -866,7 +866,7 @@ static filch_err drain_step(void *self, const filch_event *events, size_t count,
         case FILCH_EVENT_CANCEL:
             MUST(!r->asked, "a reader was cancelled twice");
             MUST(i == 0, "a cancel was not the first event");
-            MUST(r->early == drained.early[r->number], "the cancel of a stop overtook a message");
+            MUST(r->early == drained.early[r->number], "the cancel that a stop sends overtook a message");
             r->asked = true;
             if (r->number == 0)
                 (void)!filch_cancel_with(sched_of(out), drained.readers[DRAIN_READERS - 1], FILCH_ECANCELLED,

@@ -58,7 +58,7 @@ struct filch_lua {
     fli_lua_watchdog watchdog;
     fli_lua_total    total;
 
-    /* Number of processes.  writes and reads: any thread that starts or ends a process.  PAIR lua.alive */
+    /* Number of Lua processes alive.  writes and reads: any thread that starts or ends a process.  PAIR lua.alive */
     FLI_ATOMIC(uint64_t) alive;
     /* Number of steps that were interrupted.  writes: workers.  reads: any thread. The number orders no other memory
      * access. */

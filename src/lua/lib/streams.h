@@ -11,7 +11,7 @@
 /* The Lua values into which a completion is turned. */
 typedef enum fli_lua_shape {
     FLI_LUA_AS_VALUE,
-    FLI_LUA_AS_WRITTEN, /* as FLI_LUA_AS_VALUE, but the cancel of a stop does not end the wait */
+    FLI_LUA_AS_WRITTEN, /* as FLI_LUA_AS_VALUE, but the cancel that a stop sends does not end the wait */
     FLI_LUA_AS_STREAM,
     FLI_LUA_AS_PROGRAM,
     FLI_LUA_AS_NOTHING, /* returns true */

@@ -419,7 +419,8 @@ static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
     put_bytes(bytes, &number, sizeof number);
 }
 
-/* Writes the i-th variable of the function at `index`. `number` is the number of that function. */
+/* Writes upvalue `i` of the function at stack index `index`. `number` counts the functions of this message: the
+ * function is the `number`-th that was written. */
 static bool write_variable(const writer *w, int index, int i, uint32_t number, const frame *at, unsigned depth)
 {
     lua_State              *L = w->L;

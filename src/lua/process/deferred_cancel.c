@@ -1,4 +1,4 @@
-/* deferred_cancel.c - delivers the cancel of a stop after all messages that arrived before the cancel.
+/* deferred_cancel.c - delivers the cancel that a stop sends after all messages that arrived before the cancel.
  *
  * The scheduler delivers messages before the cancel. But a Lua process keeps delivered messages until process.receive
  * takes them, so up to a batch of messages may still be kept when the cancel comes. The cancel is raised when that many

@@ -90,7 +90,7 @@ typedef struct fli_lua_rare {
     struct fli_lua_blob *blobs;  /* all blobs of the process */
     struct fli_lua_long *longs;  /* cache of long strings of this step: blob.h */
     uint64_t             random[4];
-    /* number of kept messages to be received before the cancel of a stop is raised; 0: no cancel is delayed */
+    /* number of kept messages to be received before the cancel that a stop sends is raised; 0: no cancel is delayed */
     uint32_t deferred_cancel;
 } fli_lua_rare;
 
@@ -224,8 +224,8 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* ---- deferred_cancel.c ---- */
 
-/* Delays the cancel of a stop while there are kept messages that arrived before the cancel. Returns false if the cancel
- * must be raised at once. */
+/* Delays the cancel that a stop sends while there are kept messages that arrived before the cancel. Returns false if
+ * the cancel must be raised at once. */
 bool fli_lua_deferred_cancel_begin(fli_lua_proc *p);
 /* To be called when a kept message has been received. */
 void fli_lua_deferred_cancel_read(fli_lua_proc *p);
