@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "payload/data.h"
 #include "proc/runtime.h"
+#include "proc/send.h"
 #include "sched/out.h"
 #include "sched/sched.h"
 
@@ -70,6 +71,9 @@ static filch_err send_as(fli_runtime *rt, const filch_command *command, const na
     filch_pid pid;
     filch_err err = filch_whereis((filch_sched *)rt, l->name, &pid);
     if (err != FILCH_OK) return err;
+    /* A message to a process of another host goes through the route function, as for filch_send(). filch_deliver() does
+     * not route. */
+    if (pid.node != rt->node_id) return fli_send(rt, fli_current_worker(rt), pid, command->from, &l->data);
     filch_package package = { .to = pid, .from = command->from, .data = l->data };
     return filch_deliver(rt, &package);
 }

@@ -176,6 +176,41 @@ TEST(a_name_for_a_process_of_another_host_ends_with_either)
     node_fixture_end(&c);
 }
 
+static filch_err play_yields_send_name(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (me->stage++ > 0) return play_idle(me, events, count, out);
+    me->note = filch_yield_send_name(out, 7, "there", filch_str("a text that is longer than an event can hold"));
+    return filch_idle(out);
+}
+
+TEST(a_yielded_send_to_a_name_reaches_another_host)
+{
+    node_fixture c;
+    actor        there = { 0 }, sender = { 0 }, refused = { 0 };
+    node_fixture_begin(&c, FILCH_NO_WORKERS, true);
+    actor_start(&c.hosts[1], &there, play_idle);
+    ok(filch_register(c.hosts[0].sched, "there", there.pid));
+    actor_start(&c.hosts[0], &sender, play_yields_send_name);
+    node_fixture_tick(&c);
+    ok(sender.note);
+    same(sender.seen_count, 1);
+    same(sender.seen[0].type, FILCH_EVENT_YIELD);
+    same(sender.seen[0].tag, 7);
+    same(sender.seen[0].error, FILCH_OK);
+    same(there.seen_count, 1);
+    same(there.seen[0].kind, FILCH_KIND_TEXT);
+    assert_true(same_pid(there.seen[0].from, sender.pid));
+    /* The policy is asked, as for filch_send_name(). */
+    c.allowed = 0;
+    actor_start(&c.hosts[0], &refused, play_yields_send_name);
+    node_fixture_tick(&c);
+    same(refused.seen_count, 1);
+    same(refused.seen[0].error, FILCH_EDENIED);
+    same(there.seen_count, 1);
+    same(filch_send_name(c.hosts[0].sched, "there", filch_int(1)), FILCH_EDENIED);
+    node_fixture_end(&c);
+}
+
 TEST(a_stopping_host_sends_exit_notices_to_monitors_on_other_hosts)
 {
     node_fixture c;
@@ -298,6 +333,7 @@ int main(void)
         cmocka_unit_test(the_policy_decides_by_command_host_and_process),
         cmocka_unit_test(a_child_on_another_host_can_be_monitored_and_linked),
         cmocka_unit_test(a_name_for_a_process_of_another_host_ends_with_either),
+        cmocka_unit_test(a_yielded_send_to_a_name_reaches_another_host),
         cmocka_unit_test(a_stopping_host_sends_exit_notices_to_monitors_on_other_hosts),
         cmocka_unit_test(commands_can_be_removed_from_a_registry),
         cmocka_unit_test(a_host_uses_no_more_memory_than_memory_max),
