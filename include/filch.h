@@ -768,9 +768,10 @@ enum {
  *   timer         completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`
  *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread
  *                 ticks are merged, `data` is their number
- *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0
- * Timers end with their process. A runtime with no other work wakes about every 250 us for timers that are due close
- * together.
+ *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0.
+ *                 A message that was sent before still arrives, after this completion
+ * Timers end with their process. A runtime with no other work wakes for timers that are due close together about every
+ * 150 us, or every 250 us if more than eight were due at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.

@@ -8,9 +8,13 @@
  * generation.
  *
  *   FREE    in the slab.
- *   ARMED   in the wheel of the shard.            -> FIRING by a worker that polls, FREE by cancel or abandon.
+ *   ARMED   in the wheel of the shard.            -> FIRING by a worker that polls, UNREAD or FREE by cancel, FREE by
+ *           abandon.
  *   FIRING  held by that worker, without the lock. -> FREE or (a ticker) ARMED, by that worker.
- *   VOID    cancelled while FIRING.               -> FREE, by that worker.
+ *   STOPPED cancelled while FIRING.               -> UNREAD or FREE by that worker, VOID by abandon.
+ *   VOID    abandoned while FIRING.               -> FREE, by that worker.
+ *   UNREAD  a cancelled ticker whose message is in the mailbox; keeps the number of ticks for the message.
+ *                                                 -> FREE by abandon, or by remember() when the message was read.
  *
  * A ticker counts its ticks in `unread` and sends a message only for the first of them; the count is read when the
  * message is delivered. So a process that is slower than its ticker gets one message with a count, not thousands.
@@ -25,7 +29,7 @@
 #include "proc/ext.h"
 #include "proc/mailbox.h"
 
-enum { FREE, ARMED, FIRING, VOID };
+enum { FREE, ARMED, FIRING, STOPPED, VOID, UNREAD };
 
 /* Marker value in entry.command: an alarm of the runtime (fli_timers_alarm). */
 #define ALARM 0
@@ -159,6 +163,23 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     else fli_slab_give(&timers->msg_timers, &shard->spare_msg_timers, msg_timer_of(e));
 }
 
+/* Returns true if the message of a ticker is in the mailbox, so that its number of ticks is still needed. A ticker
+ * whose message could not be sent (message_due) has no message there. Requires the lock of the shard, and that no
+ * worker fires the entry. */
+static bool is_unread(entry *e)
+{
+    if (e->command != FILCH_CMD_TICKER) return false;
+    const msg_timer *t = msg_timer_of(e);
+    return (uint32_t)fli_load_rlx(&t->unread) != 0 && !t->message_due;
+}
+
+/* Frees a cancelled entry, or keeps it as UNREAD for the message that the process has not read yet. */
+static void cancel_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
+{
+    if (is_unread(e)) e->phase = UNREAD;
+    else free_locked(timers, shard, e);
+}
+
 /* Returns the entry of the handle in `id`, whatever generation the entry has, or NULL if no such entry exists. */
 static entry *entry_of(fli_timers *timers, uint64_t id)
 {
@@ -201,10 +222,15 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
         bool armed = fli_wheel_remove(&shard->wheel, &e->wheel);
         FLI_ASSERT(armed);
         if (!is_sleep(e)) node = msg_timer_of(e)->node;
-        free_locked(timers, shard, e);
+        if (serial != 0) cancel_locked(timers, shard, e);
+        else free_locked(timers, shard, e);
         hint_locked(shard);
     } else if (stopped) {
+        e->phase = serial != 0 ? STOPPED : VOID;
+    } else if (serial == 0 && e->phase == STOPPED) {
         e->phase = VOID;
+    } else if (serial == 0 && e->phase == UNREAD) {
+        free_locked(timers, shard, e);
     }
     fli_mutex_unlock(&shard->lock);
     if (node != NULL) fli_node_give(timers->rt, fli_current_worker(timers->rt), node);
@@ -238,9 +264,12 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
         uint32_t kept = 0;
         for (uint32_t i = 0; i < ext->timer_count; i++) {
             fli_timer_shard *shard;
-            if (find_and_lock(timers, ext->timers[i], &shard) == NULL) continue;
+            entry           *e = find_and_lock(timers, ext->timers[i], &shard);
+            if (e == NULL) continue;
+            bool read = e->phase == UNREAD && !is_unread(e);
+            if (read) free_locked(timers, shard, e);
             fli_mutex_unlock(&shard->lock);
-            ext->timers[kept++] = ext->timers[i];
+            if (!read) ext->timers[kept++] = ext->timers[i];
         }
         ext->timer_count = kept;
         if (kept * 2 >= ext->timer_cap) {
@@ -468,6 +497,10 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
 /* Called after firing, with the lock: frees the entry, or arms a ticker for its next tick. */
 static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t again_ns)
 {
+    if (e->phase == STOPPED) {
+        cancel_locked(timers, shard, e);
+        return;
+    }
     if (e->phase == VOID || again_ns == FLI_NEVER) {
         free_locked(timers, shard, e);
         return;

@@ -450,6 +450,97 @@ TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
     end(&b);
 }
 
+/* A message that was in the mailbox at the cancel is delivered after the completion of the cancel, with its number. */
+TEST(a_cancelled_ticker_keeps_the_number_of_its_unread_ticks)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+    uint64_t  start_ns = fli_clock_ns() + TICK_NS;
+    same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS), 1);
+    same(cancel(&b, p, id), 1);
+    same(cancel(&b, p, id), 0);
+    same(fli_timers_count(&timers), 0);
+    int64_t next = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 7);
+    assert_int_not_equal((uint32_t)next, (uint32_t)id); /* the entry is not reused before the message was read */
+    expect_message(&b, p, 6, 3);
+    expect_nothing(&b, p);
+    same(cancel(&b, p, next), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+static void cancel_it(bench *b)
+{
+    while_firing = NULL;
+    ok(command(b, firing_proc, FILCH_CMD_TIMER_CANCEL, firing_id, 9));
+}
+
+TEST(a_ticker_cancelled_while_it_fires_keeps_the_number_of_its_ticks)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = firing_proc = spawn(&b);
+    firing_id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+    assert_true(bench_settle(&b, p, FLI_IDLE));
+    while_firing = cancel_it;
+    same(fli_timers_poll(&timers, fli_clock_ns() + 4 * HOUR_NS + TICK_NS), 1);
+    assert_null(while_firing);
+    same(fli_timers_count(&timers), 0);
+    same(expect_completion(&b, p, 9), 1);
+    int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
+    assert_int_not_equal((uint32_t)next, (uint32_t)firing_id);
+    expect_message(&b, p, 6, 4);
+    same(cancel(&b, p, next), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+static void cancel_and_abandon_it(bench *b)
+{
+    cancel_it(b);
+    abandon_it(b);
+}
+
+TEST(an_abandoned_ticker_is_freed_with_unread_ticks)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = firing_proc = spawn(&b);
+    for (int i = 0; i < 3; i++) {
+        firing_id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+        assert_true(bench_settle(&b, p, FLI_IDLE));
+        if (i == 1) while_firing = cancel_and_abandon_it; /* abandoned while it fires */
+        same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
+        if (i == 1) same(expect_completion(&b, p, 9), 1);
+        if (i == 2) same(cancel(&b, p, firing_id), 1); /* abandoned while it is UNREAD */
+        abandon_it(&b);
+        int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
+        same((uint32_t)next, (uint32_t)firing_id);
+        same(cancel(&b, p, next), 1);
+        expect_message(&b, p, 6, 1);
+    }
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(entries_of_cancelled_tickers_are_reused_after_their_messages_were_read)
+{
+    bench b;
+    begin(&b);
+    fli_proc *p = spawn(&b);
+    for (int i = 0; i < 100; i++) {
+        int64_t id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
+        same(fli_timers_poll(&timers, fli_clock_ns() + 2 * HOUR_NS + TICK_NS), 1);
+        same(cancel(&b, p, id), 1);
+        expect_message(&b, p, 6, 2);
+    }
+    assert_true(p->ext->timer_cap <= 8);
+    finish(&b, p);
+    end(&b);
+}
+
 TEST(a_timer_may_be_abandoned_while_it_fires)
 {
     bench b;
@@ -830,6 +921,10 @@ int main(void)
         cmocka_unit_test(invalid_ids_stop_no_timer),
         cmocka_unit_test(a_ticker_cancelled_while_it_fires_is_gone),
         cmocka_unit_test(a_ticker_cancelled_twice_while_it_fires_is_gone_once),
+        cmocka_unit_test(a_cancelled_ticker_keeps_the_number_of_its_unread_ticks),
+        cmocka_unit_test(a_ticker_cancelled_while_it_fires_keeps_the_number_of_its_ticks),
+        cmocka_unit_test(an_abandoned_ticker_is_freed_with_unread_ticks),
+        cmocka_unit_test(entries_of_cancelled_tickers_are_reused_after_their_messages_were_read),
         cmocka_unit_test(a_timer_may_be_abandoned_while_it_fires),
         cmocka_unit_test(a_ticker_is_stopped_if_its_process_ends_while_it_fires),
         cmocka_unit_test(timers_end_with_their_process),
