@@ -183,6 +183,70 @@ TEST(large_messages_arrive_unchanged)
     fixture_close(&large);
 }
 
+/* A receiver that holds 2.8 MB of garbage at a limit of 4 MB gets a message of 1.7 MB that it does not read yet. */
+TEST(garbage_is_collected_before_a_kept_message_ends_the_process)
+{
+    static const char *const waits[] = {
+        "assert(process.receive('x') == 'x')",      /* the message is kept by the search */
+        "process.request(me, 'no reply', '100ms')", /* the message is kept at the end of a step */
+    };
+    for (size_t i = 0; i < 2; i++) {
+        char chunk[1024];
+        snprintf(chunk, sizeof chunk,
+                 "local me = process.self()\n"
+                 "local pid = process.spawn { function()\n"
+                 "  local t = {} for i = 1, 18000 do t[i] = i .. ('y'):rep(130) end\n"
+                 "  t = nil\n"
+                 "  assert(collectgarbage('count') > 2800, collectgarbage('count'))\n"
+                 "  process.send(me, 'ready')\n"
+                 "  %s\n"
+                 "  return 'alive'\n"
+                 "end; memory = '4MB', monitor = true }\n"
+                 "assert(process.receive('ready'))\n"
+                 "assert(process.send(pid, ('z'):rep(1700000)))\n"
+                 "process.send(pid, 'x')\n"
+                 "local e = process.receive { event = 'exit' }\n"
+                 "assert(e.result == 'alive', e.error)\n",
+                 waits[i]);
+        (void)fixture_start(&w, chunk, (size_t)16 << 20);
+        until(atomic_load(&w.over));
+        if (w.error != FILCH_OK) fail_msg("%s", w.text);
+    }
+}
+
+static atomic_int failures;
+static char       failure_text[256];
+
+static void note_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+{
+    (void)user, (void)pid, (void)name;
+    same(error, FILCH_LUA_EMEMORY);
+    snprintf(failure_text, sizeof failure_text, "%.*s", (int)size, text);
+    atomic_fetch_add(&failures, 1);
+}
+
+TEST(on_failure_reports_a_process_without_memory_for_its_messages)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    static fixture    own;
+    options.memory_max = 4 << 20;
+    options.on_failure = note_failure;
+    atomic_store(&failures, 0);
+    fixture_open(&own, 1, &options);
+    (void)fixture_start(
+        &own,
+        "local pid = process.spawn { function() time.sleep('1h') end; memory = '1MB', monitor = true }\n"
+        "for i = 1, 3 do process.send(pid, ('z'):rep(1 << 19)) end\n"
+        "local e = process.receive()\n"
+        "assert(e.error:find('not enough memory to keep messages', 1, true), e.error)\n",
+        0);
+    until(atomic_load(&own.over));
+    if (own.error != FILCH_OK) fail_msg("%s", own.text);
+    same(atomic_load(&failures), 1);
+    has_text(failure_text, "not enough memory to keep messages");
+    fixture_close(&own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +258,8 @@ int main(void)
         T(memory_bombs_end_only_their_own_process),
         T(a_memory_limit_too_small_to_start_is_an_error),
         T(large_messages_arrive_unchanged),
+        T(garbage_is_collected_before_a_kept_message_ends_the_process),
+        cmocka_unit_test(on_failure_reports_a_process_without_memory_for_its_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void add_error(fli_lua_bytes *text, lua_State *L)
     else (void)fli_lua_bytes_add(text, words, size < TEXT_MAX / 2 ? size : TEXT_MAX / 2);
 }
 
-static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
+filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
 {
     const filch_lua_options *opt = &p->lua->opt;
     if (opt->on_failure != NULL && error != FILCH_ECANCELLED) {
@@ -105,10 +105,18 @@ static filch_err fail(fli_lua_proc *p, filch_err error, const void *text, size_t
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 
+static filch_err fail_plain(fli_lua_proc *p, filch_err error)
+{
+    const char *text = filch_err_text(error);
+    return fli_lua_fail(p, error, text, strlen(text));
+}
+
 /* Ends the process after process.exit() or process.upgrade(), which raise an error that cannot be caught. */
 static filch_err end_exit(fli_lua_proc *p)
 {
-    return p->next != NULL ? fli_lua_upgrade_end(p) : filch_done(p->out, p->rare->result);
+    if (p->next != NULL) return fli_lua_upgrade_end(p);
+    filch_err err = filch_done(p->out, p->rare->result);
+    return err == FILCH_OK ? FILCH_OK : fail_plain(p, err);
 }
 
 /* Runs the pending __close handlers of L and then makes the text of the error. Both run under the budget: p->running is
@@ -168,7 +176,7 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     /* If a __close handler spends the budget after process.exit(), the process has failed. If that happens after
      * process.upgrade(), the upgrade still takes place. */
     bool      ended = p->exiting && (!p->runaway || p->next != NULL);
-    filch_err err = ended ? end_exit(p) : fail(p, error, words.at, words.size);
+    filch_err err = ended ? end_exit(p) : fli_lua_fail(p, error, words.at, words.size);
     fli_lua_bytes_fini(&words);
     return err;
 }
@@ -181,10 +189,11 @@ filch_err fli_lua_end_done(fli_lua_proc *p, int count)
     fli_lua_bytes_init(&bytes, p->heap.max);
     filch_err err;
     if (count > 0 && !fli_lua_pack(p->L, -count, "result", &bytes, &result, &why)) {
-        err = fail(p, p->runaway ? FILCH_LUA_EBUDGET : FILCH_LUA_EERROR, why.text, strlen(why.text));
+        err = fli_lua_fail(p, p->runaway ? FILCH_LUA_EBUDGET : FILCH_LUA_EERROR, why.text, strlen(why.text));
     } else {
         err = filch_done(p->out, result);
         fli_lua_bytes_sent(&bytes, err == FILCH_OK);
+        if (err != FILCH_OK) err = fail_plain(p, err);
     }
     fli_lua_bytes_fini(&bytes);
     return err;

@@ -46,15 +46,33 @@ void fli_lua_inbox_take(fli_lua_proc *p)
     else p->event_at++;
 }
 
+/* Takes memory for a kept message, and charges the process for `size` bytes of payload. Returns NULL if the memory
+ * limit does not allow both. */
+static fli_lua_saved *try_reserve(fli_lua_heap *heap, size_t size)
+{
+    if (!fli_lua_heap_charge(heap, size)) return NULL;
+    fli_lua_saved *saved = fli_lua_heap_resize(heap, NULL, 0, sizeof *saved);
+    if (saved == NULL) fli_lua_heap_discharge(heap, size);
+    return saved;
+}
+
+/* As try_reserve(), but collects the garbage of the process before it gives up. */
+static fli_lua_saved *reserve(fli_lua_proc *p, size_t size)
+{
+    fli_lua_saved *saved = try_reserve(&p->heap, size);
+    if (saved != NULL) return saved;
+    fli_lua_collect(p);
+    return try_reserve(&p->heap, size);
+}
+
 static filch_err keep(fli_lua_proc *p, const filch_event *event)
 {
-    filch_err err = FILCH_ENOMEM;
-    size_t    size = fli_lua_message_weight(&event->data);
-    if (!fli_lua_heap_charge(&p->heap, size)) return err;
-    fli_lua_saved *saved = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *saved);
-    if (saved != NULL) err = filch_keep(&event->data, &saved->data);
+    size_t         size = fli_lua_message_weight(&event->data);
+    fli_lua_saved *saved = reserve(p, size);
+    filch_err      err = saved != NULL ? filch_keep(&event->data, &saved->data) : FILCH_ENOMEM;
     if (err != FILCH_OK) {
-        if (saved != NULL) fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
+        if (saved == NULL) return err;
+        fli_lua_heap_resize(&p->heap, saved, sizeof *saved, 0);
         fli_lua_heap_discharge(&p->heap, size);
         return err;
     }
@@ -122,9 +140,7 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
 {
     while (from->saved != NULL) {
         fli_lua_saved *old = from->saved;
-        size_t         size = fli_lua_message_weight(&old->data);
-        fli_lua_saved *saved = NULL;
-        if (fli_lua_heap_charge(&to->heap, size)) saved = fli_lua_heap_resize(&to->heap, NULL, 0, sizeof *saved);
+        fli_lua_saved *saved = reserve(to, fli_lua_message_weight(&old->data));
         if (saved == NULL) return FILCH_ENOMEM;
         *saved = *old;
         saved->next = NULL;

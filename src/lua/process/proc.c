@@ -323,7 +323,8 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
  * code was running. */
 static filch_err end_without_memory(fli_lua_proc *p)
 {
-    return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages, or to wait"));
+    static const char text[] = "not enough memory to keep messages, or to wait";
+    return fli_lua_fail(p, FILCH_LUA_EMEMORY, text, sizeof text - 1);
 }
 
 static filch_err rest(fli_lua_proc *p)

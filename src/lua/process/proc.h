@@ -155,6 +155,9 @@ typedef struct fli_lua_proc {
     struct fli_lua_proc  *next; /* the process that replaces this one; set together with `exiting` */
 } fli_lua_proc;
 
+/* Collects all garbage of the process, also between two resumes of its tasks. Called when the memory limit refuses
+ * memory that the runtime needs for the process. */
+void fli_lua_collect(fli_lua_proc *p);
 /* Returns p->rare, and allocates it if needed. Returns NULL if memory is short. */
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
 
@@ -288,6 +291,8 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
 /* Ends the process: a task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
+/* Ends the process with `error`, and calls on_failure, unless the process was cancelled. `text` is the detail. */
+filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size);
 /* Runs the pending __close handlers of L, unless the budget is spent. Writes the text of the error with its traceback
  * to `words`, and returns the error code. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words);

@@ -65,7 +65,10 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     fli_lua_proc *next = p->next;
     filch_err     err = fli_lua_inbox_end(p);
     if (err == FILCH_OK) err = fli_lua_inbox_move(p, next);
-    if (err != FILCH_OK) return filch_fail(p->out, FILCH_LUA_EMEMORY, filch_str("not enough memory to keep messages"));
+    if (err != FILCH_OK) {
+        static const char text[] = "not enough memory to keep messages";
+        return fli_lua_fail(p, FILCH_LUA_EMEMORY, text, sizeof text - 1);
+    }
     next->outdated = p->outdated;
     next->main.cancelled = p->main.cancelled;
     next->yields = p->yields;

@@ -24,6 +24,12 @@ fli_lua_proc *fli_lua_for(lua_State *L)
     return p != NULL && fli_lua_job_of(p) != NULL ? p : fli_lua_need_process(L);
 }
 
+void fli_lua_collect(fli_lua_proc *p)
+{
+    lua_State *L = fli_load_rlx(&p->running);
+    (void)lua_gc(L != NULL ? L : p->L, LUA_GCCOLLECT);
+}
+
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)
 {
     if (p->rare == NULL) {
@@ -84,8 +90,12 @@ static bool alarm_add(fli_lua_proc *p, fli_lua_task *task, uint64_t at_ns)
 {
     if (p->alarm_count == p->alarm_room) {
         uint32_t room = p->alarm_room == 0 ? 4 : p->alarm_room * 2;
-        void    *more =
-            fli_lua_heap_resize(&p->heap, p->alarms, p->alarm_room * sizeof p->alarms[0], room * sizeof p->alarms[0]);
+        size_t   old_size = p->alarm_room * sizeof p->alarms[0], size = room * sizeof p->alarms[0];
+        void    *more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
+        if (more == NULL) {
+            fli_lua_collect(p);
+            more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
+        }
         if (more == NULL) return false;
         p->alarms = more;
         p->alarm_room = room;
