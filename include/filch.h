@@ -532,18 +532,21 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
  * messages, filch_cancel moves it to the front; if it was delivered, filch_cancel has no effect. A cancel completes no
  * yield: outstanding yields stay outstanding until they are completed or `pid` ends.
  *
+ * A cancel of a process of another host (filch_node_add) acts as filch_cancel_with without a deadline: it needs memory,
+ * and each call adds one event, also during a stop.
+ *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN; for a process of another host also FILCH_ENOMEM, FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pid);
 
 /* Terminates `pid` with FILCH_EKILLED: after the current step, if any, the process is not stepped again, and is
- * closed.
+ * closed. If the current step itself ends the process (done or an error), that outcome counts instead.
  *
  * Thread:  any, also from inside the process itself.            Blocks:  never; the end may come a little later.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN
+ * Errors:  FILCH_EINVAL   FILCH_EDEAD   FILCH_EFOREIGN; for a process of another host also FILCH_EDENIED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_terminate(filch_sched *sched, filch_pid pid);
 
@@ -581,7 +584,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  *             status
  *   idle      no step until any event arrives
  *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
- * The yields of the step are dispatched after each of these, also after done.
+ * The yields of the step are dispatched after each of these, also after done. If the step fails (filch_fail, or it
+ * returns another error), its yields are dropped; what it has sent, spawned and cancelled stays.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
@@ -600,7 +604,8 @@ FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `detail`. Not for a filch_move: the caller could not know whether it was taken.
- * Errors:  `error` itself, to be returned from the step; FILCH_EINVAL  out is NULL, or error is FILCH_OK.
+ * Errors:  `error` itself, to be returned from the step (a step that returns FILCH_OK instead ends with
+ *          FILCH_ENOSTATUS and `detail`); FILCH_EINVAL  out is NULL, or error is FILCH_OK.
  */
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
@@ -916,7 +921,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid w
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_EFOREIGN
+ * Errors:  FILCH_EINVAL   FILCH_EFOREIGN   FILCH_EDENIED  the watcher belongs to another host
  *          FILCH_ESTALE  no such monitor: its event has been sent, or it was ended before
  */
 FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref);
@@ -1088,8 +1093,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  *
  * A supervisor stops a child by filch_cancel_with, with FILCH_ECANCELLED and the child's `stop_ns` as the deadline.
  * Children are stopped one at a time. When the scheduler stops, it cancels the supervisor, not the children; a child
- * gets the messages in its mailbox before the cancel, and a child that ends is not started again. When a supervisor
- * is terminated, its children end with it, because they are linked with it. */
+ * gets the messages in its mailbox before the cancel, and a child that ends is not started again. If there is no memory
+ * for a cancel, the supervisor terminates the child. When a supervisor is terminated, its children end with it, because
+ * they are linked with it. When a process that is linked with a supervisor and is no child of it fails, the supervisor
+ * stops its children and ends with FILCH_ELINK. */
 typedef enum filch_strategy {
     FILCH_ONE_FOR_ONE, /* the child that ended is restarted */
     FILCH_ONE_FOR_ALL, /* all children are stopped and restarted */
@@ -1098,8 +1105,9 @@ typedef enum filch_strategy {
 
 typedef enum filch_restart {
     FILCH_PERMANENT, /* restarted whenever it ends */
-    FILCH_TRANSIENT, /* restarted when it fails; never after an end without an error, even if other children are
-                        restarted */
+    FILCH_TRANSIENT, /* restarted when it fails. A child that ended without an error by itself is not restarted, even
+                        if other children are; a child that the supervisor stopped, to restart it with its siblings,
+                        is restarted however it ended */
     FILCH_TEMPORARY  /* never restarted; removed from the list of children when it ends */
 } filch_restart;
 
@@ -1128,11 +1136,11 @@ typedef struct filch_child {
 
 /* Description of a supervisor. Zero means the default that is given here. */
 typedef struct filch_supervisor {
-    uint32_t strategy; /* filch_strategy */
-    uint32_t
-        intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more is
-                      needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
-                      supervisor handles that. A restart that fails (init, no memory) counts too, and is tried again */
+    uint32_t strategy;  /* filch_strategy */
+    uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more
+                           is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
+                           supervisor handles that. The end of one child counts once, however many children are
+                           restarted for it. A restart that fails (init, no memory) counts too, and is tried again */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
      * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is
@@ -1253,8 +1261,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
  * long. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
-/* Called when a step has taken longer than option `long_step_ns`: by its worker after the step, or by another worker
- * while it still runs (`finished` 0), if another worker is parked or searches for work. Must not block. */
+/* Called when a step has taken longer than option `long_step_ns`. The step's worker calls it after the step (`finished`
+ * 1), for every long step. If another worker is parked or searches for work, that worker also calls it once while the
+ * step still runs (`finished` 0): such a step is reported twice, and logged twice. Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
 /* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED:
@@ -1412,8 +1421,9 @@ typedef struct filch_running_job {
  * new since the first. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
  * filled in. */
 typedef struct filch_report {
-    size_t           size;       /* set by the caller: sizeof(filch_report) */
-    uint64_t         ended;      /* processes that ended after stop was called and before its deadline */
+    size_t   size;               /* set by the caller: sizeof(filch_report) */
+    uint64_t ended;              /* processes that ended after stop was called, without force. A step that is
+                                    running at the deadline may still end its process itself */
     uint64_t         forced;     /* processes that were closed by force at the deadline */
     uint64_t         stuck;      /* calls of steps, inits, closes and work functions that have not returned */
     filch_straggler *stragglers; /* processes ended by force, and processes whose step has not returned */
@@ -1461,7 +1471,7 @@ typedef struct filch_report {
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
- * Errors:  FILCH_OK         all processes ended before the deadline
+ * Errors:  FILCH_OK         no process was ended by force
  *          FILCH_EDEADLINE  some processes were ended by force; everything is freed all the same
  *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
  *                           has not returned, or another stop is under way: the scheduler is still alive
@@ -1706,8 +1716,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 
 /* ---- your own loop ------------------------------------------------------------------------------------------ */
 
-/* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now,
- * at most 65536 steps). Stores the number of steps in *ran, if not NULL. For schedulers with workers =
+/* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now),
+ * at most 65536 steps in one call. Stores the number of steps in *ran, if not NULL. For schedulers with workers =
  * FILCH_NO_WORKERS.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its
@@ -1910,7 +1920,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 
 /* Sends the stream itself to another process of this scheduler: a message from this process, with data for
  * filch_stream_take. If the stream is never taken, it is closed when the message is freed. filch_stream_take makes the
- * stream belong to this process. Both calls take effect at once, before the yields of this step: a read yielded
+ * stream belong to this process. Bytes that were received and not read yet go with the stream. Both calls take effect
+ * at once, before the yields of this step: a read yielded
  * earlier in this step finds the stream given away.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
@@ -2292,7 +2303,8 @@ FILCH_API filch_assert_fn filch_assert_handler(filch_assert_fn fn);
 /* Runs *your* processes in a simulation: a seed decides which process is stepped next, which worker steals, when time
  * passes and what goes wrong, on one thread, in virtual time. A seed always gives the same run. See docs/SIMULATION.md.
  *
- * A step may also be interrupted where it calls filch_send, filch_spawn or filch_complete: other workers run at that
+ * A step may also be interrupted where it calls filch_send, filch_spawn, filch_complete, filch_cancel, filch_terminate
+ * or a function of the relations (filch_monitor, filch_register, filch_broadcast and so on): other workers run at that
  * point, as they would on another CPU. Between two such calls a step is never interrupted. */
 
 /* Starts a run (spawns, sends), or checks its result. An error that it returns is a violation. */
@@ -2333,8 +2345,8 @@ typedef struct filch_sim_options {
     uint32_t whole_steps;              /* 1: steps are never interrupted */
     /* Rates of faults, which begin once the scenario has returned. */
     uint32_t no_memory;     /* allocations of the scheduler that fail */
-    uint32_t late_answer;   /* completions that arrive later, by up to `late_ns` (except completions of
-                               the clock) */
+    uint32_t late_answer;   /* completions that arrive later, by up to `late_ns`; also those of sleeps, but not those of
+                               filch_yield_timer, _ticker and _timer_cancel */
     uint32_t double_answer; /* completions that are sent a second time, without effect */
     uint32_t handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
     uint32_t stall; /* turns before which a worker is stalled: it runs nothing for many turns. Also, at four times this
@@ -2371,8 +2383,9 @@ typedef struct filch_sim_report {
  * NULL means all defaults. FILCH_OK means that the run took place; its result is in *report.
  *
  * Everything happens on this thread, work functions too. A scheduler in simulation refuses filch_tick, filch_wake_fd,
- * filch_next_timeout, filch_sched_stop and filch_sched_close, and every call from other threads: FILCH_ESTATE, and the
- * run ends with FILCH_SIM_REFUSED.
+ * filch_next_timeout, filch_sched_stop, filch_sched_stop_with, filch_sched_close, the calls by which a thread waits
+ * (filch_call, filch_send_wait and so on), real I/O, and every call from other threads: FILCH_ESTATE, and the run ends
+ * with FILCH_SIM_REFUSED.
  *
  * Thread:  any; a run inside a run is allowed.                     Blocks:  until the run is over.
  * Owns:    lends `options`; gives what *report holds.
@@ -2497,6 +2510,9 @@ typedef struct filch_blackbox_report {
 /* Makes one instance of `type`, with the recorded method, args and values, and calls its step with the recorded events,
  * one step after the other. Its sends, spawns, cancels and yields are compared with the recording and return the
  * recorded results, but are not carried out. FILCH_OK: the replay ran; its outcome is in *report.
+ *
+ * After a filch_upgrade the recording is of the new type. If the step that called filch_upgrade is no longer in the
+ * recording, the instance is made with method NULL and without args, because those of the upgrade are not recorded.
  *
  * A step that reads anything but its state, its events and its context (the clock, a global, filch_inspect) may differ.
  * A send in init returns FILCH_OK, and a spawn in init returns the pid {0, 0}.

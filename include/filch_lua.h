@@ -80,7 +80,8 @@ enum {
     FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
     FILCH_LUA_WATCH_COUNT = 1,  /* by counting the Lua instructions, without a thread; the counting about doubles the
                                    time that Lua code takes */
-    FILCH_LUA_WATCH_NONE = 2    /* not at all: other processes run only when the process calls a function of Filch */
+    FILCH_LUA_WATCH_NONE = 2 /* not at all: other processes run only when the process calls a function of Filch, and a
+                                job of work.run is never stopped */
 };
 
 /* Options of a host for Lua processes. Zero means the default that is given here. */
