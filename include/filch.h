@@ -424,6 +424,15 @@ typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t
  * step. */
 typedef void (*filch_close_fn)(void *self);
 
+/* Inside `close`: returns the error with which the process ends, as on_exit gets it. FILCH_OK: the process ends without
+ * an error, or the instance was replaced by filch_upgrade, or the call is not inside `close`.
+ *
+ * Thread:  only inside `close`.                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  none.
+ */
+FILCH_API filch_err filch_close_error(const filch_sched *sched);
+
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
 typedef struct filch_type {
     const char *name;           /* name in reports; NULL is shown as "?" */

@@ -58,8 +58,9 @@ enum {
 /* Writes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
-/* Called when a process has failed. `text` is the message and the traceback, lent; `name` is the name of the process's
- * type. Called on workers, several at once. Not called for processes that were cancelled or killed. */
+/* Called once for each process that has failed. `text`, lent, is the message and the traceback, or the text of the
+ * error if no code of the process was running, as for FILCH_ELINK and FILCH_EOVERFLOW; `name` is the name of the
+ * process's type. Called on workers, several at once. Not called for processes that were cancelled or killed. */
 typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
                                      size_t size);
 

@@ -70,7 +70,7 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
 {
     char               pid_text[64];
     const cli_program *p = user;
-    (void)error;
+    if (error == FILCH_ELINK) return; /* the failure of the linked process has been reported */
     char line[8192];
     int  length =
         snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),

@@ -79,7 +79,7 @@ static void keep_failure(void *user, filch_pid pid, const char *name, filch_err 
 {
     bench *b = user;
     char   pid_text[64];
-    (void)error;
+    if (error == FILCH_ELINK) return;          /* the failure of the linked process has been reported */
     if (pid.serial == b->first.serial) return; /* the failure of the test itself is already in `result` */
     cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, pid_text, sizeof pid_text), (int)size,
                      text);

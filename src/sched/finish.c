@@ -150,7 +150,11 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) ended_simulated(sched, serial, error, result);
 
-    if (type->close != NULL) type->close(p->self);
+    if (type->close != NULL) {
+        w->close_error = error;
+        type->close(p->self);
+        w->close_error = FILCH_OK;
+    }
     e.type = NULL;
     fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
@@ -175,6 +179,12 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
         give_back(w, p);
     }
     fli_callback_end(worker);
+}
+
+filch_err filch_close_error(const filch_sched *sched)
+{
+    fli_local *worker = sched != NULL ? fli_current_worker(&sched->rt) : NULL;
+    return worker != NULL ? fli_worker_of(worker)->close_error : FILCH_OK;
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)

@@ -30,6 +30,7 @@ static void rest(fli_worker *w)
     worker->serial = 0;
     worker->closing = false;
     worker->fast_rt = FLI_NO_FAST_RT;
+    w->close_error = FILCH_OK;
 }
 
 void fli_torn_note(fli_worker *w)

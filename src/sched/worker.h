@@ -51,10 +51,11 @@ struct fli_worker {
     /* Not atomic from here on: used by the worker alone, except `idle` (used under the idle lock) and `stuck` (used by
      * the thread that stops the scheduler). */
     alignas(FLI_LINE) fli_prng prng;
-    fli_proc *torn;       /* the process whose step a C++ exception has left (torn.c); NULL: none */
-    bool exit_unnotified; /* the ending process has relations that have not been notified of its exit yet (torn.c) */
-    uint32_t given;       /* number of events in w->events that torn.c must free if a C++ exception leaves the running
-                             step */
+    fli_proc *torn;        /* the process whose step a C++ exception has left (torn.c); NULL: none */
+    bool exit_unnotified;  /* the ending process has relations that have not been notified of its exit yet (torn.c) */
+    filch_err close_error; /* while `close` runs: the error with which the process ends; otherwise FILCH_OK */
+    uint32_t  given;       /* number of events in w->events that torn.c must free if a C++ exception leaves the running
+                              step */
 
     /* Steps: step.c. */
     fli_proc *rerun;            /* the process just stepped, to be stepped again without a queue; NULL: none */

@@ -222,6 +222,90 @@ TEST(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one)
     ok(filch_sched_stop(h.sched, FILCH_FOREVER, NULL));
 }
 
+/* What the closes of `closer` found: closes[i] is the error that close i was told. */
+static struct {
+    filch_sched *sched;
+    filch_err    seen[4];
+    uint32_t     count;
+} closes;
+
+static void closer_close(void *self)
+{
+    (void)self;
+    closes.seen[closes.count++ % 4] = filch_close_error(closes.sched);
+}
+
+static filch_err closer_step(void *self, const filch_event *events, size_t count, filch_out *out);
+
+static const filch_type closer = { .name = "closer", .step = closer_step, .close = closer_close };
+
+static filch_err closer_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    same(filch_close_error(filch_out_sched(out)), FILCH_OK);
+    if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
+    switch (filch_as_int(&events[0].data)) {
+    case 0: return filch_done(out, filch_none());
+    case 1: return filch_upgrade(out, &closer, NULL, filch_none());
+    default: return FILCH_EUSER + 3;
+    }
+}
+
+/* Runs what is ready: one instance is closed. Returns what its close was told. */
+static filch_err told(void)
+{
+    closes.count = 0;
+    ok(filch_tick(closes.sched, 0, NULL));
+    same(closes.count, 1);
+    return closes.seen[0];
+}
+
+TEST(close_is_told_the_error_of_the_end)
+{
+    filch_options       opt = FILCH_OPTIONS_INIT;
+    filch_spawn_options small = FILCH_SPAWN_OPTIONS_INIT;
+    filch_pid           a, b;
+    opt.workers = FILCH_NO_WORKERS;
+    small.mailbox_max = 1;
+    small.overflow = FILCH_OVERFLOW_STOP;
+    memset(&closes, 0, sizeof closes);
+    ok(filch_sched_create(&closes.sched, &opt));
+    same(filch_close_error(NULL), FILCH_OK);
+    same(filch_close_error(closes.sched), FILCH_OK); /* outside of close */
+
+    ok(filch_spawn(closes.sched, &closer, NULL, &a));
+    ok(filch_send(closes.sched, a, filch_int(0)));
+    same(told(), FILCH_OK);
+
+    ok(filch_spawn(closes.sched, &closer, NULL, &a));
+    ok(filch_send(closes.sched, a, filch_int(2)));
+    same(told(), FILCH_EUSER + 3);
+
+    ok(filch_spawn(closes.sched, &closer, NULL, &a));
+    ok(filch_terminate(closes.sched, a));
+    same(told(), FILCH_EKILLED);
+
+    ok(filch_spawn(closes.sched, &closer, &small, &a));
+    ok(filch_send(closes.sched, a, filch_int(1)));
+    same(filch_send(closes.sched, a, filch_int(1)), FILCH_EFULL);
+    same(told(), FILCH_EOVERFLOW);
+
+    /* The old instance of an upgrade is closed without an error. */
+    ok(filch_spawn(closes.sched, &closer, NULL, &a));
+    ok(filch_send(closes.sched, a, filch_int(1)));
+    same(told(), FILCH_OK);
+
+    ok(filch_spawn(closes.sched, &closer, NULL, &b));
+    ok(filch_link(closes.sched, a, b));
+    ok(filch_send(closes.sched, b, filch_int(2)));
+    closes.count = 0;
+    ok(filch_tick(closes.sched, 0, NULL));
+    same(closes.count, 2);
+    same(closes.seen[0], FILCH_EUSER + 3);
+    same(closes.seen[1], FILCH_ELINK);
+    ok(filch_sched_stop(closes.sched, FILCH_SECONDS(10), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_name_that_whereis_does_not_find_can_be_registered),
         cmocka_unit_test(stop_waits_for_on_exit),
         cmocka_unit_test(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one),
+        cmocka_unit_test(close_is_told_the_error_of_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,6 +247,51 @@ TEST(on_failure_reports_a_process_without_memory_for_its_messages)
     fixture_close(&own);
 }
 
+static atomic_int ended[2]; /* calls of on_failure with FILCH_ELINK and with FILCH_EOVERFLOW */
+static atomic_int others;
+
+static void count_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
+{
+    (void)user, (void)pid, (void)name;
+    if (size > 0 && size == strlen(filch_err_text(error)) && memcmp(text, filch_err_text(error), size) == 0 &&
+        (error == FILCH_ELINK || error == FILCH_EOVERFLOW)) {
+        atomic_fetch_add(&ended[error == FILCH_EOVERFLOW], 1);
+    } else {
+        atomic_fetch_add(&others, 1);
+    }
+}
+
+TEST(on_failure_reports_a_process_that_the_runtime_ends)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    static fixture    own;
+    options.on_failure = count_failure;
+    fixture_open(&own, 1, &options);
+    fixture_passes(&own,
+                   "local function ends(pid) return process.receive({ event = 'exit', pid = pid }) end\n"
+                   "local full = process.spawn { function() time.sleep('1h') end; mailbox = 1, overflow = 'stop', "
+                   "monitor = true }\n"
+                   "time.sleep('1ms')\n"
+                   "for i = 1, 3 do process.send(full, i) end\n"
+                   "assert(ends(full).error)\n"
+                   "local linked = process.spawn_monitored(function()\n"
+                   "  process.spawn_linked(function() error('first') end)\n"
+                   "  time.sleep('1h')\n"
+                   "end)\n"
+                   "assert(ends(linked).error)\n"
+                   "for _, stop in ipairs { process.cancel, process.terminate } do\n"
+                   "  local pid = process.spawn_monitored(function() time.sleep('1h') end)\n"
+                   "  time.sleep('1ms')\n"
+                   "  stop(pid)\n"
+                   "  ends(pid)\n"
+                   "end\n"
+                   "assert(ends(process.spawn_monitored(function() return 1 end)).result == 1)\n");
+    same(atomic_load(&ended[0]), 1);
+    same(atomic_load(&ended[1]), 1);
+    same(atomic_load(&others), 1); /* the process that failed with "first" */
+    fixture_close(&own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +305,7 @@ int main(void)
         T(large_messages_arrive_unchanged),
         T(garbage_is_collected_before_a_kept_message_ends_the_process),
         cmocka_unit_test(on_failure_reports_a_process_without_memory_for_its_messages),
+        cmocka_unit_test(on_failure_reports_a_process_that_the_runtime_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

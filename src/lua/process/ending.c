@@ -96,12 +96,25 @@ static void add_error(fli_lua_bytes *text, lua_State *L)
     else (void)fli_lua_bytes_add(text, words, size < TEXT_MAX / 2 ? size : TEXT_MAX / 2);
 }
 
-filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
+/* Calls on_failure, unless the process was cancelled or killed, or on_failure was called before. */
+static void report(fli_lua_proc *p, filch_err error, const void *text, size_t size)
 {
     const filch_lua_options *opt = &p->lua->opt;
-    if (opt->on_failure != NULL && error != FILCH_ECANCELLED) {
-        opt->on_failure(opt->on_failure_user, p->self, p->code->kind->name, error, text, size);
-    }
+    if (p->reported || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
+    p->reported = true;
+    if (opt->on_failure != NULL) opt->on_failure(opt->on_failure_user, p->self, p->code->kind->name, error, text, size);
+}
+
+void fli_lua_report_end(fli_lua_proc *p)
+{
+    filch_err   error = filch_close_error(p->sched);
+    const char *text = filch_err_text(error);
+    if (error != FILCH_OK) report(p, error, text, strlen(text));
+}
+
+filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
+{
+    report(p, error, text, size);
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 

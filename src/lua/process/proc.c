@@ -223,6 +223,7 @@ void fli_lua_close(void *self)
 {
     fli_lua_proc     *p = *(fli_lua_proc **)self;
     struct filch_lua *lua = p->lua;
+    fli_lua_report_end(p);
     fli_lua_file_subscribe(p, false);
     for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);

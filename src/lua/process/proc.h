@@ -132,6 +132,7 @@ typedef struct fli_lua_proc {
     bool outdated;     /* the process has got the message that a file it uses has changed */
     bool subscribed;   /* the process wants the message that sets `outdated`: see files.h */
     bool runaway;      /* the budget is spent; never reset, see budget.h */
+    bool reported;     /* on_failure was called */
     bool random_ready, simulated;
     bool wants_long; /* rare->longs was needed in this step, but is not allocated yet */
 
@@ -291,6 +292,9 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
 /* Ends the process: a task has failed with `status`; the error is on top of its stack. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
+/* Called when the process is closed: calls on_failure if the runtime has ended the process with an error, as for
+ * FILCH_ELINK and FILCH_EOVERFLOW. Does nothing if the process has failed in its own step. */
+void fli_lua_report_end(fli_lua_proc *p);
 /* Ends the process with `error`, and calls on_failure, unless the process was cancelled. `text` is the detail. */
 filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size);
 /* Runs the pending __close handlers of L, unless the budget is spent. Writes the text of the error with its traceback
