@@ -18,6 +18,10 @@
     X(request64k, request, 65536, 20000, 50, "round trip")                \
     X(pipeline, pipeline, 0, 300000, 1000, "item and stage")              \
     X(pipeline_yield, pipeline, 1, 300000, 1000, "item and stage")        \
+    X(send_free, bounded, 0, 2000000, 1000, "message")                    \
+    X(send_limited, bounded, 1, 2000000, 1000, "message")                 \
+    X(yield_free, bounded, 2, 1000000, 1000, "message")                   \
+    X(yield_limited, bounded, 3, 1000000, 1000, "message")                \
     X(crowd1k, crowd, 1000, 400000, 2000, "message")                      \
     X(crowd10k, crowd, 10000, 400000, 10000, "message")                   \
     X(crowd100k, crowd, 100000, 400000, 100000, "message")                \
