@@ -1,10 +1,24 @@
 /* send_waiters.c - see send_waiters.h, and proc/limit.h for the WAITING bit.
  *
- * INVARIANT  while the WAITING bit of a mailbox is set, the lock of its shard is held or a sender is queued for it: a
+ * A waiting sender is represented by the node of its message; no memory is allocated in order to wait. The nodes that
+ * wait for one receiver are a ring in order of arrival: fli_proc.waiters names the newest, whose `next` is the oldest.
+ * `tag`, which a message from a process of this runtime does not use, holds the key of the sender's yield meanwhile.
+ *
+ *   queue a sender            O(1)   append to the ring
+ *   admit a sender            O(1)   take the oldest node of the ring, push it
+ *   the sender ends           O(1)   nothing to do: the message stays queued and is delivered in its turn; the key has
+ *                                    become stale, so the completion is refused (PAIR node.claim)
+ *   the receiver ends         O(n)   the ring is detached and its senders are completed without the lock
+ *
+ * INVARIANT  while the WAITING bit of a mailbox is set, the lock of its stripe is held or a sender is queued for it: a
  *            sender sets the bit and queues itself under one hold of the lock, and the bit is cleared under the lock
  *            when the last waiter has left.
  * So each waiter is found: a receiver that makes space sees the bit, because space and bit are in one word, takes the
  * lock, and finds the queued sender. A process that ends closes its word first; a later sender finds it dead.
+ *
+ * INVARIANT  a queued sender has a counted message in the mailbox ahead of it. So a retry may stop after a slice: the
+ *            step that reads that message releases space and retries again.
+ * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "dispatch/send_waiters.h"
 
@@ -14,21 +28,13 @@
 #include "proc/mailbox.h"
 #include "proc/send.h"
 
-struct fli_waiter {
-    fli_waiter     *next;
-    uint64_t        target; /* serial of the receiver */
-    fli_event_node *node;   /* the message */
-    filch_receiver  receiver;
-    filch_err       outcome;
-};
-
 filch_err fli_send_waiters_init(fli_send_waiters *waiters)
 {
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
-        waiters->shards[i].first = waiters->shards[i].last = NULL;
-        filch_err err = fli_mutex_init(&waiters->shards[i].lock);
+    for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) {
+        waiters->stripes[i].count = 0;
+        filch_err err = fli_mutex_init(&waiters->stripes[i].lock);
         if (err == FILCH_OK) continue;
-        while (i-- > 0) fli_mutex_fini(&waiters->shards[i].lock);
+        while (i-- > 0) fli_mutex_fini(&waiters->stripes[i].lock);
         return err;
     }
     return FILCH_OK;
@@ -36,53 +42,59 @@ filch_err fli_send_waiters_init(fli_send_waiters *waiters)
 
 void fli_send_waiters_fini(fli_send_waiters *waiters)
 {
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
-        FLI_ASSERT(waiters->shards[i].first == NULL);
-        fli_mutex_fini(&waiters->shards[i].lock);
+    for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) {
+        FLI_ASSERT(waiters->stripes[i].count == 0);
+        fli_mutex_fini(&waiters->stripes[i].lock);
     }
 }
 
-static unsigned shard_of(uint64_t serial)
+static unsigned stripe_of(const fli_proc *p)
 {
-    return fli_serial_slot(serial) % FLI_SEND_WAITERS_SHARDS;
+    return p->slot % FLI_SEND_WAITERS_STRIPES;
 }
 
-/* Queues `waiter` if the mailbox is still full. Returns FILCH_OK if it is queued, FILCH_EFULL if the mailbox has
- * space now (send again), FILCH_EDEAD if the receiver has ended. */
-static filch_err queue(fli_send_waiters *waiters, fli_proc *p, fli_waiter *waiter, uint32_t units)
+/* Returns the handle of the newest waiting message of `p`; 0: none. Requires the lock of the stripe. */
+static uint32_t newest_of(fli_proc *p)
 {
-    unsigned shard = shard_of(waiter->target);
-    fli_mutex_lock(&waiters->shards[shard].lock);
-    uint32_t  gen = fli_serial_gen(waiter->target);
+    return (uint32_t)fli_load_rlx(&p->waiters);
+}
+
+/* Queues `node` if the mailbox is still full. Returns FILCH_OK if it is queued, FILCH_EFULL if the mailbox has
+ * space now (send again), FILCH_EDEAD if the receiver has ended. */
+static filch_err queue(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p, uint32_t gen, fli_event_node *node,
+                       uint32_t units, uint64_t key)
+{
+    unsigned stripe = stripe_of(p);
+    fli_mutex_lock(&waiters->stripes[stripe].lock);
     fli_admit admit = fli_limit_wait(p, gen, units);
     /* fli_limit_wait() has compared only the 12 bits of the generation that are in the load word. This line compares
-     * all bits: if a later process uses the slot, the sender must not be queued, because that process has another
-     * serial and would never complete this sender. fli_limit_wait() may have set WAITING in that process without need;
-     * the next retry clears WAITING. */
+     * all bits: if a later process uses the slot, the sender must not be queued, because the sender would get the end
+     * of that process as its own result. fli_limit_wait() may have set WAITING in that process without need; the next
+     * retry clears WAITING. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
-        waiter->next = NULL;
-        if (waiters->shards[shard].last != NULL) waiters->shards[shard].last->next = waiter;
-        else waiters->shards[shard].first = waiter;
-        waiters->shards[shard].last = waiter;
+        uint32_t ring = newest_of(p);
+        node->tag = key;
+        fli_mail_append(rt, &ring, node);
+        fli_store_rlx(&p->waiters, ring);
+        waiters->stripes[stripe].count++;
     }
-    fli_mutex_unlock(&waiters->shards[shard].lock);
+    fli_mutex_unlock(&waiters->stripes[stripe].lock);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
-/* Sends the message or queues the sender. Returns FILCH_OK if the message is in the mailbox (*waits unchanged) or the
- * sender is queued (*waits true). */
-static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p,
-                             fli_waiter *waiter, bool *waits)
+/* Sends the message or queues it. Returns FILCH_OK if the message is in the mailbox (*waits unchanged) or queued
+ * (*waits true). */
+static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
+                             fli_event_node *node, uint64_t key, bool *waits)
 {
-    uint32_t   gen = fli_serial_gen(waiter->target);
-    filch_data data = { .kind = FILCH_KIND_NONE };
-    fli_node_get_data(waiter->node, &data);
     for (;;) {
-        filch_err err = fli_message_put(rt, worker, p, gen, waiter->node, false);
-        if (err != FILCH_EFULL || fli_load_rlx(&p->overflow) != FILCH_OVERFLOW_WAIT) return err;
-        err = queue(waiters, p, waiter, fli_limit_units(fli_data_bytes(&data)));
+        filch_err err = fli_message_put(rt, worker, p, gen, node, false);
+        if (FLI_LIKELY(err != FILCH_EFULL) || fli_load_rlx(&p->overflow) != FILCH_OVERFLOW_WAIT) return err;
+        filch_data data = { .kind = FILCH_KIND_NONE };
+        fli_node_get_data(node, &data);
+        err = queue(waiters, rt, p, gen, node, fli_limit_units(fli_data_bytes(&data)), key);
         if (err == FILCH_EFULL) continue;
         *waits = err == FILCH_OK;
         return err;
@@ -95,125 +107,110 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
     fli_local *worker = fli_current_worker(rt);
     fli_proc  *p;
     filch_err  err = fli_pid_find(rt, command->target, &p);
-    /* A message to a pid of another node is sent at once, through the route function of the scheduler. */
-    if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
-    else if (err == FILCH_OK) goto local;
-    else fli_send_refused(rt, worker, err);
-    return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
-
-local:;
-    filch_data owned = { .kind = FILCH_KIND_NONE };
-    err = fli_data_own(&rt->mem, rt->payload_max, &command->data, &owned);
+    if (FLI_UNLIKELY(err != FILCH_OK)) {
+        /* A message to a pid of another node is sent at once, through the route function of the scheduler. */
+        if (err == FILCH_EFOREIGN) err = fli_send(rt, worker, command->target, command->from, &command->data);
+        else fli_send_refused(rt, worker, err);
+        return err == FILCH_OK ? filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK) : err;
+    }
+    filch_data owned;
+    err = fli_data_own_fast(&rt->mem, rt->payload_max, &command->data, &owned);
     if (err != FILCH_OK) return err;
-    err = FILCH_ENOMEM;
-    fli_waiter *waiter = fli_alloc(&rt->mem, sizeof *waiter);
-    if (waiter == NULL) goto no_waiter;
-    *waiter = (fli_waiter){ .target = command->target.serial, .receiver = receiver };
-    waiter->node = fli_message_make(rt, worker, command->from, &owned);
-    if (waiter->node == NULL) goto no_node;
-    bool waits = false;
-    err = put_or_wait(waiters, rt, worker, p, waiter, &waits);
-    if (err != FILCH_OK) goto refused;
-    if (waits) return FILCH_OK;
-    fli_free(&rt->mem, waiter, sizeof *waiter);
-    return filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
+    fli_event_node *node = fli_message_make(rt, worker, command->from, &owned);
+    bool            waits = false;
+    if (node == NULL) {
+        err = FILCH_ENOMEM;
+        goto no_node;
+    }
+    err = put_or_wait(waiters, rt, worker, p, fli_serial_gen(command->target.serial), node, receiver.key, &waits);
+    if (FLI_UNLIKELY(err != FILCH_OK)) goto refused;
+    return waits ? FILCH_OK : filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
 
 refused:
     fli_send_refused(rt, worker, err);
-    fli_node_give(rt, worker, waiter->node);
+    fli_node_give(rt, worker, node);
 no_node:
-    fli_free(&rt->mem, waiter, sizeof *waiter);
-no_waiter:
     fli_data_undo(&command->data, &owned);
     return err;
 }
 
-/* Completes the yields of the picked senders. Called without the lock, because completing may wake and queue
- * processes. */
-static void complete_all(fli_runtime *rt, fli_local *worker, fli_waiter *waiter)
+/* Completes the yield of a sender. Called without the lock, because completing may wake and queue processes. An error
+ * means that the sender has ended meanwhile; the error is ignored. */
+static void complete(fli_runtime *rt, uint64_t key, filch_err outcome)
 {
-    while (waiter != NULL) {
-        fli_waiter *next = waiter->next;
-        if (waiter->outcome != FILCH_OK) {
-            filch_data data = { .kind = FILCH_KIND_NONE };
-            fli_node_get_data(waiter->node, &data);
-            fli_data_free(&data);
-            fli_node_give(rt, worker, waiter->node);
-            fli_send_refused(rt, worker, waiter->outcome);
+    filch_receiver receiver = { .sched = (filch_sched *)rt, .key = key };
+    (void)!filch_complete(receiver, receiver.tag, filch_none(), outcome);
+}
+
+/* Frees a message that was not sent, and completes its sender with FILCH_EDEAD. */
+static void refuse(fli_runtime *rt, fli_local *worker, fli_event_node *node)
+{
+    uint64_t   key = node->tag;
+    filch_data data = { .kind = FILCH_KIND_NONE };
+    fli_node_get_data(node, &data);
+    fli_data_free(&data);
+    fli_node_give(rt, worker, node);
+    fli_send_refused(rt, worker, FILCH_EDEAD);
+    complete(rt, key, FILCH_EDEAD);
+}
+
+/* Pushes the oldest waiting messages while they fit, at most FLI_SEND_WAITERS_SLICE, and stores the keys of their
+ * yields. Stops at the first message that does not fit, so that no message overtakes another. Returns the number of
+ * keys. Requires the lock of the stripe. */
+static uint32_t admit(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, uint64_t *keys)
+{
+    uint32_t ring = newest_of(p), count = 0;
+    while (ring != 0 && count < FLI_SEND_WAITERS_SLICE) {
+        fli_event_node *newest = fli_node_at(rt, ring), *oldest = fli_node_at(rt, newest->next);
+        uint32_t        after = oldest->next; /* the push replaces `next` */
+        uint64_t        key = oldest->tag;
+        oldest->tag = 0;
+        filch_err err = fli_message_put(rt, worker, p, gen, oldest, true);
+        if (err != FILCH_OK) {
+            oldest->next = after;
+            oldest->tag = key;
+            break;
         }
-        /* An error means that the sender has ended meanwhile; the error is ignored. */
-        (void)!filch_complete(waiter->receiver, waiter->receiver.tag, filch_none(), waiter->outcome);
-        fli_free(&rt->mem, waiter, sizeof *waiter);
-        waiter = next;
+        keys[count++] = key;
+        if (oldest == newest) ring = 0;
+        else newest->next = after;
     }
-}
-
-/* Removes from the queue of the shard the waiters for `serial` for which `decide` returns true. Stops at the first
- * waiter for which `decide` returns false, so that no message overtakes another. Returns the removed waiters in order.
- * Sets *more to true if a waiter for `serial` is left. */
-static fli_waiter *pick(fli_send_waiters *waiters, uint64_t serial, bool (*decide)(void *ctx, fli_waiter *waiter),
-                        void *ctx, bool *more)
-{
-    unsigned     shard = shard_of(serial);
-    fli_waiter  *picked = NULL, **picked_end = &picked, *last = NULL;
-    fli_waiter **at = &waiters->shards[shard].first;
-    *more = false;
-    while (*at != NULL) {
-        fli_waiter *waiter = *at;
-        if (waiter->target != serial || *more || !decide(ctx, waiter)) {
-            *more |= waiter->target == serial;
-            last = waiter;
-            at = &waiter->next;
-            continue;
-        }
-        *at = waiter->next;
-        waiter->next = NULL;
-        *picked_end = waiter;
-        picked_end = &waiter->next;
-    }
-    waiters->shards[shard].last = last;
-    return picked;
-}
-
-typedef struct retry_context {
-    fli_runtime *rt;
-    fli_local   *worker;
-    fli_proc    *p;
-} retry_context;
-
-static bool retry_send(void *ctx, fli_waiter *waiter)
-{
-    retry_context *a = ctx;
-    waiter->outcome = fli_message_put(a->rt, a->worker, a->p, fli_serial_gen(waiter->target), waiter->node, true);
-    return waiter->outcome != FILCH_EFULL;
-}
-
-static bool refuse(void *ctx, fli_waiter *waiter)
-{
-    (void)ctx;
-    waiter->outcome = FILCH_EDEAD;
-    return true;
+    fli_store_rlx(&p->waiters, ring);
+    return count;
 }
 
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p)
 {
-    retry_context a = { .rt = rt, .worker = fli_current_worker(rt), .p = p };
-    uint64_t      serial = fli_proc_serial(p);
-    unsigned      shard = shard_of(serial);
-    bool          more;
-    fli_mutex_lock(&waiters->shards[shard].lock);
-    fli_waiter *admitted = pick(waiters, serial, retry_send, &a, &more);
-    if (!more) fli_limit_wait_over(p, fli_serial_gen(serial));
-    fli_mutex_unlock(&waiters->shards[shard].lock);
-    complete_all(rt, a.worker, admitted);
+    fli_local *worker = fli_current_worker(rt);
+    uint64_t   keys[FLI_SEND_WAITERS_SLICE];
+    unsigned   stripe = stripe_of(p);
+    fli_mutex_lock(&waiters->stripes[stripe].lock);
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), count = admit(rt, worker, p, gen, keys);
+    waiters->stripes[stripe].count -= count;
+    if (newest_of(p) == 0) fli_limit_wait_over(p, gen);
+    fli_mutex_unlock(&waiters->stripes[stripe].lock);
+    for (uint32_t i = 0; i < count; i++) complete(rt, keys[i], FILCH_OK);
 }
 
-void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial)
+void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p)
 {
-    unsigned shard = shard_of(serial);
-    bool     more;
-    fli_mutex_lock(&waiters->shards[shard].lock);
-    fli_waiter *refused = pick(waiters, serial, refuse, NULL, &more);
-    fli_mutex_unlock(&waiters->shards[shard].lock);
-    complete_all(rt, fli_current_worker(rt), refused);
+    fli_local *worker = fli_current_worker(rt);
+    unsigned   stripe = stripe_of(p);
+    uint32_t   count = 0;
+    /* The load of the process is closed: no sender is queued any more after the one that holds the lock now. */
+    fli_mutex_lock(&waiters->stripes[stripe].lock);
+    uint32_t ring = newest_of(p);
+    fli_store_rlx(&p->waiters, 0);
+    fli_mutex_unlock(&waiters->stripes[stripe].lock);
+    uint32_t at = ring != 0 ? fli_node_at(rt, ring)->next : 0, last = 0;
+    while (last != ring) {
+        fli_event_node *node = fli_node_at(rt, at);
+        last = at;
+        at = node->next;
+        refuse(rt, worker, node);
+        count++;
+    }
+    fli_mutex_lock(&waiters->stripes[stripe].lock);
+    waiters->stripes[stripe].count -= count;
+    fli_mutex_unlock(&waiters->stripes[stripe].lock);
 }

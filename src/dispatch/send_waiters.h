@@ -6,31 +6,38 @@
 
 #include "proc/runtime.h"
 
-#define FLI_SEND_WAITERS_SHARDS 16
+#ifdef FLI_SMALL
+#define FLI_SEND_WAITERS_STRIPES 2
+#define FLI_SEND_WAITERS_SLICE 2
+#else
+#define FLI_SEND_WAITERS_STRIPES 64
+#define FLI_SEND_WAITERS_SLICE \
+    64 /* most senders that one retry admits: what a step with the default batch_max releases */
+#endif
 
-typedef struct fli_waiter fli_waiter;
-
+/* The locks of the queues of waiting senders. Each receiver has its own queue (fli_proc.waiters); the lock of a stripe
+ * protects the queues of the receivers whose slots belong to the stripe. */
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
-        /* waiters for all receivers of this shard, oldest first; protected by the shard's lock */
-        fli_waiter *first, *last;
-    } shards[FLI_SEND_WAITERS_SHARDS];
+        uint64_t count; /* number of senders in the queues of this stripe; under the lock */
+    } stripes[FLI_SEND_WAITERS_STRIPES];
 } fli_send_waiters;
 
 filch_err fli_send_waiters_init(fli_send_waiters *waiters);
-/* Frees the queues. Thread: any, when no process is left. */
+/* Frees the locks. Thread: any, when no process is left. */
 void fli_send_waiters_fini(fli_send_waiters *waiters);
 
 /* The handler of FILCH_CMD_SEND: sends the message, or queues it until the mailbox has space. */
 filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, const filch_command *command,
                                 filch_receiver receiver);
 
-/* Sends the queued messages that fit into the mailbox of the process that uses slot `p` now, and completes their
- * senders. Thread: any. */
+/* Sends the queued messages that fit into the mailbox of the process that uses slot `p` now, at most
+ * FLI_SEND_WAITERS_SLICE, and completes their senders. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Completes with FILCH_EDEAD all senders that wait for the process `serial`, which has ended. */
-void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, uint64_t serial);
+/* Completes with FILCH_EDEAD all senders that wait for the process in slot `p`, which has ended. Thread: the worker
+ * that ends the process. */
+void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
 #endif

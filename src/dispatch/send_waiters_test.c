@@ -15,10 +15,10 @@ static void on_room(fli_runtime *rt, fli_proc *p)
     fli_send_waiters_retry(&room, rt, p);
 }
 
-static void on_no_room(fli_runtime *rt, uint64_t serial)
+static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
     ((bench *)rt)->no_room++;
-    fli_send_waiters_refuse(&room, rt, serial);
+    fli_send_waiters_refuse(&room, rt, p);
 }
 
 static void begin(bench *b)
@@ -41,7 +41,7 @@ static void finish(bench *b, fli_proc *p)
     uint64_t serial = fli_proc_serial(p);
     fli_yield_abandon(&b->rt, &b->worker, p);
     (void)fli_mail_discard(&b->rt, &b->worker, p, fli_state_finish(&p->state));
-    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
+    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, p);
     assert_true(fli_state_free(&p->state));
     fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
@@ -173,10 +173,10 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     /* A sender in the same shard that waits for another receiver keeps waiting. */
-    fli_proc *receivers[FLI_SEND_WAITERS_SHARDS], *other = NULL;
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) {
+    fli_proc *receivers[FLI_SEND_WAITERS_STRIPES], *other = NULL;
+    for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) {
         receivers[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
-        if (receivers[i]->slot % FLI_SEND_WAITERS_SHARDS == to->slot % FLI_SEND_WAITERS_SHARDS) other = receivers[i];
+        if (receivers[i]->slot % FLI_SEND_WAITERS_STRIPES == to->slot % FLI_SEND_WAITERS_STRIPES) other = receivers[i];
     }
     assert_non_null(other);
     for (uint64_t i = 0; i < 3; i++) {
@@ -192,7 +192,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     same(fli_load_rlx(&b.worker.counters.undelivered), 2);
     same(read_some(&b, other, 1, NULL), 1);
     expect_completion(&b, from, 11, FILCH_OK);
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++) finish(&b, receivers[i]);
+    for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) finish(&b, receivers[i]);
     expect_completion(&b, from, 12, FILCH_EDEAD);
     finish(&b, from);
     end(&b);
@@ -244,8 +244,14 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     b.rt.mem.alloc = alloc_and_pass;
     fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     passing_slot = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
+    fli_event_node *node = fli_yield_open(&b.rt, &b.worker, from, FILCH_CMD_SEND, 1);
+    char            bytes[64] = { 0 }; /* the copy of the payload is allocated when the receiver has been found alive */
+    filch_command   command = { .id = FILCH_CMD_SEND,
+                                .from = bench_pid(from),
+                                .target = bench_pid(passing_slot),
+                                .data = filch_bytes(bytes, sizeof bytes) };
     passing = &b;
-    same(yield_send(&b, from, bench_pid(passing_slot), filch_int(7), 1), FILCH_EDEAD);
+    same(fli_send_waiters_send(&room, &b.rt, &command, fli_yield_receiver(&b.rt, node)), FILCH_EDEAD);
     assert_null(passing);
     /* The later process in the slot has only its own message, and no sender waits for it. */
     expect_one(&b, passing_slot, 1);
@@ -313,20 +319,36 @@ TEST(other_policies_do_not_wait)
 
 TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
 {
-    char bytes[64] = { 0 };
-    for (uint64_t nth = 1; nth <= 3; nth++) {
-        bench b;
-        begin(&b);
-        fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-        ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
-        test_alloc_fail(&b.alloc, nth, true);
-        filch_err err = yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2);
-        assert_true(err == FILCH_ENOMEM || (err == FILCH_OK && nth == 3));
-        test_alloc_fail(&b.alloc, 0, false);
-        finish(&b, to);
-        finish(&b, from);
-        end(&b);
-    }
+    char  bytes[64] = { 0 };
+    bench b;
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    fli_proc *other = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL); /* a list of two yields needs no memory */
+    ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
+    test_alloc_fail(&b.alloc, 1, true);
+    same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2), FILCH_ENOMEM); /* no copy of the payload */
+    /* Takes the nodes that are left, so that the next node needs memory. */
+    enum { TAKEN_MAX = 100000 };
+    static fli_event_node *taken[TAKEN_MAX];
+    uint32_t               count = 0;
+    fli_event_node        *node = fli_yield_open(&b.rt, &b.worker, other, FILCH_CMD_SEND, 3);
+    while (count < TAKEN_MAX && (taken[count] = fli_node_take(&b.rt, &b.worker)) != NULL) count++;
+    assert_true(count < TAKEN_MAX);
+    filch_command command = {
+        .id = FILCH_CMD_SEND, .from = bench_pid(other), .target = bench_pid(to), .data = filch_int(3)
+    };
+    same(fli_send_waiters_send(&room, &b.rt, &command, fli_yield_receiver(&b.rt, node)), FILCH_ENOMEM);
+    for (uint32_t i = 0; i < count; i++) fli_node_give(&b.rt, &b.worker, taken[i]);
+    /* Waiting itself needs no memory but the node of the message. */
+    ok(yield_send(&b, other, bench_pid(to), filch_int(4), 4));
+    test_alloc_fail(&b.alloc, 0, false);
+    same(fli_load_rlx(&b.worker.counters.refused), 0);
+    expect_one(&b, to, 1);
+    expect_one(&b, to, 4);
+    finish(&b, to);
+    finish(&b, from);
+    finish(&b, other);
+    end(&b);
 }
 
 /* ---- threads ---- */
@@ -407,7 +429,7 @@ TEST(no_sender_is_left_waiting_while_receivers_start_and_end)
         uint64_t serial = fli_proc_serial(p);
         fli_yield_abandon(&c.b.rt, &c.b.worker, p);
         unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
-        if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
+        if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, p);
         assert_true(fli_state_free(&p->state));
         fli_slab_give(&c.b.rt.procs, &c.b.worker.procs, p);
         p = bench_spawn(&c.b, 1, 0, FILCH_OVERFLOW_WAIT);
@@ -417,7 +439,7 @@ TEST(no_sender_is_left_waiting_while_receivers_start_and_end)
     /* Ends the last process of the slot. This completes the senders that still wait for that process. */
     uint64_t serial = fli_proc_serial(p);
     unread += fli_mail_discard(&c.b.rt, &c.b.worker, p, fli_state_finish(&p->state));
-    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, serial);
+    if ((fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&c.b.rt, p);
     for (int i = 0; i < SENDERS; i++) fli_thread_join(&senders[i].thread);
     same(fli_load_rlx(&c.delivered), read + unread);
     end(&c.b);

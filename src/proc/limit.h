@@ -26,7 +26,8 @@
 #include "proc/proc.h"
 
 #define FLI_LOAD_COUNT_ONE (UINT64_C(1) << 26)
-#define FLI_LOAD_WAITING (UINT64_C(1) << 50)
+#define FLI_LOAD_WAITING_SHIFT 50
+#define FLI_LOAD_WAITING (UINT64_C(1) << FLI_LOAD_WAITING_SHIFT)
 #define FLI_LOAD_OVERFLOWED (UINT64_C(1) << 51)
 #define FLI_LOAD_GEN_SHIFT 52
 
@@ -75,6 +76,20 @@ bool fli_limit_fits(fli_proc *p, size_t bytes);
  * so WAITING does not refuse it. */
 FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t units, bool queued);
 
+/* fli_limit_reserve() for a value message, in one attempt. Returns false if no space was reserved: the mailbox is full,
+ * senders wait, the process has ended or overflowed, or the CAS failed; then use fli_limit_reserve(). */
+FILCH_MUST_USE static inline bool fli_limit_reserve_value(fli_proc *p, uint32_t gen)
+{
+    uint64_t load = fli_load_rlx(&p->load);
+    uint32_t count = fli_load_count(load), last = fli_load_rlx(&p->mailbox_max) - 1; /* no limit: UINT32_MAX */
+    /* One comparison checks the generation and that neither WAITING nor OVERFLOWED is set. */
+    bool clean = load >> FLI_LOAD_WAITING_SHIFT == (uint64_t)(gen & 0xfffu)
+                                                       << (FLI_LOAD_GEN_SHIFT - FLI_LOAD_WAITING_SHIFT);
+    if (FLI_UNLIKELY(!clean || count > last || count >= FLI_MAILBOX_MAX)) return false;
+    /* The payload adds no units, so a limit in bytes does not refuse the message. */
+    return fli_cas_weak_rlx(&p->load, &load, load + FLI_LOAD_COUNT_ONE);
+}
+
 /* Releases the space of `count` messages. Returns true if senders wait for space; then the caller retries them
  * (hooks.room). Thread: any. */
 FILCH_MUST_USE bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units);
@@ -102,6 +117,13 @@ static inline void fli_limit_clear(fli_proc *p, uint32_t gen)
     /* Stores the next generation, so that fli_limit_dropped() of a late sender has no effect. */
     fli_store_rlx(&p->drops_pending, (uint64_t)(gen + 1) << 32);
     fli_store_rlx(&p->drops_reported, 0);
+}
+
+/* Returns true if the overflow policy of the mailbox drops messages. */
+static inline bool fli_limit_may_drop(fli_proc *p)
+{
+    uint8_t overflow = fli_load_rlx(&p->overflow);
+    return overflow == FILCH_OVERFLOW_DROP_NEWEST || overflow == FILCH_OVERFLOW_DROP_OLDEST;
 }
 
 /* Returns how many messages must be dropped so that the mailbox is within its limit; 1 if only the bytes exceed it.

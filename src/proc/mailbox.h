@@ -77,18 +77,21 @@ static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node 
 }
 
 /* Fast path: takes several value messages without listing them. Precondition: the mailbox has nothing but new value
- * messages, at most `room`, and the process has no listed event and no flag besides HEAD_HELD. Skips the drain and the
+ * messages, all of them counted if it has a limit, at most `room`, and the process has no listed event and no flag
+ * besides HEAD_HELD and YIELDS_HEAP. Skips the drain and the
  * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
  * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
 static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
                                             uint32_t room)
 {
     uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
+    uint8_t        flags = p->flags & (uint8_t) ~(FLI_PROC_HEAD_HELD | FLI_PROC_YIELDS_HEAP);
+    uint8_t        what = (word & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
     fli_slab_block block = { 0, 0 };
-    if (at == seen || (p->completions | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HEAD_HELD)) != 0) return 0;
+    if (at == seen || (p->completions | p->messages | flags) != 0) return 0;
     do {
         fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
-        if (FLI_UNLIKELY(node->what != 0 || n == 0)) return 0;
+        if (FLI_UNLIKELY(node->what != what || n == 0)) return 0;
         nodes[--n] = node;
         at = node->next;
     } while (at != seen);

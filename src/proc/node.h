@@ -27,7 +27,7 @@
 
 /* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
  * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are value messages. A
- * value message has no `tag`. */
+ * value message has no `tag`. In a mailbox with a limit, a value message has FLI_NODE_COUNTED alone. */
 enum {
     FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
     FLI_NODE_FOREIGN = 2,        /* a message from a process of another scheduler; `tag` is the sender's node id */

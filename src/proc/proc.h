@@ -87,8 +87,12 @@ typedef struct fli_proc {
     FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext             *ext;
     struct fli_proc     *link; /* next process in the global queue */
-    FLI_ATOMIC(uint64_t)
-    drops_reported; /* messages dropped and reported so far. writes: the owner. reads: any, for reports */
+    /* With a drop policy: messages dropped and reported so far. writes: the owner. reads: any, for reports.
+     * With FILCH_OVERFLOW_WAIT: the newest of the messages that wait for space (dispatch/send_waiters.c); 0: none.
+     * Used under the lock of the process's stripe there. */
+    union {
+        FLI_ATOMIC(uint64_t) drops_reported, waiters;
+    };
     union {
         uint32_t  few[FLI_YIELDS_FEW];
         uint32_t *many; /* heap array: many[0] is its capacity, the handles of the nodes follow */

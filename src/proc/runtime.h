@@ -162,8 +162,8 @@ typedef struct fli_hooks {
     uint64_t (*ticks)(fli_runtime *rt, uint64_t ticker);
     /* Called when the mailbox of `p` has space again and senders wait for it. */
     void (*room)(fli_runtime *rt, fli_proc *p);
-    /* Called when a process has ended while senders waited for space in its mailbox. */
-    void (*no_room)(fli_runtime *rt, uint64_t serial);
+    /* Called when a process has ended while senders waited for space in its mailbox. Its slot is not free yet. */
+    void (*no_room)(fli_runtime *rt, fli_proc *p);
     /* Called when a write that the process had started ends with `bytes` bytes not written. */
     void (*cut)(fli_runtime *rt, uint64_t serial, uint64_t bytes);
 } fli_hooks;

@@ -26,7 +26,8 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     fli_event_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node_id && from.serial != 0;
-    node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_GENERAL;
+    bool value = from.serial != 0 && fli_data_is_value_form(owned);
+    node->what = foreign ? FLI_NODE_FOREIGN : value ? 0 : FLI_NODE_GENERAL;
     node->sender_worker = worker != NULL ? worker->number : 0;
     node->sender = from.serial;
     node->tag = foreign ? from.node : 0;
@@ -55,28 +56,41 @@ static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_
     }
 }
 
+/* Pushes a message whose space, `units` units, is reserved. `queued`: the caller holds the lock of the waiting senders.
+ */
+static filch_err push_reserved(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
+                               uint32_t units, bool queued)
+{
+    node->what |= FLI_NODE_COUNTED;
+    filch_err err = fli_mail_post(rt, worker, p, gen, node);
+    if (FLI_LIKELY(err == FILCH_OK)) return FILCH_OK;
+    /* The process of `gen` has ended, and the senders that waited for it were completed when it ended. But the load
+     * has only the low 12 bits of a generation. If the slot's present process has the same 12 bits, the space was
+     * reserved in the mailbox of that process. Then another sender may have found this mailbox full and begun to
+     * wait; it must be retried. If `queued`, the caller retries the waiting senders itself. */
+    node->what &= (uint8_t)~FLI_NODE_COUNTED;
+    if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
+    return err;
+}
+
 static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
                              bool queued)
 {
-    filch_data data = { .kind = FILCH_KIND_NONE };
-    fli_node_get_data(node, &data);
-    size_t bytes = fli_data_bytes(&data);
-    if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
-    uint32_t  units = fli_limit_units(bytes);
+    uint32_t units = 0;
+    if (node->form != FLI_FORM_VALUE) {
+        filch_data data = { .kind = FILCH_KIND_NONE };
+        fli_node_get_data(node, &data);
+        size_t bytes = fli_data_bytes(&data);
+        if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
+        units = fli_limit_units(bytes);
+    } else if (FLI_LIKELY(!queued && fli_limit_reserve_value(p, gen))) {
+        return push_reserved(rt, worker, p, gen, node, 0, false);
+    }
     fli_admit admit = fli_limit_reserve(p, gen, units, queued);
     if (admit == FLI_ADMIT_DEAD) return FILCH_EDEAD;
     if (admit == FLI_ADMIT_FULL) return refuse(rt, worker, p, gen);
-    node->what |= FLI_NODE_COUNTED;
-    filch_err err = fli_mail_post(rt, worker, p, gen, node);
-    if (err != FILCH_OK) {
-        /* The process of `gen` has ended, and the senders that waited for it were completed when it ended. But the load
-         * has only the low 12 bits of a generation. If the slot's present process has the same 12 bits, the space was
-         * reserved in the mailbox of that process. Then another sender may have found this mailbox full and begun to
-         * wait; it must be retried. If `queued`, the caller holds the lock of the waiting senders and retries them
-         * itself. */
-        if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
-        return err;
-    }
+    filch_err err = push_reserved(rt, worker, p, gen, node, units, queued);
+    if (err != FILCH_OK) return err;
     if (admit == FLI_ADMIT_OVER && fli_state_wake(&p->state, gen) == FLI_DELIVERY_WOKE) rt->hooks.ready(rt, worker, p);
     return FILCH_OK;
 }
@@ -216,8 +230,46 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
     return FILCH_OK;
 }
 
-/* Refills an empty magazine, so that the caller can retry the fast path. The general path would make a message that is
- * not a value message, and one such message in a mailbox keeps the receiver off its fast path for all messages there.
+/* Slow exit of send_limited(): the state word changed between the read and the CAS. Pushes `node`, whose space is
+ * reserved, on the general path. */
+static __attribute__((noinline)) filch_err send_limited_contended(fli_local *worker, fli_proc *p, uint64_t word,
+                                                                  fli_event_node *node)
+{
+    fli_runtime *rt = worker->rt;
+    filch_err    err = push_reserved(rt, worker, p, fli_word_gen(word), node, 0, false);
+    if (err == FILCH_OK) {
+        fli_count(&worker->counters.sent, 1);
+        return FILCH_OK;
+    }
+    fli_node_give(rt, worker, node);
+    fli_send_refused(rt, worker, err);
+    return err;
+}
+
+/* Fast path: sends a value message to a process with a limit that has space for it. Precondition: that of
+ * filch_send_value(), but with LIMITED set in `word`. Skips payload ownership and the overflow policy. Repeats: space
+ * is reserved before the push, in the generation of the receiver. General path: filch_send_any(), also if there is no
+ * space. */
+static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
+                                                        uint64_t first, uint64_t second)
+{
+    if (FLI_UNLIKELY(!fli_limit_reserve_value(p, fli_word_gen(word)))) {
+        fli_runtime *rt = worker->rt;
+        filch_pid    to = { rt->node_id, fli_serial(fli_word_gen(word), p->slot) };
+        return filch_send_any((filch_sched *)rt, to, filch_value((filch_kind)kind, first, second));
+    }
+    fli_event_node *node = make_value(worker, kind, first, second);
+    node->what = FLI_NODE_COUNTED;
+    bool idle = fli_word_state(word) == FLI_IDLE;
+    bool pushed = idle ? fli_state_push_idle(&p->state, word, node->self, &node->next)
+                       : fli_state_push_awake(&p->state, word, node->self, &node->next);
+    if (FLI_UNLIKELY(!pushed)) return send_limited_contended(worker, p, word, node);
+    fli_count(&worker->counters.sent, 1);
+    return idle ? worker->ready(worker, p) : FILCH_OK;
+}
+
+/* Refills an empty magazine, so that the caller can retry the fast path. The general path costs several times
+ * as much.
  * Returns false if the magazine was not empty, or out of memory. */
 static bool restock(fli_local *worker)
 {
@@ -238,8 +290,8 @@ static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_p
 }
 
 /* Fast path of filch_send(). Precondition: called by a step with fast_rt set, a value payload, a receiver of this
- * runtime that is alive, without a limit and without flags, and a node in the magazine. Skips the recording,
- * simulation, limit and phase checks. Repeats the generation check, in the CAS. General path: filch_send_any(). Every
+ * runtime that is alive and without flags, and a node in the magazine. Skips the recording, simulation and phase
+ * checks. Repeats the generation check, in the CAS. General path: filch_send_any(). Every
  * exit is a tail call, so that the compiler saves no registers. */
 filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
@@ -259,6 +311,8 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
         return worker->ready(worker, p);
     }
     if (FLI_LIKELY(FLI_IS_AWAKE(differs))) return send_awake(worker, p, word, kind, first, second);
+    differs &= ~(FLI_LIMITED >> FLI_STATE_SHIFT);
+    if (differs == 0 || FLI_IS_AWAKE(differs)) return send_limited(worker, p, word, kind, first, second);
     /* to.node has this value already. The store saves keeping to.node in a register up to here. */
     to.node = rt->node_id;
 slowly:

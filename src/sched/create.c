@@ -115,9 +115,9 @@ static void on_room(fli_runtime *rt, fli_proc *p)
     fli_send_waiters_retry(&((filch_sched *)rt)->send_waiters, rt, p);
 }
 
-static void on_no_room(fli_runtime *rt, uint64_t serial)
+static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_send_waiters_refuse(&((filch_sched *)rt)->send_waiters, rt, serial);
+    fli_send_waiters_refuse(&((filch_sched *)rt)->send_waiters, rt, p);
 }
 
 static void on_cut(fli_runtime *rt, uint64_t serial, uint64_t bytes)

@@ -44,8 +44,8 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     }
     if ((last & FLI_LIMITED) == 0) return false;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
-    fli_limit_clear(p, fli_serial_gen(serial));
-    if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, serial);
+    if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, p);
+    fli_limit_clear(p, fli_serial_gen(serial)); /* after no_room(), which still needs fli_proc.waiters */
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 

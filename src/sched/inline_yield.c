@@ -53,7 +53,6 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
     out->spare = node;
     call->node = node;
     call->command.from = fli_ctx_self(&out->ctx);
-    call->command.target = (filch_pid){ 0, 0 };
     call->command.ctx = &out->ctx;
     worker->inline_node = node;
     p->yield_count = 1; /* the yield is outstanding again: its node is still the first in the list of yields */

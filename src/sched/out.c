@@ -209,47 +209,58 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* Yields a value. If this is not a step of this scheduler, or a slow case (no room in `pending`, many yields, no node
- * in the magazine), calls filch_yield_any() instead. */
-static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
+/* Yields a value. If this is not a step of this scheduler, or a slow case (no room in a list, no node
+ * in the magazine), calls fli_out_yield() instead. */
+static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
+                                                       filch_data data)
 {
     fli_local *worker = fli_current_get();
     bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt &&
                  worker->current != NULL;
     if (FLI_UNLIKELY(!plain || out->pending_count == out->pending_room))
-        return filch_yield_any(out, command, tag, data);
+        return fli_out_yield(out, command, tag, target, &data);
     fli_proc *p = worker->current;
-    if (FLI_UNLIKELY(p->yield_count >= FLI_YIELDS_FEW || worker->nodes.count == 0))
-        return filch_yield_any(out, command, tag, data);
+    bool      room = FLI_LIKELY(p->yield_count < FLI_YIELDS_FEW) || fli_yield_room(worker->rt, p);
+    if (FLI_UNLIKELY(!room || worker->nodes.count == 0)) return fli_out_yield(out, command, tag, target, &data);
     fli_pending_command *call = &out->pending[out->pending_count];
     call->node = worker->nodes.objects[--worker->nodes.count];
     fli_yield_add(p, call->node, worker->serial, command, tag);
-    call->command = (filch_command){ .id = command, .from = fli_ctx_self(&out->ctx), .data = data, .ctx = &out->ctx };
+    call->command = (filch_command){
+        .id = command, .from = fli_ctx_self(&out->ctx), .target = target, .data = data, .ctx = &out->ctx
+    };
     out->pending_count++;
     return FILCH_OK;
 }
 
-/* Fast path of filch_yield, for a value.
+/* Fast path of filch_yield and filch_yield_send, for a value.
  * Precondition: the first yield of a step in an inline completion loop (out->spare is set).
  * Skips: taking a node, and the fields of the command that the loop has set.
  * Repeats: the yield is in the list of the process; begin_loop() of inline_yield.c has put it there.
  * General path: fli_out_yield(). */
-filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first,
-                            uint64_t second)
+static inline __attribute__((always_inline)) filch_err yield_inline(filch_out *out, uint32_t command, uint64_t tag,
+                                                                    filch_pid target, uint64_t kind, uint64_t first,
+                                                                    uint64_t second)
 {
     fli_local *worker = fli_current_get();
     /* Compares the address of `out` before its fields are read, because a program may have kept the pointer of another
      * step. */
     bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
     if (FLI_UNLIKELY(!inside || out->spare == NULL || out->pending_count != 0)) {
-        return yield_value(out, command, tag, filch_value((filch_kind)kind, first, second));
+        return yield_value(out, command, tag, target, filch_value((filch_kind)kind, first, second));
     }
     fli_pending_command *call = out->pending;
     out->spare->tag = tag;
     out->pending_count = 1;
     call->command.id = command;
+    call->command.target = target;
     fli_value_put(&call->command.data, kind, first, second);
     return FILCH_OK;
+}
+
+filch_err filch_yield_value(filch_out *out, uint32_t command, uint64_t tag, uint64_t kind, uint64_t first,
+                            uint64_t second)
+{
+    return yield_inline(out, command, tag, (filch_pid){ 0, 0 }, kind, first, second);
 }
 
 filch_err filch_yield_any(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
@@ -302,7 +313,8 @@ filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn
 
 filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data)
 {
-    return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
+    if (!fli_data_is_value(&data)) return fli_out_yield(out, FILCH_CMD_SEND, tag, to, &data);
+    return yield_inline(out, FILCH_CMD_SEND, tag, to, data.kind, data.as.pid.node, data.as.pid.serial);
 }
 
 const filch_ctx *filch_out_ctx(const filch_out *out)

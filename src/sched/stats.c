@@ -143,7 +143,8 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
     fli_proc *p;
     filch_err err = fli_pid_find(&sched->rt, pid, &p);
     if (err != FILCH_OK) return err;
-    uint64_t   drops = fli_load_rlx(&p->drops_pending), dropped = fli_load_rlx(&p->drops_reported);
+    uint64_t   drops = fli_load_rlx(&p->drops_pending);
+    uint64_t   dropped = fli_limit_may_drop(p) ? fli_load_rlx(&p->drops_reported) : 0;
     filch_info info = {
         .size = out->size < sizeof info ? out->size : sizeof info,
         .name = fli_type_name(fli_proc_type(p)),

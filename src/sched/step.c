@@ -47,6 +47,7 @@
 #include "base/assert.h"
 #include "dispatch/registry.h"
 #include "payload/data.h"
+#include "proc/limit.h"
 #include "proc/log.h"
 #include "proc/mailbox.h"
 #include "proc/runtime.h"
@@ -394,7 +395,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
         remote += nodes[i]->sender_worker != worker->number;
     }
     worker->remote_events += remote;
-    p->flags = 0;
+    p->flags &= FLI_PROC_YIELDS_HEAP;
     p->head_taken = 0;
     if (held != 0) {
         nodes[0]->next = 0; /* the list ends here now: if the step throws, torn.c must not reach the held node, which is
@@ -405,6 +406,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
     fli_count(&worker->counters.steps, 1);
     fli_count(&w->throttle.batched, get - 1);
+    if ((word & FLI_LIMITED) != 0 && fli_limit_release(p, fli_word_gen(word), get, 0)) rt->hooks.room(rt, p);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
         p->report_state = FILCH_STATE_IDLE;
@@ -523,12 +525,20 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
 /* Flags of the state word that only the general path handles. */
 #define SLOW_FLAGS (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
+/* Returns true if only the general path may run the step. A limit is no reason, unless the mailbox may drop messages:
+ * only the general path trims the mailbox and reports drops. */
+static inline bool has_slow_flags(fli_proc *p, uint64_t word)
+{
+    if (FLI_LIKELY((word & SLOW_FLAGS) == 0)) return false;
+    return (word & (SLOW_FLAGS & ~FLI_LIMITED)) != 0 || fli_limit_may_drop(p);
+}
+
 /* Chooses the path of a step that is neither a single message nor a first step. Returns true if the process may be in
  * w->rerun, false if it has settled or ended. */
 static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime    *rt = &w->sched->rt;
-    bool            clean = (word & SLOW_FLAGS) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
+    bool            clean = !has_slow_flags(p, word) && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_event_node *node;
     uint32_t        count;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);

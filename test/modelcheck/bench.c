@@ -34,9 +34,9 @@ static void on_room(fli_runtime *rt, fli_proc *p)
     fli_send_waiters_retry(&b->room, rt, p);
 }
 
-static void on_no_room(fli_runtime *rt, uint64_t serial)
+static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_send_waiters_refuse(&b->room, rt, serial);
+    fli_send_waiters_refuse(&b->room, rt, p);
 }
 
 static void make_node(void *object, uint32_t handle)
@@ -167,7 +167,7 @@ void bench_finish(fli_proc *p)
     bench_life *life = bench_life_of(p);
     fli_yield_abandon(&b->rt, worker, p);
     b->unread[fli_weak_self] += fli_mail_discard(&b->rt, worker, p, fli_state_finish(&p->state));
-    if (limited && (fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, serial);
+    if (limited && (fli_limit_close(p, fli_serial_gen(serial)) & FLI_LOAD_WAITING) != 0) on_no_room(&b->rt, p);
     life->ended = true;
     life->inside--;
     if (fli_state_free(&p->state)) fli_slab_give(&b->rt.procs, &worker->procs, p);

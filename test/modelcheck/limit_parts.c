@@ -98,8 +98,8 @@ static void check_senders(int count, bool ended)
     const bench_life *life = bench_life_of(s->p);
     must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted),
          "each accepted message is read, or counted as unread");
-    for (int i = 0; i < FLI_SEND_WAITERS_SHARDS; i++)
-        must(b->room.shards[i].first == NULL, "no sender is left in the list of waiters");
+    for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++)
+        must(b->room.stripes[i].count == 0, "no sender is left in the list of waiters");
     uint64_t load = fli_load_rlx(&s->p->load);
     must(fli_load_count(load) == 0 && (load & FLI_LOAD_WAITING) == 0, "the reserved space is released");
     fli_weak_outcome(ok * 16 + life->received);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "proc/limit.h"
 #include "sched/idle.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -115,9 +116,21 @@ static void walk_active_one(filch_sched *sched, const fli_proc *p)
     /* Exception: the slow path has drained the mailbox (as a stop does for all processes) and queued the process again.
      * The fast path will refuse this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
-    MUST(head != 0 && node->next == 0 && node->what == 0, "an ACTIVE_ONE process has more than one value message");
+    uint8_t what = (PEEK(&p->state) & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
+    MUST(head != 0 && node->next == 0 && node->what == what, "an ACTIVE_ONE process has more than one value message");
     MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE,
          "a process is ACTIVE_ONE and was not IDLE before");
+}
+
+/* Checks a living process for whose mailbox senders may wait. */
+static void walk_waiters(const fli_proc *p, unsigned state)
+{
+    if ((PEEK(&p->state) & FLI_LIMITED) == 0 || PEEK(&p->overflow) != FILCH_OVERFLOW_WAIT) return;
+    uint64_t load = PEEK(&p->load);
+    if (PEEK(&p->waiters) == 0) return;
+    MUST((load & FLI_LOAD_WAITING) != 0, "senders wait for space, and the bit WAITING is not set");
+    MUST(state != FLI_IDLE || fli_load_count(load) > 0,
+         "senders wait for space in the empty mailbox of an idle process");
 }
 
 static void walk_procs(filch_sched *sched)
@@ -127,6 +140,7 @@ static void walk_procs(filch_sched *sched)
         const fli_proc *p = object_at(procs, slot);
         unsigned        state = fli_word_state(PEEK(&p->state));
         bool            is_active_one = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
+        if (state == FLI_ACTIVE || state == FLI_IDLE || state == FLI_BLOCKED) walk_waiters(p, state);
         if (is_active_one && queued.by[slot] == walk) walk_active_one(sched, p);
         /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);

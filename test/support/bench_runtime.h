@@ -51,9 +51,9 @@ static inline void bench_on_room(fli_runtime *rt, fli_proc *p)
     ((bench *)rt)->room++;
 }
 
-static inline void bench_on_no_room(fli_runtime *rt, uint64_t serial)
+static inline void bench_on_no_room(fli_runtime *rt, fli_proc *p)
 {
-    (void)serial;
+    (void)p;
     ((bench *)rt)->no_room++;
 }
 
