@@ -8,7 +8,8 @@
  *   admit a sender            O(1)   take the oldest node of the ring, push it
  *   the sender ends           O(1)   nothing to do: the message stays queued and is delivered in its turn; the key has
  *                                    become stale, so the completion is refused (PAIR node.claim)
- *   the receiver ends         O(n)   the ring is detached and its senders are completed without the lock
+ *   the receiver ends         O(n)   the ring is detached, and its senders are completed without the lock, in slices
+ *                                    (sched/refuser.c)
  *
  * INVARIANT  while the WAITING bit of a mailbox is set, the lock of its stripe is held or a sender is queued for it: a
  *            sender sets the bit and queues itself under one hold of the lock, and the bit is cleared under the lock
@@ -53,10 +54,25 @@ static unsigned stripe_of(const fli_proc *p)
     return p->slot % FLI_SEND_WAITERS_STRIPES;
 }
 
-/* Returns the handle of the newest waiting message of `p`; 0: none. Requires the lock of the stripe. */
-static uint32_t newest_of(fli_proc *p)
+/* fli_proc.waiters holds the number of waiting messages in its high half and the handle of the newest in its low half.
+ * Both functions require the lock of the stripe. */
+static fli_waiting queue_of(fli_proc *p)
 {
-    return (uint32_t)fli_load_rlx(&p->waiters);
+    uint64_t waiters = fli_load_rlx(&p->waiters);
+    return (fli_waiting){ .newest = (uint32_t)waiters, .count = (uint32_t)(waiters >> 32) };
+}
+
+static void set_queue(fli_proc *p, fli_waiting queue)
+{
+    fli_store_rlx(&p->waiters, (uint64_t)queue.count << 32 | queue.newest);
+}
+
+/* Removes the oldest node from a queue. `newest` is the newest node of the queue, `second` the handle of the node after
+ * the oldest. */
+static void remove_oldest(fli_waiting *queue, fli_event_node *newest, uint32_t second)
+{
+    if (--queue->count == 0) queue->newest = 0;
+    else newest->next = second;
 }
 
 /* Queues `node` if the mailbox is still full. Returns FILCH_OK if it is queued, FILCH_EFULL if the mailbox has
@@ -73,10 +89,11 @@ static filch_err queue(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p, 
      * retry clears WAITING. */
     if (!fli_word_lives(fli_state_look(&p->state), gen)) admit = FLI_ADMIT_DEAD;
     if (admit == FLI_ADMIT_FULL) {
-        uint32_t ring = newest_of(p);
+        fli_waiting waiting = queue_of(p);
         node->tag = key;
-        fli_mail_append(rt, &ring, node);
-        fli_store_rlx(&p->waiters, ring);
+        fli_mail_append(rt, &waiting.newest, node);
+        waiting.count++;
+        set_queue(p, waiting);
         waiters->stripes[stripe].count++;
     }
     fli_mutex_unlock(&waiters->stripes[stripe].lock);
@@ -159,23 +176,22 @@ static void refuse(fli_runtime *rt, fli_local *worker, fli_event_node *node)
  * keys. Requires the lock of the stripe. */
 static uint32_t admit(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, uint64_t *keys)
 {
-    uint32_t ring = newest_of(p), count = 0;
-    while (ring != 0 && count < FLI_SEND_WAITERS_SLICE) {
-        fli_event_node *newest = fli_node_at(rt, ring), *oldest = fli_node_at(rt, newest->next);
-        uint32_t        after = oldest->next; /* the push replaces `next` */
+    fli_waiting waiting = queue_of(p);
+    uint32_t    count = 0;
+    while (waiting.count > 0 && count < FLI_SEND_WAITERS_SLICE) {
+        fli_event_node *newest = fli_node_at(rt, waiting.newest), *oldest = fli_node_at(rt, newest->next);
+        uint32_t        second = oldest->next; /* the push replaces `next` */
         uint64_t        key = oldest->tag;
         oldest->tag = 0;
-        filch_err err = fli_message_put(rt, worker, p, gen, oldest, true);
-        if (err != FILCH_OK) {
-            oldest->next = after;
+        if (fli_message_put(rt, worker, p, gen, oldest, true) != FILCH_OK) {
+            oldest->next = second;
             oldest->tag = key;
             break;
         }
         keys[count++] = key;
-        if (oldest == newest) ring = 0;
-        else newest->next = after;
+        remove_oldest(&waiting, newest, second);
     }
-    fli_store_rlx(&p->waiters, ring);
+    set_queue(p, waiting);
     return count;
 }
 
@@ -187,30 +203,29 @@ void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc
     fli_mutex_lock(&waiters->stripes[stripe].lock);
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), count = admit(rt, worker, p, gen, keys);
     waiters->stripes[stripe].count -= count;
-    if (newest_of(p) == 0) fli_limit_wait_over(p, gen);
+    if (queue_of(p).count == 0) fli_limit_wait_over(p, gen);
     fli_mutex_unlock(&waiters->stripes[stripe].lock);
     for (uint32_t i = 0; i < count; i++) complete(rt, keys[i], FILCH_OK);
 }
 
-void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p)
+fli_waiting fli_send_waiters_detach(fli_send_waiters *waiters, fli_proc *p)
+{
+    unsigned stripe = stripe_of(p);
+    /* The load of the process is closed: after the sender that holds the lock now, no sender is queued any more. */
+    fli_mutex_lock(&waiters->stripes[stripe].lock);
+    fli_waiting detached = queue_of(p);
+    set_queue(p, (fli_waiting){ 0, 0 });
+    waiters->stripes[stripe].count -= detached.count;
+    fli_mutex_unlock(&waiters->stripes[stripe].lock);
+    return detached;
+}
+
+void fli_send_waiters_refuse(fli_runtime *rt, fli_waiting *detached, uint32_t max)
 {
     fli_local *worker = fli_current_worker(rt);
-    unsigned   stripe = stripe_of(p);
-    uint32_t   count = 0;
-    /* The load of the process is closed: no sender is queued any more after the one that holds the lock now. */
-    fli_mutex_lock(&waiters->stripes[stripe].lock);
-    uint32_t ring = newest_of(p);
-    fli_store_rlx(&p->waiters, 0);
-    fli_mutex_unlock(&waiters->stripes[stripe].lock);
-    uint32_t at = ring != 0 ? fli_node_at(rt, ring)->next : 0, last = 0;
-    while (last != ring) {
-        fli_event_node *node = fli_node_at(rt, at);
-        last = at;
-        at = node->next;
-        refuse(rt, worker, node);
-        count++;
+    for (; max > 0 && detached->count > 0; max--) {
+        fli_event_node *newest = fli_node_at(rt, detached->newest), *oldest = fli_node_at(rt, newest->next);
+        remove_oldest(detached, newest, oldest->next);
+        refuse(rt, worker, oldest);
     }
-    fli_mutex_lock(&waiters->stripes[stripe].lock);
-    waiters->stripes[stripe].count -= count;
-    fli_mutex_unlock(&waiters->stripes[stripe].lock);
 }

@@ -6,13 +6,13 @@
 
 #include "proc/runtime.h"
 
+/* FLI_SEND_WAITERS_SLICE: most senders that one retry admits. 64 is what a step with the default batch_max releases. */
 #ifdef FLI_SMALL
 #define FLI_SEND_WAITERS_STRIPES 2
 #define FLI_SEND_WAITERS_SLICE 2
 #else
 #define FLI_SEND_WAITERS_STRIPES 64
-#define FLI_SEND_WAITERS_SLICE \
-    64 /* most senders that one retry admits: what a step with the default batch_max releases */
+#define FLI_SEND_WAITERS_SLICE 64
 #endif
 
 /* The locks of the queues of waiting senders. Each receiver has its own queue (fli_proc.waiters); the lock of a stripe
@@ -23,6 +23,12 @@ typedef struct fli_send_waiters {
         uint64_t count; /* number of senders in the queues of this stripe; under the lock */
     } stripes[FLI_SEND_WAITERS_STRIPES];
 } fli_send_waiters;
+
+/* Messages that wait, in order of arrival: a ring of nodes. */
+typedef struct fli_waiting {
+    uint32_t newest; /* the handle of the newest node, whose `next` is the oldest; not used if `count` is 0 */
+    uint32_t count;
+} fli_waiting;
 
 filch_err fli_send_waiters_init(fli_send_waiters *waiters);
 /* Frees the locks. Thread: any, when no process is left. */
@@ -36,8 +42,12 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
  * FLI_SEND_WAITERS_SLICE, and completes their senders. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Completes with FILCH_EDEAD all senders that wait for the process in slot `p`, which has ended. Thread: the worker
- * that ends the process. */
-void fli_send_waiters_refuse(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
+/* Takes the queue of the process in slot `p`, which has ended. The caller completes its senders by
+ * fli_send_waiters_refuse(). Thread: the worker that ends the process. */
+FILCH_MUST_USE fli_waiting fli_send_waiters_detach(fli_send_waiters *waiters, fli_proc *p);
+
+/* Frees the oldest messages of a detached queue, at most `max`, and completes their senders with FILCH_EDEAD. Thread:
+ * the owner of the queue. */
+void fli_send_waiters_refuse(fli_runtime *rt, fli_waiting *detached, uint32_t max);
 
 #endif

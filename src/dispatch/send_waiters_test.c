@@ -18,7 +18,8 @@ static void on_room(fli_runtime *rt, fli_proc *p)
 static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
     ((bench *)rt)->no_room++;
-    fli_send_waiters_refuse(&room, rt, p);
+    fli_waiting detached = fli_send_waiters_detach(&room, p);
+    fli_send_waiters_refuse(rt, &detached, UINT32_MAX);
 }
 
 static void begin(bench *b)

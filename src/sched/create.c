@@ -25,6 +25,7 @@
 #include "sched/idle.h"
 #include "sched/out.h"
 #include "sched/ready.h"
+#include "sched/refuser.h"
 #include "sched/report.h"
 #include "sched/sched.h"
 #include "sched/stop.h"
@@ -117,7 +118,7 @@ static void on_room(fli_runtime *rt, fli_proc *p)
 
 static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_send_waiters_refuse(&((filch_sched *)rt)->send_waiters, rt, p);
+    fli_refuser_run((filch_sched *)rt, fli_send_waiters_detach(&((filch_sched *)rt)->send_waiters, p));
 }
 
 static void on_cut(fli_runtime *rt, uint64_t serial, uint64_t bytes)

@@ -36,7 +36,8 @@ static void on_room(fli_runtime *rt, fli_proc *p)
 
 static void on_no_room(fli_runtime *rt, fli_proc *p)
 {
-    fli_send_waiters_refuse(&b->room, rt, p);
+    fli_waiting detached = fli_send_waiters_detach(&b->room, p);
+    fli_send_waiters_refuse(rt, &detached, UINT32_MAX);
 }
 
 static void make_node(void *object, uint32_t handle)

@@ -1,0 +1,19 @@
+/* refuser.h - completes the senders that waited for space in the mailbox of a process that has ended. */
+#ifndef FLI_SCHED_REFUSER_H
+#define FLI_SCHED_REFUSER_H
+
+#include <filch.h>
+
+#include "dispatch/send_waiters.h"
+
+#ifdef FLI_SMALL
+#define FLI_REFUSER_SLICE 4
+#else
+#define FLI_REFUSER_SLICE 1024 /* senders that are completed in one step, about 0.1 ms of work */
+#endif
+
+/* Completes the senders of a detached queue with FILCH_EDEAD: the first FLI_REFUSER_SLICE at once, the others in later
+ * steps of a process. Thread: the worker that ends the receiver. */
+void fli_refuser_run(filch_sched *sched, fli_waiting detached);
+
+#endif
