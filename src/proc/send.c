@@ -268,24 +268,10 @@ static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_p
     return idle ? worker->ready(worker, p) : FILCH_OK;
 }
 
-/* Refills an empty magazine, so that the caller can retry the fast path. The general path costs several times
- * as much.
- * Returns false if the magazine was not empty, or out of memory. */
-static bool restock(fli_local *worker)
-{
-    if (worker->nodes.count > 0) return false;
-    fli_event_node *node = fli_node_take(worker->rt, worker);
-    if (node == NULL) return false;
-    fli_node_give(worker->rt, worker, node);
-    return true;
-}
-
+/* Not inlined, so that filch_send_value() needs no stack for a filch_data. */
 static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                      uint64_t second)
 {
-    fli_local *worker = fli_current_get();
-    bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
-    if (inside && restock(worker)) return filch_send_value(sched, to, kind, first, second);
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 

@@ -613,6 +613,113 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
     same(b.closes, 1);
 }
 
+/* ---- the end of a receiver for which very many senders wait ---- */
+
+static FLI_ATOMIC(uint64_t) told, told_otherwise; /* completions with FILCH_EDEAD, and with another result */
+
+/* Yields `me->stage` sends to the actor `me->user` in its first step and counts the completions. */
+static filch_err play_crowd(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    actor *to = me->user;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_YIELD) continue;
+        fli_add_rlx(events[i].error == FILCH_EDEAD ? &told : &told_otherwise, 1);
+        if (--me->stage == 0) return filch_done(out, filch_none());
+    }
+    for (int64_t i = 0; me->steps == 1 && i < me->stage; i++) {
+        filch_data data = i % 1000 == 0 ? filch_str("a text that needs a block of its own") : filch_int(i);
+        me->note = filch_yield_send(out, 1, to->pid, data);
+        if (me->note != FILCH_OK) return me->note;
+    }
+    return filch_idle(out);
+}
+
+/* Starts `count` actors that wait for space in the mailbox of `to`, each with `times` messages. */
+static void start_crowd(actor *to, actor *crowd, int count, int64_t times)
+{
+    fli_store_rlx(&told, 0);
+    fli_store_rlx(&told_otherwise, 0);
+    actor_start_with(&w, to, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
+    (void)fixture_tick(&w);
+    send_numbers(to, 1, 1, FILCH_OK);
+    for (int i = 0; i < count; i++) {
+        crowd[i] = (actor){ .user = to, .stage = times };
+        actor_start(&w, &crowd[i], play_crowd);
+    }
+    (void)fixture_tick(&w);
+    same(fixture_stats(&w).yields, 1 + count * times);
+}
+
+/* Runs until all of the crowd have been told, and counts its steps from the end of the receiver on. */
+static filch_err play_beside(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    actor *to = me->user;
+    (void)events, (void)count;
+    me->stage += is_over(to);
+    return fli_load_rlx(&told) < (uint64_t)me->note ? filch_continue(out) : filch_done(out, filch_none());
+}
+
+TEST(a_million_waiting_senders_are_told_that_the_receiver_ended)
+{
+    enum { CROWD = 250 };
+    static actor crowd[CROWD];
+    int64_t      times = fixture_scale(4000, 40), total = times * CROWD;
+    actor        a = { .stage = 0 }, beside = { .user = &a, .note = (filch_err)total };
+    begin_with_handler(FILCH_NO_WORKERS);
+    start_crowd(&a, crowd, CROWD, times);
+    actor_start(&w, &beside, play_beside);
+    ok(filch_terminate(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_EKILLED);
+    actor_ends(&w, &beside, FILCH_OK);
+    for (int i = 0; i < CROWD; i++) actor_ends(&w, &crowd[i], FILCH_OK);
+    same(fli_load_rlx(&told), total);
+    same(fli_load_rlx(&told_otherwise), 0);
+    same(fixture_stats(&w).undelivered, total + 1);
+    /* The senders are completed in slices of 1024: a process beside them runs meanwhile. */
+    assert_true(beside.stage >= total / 1024 / 2);
+    fixture_end(&w);
+}
+
+TEST(waiting_senders_are_told_of_the_end_though_no_process_can_be_spawned)
+{
+    actor         a = { .stage = 0 }, crowd;
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.max_processes = 2;
+    begin_with_handler_and(FILCH_NO_WORKERS, opt);
+    start_crowd(&a, &crowd, 1, 5000);
+    ok(filch_terminate(w.sched, a.pid));
+    actor_ends(&w, &a, FILCH_EKILLED);
+    actor_ends(&w, &crowd, FILCH_OK);
+    same(fli_load_rlx(&told), 5000);
+    same(fixture_stats(&w).spawned, 2);
+    fixture_end(&w);
+}
+
+TEST(a_stop_by_force_frees_the_messages_of_many_waiting_senders)
+{
+    enum { CROWD = 3 };
+    actor a = { .stage = 0 }, crowd[CROWD];
+    begin_with_handler(FILCH_NO_WORKERS);
+    start_crowd(&a, crowd, CROWD, 5000);
+    fixture_end_as(&w, 0, FILCH_EDEADLINE); /* checks that all blocks are freed */
+    same(a.closes, 1);
+    for (int i = 0; i < CROWD; i++) same(crowd[i].closes, 1);
+}
+
+/* The stop comes when the receiver has ended and most of its senders have not been told yet. */
+TEST(a_stop_by_force_while_waiting_senders_are_refused_frees_their_messages)
+{
+    actor    a = { .stage = 0 }, crowd;
+    uint32_t ran;
+    begin_with_handler(FILCH_NO_WORKERS);
+    start_crowd(&a, &crowd, 1, 50000);
+    ok(filch_terminate(w.sched, a.pid));
+    while (!is_over(&a)) ok(filch_tick(w.sched, 1, &ran));
+    same(fixture_stats(&w).alive, 2); /* the sender, and the process that completes its yields */
+    fixture_end_as(&w, 0, FILCH_EDEADLINE);
+    same(crowd.closes, 1);
+}
+
 /* ---- many senders at once ---- */
 
 /* Counts its messages by sender, and checks that the messages of each sender arrive in order. */
@@ -795,6 +902,10 @@ int main(void)
         cmocka_unit_test(waiting_senders_fail_when_the_receiver_ends),
         cmocka_unit_test(a_sender_that_ends_while_it_waits_blocks_no_other_sender),
         cmocka_unit_test(stop_ends_senders_and_receivers_that_wait_for_each_other),
+        cmocka_unit_test(a_million_waiting_senders_are_told_that_the_receiver_ended),
+        cmocka_unit_test(waiting_senders_are_told_of_the_end_though_no_process_can_be_spawned),
+        cmocka_unit_test(a_stop_by_force_frees_the_messages_of_many_waiting_senders),
+        cmocka_unit_test(a_stop_by_force_while_waiting_senders_are_refused_frees_their_messages),
         cmocka_unit_test(many_senders_wait_for_room_on_all_workers_and_none_is_lost),
         cmocka_unit_test(every_message_to_a_full_mailbox_is_accounted_for),
         cmocka_unit_test(the_largest_documented_limits_are_accepted_and_larger_ones_refused),
