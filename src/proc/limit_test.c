@@ -143,6 +143,45 @@ TEST(the_largest_load_does_not_overflow_its_bit_fields)
     assert_false(fli_limit_fits(p, (size_t)FLI_MAILBOX_UNITS_MAX * 16));
 }
 
+/* Calls fli_limit_reserve_value(), whose CAS may fail without a reason, up to 100 times. */
+static bool reserves_value(fli_proc *p, uint32_t gen)
+{
+    bool reserved = false;
+    for (int i = 0; i < 100 && !reserved; i++) reserved = fli_limit_reserve_value(p, gen);
+    return reserved;
+}
+
+TEST(the_fast_reservation_of_a_value_agrees_with_the_general_one)
+{
+    fli_proc proc, *p = open_proc(&proc, GEN, 2, 0, FILCH_OVERFLOW_WAIT);
+    assert_false(reserves_value(p, GEN - 1));
+    assert_false(reserves_value(p, GEN + 1));
+    assert_true(reserves_value(p, GEN));
+    assert_true(reserves_value(p, GEN));
+    expect_load(p, 2, 0);
+    assert_false(reserves_value(p, GEN)); /* full */
+    same(fli_limit_wait(p, GEN, 0), FLI_ADMIT_FULL);
+    assert_true(fli_limit_release(p, GEN, 2, 0));
+    assert_false(reserves_value(p, GEN)); /* does not overtake a waiting sender */
+    fli_limit_wait_over(p, GEN);
+    assert_true(reserves_value(p, GEN));
+    fli_limit_overflowed(p, GEN);
+    assert_false(reserves_value(p, GEN));
+    (void)fli_limit_close(p, GEN);
+    assert_false(reserves_value(p, GEN));
+
+    /* A limit in bytes does not count values, but the number of messages has a largest value. */
+    p = open_proc(&proc, GEN, 0, 1, FILCH_OVERFLOW_FAIL);
+    same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
+    assert_true(reserves_value(p, GEN));
+    expect_load(p, 2, 1);
+    fli_store_rlx(&p->load, fli_load_rlx(&p->load) + (FLI_MAILBOX_MAX - 3) * FLI_LOAD_COUNT_ONE);
+    assert_true(reserves_value(p, GEN));
+    expect_load(p, FLI_MAILBOX_MAX, 1);
+    assert_false(reserves_value(p, GEN));
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_FULL);
+}
+
 TEST(closing_returns_the_last_load_and_refuses_later_senders)
 {
     fli_proc proc, *p = open_proc(&proc, GEN, 1, 0, FILCH_OVERFLOW_STOP);
@@ -239,6 +278,7 @@ int main(void)
         cmocka_unit_test(drop_oldest_admits_up_to_twice_the_limit),
         cmocka_unit_test(bytes_over_the_limit_are_excess_until_released),
         cmocka_unit_test(the_largest_load_does_not_overflow_its_bit_fields),
+        cmocka_unit_test(the_fast_reservation_of_a_value_agrees_with_the_general_one),
         cmocka_unit_test(closing_returns_the_last_load_and_refuses_later_senders),
         cmocka_unit_test(the_12_bit_generation_of_a_load_may_wrap),
         cmocka_unit_test(drops_are_taken_once_and_their_count_saturates),

@@ -538,11 +538,16 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
 {
     static const int64_t many[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 100, 1 };
     actor                writer, reader;
-    for (uint32_t batch_max = 1; batch_max <= 8; batch_max *= 2) {
-        int64_t sum = 0;
+    /* Without a limit, and with a limit that is not reached, for each policy. */
+    for (uint32_t run = 0; run < 4 * (1 + FILCH_OVERFLOW_STOP + 1); run++) {
+        int64_t             sum = 0;
+        uint32_t            batch_max = 1u << run % 4, policy = run / 4;
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        if (policy > 0) opt.overflow = policy - 1;
+        if (policy > 0) opt.mailbox_max = 100;
         writer = reader = (actor){ .user = &reader.pid };
         begin(&w, batch_max);
-        actor_start(&w, &reader, play_counts);
+        actor_start_with(&w, &reader, play_counts, opt);
         actor_start(&w, &writer, play_writes_many);
         fixture_tick(&w);
         for (size_t i = 0; i < COUNT_OF(many); i++) {
@@ -551,6 +556,7 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
             ok(writer.note);
             ok(reader.note);
             same(reader.stage, sum += many[i]);
+            same(fixture_inspect(&w, reader.pid).messages, 0);
         }
         same(reader.count_max, batch_max);
         fixture_end(&w);
@@ -583,6 +589,10 @@ TEST(many_yields_in_a_step_with_several_messages_all_complete)
         same(reader.seen[5 + i].type, FILCH_EVENT_YIELD);
         same(reader.seen[5 + i].tag, i);
     }
+    /* The list of yields stays in use when several messages come later; the end frees it. */
+    ok(filch_send(w.sched, writer.pid, filch_int(4)));
+    fixture_tick(&w);
+    same(reader.seen_count, 5 + 20 + 4);
     fixture_end(&w);
 }
 

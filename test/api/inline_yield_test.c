@@ -31,7 +31,8 @@ static struct {
     uint32_t       kept_count;
     filch_out     *out;
     filch_err      call_result;
-    uint64_t       others; /* number of calls of OTHER with its registered `user` */
+    uint64_t       others;  /* number of calls of OTHER with its registered `user` */
+    uint64_t       targets; /* number of commands with a target */
 } table;
 
 static filch_err number(filch_receiver receiver, uint64_t tag)
@@ -74,6 +75,7 @@ static filch_err twice(filch_receiver receiver, uint64_t tag)
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
+    table.targets += command->target.serial != 0 || command->target.node != 0;
     if (table.kept_count <= ROUNDS) table.kept[table.kept_count++] = receiver;
     switch (command->id) {
     case OTHER: table.others += user == &table; return filch_complete(receiver, tag, command->data, FILCH_OK);
@@ -185,6 +187,49 @@ TEST(each_completion_comes_once_and_in_order_and_is_counted)
         has_all(&a);
         check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 0);
+    }
+}
+
+/* In even rounds yields NUMBER, in odd rounds a send to the actor in `user`. */
+static filch_err play_number_and_send(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    const actor *to = me->user;
+    if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
+    if (me->stage == ROUNDS) return filch_idle(out);
+    uint64_t round = (uint64_t)me->stage++;
+    me->note |= round % 2 == 0 ? filch_yield(out, NUMBER, round, filch_none())
+                               : filch_yield_send(out, round, to->pid, filch_int((int64_t)round));
+    return filch_wait(out);
+}
+
+TEST(yielded_sends_and_other_yields_alternate)
+{
+    for (uint32_t max = 0; max <= ROUNDS; max += ROUNDS) {
+        for (size_t at = 0; at < COUNT_OF(worker_counts); at++) {
+            actor               a, to = { .stage = 0 };
+            filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+            opt.mailbox_max = max;
+            opt.overflow = FILCH_OVERFLOW_WAIT;
+            begin(worker_counts[at]);
+            actor_start_with(&w, &to, play_idle, opt);
+            a = (actor){ .user = &to };
+            actor_start(&w, &a, play_number_and_send);
+            comes_to(&a, FILCH_STATE_IDLE);
+            UNTIL(&w, fixture_stats(&w).steps >= ROUNDS + 3 && fixture_inspect(&w, to.pid).state == FILCH_STATE_IDLE);
+            same(a.seen_count, ROUNDS);
+            for (uint32_t i = 0; i < ROUNDS; i += 2) check_completion(&a, i, i);
+            for (uint32_t i = 1; i < ROUNDS; i += 2) {
+                same(a.seen[i].type, FILCH_EVENT_YIELD);
+                same(a.seen[i].tag, i);
+                same(a.seen[i].error, FILCH_OK);
+                same(a.seen[i].kind, FILCH_KIND_NONE);
+                same(to.seen[i / 2].number, i);
+                assert_true(same_pid(to.seen[i / 2].from, a.pid));
+            }
+            same(to.seen_count, ROUNDS / 2);
+            same(table.targets, 0);
+            fixture_end(&w);
+        }
     }
 }
 
@@ -625,6 +670,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_completion_comes_once_and_in_order_and_is_counted),
+        cmocka_unit_test(yielded_sends_and_other_yields_alternate),
         cmocka_unit_test(a_tick_runs_as_many_steps_as_requested),
         cmocka_unit_test(errors_and_texts_come_in_order),
         cmocka_unit_test(an_error_after_the_completion_is_late),
