@@ -240,6 +240,7 @@ static bool drive_values(fli_proc *p, uint64_t word, bool *more)
     p->flags = 0;
     p->head_taken = 0;
     if (held != 0) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, held));
+    if ((word & FLI_LIMITED) != 0 && fli_limit_release(p, fli_word_gen(word), get, 0)) on_room(&b->rt, p);
     bench_life_of(p)->inside--;
     if (get == count && fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED) {
         fli_slab_give_many(&b->rt.nodes, &worker->nodes, (void *const *)nodes, count);
@@ -268,9 +269,9 @@ void bench_drive(fli_proc *p)
             bench_finish(p);
             return;
         }
-        if (b->fast && (word & (FLI_CANCEL | FLI_LIMITED)) == 0) {
+        if (b->fast && (word & FLI_CANCEL) == 0) {
             bool more;
-            if ((word & FLI_ONE_BIT) != 0 && fli_proc_has_no_pending(p)) {
+            if ((word & FLI_ONE_BIT) != 0 && (word & FLI_LIMITED) == 0 && fli_proc_has_no_pending(p)) {
                 if (drive_active_one(p, word)) return;
                 continue;
             }

@@ -26,7 +26,9 @@ static void setup_with(filch_overflow overflow)
         s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->worker[i + 2], s->senders[i], 5, 9));
         s->senders[i]->flags |= FLI_PROC_WAITING;
     }
-    bench_send(s->pid, 1);
+    /* A message from a process, so that the owner can read it on the fast path. */
+    filch_data data = filch_int(1);
+    must(fli_send(&b->rt, bench_worker(), s->pid, (filch_pid){ BENCH_NODE, 1 }, &data) == FILCH_OK, "there is space");
     b->accepted[0] = 1;
 }
 
@@ -38,6 +40,26 @@ static void setup(void)
 static void setup_fail(void)
 {
     setup_with(FILCH_OVERFLOW_FAIL);
+}
+
+/* As setup() and setup_fail(), with messages that are sent and read on the fast paths. */
+static void setup_fast(void)
+{
+    setup();
+    b->fast = true;
+}
+
+static void setup_fast_fail(void)
+{
+    setup_fail();
+    b->fast = true;
+}
+
+/* As setup_fast(), and the mailbox has space for two messages. */
+static void setup_fast_roomy(void)
+{
+    setup_fast();
+    fli_store_rlx(&s->p->mailbox_max, 2);
 }
 
 static void drive(void)
@@ -55,7 +77,10 @@ static void end(void)
 static void send_and_wait(int which, uint32_t n)
 {
     fli_local    *worker = bench_worker();
-    filch_command command = { .id = 5, .target = s->pid, .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
+    filch_command command = { .id = 5,
+                              .from = bench_pid(s->senders[which]),
+                              .target = s->pid,
+                              .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
     worker->current = s->senders[which];
     worker->serial = fli_proc_serial(s->senders[which]);
     worker->dispatching = true;
@@ -138,6 +163,35 @@ const fli_weak_program parts_limit[] = {
       .setup = setup_fail,
       .threads = { drive, try_send, try_send },
       .check = check_fail },
+    { .name = "limit_fast_full",
+      .promise = "two senders on the fast path that do not wait, and the owner reads",
+      .setup = setup_fast_fail,
+      .threads = { drive, try_send, try_send },
+      .check = check_fail },
+    { .name = "limit_fast_wait",
+      .promise = "one sender waits for space, the owner reads on the fast path",
+      .setup = setup_fast,
+      .threads = { drive, sender_1 },
+      .check = check_1 },
+    { .name = "limit_fast_both",
+      .promise = "one sender waits for space, one is on the fast path, the owner reads",
+      .setup = setup_fast,
+      .threads = { drive, sender_1, try_send },
+      .check = check_1,
+      .bound = 1,
+      .rare = true },
+    { .name = "limit_fast_two",
+      .promise = "two senders find space or wait, the owner reads on the fast path",
+      .setup = setup_fast_roomy,
+      .threads = { drive, sender_1, sender_2 },
+      .check = check_2,
+      .bound = 1 },
+    { .name = "limit_fast_end",
+      .promise = "a sender on the fast path and one that waits, the process ends",
+      .setup = setup_fast,
+      .threads = { end, sender_1, try_send },
+      .check = check_1_ended,
+      .bound = 2 },
     { .name = "limit_wait_1",
       .promise = "one sender waits for space, the owner reads",
       .setup = setup,
