@@ -1,6 +1,6 @@
-/* restock_test.c - all values that a step sends have value nodes, however many they are, also those that are sent on the
- * general path because the magazine of the worker is empty. If one message had a general node, step_several() could not
- * take the batch, and the slow path would run. */
+/* restock_test.c - all values that a step sends have value nodes, however many they are, also those that are sent on
+ * the general path because the magazine of the worker is empty. If one message had a general node, step_several() could
+ * not take the batch, and the slow path would run. */
 #include "port/thread.h"
 #include "proc/runtime.h"
 #include "sched/sched.h"

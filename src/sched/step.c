@@ -15,8 +15,9 @@
  *
  * The fast paths. Each is the general path for one common case. step_once() and step_classify() choose; if a
  * precondition fails, nothing has been changed and the general path runs. All require a *clean* word (none of
- * SLOW_FLAGS, the scheduler open), and all but step_sync_done() require steps that are neither timed nor simulated
- * (worker.fast_steps). A recorded process fails every precondition, because FLI_PROC_RECORDED is one of its flags.
+ * SLOW_FLAGS, the scheduler open; step_classify() allows LIMITED if the mailbox drops no messages), and all but
+ * step_sync_done() require steps that are neither timed nor simulated (worker.fast_steps). A recorded process fails
+ * every precondition, because FLI_PROC_RECORDED is one of its flags.
  *
  *   path              precondition                       skips                       repeats        saves
  *   step_single       state ACTIVE_ONE, nothing pending  drain, collect, release     settle, head   ping-pong 59 %,
@@ -38,7 +39,7 @@
  * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
  * test/api/fast_paths_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
  * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
- * tools/mutants.txt: several_* (step_several), first_step_goes_idle_over_new_events and
+ * tools/mutants.txt: several_* and batch_path_* (step_several), first_step_goes_idle_over_new_events and
  * completion_node_freed_while_it_is_the_head (step_lone), fast_exit_leaks_the_message_node (fli_finish_fast),
  * short_way_* (choosing a path). A C++ exception may leave the step function on any path: torn.c. Design:
  * docs/design/mailbox-fast-paths.md.
@@ -382,7 +383,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
  *   Precondition: a clean word (see the head of this file); fli_mail_take_values() has found the nodes.
  *   Skips:        drain, collect and release. The events are filled from the nodes in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the
- *                 word has another head.
+ *                 word has another head. The space of the messages in a limited mailbox is released before the settle.
  *   General path: step_slow(). */
 static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
 {
