@@ -387,8 +387,8 @@ typedef enum filch_event_type {
                                 (ns, 0: no limit) */
     FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number dropped since the last such
                                 event */
-    /* Notices. They are delivered before messages. Like completions, they are also delivered to a process that
-     * waits. */
+    /* Notices. Like completions, they are delivered before messages, also to a process that waits. If they fill a
+     * step while messages wait, the next step gets at least one message: filch_step_fn. */
     FILCH_EVENT_EXIT = 5,      /* the monitored process `from` has ended: `data` is its result, or `error` says why
                                   it failed */
     FILCH_EVENT_LINK_DOWN = 6, /* the linked process `from` has failed, with `error`; only sent to a process that
@@ -417,7 +417,11 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
 /* Advances the instance by the events that arrived. At its end the step chooses a status with one of filch_continue,
  * _wait, _idle, _done, _upgrade and returns what that function returned. A step that returns an error ends its process
  * with that error. The first step of a process may have no events. The steps of one process never run on two threads at
- * once. A step must not block. */
+ * once. A step must not block.
+ *
+ * A step gets at most batch_max events: cancels, then completions and notices, then messages. However many completions
+ * and notices arrive, of any two successive steps at least one gets the oldest waiting message. Steps after filch_wait
+ * do not count, because they get no messages; with a batch_max of 1, steps that get a cancel do not count either. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
 /* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its

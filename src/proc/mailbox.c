@@ -7,6 +7,11 @@
  * INVARIANT  a private list is a ring: the list's handle is the newest node, and the `next` of the newest node is
  *            the oldest node.
  *
+ * No lane starves another. Completions and notices are delivered before messages, and may fill a batch. If they do
+ * while messages wait, the oldest message is marked FLI_NODE_PASSED, and the next batch keeps one slot for it. So of
+ * two successive steps that may get messages, one gets a message; completions get at least batch_max slots of the two.
+ * A cancel is not put off: with a batch_max of 1, a step that gets a cancel gets nothing else and does not count.
+ *
  * Design: docs/design/mailbox-fast-paths.md.
  */
 #include "proc/mailbox.h"
@@ -116,12 +121,17 @@ static void join(fli_runtime *rt, uint32_t *ring, uint32_t later)
     if (later != 0) *ring = later;
 }
 
+/* Returns the oldest node of the list `ring`, which is not empty. */
+static fli_event_node *oldest_of(fli_runtime *rt, uint32_t ring)
+{
+    return fli_node_at(rt, fli_node_at(rt, ring)->next);
+}
+
 /* If the oldest message is the cancel that a stop sends, moves it to the front of the completions: it becomes the first
  * event of the next step. */
 static void bring_forward(fli_runtime *rt, fli_proc *p)
 {
-    const fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->messages)->next);
-    if (FLI_UNLIKELY((oldest->what & FLI_NODE_AFTER_MESSAGES) != 0))
+    if (FLI_UNLIKELY((oldest_of(rt, p->messages)->what & FLI_NODE_AFTER_MESSAGES) != 0))
         prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
@@ -130,6 +140,7 @@ static void bring_forward(fli_runtime *rt, fli_proc *p)
 static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
+    uint8_t      passed = 0;
     fli_runtime *fast_rt = worker->fast_rt;
     /* While `closing` is set, yields are refused: a payload's free function is code of the program and runs outside a
      * step. */
@@ -137,6 +148,7 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
         fli_event_node *node = take_oldest(rt, &p->messages);
+        passed |= node->what & FLI_NODE_PASSED;
         if ((node->what & FLI_NODE_COUNTED) == 0) {
             fli_mail_append(rt, &spared, node);
             continue;
@@ -155,7 +167,10 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     worker->fast_rt = fast_rt;
     join(rt, &spared, p->messages);
     p->messages = spared;
-    if (spared != 0) bring_forward(rt, p);
+    if (spared == 0) return;
+    /* If the message that was passed over has been dropped, the next step must get another one. */
+    oldest_of(rt, spared)->what |= passed;
+    bring_forward(rt, p);
 }
 
 /* Counts `node` as a remote event if it is a message that another worker sent. */
@@ -245,7 +260,7 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
                                                           fli_event_node **nodes, uint32_t n, uint32_t max)
 {
     while (n < max && p->completions != 0) {
-        fli_event_node *oldest = fli_node_at(rt, fli_node_at(rt, p->completions)->next);
+        fli_event_node *oldest = oldest_of(rt, p->completions);
         if (!is_notice(oldest, FILCH_EVENT_CANCEL)) break;
         nodes[n] = take_oldest(rt, &p->completions);
         fill_notice(rt, oldest, &events[n++]);
@@ -279,6 +294,16 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     return n;
 }
 
+/* Returns the number of slots that completions and notices may use in a batch of `max`: all, or one less if the oldest
+ * message was passed over by the last batch. A batch of one slot is left to a cancel. Requires a message in the list.
+ */
+static uint32_t room_for_completions(fli_runtime *rt, const fli_proc *p, uint32_t max)
+{
+    if (FLI_LIKELY((oldest_of(rt, p->messages)->what & FLI_NODE_PASSED) == 0)) return max;
+    if (max > 1 || p->completions == 0) return max - 1;
+    return is_notice(oldest_of(rt, p->completions), FILCH_EVENT_CANCEL) ? max : 0;
+}
+
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_event_node **nodes,
                           uint32_t max)
 {
@@ -287,21 +312,22 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
     }
-    bool messages = (p->flags & FLI_PROC_WAITING) == 0;
-    bool limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
+    bool     waits = (p->flags & FLI_PROC_WAITING) != 0;
+    bool     limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
+    uint32_t room = p->messages != 0 && !waits ? room_for_completions(rt, p, max) : max;
     /* Reports drops only if another pending event still fits into the batch. Otherwise a process with a small batch
      * and many drops would receive nothing but reports of drops. */
-    bool     room = n + 1 < max || (n < max && p->completions == 0 && p->messages == 0);
-    uint32_t dropped = messages && limited && room ? fli_limit_take_dropped(p) : 0;
+    bool     report = n + 1 < room || (n < room && p->completions == 0 && p->messages == 0);
+    uint32_t dropped = report && limited && !waits ? fli_limit_take_dropped(p) : 0;
     if (dropped != 0) {
-        n = collect_cancels(rt, p, events, nodes, n, max - 1);
+        n = collect_cancels(rt, p, events, nodes, n, room - 1);
         fli_count(&p->drops_reported, dropped);
         nodes[n] = NULL;
         fill_system(&events[n++], FILCH_EVENT_DROPPED, FILCH_OK, filch_int(dropped));
         fli_log(rt, FILCH_LOG_WARNING, (filch_pid){ rt->node_id, fli_proc_serial(p) }, fli_type_name(fli_proc_type(p)),
                 FILCH_EDROPPED, "its mailbox was full: %u messages were dropped", dropped);
     }
-    while (n < max && p->completions != 0) {
+    while (n < room && p->completions != 0) {
         fli_event_node *node = take_oldest(rt, &p->completions);
         nodes[n] = node;
         if (FLI_UNLIKELY((node->what & FLI_NODE_SYSTEM) != 0)) {
@@ -311,7 +337,14 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
         fli_yield_close(rt, p, node);
         fill(rt, node, &events[n++]);
     }
-    return p->messages != 0 && messages ? collect_messages(rt, p, events, nodes, n, max) : n;
+    if (p->messages == 0 || waits) return n;
+    fli_event_node *oldest = oldest_of(rt, p->messages);
+    if (FLI_UNLIKELY(n == max)) {
+        oldest->what |= FLI_NODE_PASSED;
+        return n;
+    }
+    if (FLI_UNLIKELY(room < max)) oldest->what &= (uint8_t)~FLI_NODE_PASSED;
+    return collect_messages(rt, p, events, nodes, n, max);
 }
 
 void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events,

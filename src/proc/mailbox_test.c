@@ -141,6 +141,81 @@ TEST(a_waiting_process_gets_completions_only_and_its_messages_later)
     bench_end(&b);
 }
 
+/* Of two steps that find messages and a full batch of completions, one gets a message. */
+TEST(completions_in_every_batch_do_not_starve_messages)
+{
+    const uint32_t sizes[] = { 1, 2, 3, BENCH_EVENTS };
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        bench    b;
+        batch    got;
+        uint32_t max = sizes[s];
+        int64_t  next = 1;
+        bench_begin(&b);
+        fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+        for (int i = 1; i <= 5; i++) send_int(&b, p, i);
+        for (uint32_t step = 1; step <= 10; step++) {
+            for (uint32_t i = 0; i < max; i++) complete_one_yield(&b, p, 7);
+            bench_drain(&b, p);
+            collect(&b, p, false, max, &got);
+            same(got.count, max);
+            /* The message is the last event of its batch. */
+            for (uint32_t i = 0; i + 1 < max; i++) same(got.events[i].type, FILCH_EVENT_YIELD);
+            if (got.events[max - 1].type == FILCH_EVENT_MESSAGE) {
+                same(filch_as_int(&got.events[max - 1].data), next++);
+                same(got.events[max - 1].tag, 0);
+            }
+            release(&b, p, &got);
+            same(next - 1, step / 2);
+        }
+        same(bench_finish(&b, p), 0);
+        bench_end(&b);
+    }
+}
+
+TEST(a_message_that_was_passed_over_does_not_delay_a_cancel)
+{
+    bench b;
+    batch got;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    send_int(&b, p, 1);
+    complete_one_yield(&b, p, 7);
+    complete_one_yield(&b, p, 8);
+    bench_drain(&b, p);
+    const int32_t want[] = { FILCH_EVENT_YIELD, FILCH_EVENT_CANCEL, FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD };
+    for (int i = 0; i < 4; i++) {
+        collect(&b, p, i == 1, 1, &got);
+        same(got.count, 1);
+        same(got.events[0].type, want[i]);
+        release(&b, p, &got);
+    }
+    same(bench_finish(&b, p), 0);
+    bench_end(&b);
+}
+
+/* A message that the mailbox drops must not take the turn of messages with it. */
+TEST(completions_do_not_starve_messages_of_a_mailbox_that_drops_the_oldest)
+{
+    bench b;
+    batch got;
+    int   messages = 0;
+    bench_begin(&b);
+    fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_OLDEST);
+    send_int(&b, p, 0);
+    for (int step = 1; step <= 10; step++) {
+        for (int i = 0; i < 2; i++) complete_one_yield(&b, p, 7);
+        send_int(&b, p, step);
+        bench_drain(&b, p);
+        collect(&b, p, false, 2, &got);
+        same(got.count, 2);
+        if (got.events[1].type == FILCH_EVENT_MESSAGE) messages++;
+        release(&b, p, &got);
+    }
+    assert_true(messages >= 5);
+    (void)bench_finish(&b, p);
+    bench_end(&b);
+}
+
 TEST(an_event_names_its_sender_also_one_of_another_node)
 {
     bench b;
@@ -671,6 +746,9 @@ int main(void)
         cmocka_unit_test(a_batch_takes_at_most_max_events_and_the_rest_stays_in_order),
         cmocka_unit_test(cancel_comes_before_completions_and_completions_before_messages),
         cmocka_unit_test(a_waiting_process_gets_completions_only_and_its_messages_later),
+        cmocka_unit_test(completions_in_every_batch_do_not_starve_messages),
+        cmocka_unit_test(a_message_that_was_passed_over_does_not_delay_a_cancel),
+        cmocka_unit_test(completions_do_not_starve_messages_of_a_mailbox_that_drops_the_oldest),
         cmocka_unit_test(an_event_names_its_sender_also_one_of_another_node),
         cmocka_unit_test(only_messages_of_other_workers_are_remote_events),
         cmocka_unit_test(the_head_node_is_not_freed_while_the_head_names_it),

@@ -29,14 +29,16 @@
  * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are value messages. A
  * value message has no `tag`. In a mailbox with a limit, a value message has FLI_NODE_COUNTED alone. */
 enum {
-    FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
-    FLI_NODE_FOREIGN = 2,        /* a message from a process of another scheduler; `tag` is the sender's node id */
-    FLI_NODE_TICK = 4,           /* a message of a ticker; the number of ticks is read at delivery */
-    FLI_NODE_COUNTED = 8,        /* counted in the load of a mailbox with a limit (limit.h) */
-    FLI_NODE_SYSTEM = 16,        /* a notice of src/model: see `notice` */
-    FLI_NODE_GENERAL = 32,       /* any other message */
-    FLI_NODE_AFTER_MESSAGES = 64 /* with SYSTEM: a cancel that is delivered after the messages already queued
-                                    (sched/drain.c) */
+    FLI_NODE_COMPLETION = 1,      /* the completion of a yield */
+    FLI_NODE_FOREIGN = 2,         /* a message from a process of another scheduler; `tag` is the sender's node id */
+    FLI_NODE_TICK = 4,            /* a message of a ticker; the number of ticks is read at delivery */
+    FLI_NODE_COUNTED = 8,         /* counted in the load of a mailbox with a limit (limit.h) */
+    FLI_NODE_SYSTEM = 16,         /* a notice of src/model: see `notice` */
+    FLI_NODE_GENERAL = 32,        /* any other message */
+    FLI_NODE_AFTER_MESSAGES = 64, /* with SYSTEM: a cancel that is delivered after the messages already queued
+                                     (sched/drain.c) */
+    FLI_NODE_PASSED = 128         /* the oldest message: a step got other events only, and the next step must get this
+                                     message (mailbox.c) */
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };

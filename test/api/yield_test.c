@@ -66,7 +66,7 @@ static filch_err handle_look(void *user, const filch_command *command, uint64_t 
     return err == FILCH_OK ? filch_complete(receiver, tag, filch_none(), FILCH_OK) : err;
 }
 
-static void begin(int32_t workers)
+static void begin_with(int32_t workers, filch_options opt)
 {
     static const struct {
         uint32_t         id;
@@ -79,11 +79,15 @@ static void begin(int32_t workers)
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         ok(filch_registry_add(registry, table[i].id, table[i].handler, (void *)(uintptr_t)table[i].id));
     }
-    filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     fli_store_rlx(&kept_count, 0);
     fixture_begin_with(&w, workers, opt);
     filch_registry_destroy(registry);
+}
+
+static void begin(int32_t workers)
+{
+    begin_with(workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
 /* ---- plays ---- */
@@ -419,6 +423,35 @@ TEST(tags_need_not_differ)
     fixture_end(&w);
 }
 
+enum { BATCH_MAX = 4, WAITING_MESSAGES = 10 };
+
+/* Yields BATCH_MAX commands in each step, which complete at once, and idles. Ends after WAITING_MESSAGES messages, or
+ * after ten times as many steps. Counts messages in `stage` and steps in `note`. */
+static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    for (size_t i = 0; i < count; i++) me->stage += events[i].type == FILCH_EVENT_MESSAGE;
+    for (uint64_t i = 0; i < BATCH_MAX; i++) {
+        filch_err err = filch_yield(out, CMD_AT_ONCE, i, filch_none());
+        if (err != FILCH_OK) return err;
+    }
+    if (me->stage == WAITING_MESSAGES || ++me->note == 10 * WAITING_MESSAGES) return filch_done(out, filch_none());
+    return filch_idle(out);
+}
+
+TEST(a_process_with_a_full_batch_of_completions_in_every_step_gets_its_messages)
+{
+    actor         a = { .stage = 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.batch_max = BATCH_MAX;
+    begin_with(FILCH_NO_WORKERS, opt);
+    actor_start(&w, &a, play_busy);
+    for (int i = 0; i < WAITING_MESSAGES; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
+    actor_ends(&w, &a, FILCH_OK);
+    same(a.stage, WAITING_MESSAGES);
+    assert_true(a.note <= 2 * WAITING_MESSAGES + 1);
+    fixture_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +467,7 @@ int main(void)
         cmocka_unit_test(threads_that_race_to_complete_make_one_completion_per_yield),
         cmocka_unit_test(completions_that_race_with_the_end_of_the_process_are_safe),
         cmocka_unit_test(tags_need_not_differ),
+        cmocka_unit_test(a_process_with_a_full_batch_of_completions_in_every_step_gets_its_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
