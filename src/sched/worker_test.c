@@ -459,6 +459,157 @@ TEST(due_timers_do_not_starve_readers_of_datagrams)
 
 #endif
 
+/* ---- churn and overload ---- */
+
+enum { CHAINS = 50, PROBES = 200, CROWD = 200, CROWD_WAKES = 20 };
+#define CHURN_NS FILCH_MICROSECONDS(50)
+#define PROBE_NS FILCH_MILLISECONDS(1)
+#define CROWD_NS FILCH_MICROSECONDS(10)
+
+/* Computes, spawns its successor and ends. */
+static filch_err        churn_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type churn = { .name = "churn", .step = churn_step };
+
+static filch_err churn_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    now_ns += CHURN_NS;
+    (void)filch_now(filch_out_sched(out));
+    filch_err err = filch_spawn(filch_out_sched(out), &churn, NULL, NULL);
+    return err != FILCH_OK && err != FILCH_ECLOSED ? err : filch_done(out, filch_none());
+}
+
+/* Results of the prober: the largest delay until it wakes, and until it has the reply. */
+static uint64_t  wake_late_ns, reply_late_ns;
+static uint32_t  probes;
+static filch_pid target;
+
+static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) ok(filch_send(filch_out_sched(out), events[i].from, filch_none()));
+    return filch_idle(out);
+}
+
+static const filch_type target_type = { .name = "target", .step = target_step };
+
+/* Sleeps until the next probe is due, sends to the target, and gets its reply. */
+static filch_err prober_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t *due_ns = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) {
+        if (now_ns - *due_ns > wake_late_ns) wake_late_ns = now_ns - *due_ns;
+        ok(filch_send(filch_out_sched(out), target, filch_none()));
+        return filch_idle(out);
+    }
+    if (count > 0) {
+        if (now_ns - *due_ns > reply_late_ns) reply_late_ns = now_ns - *due_ns;
+        if (++probes == PROBES) return filch_done(out, filch_none());
+    }
+    *due_ns = now_ns + PROBE_NS;
+    filch_err err = filch_yield_sleep(out, 1, PROBE_NS);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type prober = { .name = "prober", .size = sizeof(uint64_t), .step = prober_step };
+
+/* Processes that end and leave a successor are always the newest. The prober waits for the running step and for one
+ * pick until it wakes, and for at most one pick more until the target and the reply have run. */
+TEST(a_process_that_wakes_under_churn_and_the_messages_it_sends_run_before_the_churn)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        wake_late_ns = reply_late_ns = 0;
+        probes = 0;
+        ok(filch_spawn(sched, &target_type, NULL, &target));
+        ok(filch_spawn(sched, &prober, NULL, NULL));
+        for (int n = 0; n < CHAINS; n++) ok(filch_spawn(sched, &churn, NULL, NULL));
+        for (int n = 0; probes < PROBES && n < 1000000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        same(probes, PROBES);
+        assert_in_range(wake_late_ns, 0, 3 * CHURN_NS);
+        assert_in_range(reply_late_ns, 0, 5 * CHURN_NS);
+        end(sched);
+    }
+}
+
+static uint32_t crowd_awake, crowd_wakes; /* counts first steps, and wake-ups after the last first step */
+static uint64_t crowd_late_ns;
+
+/* Sleeps for PROBE_NS and computes for CROWD_NS, again and again. */
+static filch_err crowd_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    sleeper *me = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count == 0) crowd_awake++;
+    if (count > 0 && crowd_awake == CROWD) {
+        uint64_t late_ns = now_ns - me->due_ns;
+        if (late_ns > crowd_late_ns) crowd_late_ns = late_ns;
+        crowd_wakes++;
+    }
+    now_ns += CROWD_NS;
+    me->due_ns = now_ns + PROBE_NS;
+    filch_err err = filch_yield_sleep(out, 1, PROBE_NS);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type crowd = { .name = "crowd", .size = sizeof(sleeper), .step = crowd_step };
+
+/* CROWD processes need CROWD * CROWD_NS, which is 2 ms, for each wake-up, and sleep 1 ms. So all of them are 1 ms late,
+ * and none more than that by more than a few turns. */
+TEST(with_more_timers_than_the_worker_can_serve_the_oldest_run_first)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        crowd_late_ns = 0;
+        crowd_awake = crowd_wakes = 0;
+        for (int n = 0; n < CROWD; n++) ok(filch_spawn(sched, &crowd, NULL, NULL));
+        for (int n = 0; crowd_wakes < CROWD * CROWD_WAKES && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        assert_true(crowd_wakes >= CROWD * CROWD_WAKES);
+        assert_in_range(crowd_late_ns, 0, CROWD * CROWD_NS - PROBE_NS + FLI_FAIR_MOST * CROWD_NS);
+        end(sched);
+    }
+}
+
+enum { TOGETHER = 40 };
+
+static int64_t  woken_order[TOGETHER];
+static uint32_t woken_count;
+
+/* Sleeps once, for as many milliseconds as its number says. */
+static filch_err ordered_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *number = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count == 0) {
+        filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS((uint64_t)*number));
+        return err != FILCH_OK ? err : filch_wait(out);
+    }
+    woken_order[woken_count++] = *number;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type ordered = {
+    .name = "ordered", .size = sizeof(int64_t), .init = loop_init, .step = ordered_step
+};
+
+TEST(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first)
+{
+    for (size_t i = 0; i < 4; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = i == 0 ? 1 : fair[i] });
+        woken_count = 0;
+        for (int64_t n = 1; n <= TOGETHER; n++) spawn_as(sched, &ordered, n * 7 % (TOGETHER + 1));
+        ok(filch_tick(sched, 0, NULL));
+        now_ns += FILCH_SECONDS(1);
+        ok(filch_tick(sched, 0, NULL));
+        same(woken_count, TOGETHER);
+        for (uint32_t n = 0; n < TOGETHER; n++) same(woken_order[n], n + 1);
+        end(sched);
+    }
+}
+
 /* The longest timeout is the time after which a ready process, timer or descriptor is noticed although its worker is in
  * a long step. */
 TEST(the_timeout_of_a_sentinel_doubles_up_to_8_ms)
@@ -487,6 +638,9 @@ int main(void)
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
         cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
         cmocka_unit_test(the_timeout_of_a_sentinel_doubles_up_to_8_ms),
+        cmocka_unit_test(a_process_that_wakes_under_churn_and_the_messages_it_sends_run_before_the_churn),
+        cmocka_unit_test(with_more_timers_than_the_worker_can_serve_the_oldest_run_first),
+        cmocka_unit_test(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
 #if FLI_IO
         cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),
