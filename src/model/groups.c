@@ -1,25 +1,35 @@
 /* groups.c - named sets of processes, and the processes that watch them.
  *
- * A group is an entry of its host's table, created by the first member or watcher and freed with the last. Members are
- * listed in the order they joined; a process that joins several times is listed several times. Everything is under the
- * table's lock. A relation points to the membership of each member and watcher, so that the end of the process finds
- * the membership. JOINED and LEFT events are posted under the lock too: every watcher gets them in the same order.
+ * The groups of a host are spread by the hash of their name over *shards*, each with a lock. A group is an entry of the
+ * table of its shard, created by the first member or watcher and freed with the last. Members are listed in the order
+ * they joined; a process that joins several times is listed several times. Everything is under the shard's lock. A
+ * relation points to the membership of each member and watcher, so that the end of the process finds the membership.
+ * JOINED and LEFT events are posted under the lock too: every watcher gets them in the same order.
+ *
+ * Leaving finds the membership by an index of the shard, whose key is the group, the process and the kind. If a process
+ * has joined a group several times, the newest membership is in the index, and points to the older ones.
  *
  * The event of a member that leaves because it ends must not need memory. So a group keeps a *reserve* of nodes, as
  * many as it has members times watchers. Joining and watching add to the reserve, or are refused.
  *
  * INVARIANT  reserve_count == member_count * watcher_count
+ * INVARIANT  a membership is in the index exactly if `newer` is NULL; the others are reached through `older`.
  */
 #include "base/assert.h"
+#include "base/prng.h"
 #include "model/model.h"
 #include "payload/data.h"
 #include "proc/runtime.h"
 #include "proc/send.h"
 
 typedef struct membership {
-    struct membership *next, *prev; /* links of a ring that starts at the head of the list */
+    fli_index_item     item;          /* in the index of the shard; first field */
+    struct membership *next, *prev;   /* links of a ring that starts at the head of the list */
+    struct membership *newer, *older; /* memberships of the same kind of the process in the group; NULL: none */
     struct group      *group;
+    fli_relation      *relation;
     uint64_t           serial, tag;
+    fli_relation_kind  kind; /* MEMBER or WATCHER */
 } membership;
 
 typedef struct group {
@@ -33,9 +43,9 @@ typedef struct group {
 
 /* ---- groups ---- */
 
-static fli_table *table_of(fli_model *m, const fli_runtime *rt)
+static fli_group_shard *shard_of(fli_model *m, const fli_runtime *rt, uint64_t name_hash)
 {
-    return &fli_host_at(m, rt->host)->groups;
+    return &fli_host_at(m, rt->host)->groups[(name_hash >> 32) % FLI_GROUP_SHARDS];
 }
 
 static group *group_make(fli_model *m, fli_runtime *rt, fli_table *table, const char *name)
@@ -58,7 +68,7 @@ static void group_free_if_empty(fli_model *m, fli_table *table, group *g)
 {
     if (g->member_count > 0 || g->watcher_count > 0) return;
     FLI_ASSERT(g->reserve_count == 0);
-    fli_table_remove(table, g);
+    fli_table_remove(&m->mem, table, g);
     fli_data_free(&g->name);
     fli_entry_free(&m->mem, g);
 }
@@ -75,6 +85,61 @@ static void delist(membership *p)
 {
     p->prev->next = p->next;
     p->next->prev = p->prev;
+}
+
+/* ---- the index of memberships ---- */
+
+static uint64_t key_hash(const group *g, uint64_t serial, fli_relation_kind kind)
+{
+    return fli_prng_mix(g->entry.hash ^ fli_prng_mix(serial ^ (uint64_t)kind << 60));
+}
+
+static uint64_t hash_of(const fli_index_item *item)
+{
+    const membership *p = (const membership *)item;
+    return key_hash(p->group, p->serial, p->kind);
+}
+
+filch_err fli_group_shard_init(fli_group_shard *shard)
+{
+    fli_index_init(&shard->memberships, hash_of);
+    return fli_table_init(&shard->table);
+}
+
+void fli_group_shard_fini(const fli_mem *mem, fli_group_shard *shard)
+{
+    fli_index_fini(mem, &shard->memberships);
+    fli_table_fini(mem, &shard->table);
+}
+
+/* Returns the newest membership of the process in the group, or NULL. */
+static membership *find(const fli_group_shard *shard, const group *g, uint64_t serial, fli_relation_kind kind)
+{
+    membership *p = (membership *)fli_index_bucket(&shard->memberships, key_hash(g, serial, kind));
+    while (p != NULL && (p->group != g || p->serial != serial || p->kind != kind)) {
+        p = (membership *)p->item.next;
+    }
+    return p;
+}
+
+static void index_add(fli_model *m, fli_group_shard *shard, membership *p)
+{
+    membership *before = find(shard, p->group, p->serial, p->kind);
+    p->older = before;
+    if (before == NULL) {
+        fli_index_add(&m->mem, &shard->memberships, &p->item);
+    } else {
+        before->newer = p;
+        fli_index_replace(&shard->memberships, &before->item, &p->item);
+    }
+}
+
+static void index_remove(fli_model *m, fli_group_shard *shard, membership *p)
+{
+    if (p->older != NULL) p->older->newer = p->newer;
+    if (p->newer != NULL) p->newer->older = p->older;
+    else if (p->older != NULL) fli_index_replace(&shard->memberships, &p->item, &p->older->item);
+    else fli_index_remove(&m->mem, &shard->memberships, &p->item);
 }
 
 /* ---- the reserve ---- */
@@ -151,13 +216,14 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     if (p == NULL) return FILCH_ENOMEM;
     p->serial = endpoint->serial;
     p->tag = tag;
-    fli_relation *relation;
-    filch_err     err = fli_relation_make(m, kind, endpoint, NULL, &relation);
+    p->kind = kind;
+    filch_err err = fli_relation_make(m, kind, endpoint, NULL, &p->relation);
     if (err != FILCH_OK) {
         fli_free(&m->mem, p, sizeof *p);
         return err;
     }
-    fli_table *table = table_of(m, rt);
+    fli_group_shard *shard = shard_of(m, rt, fli_name_hash(name));
+    fli_table       *table = &shard->table;
     fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&table->lock);
     group *g = NULL;
@@ -172,62 +238,64 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
         err = kind == FLI_RELATION_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
     }
     if (err == FILCH_OK) {
-        relation->membership = p;
-        fli_store_rlx(&relation->group, (uintptr_t)g);
-        fli_relation_list(m, relation, 0);
+        p->relation->membership = p;
+        index_add(m, shard, p);
+        fli_relation_list(m, p->relation, 0);
     } else if (g != NULL) {
         group_free_if_empty(m, table, g);
     }
     fli_mutex_unlock(&table->lock);
     fli_stripe_unlock(m, endpoint);
     if (err == FILCH_OK) return FILCH_OK;
-    fli_relation_free(m, relation);
+    fli_relation_free(m, p->relation);
     fli_free(&m->mem, p, sizeof *p);
     return err;
 }
 
-/* Removes a member or watcher from its group. Requires the locks of the stripe and of the table. */
-static void drop_locked(fli_model *m, fli_table *table, fli_relation *relation)
+/* Removes a member or watcher from its group. Requires the locks of the stripe and of the shard. */
+static void drop_locked(fli_model *m, fli_group_shard *shard, membership *p)
 {
-    membership *p = relation->membership;
-    group      *g = p->group;
+    group *g = p->group;
+    index_remove(m, shard, p);
     delist(p);
-    if (relation->kind == FLI_RELATION_MEMBER) {
+    if (p->kind == FLI_RELATION_MEMBER) {
         g->member_count--;
         notify_watchers(m, g, FILCH_EVENT_LEFT, p->serial);
     } else {
         g->watcher_count--;
         reserve_shrink(g, g->member_count);
     }
-    group_free_if_empty(m, table, g);
+    group_free_if_empty(m, &shard->table, g);
     fli_free(&m->mem, p, sizeof *p);
 }
 
 void fli_group_forget(fli_model *m, fli_relation *relation)
 {
-    fli_table *table = table_of(m, ((const membership *)relation->membership)->group->rt);
-    fli_mutex_lock(&table->lock);
-    drop_locked(m, table, relation);
-    fli_mutex_unlock(&table->lock);
+    membership      *p = relation->membership;
+    fli_group_shard *shard = shard_of(m, p->group->rt, p->group->entry.hash);
+    fli_mutex_lock(&shard->table.lock);
+    drop_locked(m, shard, p);
+    fli_mutex_unlock(&shard->table.lock);
 }
 
 static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
                                  fli_relation_kind kind)
 {
     if (endpoint->rt != rt) return FILCH_EFOREIGN;
-    fli_table    *table = table_of(m, rt);
-    fli_relation *relation = NULL;
+    fli_group_shard *shard = shard_of(m, rt, fli_name_hash(name));
+    fli_relation    *relation = NULL;
     fli_stripe_lock(m, endpoint);
-    fli_mutex_lock(&table->lock);
-    group *g = fli_table_find(table, name);
-    /* A living process in a group has a relation, so the list of its relations exists. */
-    if (g != NULL && fli_relation_has_list(m, endpoint)) relation = fli_relation_find(m, endpoint, kind, (uintptr_t)g);
-    if (relation != NULL) {
+    fli_mutex_lock(&shard->table.lock);
+    const group *g = fli_table_find(&shard->table, name);
+    /* The memberships of a process that has ended are removed when its end is processed. */
+    membership *p = g != NULL && fli_relation_has_list(m, endpoint) ? find(shard, g, endpoint->serial, kind) : NULL;
+    if (p != NULL) {
+        relation = p->relation;
         fli_relation_unlist(m, relation, 0);
         fli_relation_retire(relation);
-        drop_locked(m, table, relation);
+        drop_locked(m, shard, p);
     }
-    fli_mutex_unlock(&table->lock);
+    fli_mutex_unlock(&shard->table.lock);
     fli_stripe_unlock(m, endpoint);
     if (relation != NULL) fli_relation_free(m, relation);
     return relation != NULL ? FILCH_OK : FILCH_ESTALE;
@@ -257,7 +325,7 @@ filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, con
 
 size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room)
 {
-    fli_table *table = table_of(m, rt);
+    fli_table *table = &shard_of(m, rt, fli_name_hash(name))->table;
     size_t     n = 0;
     fli_mutex_lock(&table->lock);
     const group *g = fli_table_find(table, name);

@@ -74,9 +74,12 @@ static filch_err host_create(fli_model *m, fli_runtime *rt, fli_host **out)
 {
     fli_host *host = fli_zalloc(&m->mem, sizeof *host);
     if (host == NULL) return FILCH_ENOMEM;
-    int       made = 0;
-    filch_err err = fli_table_init(&host->groups);
-    if (err != FILCH_OK) goto no_groups;
+    int       made = 0, shards = 0;
+    filch_err err = FILCH_OK;
+    for (; shards < FLI_GROUP_SHARDS; shards++) {
+        err = fli_group_shard_init(&host->groups[shards]);
+        if (err != FILCH_OK) goto no_groups;
+    }
     for (; made < FLI_NAME_SHARDS; made++) {
         err = fli_table_init(&host->names[made]);
         if (err != FILCH_OK) goto no_names;
@@ -87,8 +90,8 @@ static filch_err host_create(fli_model *m, fli_runtime *rt, fli_host **out)
     return FILCH_OK;
 no_names:
     while (made-- > 0) fli_table_fini(&m->mem, &host->names[made]);
-    fli_table_fini(&m->mem, &host->groups);
 no_groups:
+    while (shards-- > 0) fli_group_shard_fini(&m->mem, &host->groups[shards]);
     fli_free(&m->mem, host, sizeof *host);
     return err;
 }
@@ -98,12 +101,12 @@ no_groups:
 static void host_close(fli_model *m, fli_host *host)
 {
     for (int i = 0; i < FLI_NAME_SHARDS; i++) fli_table_fini(&m->mem, &host->names[i]);
-    fli_table_fini(&m->mem, &host->groups);
+    for (int i = 0; i < FLI_GROUP_SHARDS; i++) fli_group_shard_fini(&m->mem, &host->groups[i]);
 }
 
 filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
 {
-    fli_host *host;
+    fli_host *host = NULL;
     filch_err err = host_create(m, rt, &host);
     if (err != FILCH_OK) return err;
     uint32_t i = 0;

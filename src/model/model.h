@@ -28,6 +28,7 @@
 #endif
 #define FLI_HOSTS_MAX 256
 #define FLI_NAME_SHARDS 16
+#define FLI_GROUP_SHARDS 16
 
 typedef enum fli_relation_kind {
     FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
@@ -54,11 +55,8 @@ typedef struct fli_relation {
         struct {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
-                /* the member below that the kind uses, under a common name for comparisons */
-                FLI_ATOMIC(uint64_t) subject;
                 FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
                 FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
-                FLI_ATOMIC(uint64_t) group;     /* MEMBER, WATCHER: address of the group */
                 FLI_ATOMIC(uint64_t) scope;     /* SCOPE: address of the filch_values that is the scope */
             };
         };
@@ -82,6 +80,12 @@ typedef struct fli_relation {
 
 static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 
+/* Some of the groups of a host. */
+typedef struct fli_group_shard {
+    fli_table table;       /* the groups by name; its lock protects the shard */
+    fli_index memberships; /* members and watchers by group and process: groups.c */
+} fli_group_shard;
+
 /* One of the schedulers of the program that share this model (a host): its runtime, and what other hosts need of it. */
 typedef struct fli_host {
     /* The runtime of the host; NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
@@ -95,10 +99,10 @@ typedef struct fli_host {
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
     /* route function for pids that belong to no host of this model; NULL: none. Not atomic: set before the host is
      * used */
-    filch_route_fn route;
-    void          *route_user;
-    fli_table      names[FLI_NAME_SHARDS]; /* tables of names, by hash */
-    fli_table      groups;
+    filch_route_fn  route;
+    void           *route_user;
+    fli_table       names[FLI_NAME_SHARDS];   /* tables of names, by hash */
+    fli_group_shard groups[FLI_GROUP_SHARDS]; /* by hash of the group's name */
 } fli_host;
 
 typedef struct fli_model {
@@ -175,8 +179,9 @@ void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
 /* Returns true if the process is alive and the list head of its slot is allocated. Requires the stripe's lock. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
-/* Returns the newest relation of the process with this kind and subject, or NULL. Requires the stripe's lock. */
-fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject);
+/* Returns the newest name of the process on its own host, or NULL. Walks all relations of the process. Requires the
+ * stripe's lock. */
+fli_relation *fli_relation_newest_name(fli_model *m, const fli_endpoint *endpoint);
 /* Changes the generation: the relation is no longer found by its number. Requires the locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
 
@@ -232,6 +237,9 @@ void fli_name_forget(fli_model *m, fli_relation *relation);
 void fli_names_fini(fli_model *m, fli_runtime *rt);
 
 /* ---- groups.c ---- */
+
+filch_err fli_group_shard_init(fli_group_shard *shard);
+void      fli_group_shard_fini(const fli_mem *mem, fli_group_shard *shard);
 
 filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);

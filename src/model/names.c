@@ -78,7 +78,7 @@ void fli_name_forget(fli_model *m, fli_relation *relation)
     named     *n = named_of(relation);
     fli_table *table = table_of_relation(m, relation);
     fli_mutex_lock(&table->lock);
-    fli_table_remove(table, n);
+    fli_table_remove(&m->mem, table, n);
     fli_mutex_unlock(&table->lock);
     fli_entry_free(&m->mem, n);
 }
@@ -109,7 +109,7 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
 {
     static_assert(FLI_NAME_ROOM > FLI_NAME_MAX, "a name fits");
     fli_stripe_lock(m, endpoint);
-    fli_relation *relation = fli_relation_find(m, endpoint, FLI_RELATION_NAME, endpoint->host);
+    fli_relation *relation = fli_relation_newest_name(m, endpoint);
     if (relation != NULL)
         strcpy(name, named_of(relation)->entry.name); /* the entry exists while the stripe is locked */
     fli_stripe_unlock(m, endpoint);
@@ -170,12 +170,11 @@ filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name)
     return err;
 }
 
-/* Finds the first name of a table. Returns false if the table is empty. */
-static bool first_of(fli_table *table, filch_pid *pid, uint64_t *ref)
+/* Finds a name of a table. Returns false if the table is empty. `cursor`: see fli_index_any(). */
+static bool any_of(fli_table *table, uint32_t *cursor, filch_pid *pid, uint64_t *ref)
 {
-    const named *n = NULL;
     fli_mutex_lock(&table->lock);
-    for (uint32_t i = 0; n == NULL && i < table->room; i++) n = (const named *)table->buckets[i];
+    const named *n = (const named *)fli_index_any(&table->index, cursor);
     if (n != NULL) *pid = n->pid;
     if (n != NULL) *ref = n->ref;
     fli_mutex_unlock(&table->lock);
@@ -189,7 +188,8 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
         filch_pid    pid;
         uint64_t     ref;
         fli_endpoint endpoint;
-        while (first_of(&host->names[i], &pid, &ref)) {
+        uint32_t     cursor = 0;
+        while (any_of(&host->names[i], &cursor, &pid, &ref)) {
             if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK)
                 continue; /* the host of the process is ending and removes the name itself */
             (void)take_away(m, &endpoint, ref);

@@ -255,14 +255,15 @@ bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint)
            has_head(m, endpoint);
 }
 
-fli_relation *fli_relation_find(fli_model *m, const fli_endpoint *endpoint, fli_relation_kind kind, uint64_t subject)
+fli_relation *fli_relation_newest_name(fli_model *m, const fli_endpoint *endpoint)
 {
     uint32_t first = *head_of(m, endpoint->host, endpoint->serial), at = first;
     while (at != 0) {
         fli_relation *relation = relation_at(m, at);
         at = relation->prev[at & 1];
         relation = relation_at(m, at);
-        if (relation->kind == (uint16_t)kind && fli_load_rlx(&relation->subject) == subject) return relation;
+        if (relation->kind == FLI_RELATION_NAME && fli_load_rlx(&relation->name_host) == endpoint->host)
+            return relation;
         if (at == first) break;
     }
     return NULL;
@@ -331,6 +332,8 @@ static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host
     return by == 0 || fli_load_rlx(&relation->serial[0]) == by;
 }
 
+/* A supervisor monitors its child from the child's birth, which lists at most a name and a link before the monitor. So
+ * only the first three relations of the child are looked at. */
 bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 {
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
@@ -340,7 +343,7 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
     fli_stripe_lock(m, &me);
     if (fli_relation_has_list(m, &me)) {
         uint32_t first = *head_of(m, me.host, serial), at = first;
-        while (at != 0 && !found) {
+        for (int i = 0; at != 0 && !found && i < 3; i++) {
             fli_relation *relation = relation_at(m, at);
             found = is_supervision(relation, at & 1, me.host, by);
             at = relation->next[at & 1] != first ? relation->next[at & 1] : 0;

@@ -1,6 +1,7 @@
 /* table.h - a hash map from texts to entries, under one lock; used for names and groups, not on hot paths.
  *
- * An entry is a struct of the caller that begins with an fli_entry. The order within a bucket is not observable.
+ * An entry is a struct of the caller that begins with an fli_entry. The hash index (base/index.h) grows and shrinks
+ * with the number of entries.
  */
 #ifndef FLI_MODEL_TABLE_H
 #define FLI_MODEL_TABLE_H
@@ -10,25 +11,23 @@
 
 #include <filch.h>
 
+#include "base/index.h"
 #include "base/mem.h"
 #include "port/thread.h"
 
 #define FLI_NAME_MAX 255
-#define FLI_TABLE_FIRST 16
 
 typedef struct fli_entry {
-    struct fli_entry *next;
-    uint64_t          hash;
-    size_t            size; /* bytes of the whole entry */
-    char             *name; /* the text, stored behind the caller's struct */
+    fli_index_item item;
+    uint64_t       hash;
+    size_t         size; /* bytes of the whole entry */
+    char          *name; /* the text, stored behind the caller's struct */
 } fli_entry;
 
 typedef struct fli_table {
     fli_mutex lock; /* protects the table; held by the caller of fli_table_find(), fli_table_add() and
                        fli_table_remove() */
-    fli_entry **buckets;
-    uint32_t    room, count;
-    fli_entry  *first[FLI_TABLE_FIRST]; /* buckets that are used until the first growth */
+    fli_index index;
 } fli_table;
 
 filch_err fli_table_init(fli_table *table);
@@ -44,10 +43,9 @@ int fli_name_is_sound(const char *name);
 void *fli_entry_make(const fli_mem *mem, size_t size, const char *name);
 void  fli_entry_free(const fli_mem *mem, void *entry);
 
-/* The functions below require the lock. If there is no memory for more buckets, the lists in the buckets become
- * longer. */
+/* The functions below require the lock. */
 void *fli_table_find(const fli_table *table, const char *name);
 void  fli_table_add(const fli_mem *mem, fli_table *table, void *entry);
-void  fli_table_remove(fli_table *table, void *entry);
+void  fli_table_remove(const fli_mem *mem, fli_table *table, void *entry);
 
 #endif

@@ -53,7 +53,7 @@ static void remove_all(const fli_mem *mem, fli_table *table, uint64_t from, uint
         name_of(i, name);
         item *it = fli_table_find(table, name);
         assert_non_null(it);
-        fli_table_remove(table, it);
+        fli_table_remove(mem, table, it);
         fli_entry_free(mem, it);
     }
 }
@@ -66,13 +66,13 @@ TEST(entries_are_found_while_the_table_grows_and_gone_when_removed)
     uint64_t   count = scaled(10000) + 100;
     ok(fli_table_init(&table));
     for (uint64_t i = 0; i < count; i++) add(&mem, &table, i);
-    assert_true(table.room >= count / 2);
+    assert_true(table.index.bucket_count >= count / 2);
     expect_all(&table, 0, count, true);
     remove_all(&mem, &table, 0, count / 2);
     expect_all(&table, 0, count / 2, false);
     expect_all(&table, count / 2, count, true);
     remove_all(&mem, &table, count / 2, count);
-    same(table.count, 0);
+    same(table.index.count, 0);
     fli_table_fini(&mem, &table);
     test_alloc_balanced(&alloc);
 }
@@ -92,7 +92,7 @@ TEST(if_the_table_cannot_grow_every_entry_is_still_found)
         fli_table_add(&mem, &table, it);
         test_alloc_fail(&alloc, 0, false);
     }
-    same(table.room, FLI_TABLE_FIRST);
+    same(table.index.bucket_count, FLI_INDEX_FIRST);
     expect_all(&table, 0, 100, true);
     remove_all(&mem, &table, 0, 100);
     test_alloc_fail(&alloc, 1, false);
@@ -126,9 +126,9 @@ TEST(two_names_with_equal_hashes_are_two_entries)
     fli_table_add(&mem, &table, two);
     fli_table_add(&mem, &table, one);
     assert_ptr_equal(fli_table_find(&table, "two"), two);
-    fli_table_remove(&table, two);
+    fli_table_remove(&mem, &table, two);
     assert_null(fli_table_find(&table, "two"));
-    fli_table_remove(&table, one);
+    fli_table_remove(&mem, &table, one);
     fli_entry_free(&mem, one);
     fli_entry_free(&mem, two);
     fli_table_fini(&mem, &table);

@@ -584,7 +584,9 @@ static filch_err slow_supervisor_step(void *self, const filch_event *events, siz
     filch_pid *to = self;
     if (to->serial == 0) {
         filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
-        options.relations = FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR;
+        /* The name and the link are listed before the monitor by which the supervisor is found. */
+        options.relations = FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
+        options.name = "child";
         ok(filch_spawn(filch_out_sched(out), &echo, &options, to));
         fli_store_rel(&seen.inside, true);
     }

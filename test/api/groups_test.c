@@ -58,6 +58,49 @@ TEST(members_are_listed_once_per_join_and_in_join_order)
     fixture_end(&w);
 }
 
+/* A process that has joined several times leaves its newest place each time, whether it watches the group or not, and
+ * its end removes the places that are left. */
+TEST(a_process_that_joined_several_times_leaves_its_newest_place)
+{
+    enum { TIMES = 5 };
+    fixture   w;
+    actor     a = { 0 }, b = { 0 }, watcher = { 0 };
+    filch_pid pids[2 * TIMES];
+    size_t    count;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
+    actor_start(&w, &watcher, play_ends_on_message);
+    ok(filch_watch(w.sched, "g", watcher.pid, 1));
+    for (int i = 0; i < TIMES; i++) {
+        ok(filch_join(w.sched, "g", a.pid));
+        ok(filch_watch(w.sched, "g", a.pid, 2));
+        ok(filch_join(w.sched, "g", b.pid));
+    }
+    for (int i = 0; i < TIMES; i++) ok(filch_unwatch(w.sched, "g", a.pid));
+    same(filch_unwatch(w.sched, "g", a.pid), FILCH_ESTALE);
+    for (size_t left = TIMES; left-- > 2;) {
+        ok(filch_leave(w.sched, "g", a.pid));
+        ok(filch_members(w.sched, "g", pids, 2 * TIMES, &count));
+        same(count, left + TIMES);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(same_pid(pids[i], i < 2 * left && i % 2 == 0 ? a.pid : b.pid));
+        }
+    }
+    ok(filch_join(w.sched, "g", a.pid));
+    ok(filch_members(w.sched, "g", pids, 2 * TIMES, &count));
+    assert_true(same_pid(pids[count - 1], a.pid));
+    ok(filch_send(w.sched, a.pid, filch_int(0)));
+    actor_ends(&w, &a, FILCH_OK);
+    same(count_of(&w, "g"), TIMES);
+    for (int i = 0; i < TIMES; i++) ok(filch_leave(w.sched, "g", b.pid));
+    same(filch_leave(w.sched, "g", b.pid), FILCH_ESTALE);
+    same(count_of(&w, "g"), 0);
+    fixture_tick(&w);
+    same(watcher.seen_count, 4 * TIMES + 2); /* a JOINED and a LEFT for each of 2 * TIMES + 1 joins */
+    fixture_end(&w);
+}
+
 TEST(a_broadcast_reaches_every_member_and_is_copied_once)
 {
     enum { MEMBERS = 10, SIZE = 100000 };
@@ -262,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_listed_once_per_join_and_in_join_order),
+        cmocka_unit_test(a_process_that_joined_several_times_leaves_its_newest_place),
         cmocka_unit_test(a_broadcast_reaches_every_member_and_is_copied_once),
         cmocka_unit_test(watchers_get_notices_of_joins_and_leaves_in_order),
         cmocka_unit_test(group_functions_can_be_yielded),
