@@ -170,6 +170,10 @@ static void on_fini(fli_runtime *rt)
         fli_free(&m->mem, fli_load_rlx(&host->heads[i]), length * sizeof(uint32_t));
         fli_store_rlx(&host->heads[i], NULL);
     }
+    const filch_sched *sched = (const filch_sched *)rt;
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
+        fli_slab_empty(&m->relations, &((fli_local *)sched->workers[i])->relations);
+    }
     fli_model_drop(m);
 }
 

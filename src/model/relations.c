@@ -153,6 +153,14 @@ static bool is_double(const fli_relation *relation)
     return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
 }
 
+/* Returns the magazine of the calling worker, or NULL if the thread is not a worker of a host of this model. */
+static fli_magazine *magazine_of(fli_model *m)
+{
+    fli_local *worker = fli_current_get();
+    /* Relaxed: the thread got `m` by an acquire, and a worker that sees another value uses the depot. */
+    return worker != NULL && fli_load_rlx(&worker->rt->model) == m ? &worker->relations : NULL;
+}
+
 /* Reserves the node of the notice to `endpoint` in the relation. Returns false if out of memory. */
 static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
@@ -177,7 +185,7 @@ void fli_relation_retire(fli_relation *relation)
 void fli_relation_free(fli_model *m, fli_relation *relation)
 {
     FLI_ASSERT(relation->node[0] == 0 && relation->node[1] == 0);
-    fli_slab_give(&m->relations, NULL, relation);
+    fli_slab_give(&m->relations, magazine_of(m), relation);
 }
 
 /* Frees a relation with endpoint 0 `a` and endpoint 1 `b`, and returns its nodes to a->rt and b->rt, from which they
@@ -199,7 +207,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     filch_err err = make_heads(m, a);
     if (err == FILCH_OK && b != NULL) err = make_heads(m, b);
     if (err != FILCH_OK) return err;
-    fli_relation *relation = fli_slab_take(&m->relations, NULL);
+    fli_relation *relation = fli_slab_take(&m->relations, magazine_of(m));
     if (relation == NULL) return FILCH_ENOMEM;
     relation->kind = (uint16_t)kind;
     relation->supervises = 0;

@@ -142,6 +142,7 @@ struct fli_local {
                                     pointer is set once */
     fli_rec_hooks *rec_hooks;    /* hooks of the current step if it is recorded or replayed; otherwise NULL */
     fli_magazine   nodes, procs;
+    fli_magazine   relations; /* spare relations of the runtime's model; empty without a model */
     alignas(FLI_LINE) fli_counters counters;
 };
 
