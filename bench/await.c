@@ -12,7 +12,7 @@
 #define PROCESSES 10000
 enum { CMD_NOTHING = FILCH_CMD_USER };
 
-static bench b; /* --size is the number of yields per process */
+static bench b; /* b.size (option --size) is the number of yields per process */
 
 static filch_err on_nothing(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -22,7 +22,9 @@ static filch_err on_nothing(void *user, const filch_command *command, uint64_t t
 }
 
 struct yielder {
-    filch_await at; /* for FILCH_AWAIT; the state machine has it too, so that both variants take the same memory */
+    /* FILCH_AWAIT needs this field; the variant written as a state machine has it too, so that both take the same
+     * memory */
+    filch_await at;
     uint64_t    completed;
 };
 

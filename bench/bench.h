@@ -23,36 +23,37 @@
 #include <stdint.h>
 
 typedef struct bench {
-    const char  *system; /* value of "system" in the printed line: "filch" */
+    const char  *system; /* printed as "system" in the line of results; always "filch" */
     const char  *name;
     uint64_t     size;    /* value of the option --size N */
-    uint32_t     workers; /* --workers N; 0: no workers, this thread calls filch_tick() */
+    uint32_t     workers; /* value of the option --workers N; 0: no workers, the thread of main calls filch_tick() */
     uint32_t     run;     /* value of the option --run K, which is only printed */
     filch_sched *sched;
-    double       value; /* ns per operation, set by bench_end; bench_value replaces it */
-    const char  *unit;
+    /* result in ns per operation, set by bench_end(); bench_value() replaces it by another result */
+    double      value;
+    const char *unit;
     /* the fields below are used by bench.c only */
     sem_t    over;
     bool     is_over;
     uint64_t began_ns, took_ns, began_cpu_ns, cpu_ns, operations;
     uint64_t rmws, lines;
-    bool     counted; /* true: `rmws` and `lines` are valid */
+    bool     counted; /* true: `rmws` and `lines` have been counted */
     char     extra[512];
 } bench;
 
 void bench_open(bench *b, const char *name, uint64_t size, int argc, char **argv);
-/* Starts the scheduler. `options` may be NULL. workers, node and seed are set by bench_start. */
+/* Starts the scheduler. `options` may be NULL. The fields workers, node and seed of `options` are overwritten. */
 void bench_start(bench *b, const filch_options *options);
 
 /* Spawns a process. Ends the program on an error. */
 filch_pid bench_spawn(bench *b, const filch_type *type, filch_data args);
-/* Sends a message from this thread. Ends the program on an error. */
+/* Sends a message from the calling thread. Ends the program on an error. */
 void bench_send(bench *b, filch_pid to, filch_data data);
 
 /* Waits until no process is runnable and all workers are parked. */
 void bench_quiet(bench *b);
 void bench_begin(bench *b);
-/* Waits until bench_over was called. */
+/* Waits until bench_over() has been called. */
 void bench_wait(bench *b);
 /* Waits until `count` processes have ended. */
 void bench_wait_ended(bench *b, uint64_t count);
@@ -69,7 +70,7 @@ double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, siz
 /* Stops the scheduler. Prints the line of results if `right` (the benchmark computed what it should), otherwise an
  * error message. Returns the exit code of the program. */
 int bench_close(bench *b, bool right);
-/* Prints a line with the results so far, for programs that measure several things. */
+/* Prints the line of results. For programs that measure several things and print a line for each. */
 void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);
@@ -85,7 +86,7 @@ void    *bench_alloc(size_t count, size_t size);
 /* Ends the program unless `err` is FILCH_OK. */
 void bench_must(filch_err err, const char *what);
 
-/* Random numbers (xorshift64*): the same on every machine. */
+/* Returns the next random number (xorshift64*). Equal seeds give equal numbers on every machine. */
 static inline uint64_t bench_random(uint64_t *state)
 {
     *state ^= *state >> 12;

@@ -5,7 +5,7 @@
 #define PROCESSES 500
 enum { PING = 1, PONG, GO };
 
-static bench     b; /* --size is the number of pings per process */
+static bench     b; /* b.size (option --size) is the number of pings per process */
 static filch_pid pingers[PROCESSES], judge_pid;
 static uint64_t  reported, pongs;
 

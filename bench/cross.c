@@ -9,7 +9,7 @@
  */
 #include "bench.h"
 
-/* The program gives up when the two processes have been on the same worker this often: the machine is too busy, or
+/* The program gives up when the two processes have run on the same worker this many times: the machine is too busy, or
  * there is only one worker. */
 #define MET_MAX 1000
 
@@ -17,7 +17,8 @@ static bench     b;
 static filch_pid players[2];
 static uint64_t *late_ns;
 static uint64_t  crossed, met;
-/* identifies the thread that sent the last message; the receiver reads it before it sends the next message */
+/* address of `worker` in the thread that sent the last message; the receiver reads `sender` before it sends the next
+ * message */
 static void *sender;
 
 struct player {

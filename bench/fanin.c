@@ -3,7 +3,7 @@
 
 #define PRODUCERS 100
 
-static bench    b; /* --size is the number of messages per producer */
+static bench    b; /* b.size (option --size) is the number of messages per producer */
 static uint64_t received;
 
 struct producer {
@@ -19,7 +19,7 @@ static filch_err producer_init(void *self, const filch_ctx *ctx, const char *met
     return FILCH_OK;
 }
 
-/* Waits for a first message, then runs without further messages. */
+/* The producer waits for a first message, which starts it, and then sends without reading further messages. */
 static filch_err producer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct producer *producer = self;

@@ -37,7 +37,7 @@ struct message {
 struct process {
     step_fn            step;
     _Atomic(message *) newest; /* lowest bit set: the mailbox is empty, and the process is in no queue */
-    message           *oldest; /* the message read last; its `next` is the next message to read */
+    message           *oldest; /* the message that was read last; oldest->next is the next message to read */
     uint32_t           generation;
     uint32_t           peer;
     int64_t            number, left, first;
@@ -82,7 +82,7 @@ static void queue(floor_runtime *w, process *p)
 static inline void send(floor_runtime *w, int rmws, uint32_t to, uint32_t from, int64_t value)
 {
     process *p = &w->processes[to];
-    if (p->generation == 0) abort(); /* stands for the check of a pid */
+    if (p->generation == 0) abort(); /* stands for the check that a pid is valid */
     message *m = message_take(w);
     m->value = value;
     m->from = from;
@@ -100,7 +100,7 @@ static inline void send(floor_runtime *w, int rmws, uint32_t to, uint32_t from, 
     w->sent_in_step++;
 }
 
-/* Reads one message. Returns true if there was none: then the process is idle. */
+/* Reads one message. Returns true if the mailbox was empty; the process is idle then. */
 static inline bool run_one(floor_runtime *w, int rmws, process *p)
 {
     message *m = atomic_load_explicit(&p->oldest->next, memory_order_acquire);
@@ -153,7 +153,7 @@ static uint32_t index_of(const floor_runtime *w, const process *p)
     return (uint32_t)(p - w->processes);
 }
 
-/* ---- the benchmarks with messages, each with 0 and with 2 read-modify-writes ---- */
+/* ---- benchmarks that send messages; each exists with 0 and with 2 atomic read-modify-writes per message ---- */
 
 #define RING 1000
 #define PRODUCERS 100
@@ -291,7 +291,7 @@ static void short_lived(floor_runtime *w, process *p, const message *m)
     process_give(w, p);
 }
 
-/* Slots are reused: creates BUDGET processes, then runs them. */
+/* Creates BUDGET processes, then runs them until they end, and repeats this. Their slots are reused. */
 static uint64_t spawn(uint64_t size)
 {
     floor_runtime *w = floor_runtime_create(BUDGET, short_lived);
@@ -335,9 +335,11 @@ static uint64_t yield(uint64_t size)
     return received;
 }
 
-/* ---- skynet: each thread builds half of the tree in its own world and runs the newest process first ---- */
+/* ---- skynet: each of two threads builds half of the tree with its own floor_runtime, and runs the newest process
+ * first ---- */
 
-/* Enough because the newest process runs first: then at most ten nodes per level exist at once. */
+/* Number of slots of one thread. 128 suffice because the newest process runs first: at most ten nodes per level exist
+ * at once. */
 #define SLOTS 128
 
 typedef struct half {
@@ -359,7 +361,7 @@ static void plant(floor_runtime *w, uint32_t parent, int64_t first, int64_t coun
     queue(w, p);
 }
 
-/* Slot 0 stands for the thread itself: a message to it is the result. */
+/* Slot 0 is not a process: the number sent to it is the result of the thread's half of the tree. */
 static void report(floor_runtime *w, process *p, int64_t sum)
 {
     send(w, 0, p->peer, index_of(w, p), sum);
@@ -395,7 +397,8 @@ static void *grow_half(void *arg)
         uint32_t generation = p->generation;
         if (!p->has_run) {
             p->has_run = true;
-            grow(w, p, NULL); /* the first run of the process; later runs follow a message, whose sender queues it */
+            /* first run: no message; each later run reads a message, and its sender has queued the process */
+            grow(w, p, NULL);
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
         }
@@ -414,7 +417,7 @@ static uint64_t skynet(uint64_t size)
     return halves[0].sum + halves[1].sum == (int64_t)(size * (size - 1) / 2) ? (size * 10 - 1) / 9 : 0;
 }
 
-/* ---- memory: one cache line per process ---- */
+/* ---- idle: each idle process takes one cache line of memory ---- */
 
 static uint64_t idle(uint64_t size)
 {
@@ -462,9 +465,9 @@ static uint64_t wake(uint64_t size)
     return size;
 }
 
-/* ---- timers: due times in order, and a thread that sleeps until the next one ---- */
+/* ---- timers: sorted due times, and a thread that sleeps until the next due time ---- */
 
-/* After a wake-up the thread sleeps at least this long, instead of waking for each timer. */
+/* After a wake-up the thread sleeps at least this long, so that one wake-up serves several timers. */
 #define SLEEP_MIN_NS 150000
 
 static int by_due(const void *a, const void *b)
@@ -515,13 +518,13 @@ static uint64_t timerop(uint64_t size)
     return occupied == 0 ? size : 0;
 }
 
-/* ---- the table of programs ---- */
+/* ---- the table of benchmarks that this program can run ---- */
 
 typedef struct shape {
     const char *name;
-    uint64_t    size; /* default size, equal to that of the benchmark with this name */
+    uint64_t    size; /* default of --size, as in the Filch benchmark with this name */
     int         rmws;
-    uint64_t (*run)(uint64_t size); /* returns the number of operations done; 0: the result was wrong */
+    uint64_t (*run)(uint64_t size); /* returns the number of operations; 0: a result was wrong */
 } shape;
 
 static const shape shapes[] = {

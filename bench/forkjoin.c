@@ -4,7 +4,7 @@
 
 #define PROCESSES 10000
 
-static bench     b; /* --size is the number of messages for each process */
+static bench     b; /* b.size (option --size) is the number of messages for each process */
 static filch_pid joiners[PROCESSES];
 
 struct joiner {

@@ -7,10 +7,10 @@
 #define SLEEP_EVERY 10
 enum { NAP = 1 };
 
-static bench     b; /* --size is the number of rounds per client */
+static bench     b; /* b.size (option --size) is the number of rounds per client */
 static filch_pid server_pid;
 
-/* ---- the server: replies with the number plus one ---- */
+/* ---- server: replies to a number with that number plus one ---- */
 
 static filch_err server_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -25,7 +25,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
 
 static const filch_type server = { .name = "server", .step = server_step };
 
-/* ---- a helper: computes a number on the work pool, reports it and ends ---- */
+/* ---- helper: computes a number on the thread pool, sends it to its client, and ends ---- */
 
 struct helper {
     filch_pid client;
@@ -99,7 +99,8 @@ static filch_err next_round(struct client *client, filch_out *out)
 static filch_err client_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct client *client = self;
-    if (count == 0) return filch_idle(out); /* waits for the start message */
+    /* the first step has no events: the client waits for the message that starts it */
+    if (count == 0) return filch_idle(out);
     for (size_t i = 0; i < count; i++) {
         int64_t number = filch_as_int(&events[i].data);
         if (events[i].type == FILCH_EVENT_CANCEL || events[i].error != FILCH_OK) return FILCH_ECANCELLED;

@@ -8,9 +8,10 @@
 
 #define PAIRS 1024
 
-static bench    b; /* --size is the number of round trips of each pair */
+static bench    b; /* b.size (option --size) is the number of round trips of each pair */
 static uint64_t work_ns;
-/* Number of pairs that have ended. On cache lines of its own, because every step reads `b` and `work_ns`. */
+/* Number of pairs that have ended. The counter has cache lines of its own: every step reads `b` and `work_ns`, and a
+ * write to their line would slow the steps down. */
 static struct {
     _Alignas(128) _Atomic uint64_t count;
 } ended;
@@ -27,7 +28,7 @@ static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Sends the number of round trips that are left; the same number comes back. */
+/* Sends the number of round trips that are left; the other process sends the number back. */
 static filch_err ping_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct ping *ping = self;

@@ -16,7 +16,7 @@ static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Sends the number of round trips that are left; the same number comes back. */
+/* Sends the number of round trips that are left; the other process sends the number back. */
 static filch_err ping_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct ping *ping = self;

@@ -19,7 +19,7 @@ static void *counting_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* Ends without error when it is cancelled. */
+/* Step of a process that ends without an error when it is cancelled. */
 static filch_err resident_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     }
     for (uint64_t i = 0; i < links; i++) {
         uint64_t step = i < others ? 1 : 2;
-        /* with so few processes, at least half of these links would repeat other links */
+        /* with at most four processes, at least half of the links with step 2 would repeat other links */
         if (others <= 4 && step == 2) continue;
         bench_must(filch_link(b.sched, pids[i % others], pids[(i + step) % others]), "link");
     }

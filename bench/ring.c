@@ -4,7 +4,7 @@
 #define PROCESSES 1000
 
 static bench    b;
-static uint64_t rounds; /* number of rounds of the token, counted when a whole round is completed */
+static uint64_t rounds; /* number of completed rounds of the token */
 
 struct member {
     filch_pid next;
@@ -18,8 +18,8 @@ static filch_err member_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* An int message is the token: the number of hops left. A pid message is the pid of the next process; it closes the
- * circle. */
+/* An int message is the token: the number of hops left. A message with a pid sets the next process of the ring; the
+ * last process gets it, which closes the ring. */
 static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct member *member = self;

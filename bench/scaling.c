@@ -60,8 +60,8 @@ static filch_stats stats_now(void)
     return stats;
 }
 
-/* Spawns a process of `type` and waits until it has ended and every idle process has made a step. Checks at intervals
- * of 1/100 of the shortest time that this can take. */
+/* Spawns a process of `type`. Waits until that process has ended and every idle process has made a step. Checks this at
+ * intervals of 1/100 of the shortest time that all these steps can take. */
 static void let(const filch_type *type)
 {
     filch_stats before = stats_now(), now = before;

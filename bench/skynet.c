@@ -9,7 +9,7 @@ static int64_t total;
 /* The args of a new process. They may be on the parent's stack, because init runs inside the parent's filch_spawn. */
 struct birth {
     filch_pid parent;
-    int64_t   first; /* smallest of the numbers in this subtree */
+    int64_t   first; /* smallest number in this subtree */
     int64_t   count; /* how many numbers the subtree has */
 };
 
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     struct birth birth = { { 0, 0 }, 0, (int64_t)b.size };
     uint64_t     processes = 1;
     for (uint64_t level = b.size; level > 1; level /= 10) processes += b.size * 10 / level;
-    /* false: --size is not a power of ten */
+    /* `processes` has another value if --size is not a power of ten */
     if (b.size < 10 || processes != (b.size * 10 - 1) / 9) return bench_close(&b, false);
     bench_start(&b, NULL);
     bench_quiet(&b);

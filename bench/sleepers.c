@@ -9,10 +9,12 @@
 
 #define PER_WORKER 250
 
-static bench     b;
-static uint64_t  work_ns;
-static uint64_t *late_ns; /* --size elements for each process, so that workers rarely write to the same cache line */
-/* Sums over all processes. On cache lines of their own, because every step reads the variables above. */
+static bench    b;
+static uint64_t work_ns;
+/* each process has --size elements next to each other, so that workers rarely write to the same cache line */
+static uint64_t *late_ns;
+/* Sums over all processes. The sums have cache lines of their own: every step reads the variables above, and a write to
+ * their line would slow the steps down. */
 static struct {
     _Alignas(128) _Atomic uint64_t woken, slept_ns;
 } sums;

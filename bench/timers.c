@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 
 static bench b;
-/* in the order in which the sleeps end; an element per process would cost a cache miss for each */
+/* one element per sleep, in the order in which the sleeps end; in the order of the processes each write would be a
+ * cache miss */
 static uint64_t        *late_ns;
 static _Atomic uint64_t woken;
 
@@ -52,8 +53,8 @@ int main(int argc, char **argv)
     bench_quiet(&b);
     bench_begin(&b);
     for (uint64_t i = 0; i < b.size; i++) bench_spawn(&b, &sleeper, filch_int((int64_t)i));
-    /* Sleeps until the last sleep of a process can end. Earlier checks by bench_wait_ended() would cost the CPU time of
-     * many wake-ups. */
+    /* Sleeps until just before the longest possible sleep ends. Earlier checks by bench_wait_ended() would cost the CPU
+     * time of many wake-ups. */
     if (b.workers > 0) bench_sleep_ns(FILCH_SECONDS(1) - 1);
     bench_wait_ended(&b, b.size);
     bench_end(&b, b.size);

@@ -5,7 +5,7 @@
 #define PROCESSES 10000
 enum { CMD_NOTHING = FILCH_CMD_USER };
 
-static bench b; /* --size is the number of yields per process */
+static bench b; /* b.size (option --size) is the number of yields per process */
 
 static filch_err on_nothing(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -18,7 +18,7 @@ struct yielder {
     uint64_t completed;
 };
 
-/* Waits for a message before the first yield. */
+/* The process waits for a message before its first yield. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct yielder *yielder = self;

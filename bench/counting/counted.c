@@ -11,8 +11,8 @@
 
 #define THREADS 64
 #define LINE_SHIFT 6
-/* Number of entries of a direct-mapped table. If two cache lines have the same entry, the newer line replaces the older
- * one, and the access that replaces it is not counted as a move. */
+/* Number of entries of `table`, which is direct-mapped. If two cache lines belong to the same entry, the newer line
+ * replaces the older one, and the access that replaces it is not counted as a move. */
 #define LINES (UINT64_C(1) << 20)
 #define HOLDERS_BITS 16
 
@@ -27,8 +27,9 @@ static struct {
  * number. */
 static _Atomic(uint64_t) table[LINES];
 
-static _Atomic(unsigned)      thread_count;
-static _Thread_local unsigned me; /* number of this thread, from 1; 0: this thread has not counted anything yet */
+static _Atomic(unsigned) thread_count;
+/* number of the running thread, from 1; 0: the thread has not counted anything yet */
+static _Thread_local unsigned me;
 
 static unsigned my_index(void)
 {

@@ -26,7 +26,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     bench_over(&b);
 }
 
-/* Prints the result of the Lua program, in which each line is a name and a number. */
+/* Prints the output of the Lua program. Each line of the output has a name and a number. */
 static void print(void)
 {
     char *rest = NULL;

@@ -27,7 +27,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     bench_over(&b);
 }
 
-/* Runs the Lua chunk with --size as its argument. Returns its result, a number. */
+/* Runs the Lua chunk; its argument is the value of --size. Returns its result, a number. */
 static double run(const char *chunk)
 {
     filch_lua_code         *code;
@@ -126,7 +126,7 @@ static const char idlers[] = "local n, me = ..., process.self()\n"
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
-/* Measures the longest turn by the clock, while two processes that never wait alternate. */
+/* Measures the longest turn of a Lua process in real time, while two processes that never wait run in alternation. */
 static const char loops[] = "local me = process.self()\n"
                             "for i = 1, 2 do process.spawn(function()\n"
                             "  local ns = time.ns\n"
@@ -159,9 +159,9 @@ static double cpu_ms(void)
 }
 
 /* Measures the cost of the watchdog for a process that only computes, in CPU time of the whole program including the
- * watchdog. The expected cost, about one percent, is less than the noise of a shared machine. So the process is
- * interrupted OFTEN times as often as by default, and compared with a run without the watchdog: the best of ten runs
- * each, in alternation. The cost by default is the difference divided by OFTEN. */
+ * watchdog. The expected cost, about one percent, is less than the noise of a shared machine. So the watchdog
+ * interrupts the process OFTEN times as often as by default. Ten runs with the watchdog alternate with ten runs without
+ * it, and the fastest run of each kind counts. The cost by default is the difference of the two divided by OFTEN. */
 static void measure_overhead(void)
 {
     enum { OFTEN = 50 };

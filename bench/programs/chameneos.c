@@ -7,7 +7,7 @@ enum { CREATURES = 100, COLOURS = 3, OVER = -1 };
 struct mall {
     uint64_t  left, gone;
     filch_pid waiting;
-    int64_t   colour; /* colour of the creature `waiting` */
+    int64_t   colour; /* colour of the creature in `waiting` */
     bool      occupied;
 };
 
@@ -55,7 +55,7 @@ static filch_err creature_step(void *self, const filch_event *events, size_t cou
             return filch_done(out, filch_none());
         }
         creature->met++;
-        /* equal colours stay; two different colours become the third */
+        /* creatures of equal colours keep their colour; creatures of two different colours take the third colour */
         if (other != creature->colour) creature->colour = COLOURS - creature->colour - other;
     }
     filch_err err = send_to(out, creature->mall, filch_int(creature->colour));

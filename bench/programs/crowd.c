@@ -34,7 +34,8 @@ struct sender {
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct sender *sender = self;
-    if (count == 0) return filch_idle(out); /* waits for the message that starts it */
+    /* the first step has no events: the sender waits for the message that starts it */
+    if (count == 0) return filch_idle(out);
     if (events[0].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
     if (events[0].error != FILCH_OK) return events[0].error;
     if (sender->left == 0) return filch_done(out, filch_none());

@@ -47,7 +47,7 @@
     X(echo10k, echo, 10000, 200000, 400, "round trip")                    \
     X(accepts, accepts, 0, 10000, 300, "connection")
 
-/* These programs exist only in a build with Lua. */
+/* The programs in PROGRAMS_IN_LUA exist only in a build with Lua. */
 #ifdef PROGRAMS_LUA
 #define PROGRAMS_IN_LUA(X)                                                \
     X(lua_table, lua_table, 0, 200000, 200, "round trip")                 \

@@ -41,7 +41,7 @@ static void ended(void *user, filch_pid pid, filch_err error, const filch_data *
     report(filch_as_int(data));
 }
 
-/* Runs a script with --size as its argument. Returns its result. */
+/* Runs a Lua script; its argument is the value of --size. Returns the result of the script. */
 static int64_t run_script(const char *script)
 {
     filch_lua              *lua;

@@ -53,7 +53,7 @@ bool outside_spawn(uint64_t variant)
 /* ---- send ---- */
 
 static filch_pid receivers[RECEIVERS];
-static uint64_t  send_each; /* messages that each thread sends; every receiver gets at least one */
+static uint64_t  send_each; /* number of messages that each thread sends; large enough that every receiver gets one */
 
 static uint64_t receiver_of(uint64_t message)
 {

@@ -15,7 +15,8 @@ struct stage {
     bool last;
 };
 
-/* Sends an item to the next stage. While a send waits, later sends must wait behind it. */
+/* Sends an item to the next stage. While an earlier send waits for space, this send must wait too, so that items stay
+ * in order. */
 static filch_err pass_on(struct stage *stage, filch_out *out, int64_t item)
 {
     if (!yield_each && stage->under_way == 0) {
@@ -42,7 +43,7 @@ static filch_err source_step(void *self, const filch_event *events, size_t count
     struct stage *source = self;
     filch_err     err = completed(source, events, count);
     while (err == FILCH_OK && source->left >= 0 && source->under_way == 0 && !filch_should_yield(out)) {
-        err = pass_on(source, out, source->left--); /* 0 is the last item */
+        err = pass_on(source, out, source->left--); /* counts down to the item 0, which is the last one */
     }
     if (err != FILCH_OK) return err;
     if (source->under_way > 0) return filch_wait(out);

@@ -20,7 +20,7 @@ enum { CHAINS = 200, WORKING = 100 };
 static atomic_bool is_over;
 static uint64_t    work_period_ns, *delays_ns, *wakes_ns;
 
-/* ---- what keeps the workers busy ---- */
+/* ---- load: processes that keep the workers busy ---- */
 
 static filch_err        churn_step(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type churn_type = { .name = "churn", .step = churn_step };
@@ -80,8 +80,8 @@ struct target {
     uint64_t first_ns, seen;
 };
 
-/* A probe without a sender comes from a foreign thread: stores how late it is. A probe from the process `prober` gets a
- * reply. */
+/* Handles a probe. A probe without a sender comes from a foreign thread: stores its delay. A probe with a sender comes
+ * from the process `prober` and gets a reply. */
 static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct target *target = self;
@@ -128,7 +128,8 @@ static const filch_type prober_type = {
     .name = "prober", .size = sizeof(struct prober), .init = copy_state, .step = prober_step
 };
 
-/* Starts what both programs need, lets the load run for a moment, and returns the process that is probed. */
+/* Starts the scheduler, the process that is probed and the load, and lets the load run for 20 ms. Returns the pid of
+ * the probed process. */
 static filch_pid prepare(uint64_t percent)
 {
     delays_ns = bench_alloc(run.size, sizeof *delays_ns);
@@ -159,7 +160,8 @@ bool probe_outside(uint64_t variant)
     for (uint64_t i = 0; i < run.size; i++, due_ns += GAP_NS) {
         uint64_t now_ns = bench_now_ns();
         if (now_ns < due_ns) bench_sleep_ns(due_ns - now_ns);
-        /* The delay is measured from here, not from due_ns: a late wake-up of this thread is not counted. */
+        /* The message carries the present time, not due_ns, so that a late wake-up of this thread does not count as
+         * delay. */
         bench_send(&run, target, filch_int((int64_t)bench_now_ns()));
     }
     return conclude();

@@ -75,7 +75,7 @@ int64_t wait_for_results(void)
     return atomic_load(&results_sum);
 }
 
-/* ---- processes that hold back their messages ---- */
+/* ---- HOLD: processes wait for a command, so that messages stay in their mailboxes ---- */
 
 static filch_receiver  *held;
 static uint64_t         held_most;

@@ -14,13 +14,13 @@ extern bench run;
 
 /* ---- processes ---- */
 
-/* The init of most types: the argument of the spawn is the first state, as bytes. */
+/* Init function of most types: copies the bytes in `args` to the state of the process. */
 filch_err copy_state(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 /* Spawns a process with copy_state(); `state` has type->size bytes. Ends the program on an error. */
 filch_pid start(const filch_type *type, const void *state);
 /* As start(), but the mailbox holds at most `room` messages, and senders wait for space (FILCH_OVERFLOW_WAIT). */
 filch_pid start_limited(const filch_type *type, const void *state, uint32_t room);
-/* As filch_spawn() inside a step, with copy_state(). */
+/* As filch_spawn() in a step; the child's init is copy_state(), and `state` has type->size bytes. */
 filch_err spawn_child(filch_out *out, const filch_type *type, const void *state, filch_pid *pid);
 
 static inline filch_err send_to(filch_out *out, filch_pid to, filch_data data)
@@ -40,10 +40,10 @@ void report(int64_t result);
 /* Waits until report() was called as often as expected. Returns the sum of the results. */
 int64_t wait_for_results(void);
 
-/* ---- processes that hold back their messages ---- */
+/* ---- HOLD: processes wait for a command, so that messages stay in their mailboxes ---- */
 
-/* Starts the scheduler with the command HOLD, of which up to `most` may be outstanding. A process that yields it and
- * returns filch_wait() gets no message until release_all(). */
+/* Starts the scheduler with the command HOLD, of which up to `most` may be outstanding. A process that yields HOLD and
+ * returns filch_wait() reads no message until release_all(). */
 #define HOLD FILCH_CMD_USER
 void start_with_hold(uint64_t most);
 /* Waits until `count` processes have yielded HOLD. */

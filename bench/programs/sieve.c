@@ -15,7 +15,7 @@ static const filch_type filter_type = {
     .name = "filter", .size = sizeof(struct filter), .init = copy_state, .step = filter_step
 };
 
-/* 0 marks the end of the numbers. */
+/* Passes on the numbers that are not multiples of its prime. The message 0 marks the end of the numbers. */
 static filch_err filter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct filter *filter = self;
@@ -63,7 +63,7 @@ static const filch_type source_type = {
     .name = "source", .size = sizeof(struct source), .init = copy_state, .step = source_step
 };
 
-/* Returns the number of primes below `limit`; *passed is the number of messages that the chain takes. */
+/* Returns the number of primes below `limit`; *passed is the number of messages that all filters together receive. */
 static int64_t count_primes(int64_t limit, uint64_t *passed)
 {
     int64_t *primes = bench_alloc((size_t)limit, sizeof *primes), found = 0;

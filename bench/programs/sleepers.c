@@ -11,7 +11,7 @@ enum { SAMPLED = 16 }; /* each 16th process keeps its samples, so that writing t
 
 static uint64_t  samples_most;
 static uint64_t *samples;
-/* end_ns: when the run ends; set when all sleepers have been spawned */
+/* end_ns: time at which the run ends; set after all sleepers have been spawned */
 static _Atomic uint64_t sample_count, end_ns = FILCH_FOREVER;
 
 struct sleeper {

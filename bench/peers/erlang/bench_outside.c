@@ -19,7 +19,7 @@ static void sleep_ns(ErlNifUInt64 ns)
     while (nanosleep(&span, &span) != 0) {}
 }
 
-/* Not enif_monotonic_time, which works only on Erlang's own threads. */
+/* Does not use enif_monotonic_time, which works only on Erlang's own threads. */
 static ErlNifSInt64 now_ns(void)
 {
     struct timespec now;
