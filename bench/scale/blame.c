@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-#define SITES 8192 /* a power of two, several times the number of places in the code that access shared memory */
+/* size of the hash table: a power of two, several times the number of places in the code that access shared memory */
+#define SITES 8192
 
 typedef struct site {
     const void      *pc;
@@ -33,7 +34,8 @@ void scale_blame_clear(void)
     for (size_t i = 0; i < SITES; i++) sites[i] = (site){ .pc = NULL };
 }
 
-/* By time, then by address, so that equal times are always in the same order. */
+/* Orders sites by time, the longest first, and sites of equal times by address, so that the order is always the
+ * same. */
 static int longest_first(const void *a, const void *b)
 {
     const site *x = a, *y = b;

@@ -7,9 +7,9 @@
 #include "scale/machine.h"
 
 typedef enum scale_blame_kind {
-    SCALE_BLAME_LINE, /* a cache line came from another core */
-    SCALE_BLAME_LOCK, /* a lock was held, or had waiters when it was released */
-    SCALE_BLAME_WAKE  /* a system call woke a thread */
+    SCALE_BLAME_LINE, /* wait for a cache line that came from another core */
+    SCALE_BLAME_LOCK, /* wait at a lock that was held, or that had waiters when it was released */
+    SCALE_BLAME_WAKE  /* time of a system call that woke a thread */
 } scale_blame_kind;
 
 void scale_blame(scale_blame_kind kind, const void *pc, scale_ps waited);

@@ -13,7 +13,8 @@
 #include "sim/fiber.h"
 
 #define STACK_BYTES ((size_t)1 << 20)
-#define BEGIN_AT (1000000 * SCALE_US) /* not 0, because programs use the time 0 as "never" */
+/* start of the model's clock; not 0, because programs use the time 0 as "never" */
+#define BEGIN_AT (1000000 * SCALE_US)
 #define NOT_IN_HEAP UINT32_MAX
 
 enum state { READY, BLOCKED, ENDED };
@@ -23,14 +24,14 @@ struct scale_thread {
     fli_fiber  fiber;
     void (*run)(void *arg);
     void         *arg;
-    void         *current; /* value of fli_current_get() */
+    void         *current; /* value of fli_current_get() in this thread */
     enum state    state;
     bool          timed_out;
     scale_ps      until;   /* while blocked: time at which the thread stops waiting by itself */
     scale_ps      began;   /* when the thread was started */
     scale_queue  *queue;   /* while blocked: the queue in which the thread waits; may be NULL */
     scale_thread *next;    /* in that queue */
-    scale_queue   joiners; /* threads that wait for its end */
+    scale_queue   joiners; /* threads that wait until this thread ends */
     uint32_t      heap_at;
     scale_ps      asleep;
 };
@@ -45,9 +46,9 @@ static struct {
     scale_thread *running;
     scale_thread *heap[SCALE_CORES_MAX]; /* heap[0] is the thread that runs next */
     uint32_t      heap_size;
-    fli_fiber     outside; /* context of the real thread, which called scale_run() */
+    fli_fiber     outside; /* context of the real thread that called scale_run() */
     uint64_t      random;
-    scale_totals  totals; /* only the counts that are not computed by adding up the cores */
+    scale_totals  totals; /* only the totals that are not sums over the cores */
 } engine;
 
 /* ---- the heap: ordered by time, then by the number of the thread ---- */
@@ -189,7 +190,8 @@ bool scale_wake(scale_queue *queue, scale_ps from)
     leave_queue(thread);
     if (thread->heap_at != NOT_IN_HEAP) heap_remove(thread);
     continue_at(thread, from);
-    thread->core.now += wake_latency(); /* counted as running: the core of the woken thread is busy in the kernel */
+    /* this time counts as running: the core of the woken thread is busy in the kernel */
+    thread->core.now += wake_latency();
     heap_add(thread);
     engine.totals.wakes++;
     return true;
@@ -201,14 +203,15 @@ static void begin(void *arg)
 {
     scale_thread *me = arg;
     me->run(me->arg);
-    scale_sync(); /* first runs the threads with earlier clocks: for them this thread has not ended yet */
+    scale_sync(); /* threads with earlier clocks run first: at their time this thread has not ended yet */
     me->state = ENDED;
     while (scale_wake(&me->joiners, me->core.now)) {}
     switch_to_earliest();
     __builtin_unreachable();
 }
 
-/* Thread 0 is the main thread of the program: it shares the first socket with the first workers. */
+/* Returns the socket of a thread. Thread 0 is the main thread of the program; it is on the first socket, with the first
+ * workers. */
 static uint32_t socket_of(uint32_t index)
 {
     return index == 0 ? 0 : (index - 1) / engine.config.cores;

@@ -15,7 +15,7 @@
 
 typedef struct scale_thread scale_thread;
 
-/* A queue of waiting threads, in the order in which they began to wait. All zero: empty. */
+/* A queue of waiting threads, in the order in which they began to wait. A queue of zeros is empty. */
 typedef struct scale_queue {
     scale_thread *first;
 } scale_queue;
@@ -23,14 +23,14 @@ typedef struct scale_queue {
 typedef struct scale_config {
     scale_machine machine;
     uint32_t      cores; /* cores of a socket */
-    uint64_t      seed;  /* seed of scale_random(), and of the latencies of wake-ups */
+    uint64_t      seed;  /* seed of scale_random(), and of the random part of wake-up latencies */
 } scale_config;
 
 /* Sums over all threads except the first, which only starts and ends the benchmark. */
 typedef struct scale_totals {
     scale_counts counts;
     uint64_t     lock_waits; /* times that a thread blocked at a lock */
-    uint64_t     wakes;      /* number of wake-ups of threads, including those by locks */
+    uint64_t     wakes;      /* number of wake-ups of threads, including wake-ups by locks */
     scale_ps     locked;     /* time blocked at locks */
     scale_ps     asleep;     /* time blocked anywhere, locks included */
 } scale_totals;
@@ -38,10 +38,10 @@ typedef struct scale_totals {
 /* Runs `body(arg)` as thread 0 of the model until it returns. Other threads that have not ended by then never run
  * again. */
 void scale_run(const scale_config *config, void (*body)(void *arg), void *arg);
-/* True while the body runs. */
+/* True while the function `body` of scale_run() runs. */
 extern bool scale_running;
 
-/* The functions below are called inside a run, on the running thread. */
+/* ---- functions that the model's running thread calls inside scale_run() ---- */
 
 uint32_t             scale_thread_start(void (*run)(void *arg), void *arg);
 void                 scale_thread_join(uint32_t index);
@@ -56,19 +56,20 @@ scale_ps     scale_cpu(bool all);
 uint64_t     scale_random(void);
 scale_totals scale_totals_now(void);
 
-/* Lets all threads run whose clock is earlier. */
+/* Lets all threads run that have an earlier clock than the running thread. */
 void scale_sync(void);
 /* Advances the clock of the running thread. */
 void scale_spend(scale_ps time);
-/* Accesses memory; `pc` is the code that is blamed for the wait. Does not call scale_sync(). */
+/* Models an access to the memory at `at`; a wait is charged to the code at `pc`. Does not call scale_sync(). */
 void scale_touch(uintptr_t at, scale_access access, const void *pc);
 
-/* Blocks until scale_wake(), or until `until`. Returns false if `until` was reached. */
+/* Blocks the running thread in `queue` until scale_wake() wakes it, or until the time `until`. Returns false if `until`
+ * was reached. */
 bool scale_block(scale_queue *queue, scale_ps until);
-/* Wakes the first thread of the queue; it continues after the wake-up latency, counted from `from`. Returns false if
- * the queue is empty. */
+/* Wakes the first thread of the queue; that thread continues at the time `from` plus the wake-up latency. Returns false
+ * if the queue is empty. */
 bool scale_wake(scale_queue *queue, scale_ps from);
-/* Counts a wait at a lock that began at `since`. */
+/* Counts a wait at a lock, from the time `since` until now. */
 void scale_count_lock_wait(scale_ps since);
 
 #endif

@@ -7,12 +7,12 @@
 
 #include "scale/lines.h"
 
-#define STEP 16 /* sizes are rounded up to a multiple of this */
+#define STEP 16 /* block sizes are rounded up to a multiple of STEP */
 #define CLASSES (SCALE_HEAP_MAX / STEP + 1)
-#define CHUNK ((size_t)64 << 10)    /* bytes that a thread takes from the arena at a time */
+#define CHUNK ((size_t)64 << 10)    /* bytes that a thread takes from the arena at once */
 #define RESERVED ((size_t)64 << 30) /* addresses, not memory */
 
-/* In front of each small block. */
+/* Header in front of each block of the model heap. */
 typedef struct header {
     size_t size; /* rounded up */
     size_t unused;
@@ -25,7 +25,7 @@ typedef struct free_block {
 
 typedef struct thread_heap {
     free_block *free[CLASSES];
-    char       *at, *end; /* the unused rest of the thread's chunk */
+    char       *at, *end; /* the part of the thread's chunk that is not allocated yet */
 } thread_heap;
 
 static char        *arena, *arena_at;

@@ -11,15 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Larger blocks come from the C library. */
+/* Blocks of more bytes than this come from the C library. */
 #define SCALE_HEAP_MAX 1024
 
 /* Allocates at most SCALE_HEAP_MAX bytes as thread `thread`. Returns NULL if there is no memory. */
 void *scale_heap_alloc(uint32_t thread, size_t size);
-/* Frees a block that scale_heap_owns(). */
+/* Frees a block for which scale_heap_owns() is true. */
 void scale_heap_free(uint32_t thread, void *old);
 bool scale_heap_owns(const void *block);
-/* Returns how many bytes fit into a block that scale_heap_owns(). */
+/* Returns the size in bytes of a block for which scale_heap_owns() is true. */
 size_t scale_heap_size(const void *block);
 
 /* Returns zeroed memory for the engine, or ends the program. */

@@ -45,7 +45,7 @@ int __wrap_sched_yield(void)
     return 0;
 }
 
-/* ---- semaphores: a benchmark has one, the end of its measurement ---- */
+/* ---- semaphores: a benchmark has only one, which marks the end of its measurement ---- */
 
 static struct {
     unsigned    value;
@@ -108,7 +108,8 @@ void *__wrap_memset(void *at, int value, size_t size)
     return __real_memset(at, value, size);
 }
 
-/* Charges a call of the allocator, which also writes a list link into the block that it allocates or frees. */
+/* Charges the time of an allocator call, and the write of the list link at the start of the block that is allocated or
+ * freed. */
 static void spend_alloc(const void *block, const void *pc)
 {
     scale_spend(scale_machine_now()->alloc);

@@ -24,15 +24,15 @@ struct scale_cache {
 
 typedef struct line {
     uint64_t holders[HOLDER_WORDS]; /* bit i: core i holds a valid copy */
-    scale_ps free_at;               /* when the last transfer of this line ends */
-    int32_t  owner;                 /* number of the core that may write the line; or SHARED or UNTOUCHED */
+    scale_ps free_at;               /* time at which the last transfer of this cache line ends */
+    int32_t  owner;                 /* number of the core that may write the cache line; or SHARED or UNTOUCHED */
 } line;
 
 enum { SHARED = -1, UNTOUCHED = -2 };
 
 typedef struct page {
     uintptr_t number;
-    uint32_t  first_line; /* number of its first line; 0 is not used */
+    uint32_t  first_line; /* number of the first cache line of the page; 0 is not used */
     line      lines[PAGE_LINES];
 } page;
 
@@ -45,9 +45,9 @@ typedef struct chunk {
 
 struct scale_lines {
     scale_machine machine;
-    page        **table; /* open addressing; the size is a power of two */
+    page        **table; /* hash table with open addressing; its size is a power of two */
     size_t        size, used;
-    chunk        *chunk; /* list of chunks, the newest first; used % CHUNK_PAGES pages of the newest are in use */
+    chunk        *chunk; /* list of chunks, the newest first; the newest chunk has used % CHUNK_PAGES pages in use */
     uint32_t      sockets[SCALE_CORES_MAX]; /* socket of each core that has accessed a line */
 };
 
@@ -125,7 +125,7 @@ static page *add_page(scale_lines *lines, uintptr_t number)
 
 /* ---- one core ---- */
 
-/* Makes `number` the most recently used of its set. Returns true if it was in the set. */
+/* Makes the cache line `number` the most recently used of its set. Returns true if the line was in the set. */
 static inline bool use(uint32_t *set, unsigned ways, uint32_t number)
 {
     uint32_t before = number;
@@ -149,7 +149,8 @@ static bool use_l2(scale_core *core, uint32_t number)
     return use(core->cache->l2[(number ^ number >> 12) % L2_SETS], L2_WAYS, number);
 }
 
-/* Charges an access to a line of which the core has a valid copy: in L1, in L2 or in L3. */
+/* Charges an access to a cache line of which the core has a valid copy; the cost depends on whether the copy is in L1,
+ * L2 or L3. */
 static inline void charge_own_copy(const scale_machine *machine, scale_core *core, uint32_t number)
 {
     if (use_l1(core, number)) return;
@@ -175,7 +176,8 @@ static inline void hold(line *l, uint32_t core)
 }
 
 typedef struct copies {
-    bool near, far; /* near: another core of this socket holds the line; far: a core of another socket does */
+    /* near: another core of the same socket holds the cache line; far: a core of another socket holds it */
+    bool near, far;
 } copies;
 
 static copies other_copies(const scale_lines *lines, const line *l, const scale_core *core)
@@ -192,19 +194,21 @@ static copies other_copies(const scale_lines *lines, const line *l, const scale_
     return found;
 }
 
-/* Returns the latency of a miss. A load takes the nearest copy; a write waits until the farthest copy is invalid. */
+/* Returns the latency of an access that misses. A load takes the nearest copy; a write waits until the farthest copy is
+ * invalid. */
 static scale_ps latency(const scale_lines *lines, const line *l, scale_core *core, scale_access access)
 {
     copies other = other_copies(lines, l, core);
-    if (!other.near && !other.far) return 0; /* this core already has the only copy, and becomes its owner */
+    /* the core already has the only copy of the line, so nothing is transferred */
+    if (!other.near && !other.far) return 0;
     bool far = access == SCALE_LOAD ? !other.near : other.far;
     core->counts.transfers++;
     if (far) core->counts.far++;
     return far ? lines->machine.far : lines->machine.near;
 }
 
-/* Charges a load miss that begins at `start` and lasts `lasts`. Out-of-order cores overlap misses that are close
- * together. */
+/* Charges a load miss that begins at `start` and lasts `lasts`. If the last load miss was close, the core pays only 1 /
+ * overlap of the time, because an out-of-order core overlaps misses. */
 static void load_line(const scale_lines *lines, scale_core *core, line *l, scale_ps start, scale_ps lasts)
 {
     bool close = core->counts.accesses - core->last_miss <= lines->machine.window;
@@ -240,7 +244,7 @@ static scale_ps transfer(scale_lines *lines, scale_core *core, line *l, scale_ac
     return core->now - before;
 }
 
-/* Waits until the stores of this core are done. Returns the time waited. */
+/* Waits until the transfers for earlier stores of this core have ended. Returns the time waited. */
 static scale_ps drain_stores(scale_core *core)
 {
     if (core->stores_done <= core->now) return 0;
@@ -252,7 +256,7 @@ static scale_ps drain_stores(scale_core *core)
 
 /* ---- an access ---- */
 
-/* Returns the page of the address. The first access to a page is a page fault. */
+/* Returns the page of the address `at`. If the page is new, charges a page fault. */
 static inline page *page_of(scale_lines *lines, scale_core *core, uintptr_t at)
 {
     page *p = lines->table[slot_of(lines, at >> PAGE_SHIFT)];

@@ -24,8 +24,8 @@ typedef enum scale_access { SCALE_LOAD, SCALE_STORE, SCALE_RMW } scale_access;
 
 typedef struct scale_counts {
     uint64_t accesses, rmws, l2, l3, pages;
-    uint64_t transfers; /* lines that came from another core */
-    uint64_t far;       /* how many of `transfers` came from another socket */
+    uint64_t transfers; /* number of cache lines that came from another core */
+    uint64_t far;       /* how many of `transfers` came from a core of another socket */
     scale_ps stall;     /* time in which the core waited for transfers */
 } scale_counts;
 
@@ -33,7 +33,7 @@ typedef struct scale_core {
     uint32_t            index;
     uint32_t            socket;
     scale_ps            now;         /* clock of this core */
-    scale_ps            stores_done; /* when the last transfer for a store ends */
+    scale_ps            stores_done; /* time at which the transfer for the core's last store ends */
     uint64_t            last_miss;   /* value of counts.accesses at the last load miss */
     struct scale_cache *cache;
     scale_counts        counts;
@@ -47,8 +47,8 @@ void         scale_lines_destroy(scale_lines *lines);
 void scale_core_init(scale_core *core, uint32_t index, uint32_t socket);
 void scale_core_fini(scale_core *core);
 
-/* Accesses the line of the address `at`, which is not dereferenced. Advances the clock of the core. Returns the time in
- * which the core waited for a transfer: 0 if the access was a hit. */
+/* Models an access to the cache line of the address `at`, which is not dereferenced. Advances the clock of the core.
+ * Returns the time in which the core waited for a transfer: 0 if the access was a hit. */
 scale_ps scale_lines_access(scale_lines *lines, scale_core *core, uintptr_t at, scale_access access);
 
 #endif

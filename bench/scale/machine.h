@@ -15,29 +15,30 @@ typedef uint64_t scale_ps;
 
 typedef struct scale_machine {
     /* ---- one core ---- */
-    scale_ps hit;   /* an access that finds its line in L1, and the instructions around it */
-    scale_ps rmw;   /* a read-modify-write of a line that this core owns */
-    scale_ps l2;    /* the line is in L2 */
-    scale_ps l3;    /* the line was in L1 or L2 of this core once, and was evicted */
+    scale_ps hit;   /* an access that finds its cache line in L1, and the instructions around the access */
+    scale_ps rmw;   /* a read-modify-write of a cache line that the core owns */
+    scale_ps l2;    /* an access to a cache line that is in the core's L2 */
+    scale_ps l3;    /* an access to a cache line that was evicted from the core's L1 and L2 */
     scale_ps page;  /* first access to a page */
     scale_ps alloc; /* a call of malloc, realloc or free */
     scale_ps clock; /* a reading of the clock */
     scale_ps pause; /* the pause instruction */
     /* ---- between cores ---- */
-    scale_ps near;    /* a line comes from a core of the same socket */
-    scale_ps far;     /* a line comes from another socket */
-    uint64_t overlap; /* load misses close together: each costs 1 / overlap of the time */
+    scale_ps near; /* an access to a cache line that a core of the same socket holds */
+    scale_ps far;  /* an access to a cache line that only cores of another socket hold */
+    /* number of load misses that overlap if they are close together: each costs 1 / overlap of its time */
+    uint64_t overlap;
     uint64_t window;  /* two load misses are close together if at most this many accesses are between them */
-    uint64_t buffers; /* store misses in flight: each stalls its core for 1 / buffers of the time */
-    uint64_t readers; /* a load occupies its line for 1 / readers of the transfer */
-    uint64_t cores;   /* cores of a socket; more if two sockets have too few for the workers */
+    uint64_t buffers; /* number of store misses in flight: each stalls its core for 1 / buffers of its time */
+    uint64_t readers; /* a load keeps its cache line busy for 1 / readers of the transfer time */
+    uint64_t cores;   /* number of cores of a socket; raised if the workers need more than two sockets have */
     /* ---- the system ---- */
     scale_ps call;      /* a system call that does nothing */
-    scale_ps yield;     /* sched_yield with no other thread */
-    scale_ps block;     /* from the call that blocks a thread until its core is free */
-    scale_ps wake_call; /* a futex call that wakes a thread: time of the caller */
+    scale_ps yield;     /* a sched_yield call if no other thread is ready */
+    scale_ps block;     /* from the call by which a thread blocks until its core is free */
+    scale_ps wake_call; /* time that a futex call takes the calling thread if it wakes a thread */
     scale_ps wake;      /* from the end of the futex call until the woken thread runs */
-    scale_ps alarm;     /* from the end of a timed wait until the thread runs */
+    scale_ps alarm;     /* from the timeout of a wait until the waiting thread runs */
     scale_ps start;     /* from the start of a thread until it runs */
 } scale_machine;
 

@@ -45,7 +45,7 @@ void __wrap_bench_end(bench *b, uint64_t count)
     operations = count;
 }
 
-/* The work of a step: it touches no memory. */
+/* Replaces bench_work_ns(), the work of a step: advances the clock and accesses no memory. */
 void __wrap_bench_work_ns(uint64_t ns);
 void __wrap_bench_work_ns(uint64_t ns)
 {
@@ -104,8 +104,8 @@ static int take_arguments(int argc, char **argv)
     return left;
 }
 
-/* Returns the number of cores of a socket. A machine has two sockets; if their cores are fewer than the workers, the
- * sockets are made larger. */
+/* Returns the number of cores of a socket. A machine has two sockets. If two sockets of the default size have fewer
+ * cores than there are workers, each socket gets more cores. */
 static uint32_t cores_for(int argc, char **argv)
 {
     uint32_t workers = 0;
@@ -132,8 +132,8 @@ static void run_program(void *arg)
 }
 
 /* Starts the program again without address randomisation. Lines are numbered independently of addresses, but the
- * benchmark may order objects by address. If the system does not allow this, the program continues with random
- * addresses. */
+ * benchmark may order objects by address. If the system does not allow a program without randomisation, the program
+ * continues with random addresses. */
 static void fix_addresses(char **argv)
 {
     int persona = personality(0xffffffff);

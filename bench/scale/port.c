@@ -29,7 +29,7 @@ static scale_ps until_ps(uint64_t until_ns)
     return until_ns >= SCALE_NEVER / 1000 ? SCALE_NEVER : until_ns * 1000;
 }
 
-/* A system call that wakes the first of `waiters`. */
+/* Makes a system call that wakes the first thread in `waiters`. */
 static void wake_one(scale_queue *waiters, scale_blame_kind kind, const void *pc)
 {
     if (waiters->first == NULL) return;
@@ -55,7 +55,7 @@ static void wait_for_lock(fli_mutex *mutex, const void *pc)
 {
     scale_ps since = scale_now();
     spend_call();
-    /* if the lock was released meanwhile, the futex call returns at once */
+    /* if the lock was released during spend_call(), the futex call returns at once */
     if (mutex->held) (void)scale_block(&mutex->waiters, SCALE_NEVER);
     scale_sync();
     touch(mutex, SCALE_RMW, pc);
@@ -149,8 +149,8 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
 
 /* ---- parkers: a futex, as in src/port/parker.c ---- */
 
-/* Threads that wait, found by the address of their word, as in the kernel. A parker belongs to a thread, so there are
- * far fewer words than FUTEXES. */
+/* Queues of waiting threads, found by the address of their futex word, as in the kernel. A parker belongs to a thread,
+ * so there are far fewer words than FUTEXES. */
 #define FUTEXES 4096
 static struct futex {
     const void *word;
@@ -197,7 +197,7 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
         parker->signalled = 0;
         if (signalled || !in_time) return signalled;
         spend_call();
-        if (parker->signalled != 0) continue; /* signalled meanwhile: the futex call returns at once */
+        if (parker->signalled != 0) continue; /* signalled during the system call: the futex call returns at once */
         in_time = scale_block(futex_of(parker), until_ps(until_ns));
         if (!in_time) scale_spend(scale_machine_now()->alarm);
     }
@@ -250,7 +250,7 @@ void fli_current_set(void *here)
     scale_current_set(here);
 }
 
-/* ---- the rest of the port ---- */
+/* ---- clocks, CPU counts, random numbers and wake descriptors ---- */
 
 uint64_t fli_program_self(void)
 {
@@ -292,7 +292,7 @@ uint64_t fli_random_u64(void)
     return scale_random() | 1;
 }
 
-/* Only runtimes without workers use these. */
+/* Only schedulers without workers use wake descriptors, and the model has none: returns FILCH_ESYS. */
 filch_err fli_wakefd_open(int *out)
 {
     (void)out;

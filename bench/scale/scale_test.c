@@ -4,7 +4,7 @@
 #include "scale/heap.h"
 #include "support/check.h"
 
-/* Round numbers: everything that the tests do not look at costs nothing. */
+/* A machine with round numbers. Times that the tests do not check are 0. */
 static const scale_machine round_machine = { .hit = 1000,
                                              .rmw = 10000,
                                              .l2 = 3000,
@@ -24,7 +24,7 @@ static const scale_machine round_machine = { .hit = 1000,
 
 typedef struct fixture {
     scale_lines *lines;
-    scale_core   cores[4]; /* 0 and 1 are on socket 0, 2 and 3 on socket 1 */
+    scale_core   cores[4]; /* cores 0 and 1 are on socket 0, cores 2 and 3 on socket 1 */
 } fixture;
 
 static fixture open_fixture(const scale_machine *machine)
@@ -40,7 +40,7 @@ static void close_fixture(fixture *f)
     scale_lines_destroy(f->lines);
 }
 
-/* Returns how far the access moves the clock of the core. */
+/* Makes the access and returns by how much it advanced the clock of the core. */
 static scale_ps cost(fixture *f, uint32_t core, uint64_t at, scale_access access)
 {
     scale_ps before = f->cores[core].now;
@@ -51,7 +51,7 @@ static scale_ps cost(fixture *f, uint32_t core, uint64_t at, scale_access access
 TEST(own_line_is_a_hit)
 {
     fixture f = open_fixture(&round_machine);
-    same(cost(&f, 0, A, SCALE_STORE), 1000 + 3000); /* a new line is in L2 */
+    same(cost(&f, 0, A, SCALE_STORE), 1000 + 3000); /* a new cache line is in L2 */
     same(cost(&f, 0, A, SCALE_STORE), 1000);
     same(cost(&f, 0, A + 63, SCALE_LOAD), 1000);
     same(cost(&f, 0, A, SCALE_RMW), 11000);
@@ -76,12 +76,12 @@ TEST(line_costs_by_the_distance_of_its_owner)
 {
     fixture f = open_fixture(&round_machine);
     (void)cost(&f, 0, A, SCALE_STORE);
-    /* far apart in time, so that no core waits for the transfer to another core */
+    /* the accesses are far apart in time, so that none waits for the transfer of another */
     for (uint32_t i = 1; i < 4; i++) f.cores[i].now = i * 10000000;
     same(cost(&f, 1, A, SCALE_LOAD), 1000 + 100000);
     same(cost(&f, 2, A, SCALE_LOAD), 1000 + 1000000);
     same(cost(&f, 3, A, SCALE_LOAD), 1000 + 100000); /* core 2 has a copy */
-    same(cost(&f, 0, A, SCALE_LOAD), 1000);          /* the owner has kept its copy */
+    same(cost(&f, 0, A, SCALE_LOAD), 1000);          /* core 0, the owner, has kept its copy */
     same(f.cores[2].counts.far, 1);
     same(f.cores[3].counts.far, 0);
     close_fixture(&f);
@@ -119,8 +119,9 @@ TEST(store_goes_on_and_the_next_rmw_waits_for_it)
     (void)cost(&f, 0, A, SCALE_STORE);
     (void)cost(&f, 1, B, SCALE_STORE);
     f.cores[1].now = 10000000;
-    same(cost(&f, 1, A, SCALE_STORE), 1000 + 10000); /* the store occupies one of ten buffers */
-    /* waits for the rest of the 100 ns of the store, less the 1 ns of this access */
+    /* the store stalls the core for a tenth of the transfer, because the machine has ten store buffers */
+    same(cost(&f, 1, A, SCALE_STORE), 1000 + 10000);
+    /* the RMW waits for the rest of the 100 ns of the store, less the 1 ns of its own access */
     same(cost(&f, 1, B, SCALE_RMW), 11000 + 89000);
     same(cost(&f, 1, B, SCALE_RMW), 11000);
     close_fixture(&f);
@@ -147,7 +148,7 @@ TEST(caches_are_finite)
     for (int round = 0; round < 2; round++) {
         for (uint64_t i = 0; i < 700; i++) (void)cost(&f, 0, A + 64 * i, SCALE_STORE);
     }
-    /* the first round counts 700; the second adds only the lines that conflicts have evicted from L1 */
+    /* in the first round all 700 lines come from L2; in the second, only lines that conflicts have evicted from L1 */
     assert_in_range(f.cores[0].counts.l2, 700, 760);
     for (uint64_t i = 0; i < lines; i++) (void)cost(&f, 0, B + 64 * i, SCALE_STORE);
     same(f.cores[0].counts.l3, 0);
@@ -252,7 +253,7 @@ TEST(blocked_thread_continues_when_woken_or_at_its_alarm)
     same(shared.count, 4);
     for (unsigned i = 0; i < 4; i++) same(shared.order[i], wanted[i]);
     same(shared.woke, shared.called);
-    same(shared.ended, shared.called + 5 * SCALE_US); /* the alarm of the second wait */
+    same(shared.ended, shared.called + 5 * SCALE_US); /* the second wait ended at its alarm, after 5 us */
 }
 
 /* ---- a whole run ---- */
@@ -279,8 +280,8 @@ static void start_adders(void *arg)
     totals = scale_totals_now();
 }
 
-/* Threads that add to one word: every addition but the first moves the line, and the transfers are served one after
- * another, in the order of the threads. */
+/* Several threads add to one word. Every addition except the first transfers the cache line, and the transfers happen
+ * one after another, in the order of the threads. */
 TEST(contended_word_is_served_one_by_one)
 {
     uint32_t count = 2;
@@ -292,7 +293,7 @@ TEST(contended_word_is_served_one_by_one)
     same(totals.counts.transfers, 199);
     same(totals.counts.far, 0);
     same(shared.ended - shared.began, 11000 + 199 * 100000);
-    count = 8; /* on four sockets: every second transfer is between sockets */
+    count = 8; /* the 8 threads run on four sockets, so every second transfer is between sockets */
     scale_run(&config, start_adders, &count);
     same(totals.counts.transfers, 799);
     same(totals.counts.far, 399);
@@ -330,7 +331,7 @@ TEST(freed_block_goes_to_the_thread_that_freed_it)
     void *a = scale_heap_alloc(1, 40), *b = scale_heap_alloc(2, 40);
     assert_true(scale_heap_owns(a));
     same(scale_heap_size(a), 48);
-    assert_true((uintptr_t)a >> 16 != (uintptr_t)b >> 16); /* each thread allocates from its own chunk */
+    assert_true((uintptr_t)a >> 16 != (uintptr_t)b >> 16); /* each thread allocates from a chunk of its own */
     scale_heap_free(2, a);
     assert_ptr_not_equal(scale_heap_alloc(1, 40), a);
     assert_ptr_equal(scale_heap_alloc(2, 48), a);

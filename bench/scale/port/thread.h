@@ -26,7 +26,7 @@ typedef struct fli_cond {
     char        rest[sizeof(pthread_cond_t) - sizeof(void *)];
 } fli_cond;
 
-/* A futex: one word. The thread that waits for it is found by the address of the word. */
+/* A parker is one futex word. The model finds the thread that waits for it by the address of the word. */
 typedef struct fli_parker {
     uint32_t signalled;
 } fli_parker;
