@@ -11,9 +11,10 @@
 typedef struct bytes {
     char  *at;
     size_t size, room;
-    size_t whole;    /* for a reply: end of the last complete reply. See bytes_mark */
-    bool   failed;   /* memory ran out: bytes are missing at the end */
-    bool   borrowed; /* `at` belongs to another owner: it is used until it is full, then replaced by own memory */
+    size_t whole;  /* if the buffer holds replies: end of the last complete reply, set by bytes_mark() */
+    bool   failed; /* memory ran out, so bytes are missing at the end of the buffer */
+    /* `at` points to memory of another owner: used until it is full, then replaced by allocated memory */
+    bool borrowed;
 } bytes;
 
 /* Makes space for `size` more bytes at the end. Returns a pointer to the space, or NULL if there is no memory. Does not
@@ -55,13 +56,13 @@ static inline void bytes_free(bytes *b)
     *b = (bytes){ .at = NULL };
 }
 
-/* Marks all bytes so far as complete: they can be sent even if what follows fails. */
+/* Marks all bytes so far as complete: they can be sent even if the bytes appended later must be cut off. */
 static inline void bytes_mark(bytes *b)
 {
     if (!b->failed) b->whole = b->size;
 }
 
-/* Removes the incomplete part at the end. */
+/* Removes the bytes at the end that bytes_mark() has not marked as complete. */
 static inline void bytes_cut(bytes *b)
 {
     b->size = b->whole;

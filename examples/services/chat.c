@@ -22,7 +22,7 @@
 #define LINE_MAX_BYTES 1024
 #define GUESTS_MAX 10000
 #define ROOM "room"                /* name of the room's process */
-#define PEOPLE "people"            /* name of the group of guests */
+#define PEOPLE "people"            /* name of the group of all guests */
 #define WRITE_NS FILCH_SECONDS(30) /* a client that reads nothing for this long is disconnected */
 
 /* ---- room ---- */
@@ -62,8 +62,8 @@ static entry *new_entry(struct room *r)
     return &r->entries[r->count];
 }
 
-/* Sends an announcement to all guests. Ignores missing memory: the list of guests must stay correct even if an
- * announcement is lost. */
+/* Sends an announcement to all guests. Ignores FILCH_ENOMEM: an announcement may be lost, but the list of guests must
+ * stay correct. */
 static void announce(filch_sched *sched, const char *name, const char *what)
 {
     char line[NAME_MAX_BYTES + 32];
@@ -80,7 +80,7 @@ static filch_err add_entry(struct room *r, filch_out *out, filch_pid pid, const 
     if (r->count == GUESTS_MAX) return FILCH_ELIMIT;
     entry *s = new_entry(r);
     if (s == NULL) return FILCH_ENOMEM;
-    /* if the guest has ended, its EXIT event comes at once */
+    /* if the guest has already ended, the room gets its EXIT event at once */
     filch_err err = filch_monitor(sched, filch_ctx_self(ctx), pid, 0, NULL);
     if (err == FILCH_OK) err = filch_link(sched, filch_ctx_self(ctx), pid);
     if (err != FILCH_OK) return err;
@@ -94,13 +94,13 @@ static void admit(struct room *r, filch_out *out, filch_pid pid, const char *nam
 {
     filch_sched *sched = filch_out_sched(out);
     filch_err    entered = add_entry(r, out, pid, name);
-    /* The guest gets its answer before lines of others. It joins the group after the announcement, so that it does not
-     * get the line about its own arrival. */
+    /* The guest gets the answer to its name before lines of other guests. The guest joins the group after the
+     * announcement, so that it does not get the line about its own arrival. */
     filch_err err = filch_send(sched, pid, filch_int(entered));
     if (err == FILCH_OK && entered == FILCH_OK) announce(sched, name, "has joined");
     if (err == FILCH_OK && entered == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
-    /* Ends a guest that could not get its answer or could not join, because it would wait for ever. FILCH_EDEAD: the
-     * guest has ended, and its EXIT event will arrive. */
+    /* If the answer could not be sent or the guest could not join, terminates the guest, which would wait for ever.
+     * FILCH_EDEAD: the guest has ended, and its EXIT event will arrive. */
     if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
 }
 
@@ -114,7 +114,7 @@ static void see_off(struct room *r, filch_sched *sched, filch_pid pid)
     }
 }
 
-/* A step without filch_await: it handles its events one after the other. */
+/* This step is written without filch_await: it handles its events one after the other. */
 static filch_err room_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct room *r = self;
@@ -173,7 +173,7 @@ static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *da
     }
     int       n = snprintf(shown, sizeof shown, "%s: %s\n", g->name, line);
     filch_err err = filch_broadcast(sched, PEOPLE, filch_bytes(shown, (size_t)n), NULL);
-    return err == FILCH_ENOMEM ? FILCH_OK : err; /* without memory the line is lost and the guest stays */
+    return err == FILCH_ENOMEM ? FILCH_OK : err; /* without memory the line is lost, but the guest stays connected */
 }
 
 static filch_err read_line(struct guest *g, filch_out *out, uint64_t tag, size_t most)
@@ -234,7 +234,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     err = read_line(g, out, LINE, LINE_MAX_BYTES);
     while (err == FILCH_OK) {
         FILCH_AWAIT_EVENT(at);
-        /* the completion of the read: a line was typed */
+        /* a completed read: the guest has typed a line */
         if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == LINE) {
             err = at->error == FILCH_OK ? typed(g, sched, at->data) : FILCH_EEND;
             if (err == FILCH_OK) err = read_line(g, out, LINE, LINE_MAX_BYTES);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES 512 /* PIPE_BUF is at least this much */
+#define LINE_BYTES 512 /* the maximum size of a line; a pipe writes so few bytes at once (PIPE_BUF is at least 512) */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long   lost; /* number of dropped lines; protected by `lock` */

@@ -22,9 +22,9 @@
 
 #include "service.h"
 
-/* A reply up to this size is copied when it is written. */
+/* A reply of at most this many bytes is copied when it is written. */
 #define COPY_MAX 16384
-/* A longer reply is written in pieces of this size. */
+/* A reply of more than COPY_MAX bytes is written in pieces of this size. */
 #define PIECE_BYTES ((size_t)1 << 20)
 /* Number of reads, after the last reply, in which a client may still send bytes before the socket is closed. */
 #define LINGER_READS 64
@@ -33,19 +33,20 @@ struct connection {
     filch_await    at;
     const service *what;
     filch_stream   stream;
-    bytes          in;         /* bytes of requests that are not complete */
+    bytes          in;         /* received bytes of a request that is not complete yet */
     bytes          long_reply; /* a long reply that is being written in pieces */
     size_t         written;    /* bytes of long_reply that have been written */
     size_t         counted;    /* bytes of `in` that are counted in `pending` */
     uint64_t       due_ns;     /* time at which the request in `in` must be complete; 0: no request has begun */
     filch_err      failed;     /* error with which the process ends after the reply is written */
     bool           writing, stopping;
-    uint64_t       memory; /* a number that belongs to the service's answer function */
+    uint64_t       memory; /* a number that only the service's answer function uses */
     uint32_t       next;   /* a service_next */
-    uint32_t       reads;  /* number of reads after the last reply */
+    uint32_t       reads;  /* number of reads since the last reply */
 };
 
-static _Atomic uint64_t pending; /* sum of `in` over all connections; relaxed because it is only a counter */
+/* total size of the incomplete requests of all connections; relaxed because it is only a counter */
+static _Atomic uint64_t pending;
 
 static _Thread_local char  desk[COPY_MAX];
 static _Thread_local bytes reply;
@@ -88,7 +89,7 @@ static filch_err count_pending(struct connection *c, bool answered)
     return more && sum > service_may.pending_bytes ? FILCH_ELIMIT : FILCH_OK;
 }
 
-/* Returns the time limit of the next read. */
+/* Returns the timeout for the next read. */
 static uint64_t read_within(const struct connection *c)
 {
     uint64_t idle_limit = c->what->idle_limit_ns != 0 ? c->what->idle_limit_ns : FILCH_FOREVER;
@@ -164,7 +165,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
     if (err != FILCH_OK) return err;
     do {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, read_within(c)));
-        /* the client has closed, or has sent nothing for too long */
+        /* the client has closed the connection, or has sent nothing for too long */
         if (at->error != FILCH_OK) return filch_done(out, filch_none());
         do {
             answer(c, at->data);
@@ -178,14 +179,14 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
                 bytes_free(&c->long_reply);
                 c->written = 0;
             }
-            at->data = NULL; /* the next iteration uses only the kept bytes */
+            at->data = NULL; /* the next iteration parses only the bytes kept in c->in */
         } while (c->next == SERVICE_AGAIN);
-        /* if true, a cancel does not interrupt the shutdown below either */
+        /* true: a cancel interrupts neither the writes above nor the shutdown below */
         c->writing = c->stopping || c->next == SERVICE_CLOSE;
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());
-    /* If a socket is closed while it has unread bytes, the system may discard the reply. So reads on until the client
-     * has closed its side. */
+    /* If a socket is closed while it has unread bytes, the system may discard the reply. So the process reads on until
+     * the client has closed its side. */
     FILCH_AWAIT(at, filch_yield_shutdown(out, at->tag, c->stream));
     while (at->error == FILCH_OK && c->reads++ < (c->stopping ? 2 : LINGER_READS)) {
         FILCH_AWAIT(at, filch_yield_read(out, at->tag, c->stream, 0, FILCH_SECONDS(1)));

@@ -4,7 +4,8 @@
 
 #include <filch.h>
 
-/* The args of the process are filch_ptr to the service; its first message is its stream. */
+/* Type of a process that serves one connection. Its args are a filch_ptr to the service, and its first message is its
+ * stream. */
 extern const filch_type connection_type;
 
 #endif

@@ -15,7 +15,7 @@
 #include "service.h"
 
 #define HEAD_MAX ((size_t)8192)
-/* If a request has a longer body, the connection is closed instead of skipping the body. */
+/* If the body of a request has more bytes than this, the connection is closed; shorter bodies are skipped. */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HELLO "Hello, world!\n"
 
@@ -86,7 +86,7 @@ static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
     if (status != 200) bytes_add(out, "\n", 1);
 }
 
-/* Appends the usual reply without formatting. */
+/* Appends the reply to a usual request, a constant text. */
 static void reply_hello(bytes *out)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n";
@@ -184,14 +184,15 @@ static int read_header(text line, request *r)
     if (colon == NULL) return 400;
     text name = { line.at, (size_t)(colon - line.at) };
     text value = { colon + 1, line.size - name.size - 1 };
-    if (!is_token(name)) return 400; /* this also refuses folded header lines, which are obsolete and dangerous */
+    /* is_token() also refuses folded header lines, which are obsolete and dangerous */
+    if (!is_token(name)) return 400;
     while (value.size > 0 && (*value.at == ' ' || *value.at == '\t')) value.at++, value.size--;
     while (value.size > 0 && (value.at[value.size - 1] == ' ' || value.at[value.size - 1] == '\t')) value.size--;
     for (size_t i = 0; i < value.size; i++) {
         unsigned char c = (unsigned char)value.at[i];
         if ((c < ' ' && c != '\t') || c == 0x7f) return 400;
     }
-    switch (name.size) { /* most headers are ignored; the length of the name selects candidates */
+    switch (name.size) { /* most headers are ignored; the length of the name selects the headers that are compared */
     case 4: r->hosts += is(name, "host"); break;
     case 10:
         if (is(name, "connection")) read_connection(value, r);

@@ -16,12 +16,12 @@
 #include "resp.h"
 #include "service.h"
 
-/* Executes a command; args[0] is the command's name. */
+/* Executes a command; r->args[0] is the command's name. */
 typedef service_next (*command_fn)(const resp_request *r, bytes *out);
 
 typedef struct command {
     const char *name;
-    int         least, most; /* number of arguments including the name; most 0: no limit */
+    int         least, most; /* minimum and maximum number of arguments, including the name; most 0: no maximum */
     command_fn  run;
 } command;
 
@@ -56,7 +56,7 @@ static service_next do_get(const resp_request *r, bytes *out)
 
 static service_next do_set(const resp_request *r, bytes *out)
 {
-    if (r->count > 3) resp_error(out, "syntax error"); /* options of SET are not supported */
+    if (r->count > 3) resp_error(out, "syntax error"); /* the options that SET has in Redis are not supported */
     else if (table_set(r->args[1], r->args[2])) resp_simple(out, "OK");
     else resp_error(out, "out of memory");
     return SERVICE_READ;
@@ -164,7 +164,7 @@ static service_next do_hello(const resp_request *r, bytes *out)
     }
     resp_array(out, 14);
     pair(out, "server", "filch-kv");
-    pair(out, "version", "7.0.0"); /* a version of Redis with the same answers */
+    pair(out, "version", "7.0.0"); /* a version of Redis that gives the same answers */
     pair(out, "proto", NULL);
     resp_number(out, 2);
     pair(out, "id", NULL);
@@ -214,7 +214,7 @@ static service_next do_command(const resp_request *r, bytes *out)
     return SERVICE_READ;
 }
 
-/* redis-benchmark asks how the data is saved; the answer is that it is not saved. */
+/* redis-benchmark asks with CONFIG how the data is saved; the reply says that it is not saved. */
 static service_next do_config(const resp_request *r, bytes *out)
 {
     if (!is_word(r->args[1], "GET") || r->count != 3) {

@@ -6,11 +6,11 @@
  */
 #include "resp.h"
 
-#define CUT (-1)   /* the input is incomplete */
-#define WRONG (-2) /* not a number, or out of range */
+#define CUT (-1)   /* returned if the input is incomplete */
+#define WRONG (-2) /* returned if the header has no number, or a number out of range */
 
 /* Returns the number in the header line at in[*at], and moves *at behind the line. Returns CUT if the line is
- * incomplete, or WRONG. */
+ * incomplete, WRONG if it has no number from 0 to `most`. */
 static int64_t header(const char *in, size_t size, size_t *at, int64_t most)
 {
     int64_t n = 0;

@@ -10,7 +10,7 @@
 #define RESP_REQUEST_MAX (2 * RESP_BULK_MAX)     /* maximal bytes of a request */
 
 typedef struct resp_request {
-    int   count; /* number of arguments; 0: an empty line */
+    int   count; /* number of arguments; 0: the request was an empty line */
     slice args[RESP_ARGS_MAX];
 } resp_request;
 
@@ -21,11 +21,12 @@ int64_t resp_read(const char *in, size_t size, resp_request *request, const char
 void resp_simple(bytes *out, const char *text); /* appends +OK */
 void resp_error(bytes *out, const char *text);  /* appends -ERR text */
 void resp_number(bytes *out, int64_t number);   /* appends :1 */
-/* appends $5; the caller then appends five bytes and calls resp_end */
+/* appends the header of a text, for size 5 "$5"; the caller then appends the five bytes and calls resp_end */
 void resp_bulk_head(bytes *out, size_t size);
 void resp_end(bytes *out);
-void resp_bulk(bytes *out, slice text);     /* appends $5 and the five bytes */
-void resp_nothing(bytes *out);              /* appends $-1: no value */
-void resp_array(bytes *out, int64_t count); /* appends *2; the caller then appends two replies */
+void resp_bulk(bytes *out, slice text); /* appends header and text, for size 5 "$5" and the five bytes */
+void resp_nothing(bytes *out);          /* appends $-1: no value */
+/* appends the header of an array, for count 2 "*2"; the caller then appends two replies */
+void resp_array(bytes *out, int64_t count);
 
 #endif

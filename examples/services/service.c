@@ -14,19 +14,22 @@
 
 #define CHILDREN_MAX 8
 
-/* The service; there is one in a program. Fields without a comment are written before the scheduler starts. */
+/* The only service of the program. Fields without a comment are written before the scheduler starts. */
 static struct {
     const service *what;
     /* Address to listen on. After the first listen it contains the port that the system chose. Used only by the
      * acceptor. */
     char address[64];
     bool listening; /* the acceptor has listened at least once. Used only by the acceptor */
-    /* Number of live connections. They outlive an acceptor that fails. Relaxed because it is only a counter. writes:
-     * the acceptor before it starts a connection, and on_exit of each connection. */
+    /* Number of live connections. A connection outlives an acceptor that fails. Relaxed because the number is only a
+     * counter. writes: the acceptor before it starts a connection, and on_exit of each connection. */
     _Atomic uint64_t connections;
-    _Atomic bool     ending; /* set before `over` is posted: a process that ends later has been ended by the stop */
-    sem_t            over;
-    int              code; /* exit code; written before `over` is posted, read after */
+    /* set before `over` is posted. While it is true, errors of connections are not reported, because the stop causes
+     * them */
+    _Atomic bool ending;
+    sem_t        over;
+    /* exit code of the program; written before `over` is posted, read after main has waited for `over` */
+    int code;
 } here;
 
 service_limits service_may;
@@ -50,14 +53,15 @@ struct acceptor {
     filch_stream listener;
 };
 
-/* Called for every connection, also if the acceptor that started it has failed and was replaced. */
+/* Called when the process of a connection has ended, even if the acceptor that started the process has failed. */
 static void on_exit_of_connection(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
     (void)pid;
     (void)result;
     atomic_fetch_sub_explicit(&here.connections, 1, memory_order_relaxed);
-    /* FILCH_EKILLED: a connection that did not get its stream was terminated, which was reported already. */
+    /* FILCH_EKILLED: welcome() terminated a process that did not get its stream, and accepted() has reported the
+     * error. */
     if (error == FILCH_OK || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
     if (!atomic_load_explicit(&here.ending, memory_order_relaxed)) complain("a connection failed", error);
 }
@@ -72,7 +76,7 @@ static filch_err welcome(filch_out *out, filch_stream stream)
     if (what->connection_options != NULL) how = *what->connection_options;
     how.on_exit = on_exit_of_connection;
     if (what->connection == NULL) how.args = filch_ptr((void *)(uintptr_t)what);
-    /* counted before the process is started, because it may end at any time */
+    /* the connection is counted before its process is started, because the process may end at any time */
     atomic_fetch_add_explicit(&here.connections, 1, memory_order_relaxed);
     filch_err err = filch_spawn(sched, what->connection != NULL ? what->connection : &connection_type, &how, &pid);
     if (err != FILCH_OK) {
@@ -80,7 +84,8 @@ static filch_err welcome(filch_out *out, filch_stream stream)
         return err;
     }
     err = filch_stream_give(out, stream, pid);
-    /* Without its stream the connection's process would wait for ever. If it has ended, the call has no effect. */
+    /* Without its stream the connection's process would wait for ever. If the process has ended, filch_terminate() has
+     * no effect. */
     if (err != FILCH_OK) (void)!filch_terminate(sched, pid);
     return err;
 }
@@ -89,21 +94,21 @@ static filch_err welcome(filch_out *out, filch_stream stream)
 static filch_err accepted(filch_out *out, const filch_event *event)
 {
     filch_err err = event->error;
-    if (err == FILCH_ESTREAM || err == FILCH_ECANCELLED) return err; /* the listener itself is gone */
+    if (err == FILCH_ESTREAM || err == FILCH_ECANCELLED) return err; /* the listener has been closed */
     if (err == FILCH_OK) {
         filch_stream stream = filch_as_stream(&event->data);
         err = welcome(out, stream);
         if (err != FILCH_OK && filch_yield_close(out, 0, stream) != FILCH_OK) return err;
     }
     /* FILCH_EDEAD, FILCH_ECLOSED: during the stop, the process may have ended before it got the connection, or could
-     * not be started. These are not reported here. */
+     * not be started. These errors are not reported. */
     bool over = err == FILCH_EDEAD || err == FILCH_ECLOSED;
     if (err != FILCH_OK && !over) complain("a connection could not be served", err);
     return FILCH_OK;
 }
 
-/* Stores the address with its actual port, because a restarted acceptor must use the same port. Prints it the first
- * time. */
+/* Stores the address with its actual port, because a restarted acceptor must use the same port. Prints the address the
+ * first time. */
 static filch_err announce(filch_out *out, filch_stream listener)
 {
     filch_err err = filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, here.address, sizeof here.address);
@@ -147,7 +152,7 @@ static const filch_type acceptor = {
     .name = "acceptor", .size = sizeof(struct acceptor), .step = acceptor_step, .close = filch_await_close
 };
 
-/* ---- the process that waits for signals ---- */
+/* ---- watch: the process that waits for signals ---- */
 
 struct watch {
     filch_await  at;
@@ -174,7 +179,7 @@ static const filch_type watch = {
 
 /* ---- the program ---- */
 
-/* Called only if restarts did not help, or at the end of the program. */
+/* Called when the supervisor ends: because restarts did not help, or at the end of the program. */
 static void on_exit_of_supervisor(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user;
@@ -192,7 +197,7 @@ static bool number(const char *text, unsigned long most, unsigned long *out)
     return text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= most;
 }
 
-/* The options of the command line. */
+/* Values of the command line options. */
 typedef struct settings {
     unsigned long port, workers, connections, request, write, stop, pending;
 } settings;
@@ -254,7 +259,8 @@ static filch_err start(filch_sched *sched, filch_supervisor *tree, filch_child *
     children[count] = (filch_child){ .id = "acceptor", .type = &acceptor, .restart = FILCH_TRANSIENT };
     *tree = (filch_supervisor){ .children = children,
                                 .child_count = count + 1,
-                                /* High, because running out of memory now and then is not a reason to give up. */
+                                /* many restarts are allowed, because running out of memory now and then is not a reason
+                                 * to give up */
                                 .intensity = 100,
                                 .period_ns = FILCH_SECONDS(1),
                                 .backoff_ns = FILCH_MILLISECONDS(20),
@@ -292,7 +298,7 @@ int service_run(const service *what, int argc, char **argv)
     err = start(sched, &tree, children);
     if (err != FILCH_OK) complain("no service", err);
     while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
-    /* Unblocks the signals: a second signal ends the program at once, by the system's default action. */
+    /* Unblocks the signals: a second SIGINT or SIGTERM ends the program at once (default action of the system). */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     filch_err stopped = filch_sched_stop(sched, service_may.stop_ns, NULL);
     if (stopped != FILCH_OK) complain("stopping", stopped);

@@ -24,9 +24,9 @@
 
 #include "bytes.h"
 
-/* What the connection does after an answer. */
+/* What the connection does after the service's answer function has returned. */
 typedef enum service_next {
-    SERVICE_READ,  /* all complete requests have been answered */
+    SERVICE_READ,  /* all complete requests have been answered: write the reply, then read on */
     SERVICE_AGAIN, /* the reply is long enough: write it, then call `answer` again with the remaining requests */
     SERVICE_CLOSE, /* write the reply, then close the connection */
     SERVICE_FAIL   /* write the reply, then end the connection's process with an error */
@@ -38,23 +38,25 @@ typedef enum service_next {
 typedef service_next (*service_answer_fn)(uint64_t *memory, const char *in, size_t size, size_t *used, bytes *reply);
 
 typedef struct service {
-    const char       *name;
-    service_answer_fn answer;        /* answers requests; NULL: the process type `connection` does everything */
+    const char *name;
+    /* function that answers requests; NULL: the processes of the type in `connection` answer them */
+    service_answer_fn answer;
     uint64_t          idle_limit_ns; /* how long a client may send nothing; 0: no limit */
     uint64_t          request_ns;    /* default of --request-seconds; 0: 30 s */
     /* Process type of the connections. Each process gets its stream as its first message. NULL: connection_type, which
      * calls `answer`. */
     const filch_type *connection;
-    /* spawn options of connections; NULL: the defaults. on_exit is replaced by the service */
+    /* spawn options of connections; NULL: the defaults. The service replaces on_exit */
     const filch_spawn_options *connection_options;
     const filch_child         *children; /* further children of the supervisor, started before the acceptor */
     size_t                     child_count;
 } service;
 
-/* Size at which a reply should be written instead of growing further; see SERVICE_AGAIN. */
+/* If a reply has this size, the answer function should return SERVICE_AGAIN, so that the reply is written before it
+ * grows further. */
 #define SERVICE_REPLY_BYTES ((size_t)1 << 20)
 
-/* Limits for clients. Written before the scheduler starts. */
+/* Limits of service_may. They are set before the scheduler starts. */
 typedef struct service_limits {
     uint64_t connections;
     uint64_t request_ns, write_ns, stop_ns;
@@ -62,8 +64,9 @@ typedef struct service_limits {
 } service_limits;
 extern service_limits service_may;
 
-/* Runs the service until SIGINT or SIGTERM. Options of the command line: those named above, --port N (0: any port) and
- * --workers N (0: one per CPU). Prints `listening on 127.0.0.1:N`. Returns the program's exit code. */
+/* Runs the service until SIGINT or SIGTERM. Options of the command line: one for each field of service_limits, --port N
+ * (0: any port) and --workers N (0: one per CPU). Prints `listening on 127.0.0.1:N`. Returns the program's exit
+ * code. */
 int service_run(const service *what, int argc, char **argv);
 
 #endif

@@ -22,13 +22,14 @@
 
 typedef struct entry {
     uint64_t hash;
-    /* In bytes. key_size: the key. size: the value, which follows the key in `at`. room: the space for the value. */
+    /* Numbers of bytes. key_size: of the key. size: of the value, which follows the key in `at`. room: of the space for
+     * a value. */
     size_t key_size, size, room;
     char   at[];
 } entry;
 
 typedef struct stripe {
-    _Alignas(128) pthread_mutex_t lock; /* alignment: two stripes never share a cache line */
+    _Alignas(128) pthread_mutex_t lock; /* aligned so that two stripes never share a cache line */
     entry **slots;
     size_t  count, mask; /* mask: number of slots minus 1 */
 } stripe;
@@ -36,7 +37,7 @@ typedef struct stripe {
 static stripe   stripes[STRIPES];
 static uint64_t secret[2];
 
-/* ---- the hash: multiplies each eight bytes to 128 bits, and combines the two halves ---- */
+/* ---- hash function: multiplies eight bytes at a time to 128 bits, and combines the two halves of the product ---- */
 
 static uint64_t fold(uint64_t a, uint64_t b)
 {
@@ -59,7 +60,7 @@ static uint64_t hash_of(slice key)
     return fold(h, secret[0] | 1);
 }
 
-/* ---- one stripe; the caller holds its lock ---- */
+/* ---- functions for one stripe; the caller holds the lock of the stripe ---- */
 
 static stripe *lock_stripe(uint64_t hash)
 {
@@ -101,7 +102,7 @@ static bool grow_locked(stripe *s)
     return true;
 }
 
-/* Creates an entry for this key with space for a value of `room` bytes. */
+/* Creates an entry for `key` with space for a value of `room` bytes. */
 static entry *entry_make(slice key, uint64_t hash, size_t room)
 {
     entry *e = malloc(sizeof *e + key.size + room);
@@ -116,8 +117,8 @@ static bool set_locked(stripe *s, slice key, uint64_t hash, slice value)
     if (s->count * 4 >= s->mask * 3 && !grow_locked(s)) return false;
     size_t i = find_locked(s, key, hash);
     entry *e = s->slots[i];
-    /* Also replaces the entry if the new value is much smaller, so that it does not keep the memory of a large
-     * value. */
+    /* Replaces the entry if the new value does not fit, and also if it is much smaller, so that a small value does not
+     * keep the memory of a large one. */
     if (e == NULL || e->room < value.size || e->room / 4 > value.size + 64) {
         entry *fresh = entry_make(key, hash, value.size);
         if (fresh == NULL) return false;
@@ -138,7 +139,8 @@ static void delete_locked(stripe *s, size_t i)
     s->count--;
     for (size_t from = (i + 1) & s->mask; s->slots[from] != NULL; from = (from + 1) & s->mask) {
         size_t home = s->slots[from]->hash & s->mask;
-        if (((from - home) & s->mask) < ((from - i) & s->mask)) continue; /* the entry's own slot is after the gap */
+        /* the slot given by the entry's hash is after slot `i`, so the entry is still found */
+        if (((from - home) & s->mask) < ((from - i) & s->mask)) continue;
         s->slots[i] = s->slots[from];
         s->slots[from] = NULL;
         i = from;
@@ -210,7 +212,8 @@ bool table_has(slice key)
     return there;
 }
 
-/* Reads the whole value as a number in its canonical form: no spaces, no "+1", no "007". */
+/* Parses the whole value as a number. Returns false unless the number is in canonical form: no spaces, no "+1", no
+ * "007". */
 static bool number_of(const entry *e, int64_t *number)
 {
     char text[NUMBER_MAX], again[NUMBER_MAX];
