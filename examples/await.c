@@ -11,7 +11,7 @@
 
 #define CUPS 3
 
-/* ---- blocking work, on the work pool ---- */
+/* ---- blocking work that runs on the thread pool ---- */
 
 static filch_err boil(void *arg, filch_data *result)
 {
@@ -23,13 +23,14 @@ static filch_err boil(void *arg, filch_data *result)
 /* ---- the brewer ---- */
 
 struct brewer {
-    filch_await at; /* must be the first field, for filch_await_close */
+    filch_await at; /* must be the first field, because filch_await_close() expects it there */
     filch_pid   guest;
     int64_t     degrees;
     int         cups;
 };
 
-static int swept; /* set when the brewer has cleaned up; read when all processes have ended */
+/* true when the brewer has cleaned up after a cancel; main reads it after all processes have ended */
+static int swept;
 
 enum { WATER = 1, LEAVES = 2 };
 
@@ -43,21 +44,21 @@ static filch_err brewer_step(void *self, const filch_event *events, size_t count
         FILCH_AWAIT_MESSAGE(at);
         b->guest = at->event->from;
 
-        /* Two yields at once, each with its own tag; then waits for both completions, in any order. */
+        /* Makes two yields, each with its own tag, then waits for both completions, which may come in any order. */
         if (filch_yield_work(out, WATER, boil, NULL) != FILCH_OK) return FILCH_ENOMEM;
         if (filch_yield_sleep(out, LEAVES, FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_ENOMEM;
         FILCH_AWAIT_TAG(at, WATER);
         b->degrees = at->error == FILCH_OK ? filch_as_int(at->data) : 0;
         FILCH_AWAIT_TAG(at, LEAVES);
 
-        /* One yield, and a wait for its completion. `at->tag` is the tag to use. */
+        /* Makes one yield and waits for its completion. The tag of the yield must be `at->tag`. */
         FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MILLISECONDS(3)));
         b->cups++;
         printf("cup %d, brewed at %d degrees\n", b->cups, (int)b->degrees);
         if (filch_send(sched, b->guest, filch_int(b->cups)) != FILCH_OK) break;
     }
     FILCH_FINALLY(at);
-    swept = at->reason == FILCH_ECANCELLED; /* true if the brewer was cancelled in the middle of its loop */
+    swept = at->reason == FILCH_ECANCELLED; /* true if a cancel ended the loop */
     FILCH_END(at);
 }
 
@@ -72,7 +73,7 @@ struct guest {
     int         cups;
 };
 
-static filch_pid the_brewer; /* set before the guest is spawned */
+static filch_pid the_brewer; /* set before the guest is spawned, so the guest can read it */
 
 static filch_err guest_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -80,7 +81,7 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     filch_await  *at = &g->at;
     filch_sched  *sched = filch_out_sched(out);
     FILCH_BEGIN(at, events, count, out);
-    for (int i = 0; i < CUPS; i++) { /* `i` may be a local variable because nothing is awaited in this loop */
+    for (int i = 0; i < CUPS; i++) { /* `i` may be a local variable because the loop body contains no await */
         filch_err err = filch_send(sched, the_brewer, filch_none());
         if (err != FILCH_OK) return err;
     }

@@ -26,7 +26,7 @@ static filch_err ledger_step(void *self, const filch_event *events, size_t count
 
 static const filch_type ledger = { .name = "ledger", .step = ledger_step };
 
-/* ---- the till: `init` gets the ledger's pid ---- */
+/* ---- the till: its argument is the pid of the ledger ---- */
 
 struct till {
     filch_pid ledger;
@@ -49,7 +49,8 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
     for (i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_int(t->sum));
         t->sum += filch_as_int(&events[i].data);
-        if (t->sum < 0) return NOT_IN_THE_RED; /* the bug: does not expect refunds, which make the sum negative */
+        /* the bug: the till does not expect refunds, which make the sum negative */
+        if (t->sum < 0) return NOT_IN_THE_RED;
         if (filch_send(filch_out_sched(out), t->ledger, filch_int(t->sum))) return FILCH_EUSER;
     }
     return filch_idle(out);

@@ -19,7 +19,7 @@ enum { CMD_SHOUT = FILCH_CMD_USER };
 
 struct request {
     struct request *next;
-    filch_receiver  receiver; /* identifies the yield for filch_complete */
+    filch_receiver  receiver; /* identifies the yield in the call of filch_complete() */
     uint64_t        tag;
     filch_data      text;
 };
@@ -32,7 +32,7 @@ static struct service {
     int             closing;
 } service = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .end = &service.first };
 
-/* The handler. Runs on a worker right after the step that yielded; it must not block. */
+/* The handler. Runs on a worker right after the step that made the yield, so it must not block. */
 static filch_err on_shout(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     struct service *s = user;
@@ -149,12 +149,13 @@ int main(void)
     if (filch_registry_create(&options.registry)) return 1;
     if (filch_registry_add(options.registry, CMD_SHOUT, on_shout, &service)) return 1;
     if (pthread_create(&service.thread, NULL, serve, &service) != 0) return 1;
-    if (filch_sched_create(&sched, &options)) return 1; /* from now on the registry is frozen */
-    filch_registry_destroy(options.registry);           /* the scheduler keeps its own reference */
+    if (filch_sched_create(&sched, &options)) return 1; /* from now on no command can be added to the registry */
+    /* the scheduler keeps a reference of its own to the registry */
+    filch_registry_destroy(options.registry);
     if (filch_spawn(sched, &shouter, &how, NULL)) return 1;
     while (sem_wait(&over) != 0) {}
 
-    /* The service stops first: a receiver must not be used after its scheduler was freed. */
+    /* The service stops first: its thread uses receivers, which are invalid once the scheduler is freed. */
     service_stop(&service);
     return filch_sched_stop(sched, FILCH_SECONDS(5), NULL) != FILCH_OK || right != WORDS;
 }

@@ -31,14 +31,15 @@ static filch_err account_step(void *self, const filch_event *events, size_t coun
         } else if (strcmp(filch_text(&e->data), "silence") != 0) {
             err = filch_send(filch_out_sched(out), e->from, e->data);
         }
-        if (err != FILCH_OK && err != FILCH_EDEAD) return err; /* FILCH_EDEAD: the calling thread has stopped waiting */
+        /* FILCH_EDEAD: the thread that made the call has stopped waiting for the reply */
+        if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
     return filch_idle(out);
 }
 
 static const filch_type account = { .name = "account", .size = sizeof(struct account), .step = account_step };
 
-/* A process whose result is the sum of the numbers from 1 to `args`. */
+/* State of a process that computes the sum of the numbers from 1 to `upto`, its argument. */
 struct audit {
     int64_t upto;
 };

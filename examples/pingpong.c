@@ -10,7 +10,8 @@
 
 #define ROUNDS 5
 
-/* ---- ping: sends a number and waits until it comes back, several times; its result is how often it came back ---- */
+/* ---- ping: sends a number, waits until it comes back, and repeats this; its result is the number of round trips
+ * ---- */
 
 struct ping {
     filch_pid pong;
@@ -50,7 +51,7 @@ static const filch_type ping = { .name = "ping", .size = sizeof(struct ping), .i
 
 static filch_err pong_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
-    (void)self; /* unused: the type has no state, its .size is 0 */
+    (void)self; /* `self` is unused: the type has no state, its .size is 0 */
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         printf("     pong %d\n", (int)filch_as_int(&events[i].data));
@@ -100,7 +101,7 @@ int main(void)
         fprintf(stderr, "pingpong: %s\n", filch_err_text(err));
         return 1;
     }
-    while (sem_wait(&outcome.over) != 0) {} /* sem_wait is repeated if a signal interrupts it */
+    while (sem_wait(&outcome.over) != 0) {} /* sem_wait() fails if a signal interrupts it, so it is repeated */
 
     /* Ping has ended. Pong is idle; the stop cancels it, and it ends. */
     err = filch_sched_stop(sched, FILCH_SECONDS(5), NULL);

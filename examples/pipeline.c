@@ -14,11 +14,11 @@
 
 #define ITEMS 40
 #define ROOM 4
-/* How far the producer can be ahead: the consumer's mailbox and the items it works on, the squarer's mailbox and the
- * items it works on, and one item that the producer is sending. */
+/* Maximum number of items that the producer has sent and the consumer has not used: the items in the mailbox and in the
+ * step of the consumer, those in the mailbox and in the step of the squarer, and one that is being sent. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
-static atomic_int made; /* number of items the producer has sent; used only for the report */
+static atomic_int made; /* number of items that the producer has sent; read only to print and check its lead */
 
 /* Returns how many of `events` are completions. Sets *err if a completion has an error (to that error), or if the
  * process was cancelled (to FILCH_ECANCELLED). */
@@ -34,7 +34,7 @@ static int count_answers(const filch_event *events, size_t count, filch_err *err
     return answers;
 }
 
-/* Init of all three types. The state of each begins with the pid of the next process in the pipeline. */
+/* Init function of all three types. The state of each type begins with the pid of the next process in the pipeline. */
 static filch_err stage_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
@@ -43,7 +43,7 @@ static filch_err stage_init(void *self, const filch_ctx *ctx, const char *method
     return FILCH_OK;
 }
 
-/* ---- producer: sends one item after the other; the next one when the last send was completed ---- */
+/* ---- producer: sends one item after the other, the next item when the previous send has been completed ---- */
 
 struct producer {
     filch_pid next;
@@ -62,7 +62,7 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     return err != FILCH_OK ? err : filch_wait(out); /* no step until this send is completed */
 }
 
-/* ---- squarer: passes its messages on, and reads no more until all these sends are completed ---- */
+/* ---- squarer: sends on the squares of its numbers, and reads no message until all these sends are completed ---- */
 
 struct squarer {
     filch_pid next;
@@ -83,7 +83,7 @@ static filch_err squarer_step(void *self, const filch_event *events, size_t coun
         s->under_way++;
     }
     if (err != FILCH_OK) return err;
-    if (s->under_way > 0) return filch_wait(out); /* with filch_wait, new messages stay in the mailbox */
+    if (s->under_way > 0) return filch_wait(out); /* while the process waits, new messages stay in the mailbox */
     return s->last ? filch_done(out, filch_none()) : filch_idle(out);
 }
 

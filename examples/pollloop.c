@@ -15,9 +15,11 @@
 
 #define TICKS 3
 #define VISITS 1
-#define POLLS_MAX 100 /* limit for the check at the end; a loop that sleeps between events needs about ten polls */
+/* maximum number of polls, checked at the end: a loop that sleeps between events needs about ten, a loop that spins far
+ * more */
+#define POLLS_MAX 100
 
-/* ---- clock: writes a letter into the host's pipe, then sleeps, several times ---- */
+/* ---- clock: writes a letter into the host's pipe, then sleeps, and repeats this ---- */
 
 struct clock {
     int fd, ticks;
@@ -70,7 +72,7 @@ struct host {
     filch_sched *sched;
     filch_pid    reader;
     int          pipe[2];
-    int          over; /* not atomic: everything except the visitor runs on one thread */
+    int          over; /* not atomic: only the visitor runs on another thread, and it does not use this field */
 };
 
 static void on_exit_of_reader(void *user, filch_pid pid, filch_err error, const filch_data *result)
@@ -109,7 +111,7 @@ static filch_err start(struct host *host)
     return err;
 }
 
-/* One iteration of the host's loop. */
+/* Makes one iteration of the host's loop: polls, reads the pipe, and runs the scheduler. */
 static filch_err turn(struct host *host)
 {
     struct pollfd fds[2] = {
@@ -117,7 +119,7 @@ static filch_err turn(struct host *host)
         /* the loop only polls this descriptor; filch_tick reads it */
         { .fd = filch_wake_fd(host->sched), .events = POLLIN },
     };
-    /* interrupted by a signal: the next turn polls again */
+    /* poll() was interrupted by a signal: the next iteration polls again */
     if (poll(fds, 2, poll_timeout(filch_next_timeout(host->sched))) < 0) return FILCH_OK;
     if (fds[0].revents & POLLIN) {
         char      letter[2] = "";

@@ -20,14 +20,14 @@
 #define POISON 13
 #define JOB_FAILED (FILCH_EUSER + 1)
 
-/* The result for main. Written by the desk, read by main after the stop. */
+/* Result of the program. Written by the desk, read by main after the stop. */
 static struct {
     sem_t   over;
     int     done, given_up, failures;
     int64_t sum;
 } book;
 
-/* ---- worker: reports that it is free, gets a job, sends the result, and repeats this ---- */
+/* ---- worker: tells the desk that it is free, gets a job, sends the result, and repeats this ---- */
 
 struct worker {
     filch_await at;
@@ -68,7 +68,7 @@ struct desk {
     int       first, last;            /* the queue is queue[first] to queue[last - 1] */
     filch_pid idle[JOBS];             /* workers without a job; the array is larger than needed */
     int       idle_count;
-    uint64_t  ref[JOBS]; /* for each job: the monitor of the worker that has the job */
+    uint64_t  ref[JOBS]; /* for each job: reference of the monitor of the worker that has the job */
 };
 
 static filch_err desk_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -91,7 +91,7 @@ static filch_err hand_out(struct desk *d, filch_out *out)
         filch_pid free_worker = d->idle[--d->idle_count];
         int       job = d->queue[d->first];
         err = filch_send(sched, free_worker, filch_int(job));
-        if (err == FILCH_EDEAD) { /* the worker ended while it was free: the next worker gets the job */
+        if (err == FILCH_EDEAD) { /* the worker ended while it was free: the next free worker gets the job */
             err = FILCH_OK;
             continue;
         }

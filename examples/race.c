@@ -15,8 +15,9 @@
 #define AMOUNT 10
 
 struct bank {
-    int       careful; /* true: the fixed version: cashiers send "add N" instead of "read" and "write N" */
-    int       balance; /* balance of the account, checked at the end */
+    /* true: the version without the bug, in which cashiers send "add N" instead of "read" and "write N" */
+    int       careful;
+    int       balance; /* the account's balance, which main checks at the end */
     filch_pid account;
     sem_t     closed;
 };
@@ -65,7 +66,7 @@ static const filch_type account = {
     .name = "account", .size = sizeof(struct account), .init = account_init, .step = account_step
 };
 
-/* ---- a cashier: waits, pays in, and repeats this ---- */
+/* ---- cashier: waits, pays AMOUNT into the account, and repeats this ---- */
 
 struct cashier {
     struct bank *bank;
@@ -93,7 +94,7 @@ static filch_err sleep_for(filch_out *out, uint64_t span_ns)
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Sends `text` to the account, which completes a payment. */
+/* Completes a payment: sends `text` to the account. */
 static filch_err pay(struct cashier *me, filch_out *out, const char *text)
 {
     filch_err err = say(me, out, text);
@@ -124,7 +125,7 @@ static const filch_type cashier = {
     .name = "cashier", .size = sizeof(struct cashier), .init = cashier_init, .step = cashier_step
 };
 
-/* ---- opening the bank, on threads and in the simulator ---- */
+/* ---- functions that start the account and the cashiers, on threads and in the simulator ---- */
 
 static void on_exit_of_account(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
@@ -187,14 +188,14 @@ int main(void)
     if (filch_sim_sweep(&options, 1, 10000, open_bank, &bank, &found)) return 1;
     printf("after %d runs, seed %d: %s\n", (int)found.runs, (int)found.seed, found.text);
 
-    /* Replays the failing run: the same seed gives the same run. Prints only its last events. */
+    /* Replays the failing run with its seed, which gives the same run again. Prints only the last events of the run. */
     options.seed = found.seed;
     options.chart_events = 24;
     if (filch_sim_run(&options, open_bank, &bank, &again)) return 1;
     printf("\n%s\n", again.chart);
     int replayed = found.verdict == FILCH_SIM_FAILED && again.hash == found.hash;
 
-    /* Runs the fixed version. */
+    /* Runs the version without the bug with 1000 seeds. */
     bank.careful = 1;
     if (filch_sim_sweep(&options, 1, 1000, open_bank, &bank, &cured)) return 1;
     printf("cured: %d runs, %s\n", (int)cured.runs, cured.verdict == FILCH_SIM_OK ? "all well" : cured.text);

@@ -12,13 +12,13 @@
 #define RESTARTS_MAX 5
 #define OUT_OF_LUCK (FILCH_EUSER + 1)
 
-/* ---- the job: fails while "attempt" is below the wanted number of failures ---- */
+/* ---- job: a process that fails while the value "attempt" is at most FAILURES ---- */
 
 static filch_err job_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          attempt = filch_as_int(filch_ctx_value(ctx, "attempt"));
-    /* "attempt" is new in each chain of values; "place" comes from the common chain behind it */
+    /* "attempt" is added for each attempt; "place" is in the chain `common`, which all attempts inherit */
     const char *place = filch_text(filch_ctx_value(ctx, "place"));
     (void)self;
     (void)events;
@@ -29,11 +29,11 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 
 static const filch_type job = { .name = "job", .step = job_step };
 
-/* ---- the supervisor: a struct, not a process; the job and its restarts use it one after the other ---- */
+/* ---- supervisor: a struct, not a process; start_job() and on_exit_of_job() use it in turn ---- */
 
 struct supervisor {
     filch_sched  *sched;
-    filch_values *common; /* values that all attempts inherit */
+    filch_values *common; /* values that all attempts of the job inherit */
     int           restarts;
     int64_t       result;
     filch_err     error;
@@ -49,7 +49,8 @@ static void on_exit_of_job(void *user, filch_pid pid, filch_err error, const fil
     if (error == OUT_OF_LUCK && s->restarts < RESTARTS_MAX) {
         s->restarts++;
         error = start_job(s);
-        if (error == FILCH_OK) return; /* on_exit is called for the new process too */
+        /* the job was restarted; on_exit_of_job() will be called when the new process ends */
+        if (error == FILCH_OK) return;
     }
     s->error = error;
     s->result = filch_as_int(result);
@@ -64,7 +65,7 @@ static filch_err start_job(struct supervisor *s)
     options.on_exit = on_exit_of_job;
     options.on_exit_user = s;
     err = filch_spawn(s->sched, &job, &options, NULL);
-    filch_values_drop(options.values); /* the process has its own reference now */
+    filch_values_drop(options.values); /* the new process holds a reference of its own to the values */
     return err;
 }
 

@@ -25,7 +25,7 @@ static double now_ms(void)
 
 struct watch {
     double  began_ms;
-    int64_t timeout, ticker; /* ids of the timer and the ticker */
+    int64_t timeout, ticker; /* ids of the running timer and of the running ticker */
 };
 
 /* Handles one completion. Every case makes the next yield. */
@@ -41,7 +41,7 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
         err = filch_yield_timer(out, TIMEOUT, FILCH_SECONDS(3600));
         break;
     }
-    case TIMEOUT: /* the timer is set. In this example it is not needed any more, so it is cancelled */
+    case TIMEOUT: /* the timer is set. This example does not need it any more and cancels it */
         w->timeout = filch_as_int(&event->data);
         err = filch_yield_timer_cancel(out, TIMEOUT_CANCELLED, w->timeout);
         break;
@@ -56,7 +56,7 @@ static filch_err on_yield(struct watch *w, const filch_event *event, filch_out *
         w->ticker = filch_as_int(&event->data);
         err = filch_yield_sleep(out, BUSY, FILCH_MILLISECONDS(BUSY_MS));
         break;
-    case BUSY: return filch_idle(out); /* from now on the process also receives messages */
+    case BUSY: return filch_idle(out); /* the process idles, so it receives messages again */
     case TICKER_CANCELLED: return filch_done(out, filch_none());
     default: return FILCH_EUSER;
     }
@@ -87,7 +87,7 @@ static filch_err watch_step(void *self, const filch_event *events, size_t count,
         if (events[i].type == FILCH_EVENT_YIELD) err = on_yield(w, &events[i], out);
         if (events[i].type == FILCH_EVENT_MESSAGE) err = on_message(w, &events[i], out);
     }
-    return err; /* each handled event has set a status; the last status counts */
+    return err; /* each handled event has set a status for the step (wait, idle or done); the last status counts */
 }
 
 static const filch_type watch = { .name = "watch", .size = sizeof(struct watch), .step = watch_step };

@@ -17,10 +17,10 @@
 
 static int asked_to_end(const filch_event *events, size_t count)
 {
-    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* a cancel is always the first event of a step */
+    return count > 0 && events[0].type == FILCH_EVENT_CANCEL; /* a CANCEL is always the first event of a step */
 }
 
-/* Init of processes whose state begins with a pid: the pid is their argument. */
+/* Init function: stores the pid in `args` at the beginning of the state. */
 static filch_err init_with_pid(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx;
@@ -37,7 +37,7 @@ static filch_err init_with_pointer(void *self, const filch_ctx *ctx, const char 
     return FILCH_OK;
 }
 
-/* Spawns a process. Main can wait for its end at the gate `g`. */
+/* Spawns a process. The gate `g` opens when the process ends, so that main can wait for the end. */
 static filch_err spawn_gated(filch_sched *sched, const filch_type *type, filch_data args, gate *g, filch_pid *pid)
 {
     filch_spawn_options options = gate_options(g, args);
@@ -90,7 +90,8 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
     struct member *m = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        if (filch_kind_of(&events[i].data) == FILCH_KIND_PID) { /* the first process gets the pid of the next one */
+        /* a message with a pid sets the next member of the ring */
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_PID) {
             m->next = filch_as_pid(&events[i].data);
             continue;
         }
@@ -157,7 +158,8 @@ struct consumer {
     int used, lead_max, in_order;
 };
 
-/* Works 100 us for each item. Its result is the largest lead of the producer, or -1 after an error. */
+/* The consumer works 100 us for each item. Its result is the largest lead of the producer (items sent but not used), or
+ * -1 after an error. */
 static filch_err consumer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct consumer *c = self;
@@ -178,7 +180,8 @@ static filch_err consumer_step(void *self, const filch_event *events, size_t cou
 
 static const filch_type consumer = { .name = "consumer", .size = sizeof(struct consumer), .step = consumer_step };
 
-/* Returns the largest lead of the producer if mailboxes have space for `room` messages; -1 if a call failed. */
+/* Runs a producer and a consumer. Returns the largest lead of the producer if the mailbox has space for `room`
+ * messages; -1 if a call failed. */
 static int64_t run_pipeline(filch_sched *sched, uint32_t room)
 {
     gate      eaten, sent;
@@ -206,7 +209,8 @@ static void tour_back_pressure(filch_sched *sched)
     int64_t unlimited = run_pipeline(sched, 0);
     int64_t limited = unlimited < 0 ? -1 : run_pipeline(sched, ROOM);
     check(unlimited >= 0 && limited >= 0, "every item arrived once, in order");
-    /* ROOM items in the mailbox, ROOM in the events of the consumer's step, and one that is being sent. */
+    /* The lead is at most ROOM items in the mailbox, ROOM in the events of the consumer's step, and one that is being
+     * sent. */
     check(limited <= 2 * ROOM + 1, "the producer was held back");
 }
 
@@ -223,7 +227,7 @@ struct sleeper {
     struct alarm *alarm;
 };
 
-static atomic_int asleep; /* sleepers that have not woken yet */
+static atomic_int asleep; /* number of sleepers that have not woken yet */
 static gate       all_awake;
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -339,7 +343,7 @@ static filch_err polite_step(void *self, const filch_event *events, size_t count
     return asked_to_end(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Waits for an hour and ignores cancels. */
+/* Step of a process that waits for an hour and ignores cancels. */
 static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     char *begun = self;
@@ -397,11 +401,12 @@ static const filch_type citizen = { .name = "citizen", .step = citizen_step };
 struct census {
     uint64_t   all;
     filch_pid *pids;
-    gate       gate; /* opens when all citizens are spawned, and when the mayor ends */
+    gate       gate; /* opens when all citizens have been spawned, and again when the mayor ends */
     uint64_t   spawn_ns, talk_ns, began_ns;
 };
 
-/* Spawns the citizens. When main sends a message, sends to each citizen and counts the replies. */
+/* State of the mayor, which spawns the citizens. When main sends it a message, the mayor sends a message to each
+ * citizen and counts the replies. */
 struct mayor {
     struct census *census;
     uint64_t       made, asked, answers, sum;
@@ -412,7 +417,7 @@ static filch_err mayor_spawns(struct mayor *m, filch_out *out)
 {
     struct census *c = m->census;
     if (m->made == 0) c->began_ns = now_ns();
-    /* Spawns a thousand per step, so that these make their first step while their memory is in the cache. */
+    /* Spawns a thousand citizens per step, so that they make their first step while their memory is in the cache. */
     for (int i = 0; i < 1000 && m->made < c->all; i++, m->made++) {
         filch_err err = filch_spawn(filch_out_sched(out), &citizen, NULL, &c->pids[m->made]);
         if (err != FILCH_OK) return err;
@@ -442,7 +447,8 @@ static filch_err mayor_step(void *self, const filch_event *events, size_t count,
     struct mayor *m = self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
-        if (filch_kind_of(&events[i].data) == FILCH_KIND_NONE) { /* the message from main: start sending */
+        /* a message without payload comes from main: the mayor starts to send */
+        if (filch_kind_of(&events[i].data) == FILCH_KIND_NONE) {
             m->talking = 1;
             continue;
         }
@@ -475,7 +481,7 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Prints progress until the gate opens. */
+/* Prints progress until the gate of `c` opens. */
 static int watch_census(filch_sched *sched, struct census *c, int talking)
 {
     uint64_t began_ns = now_ns();
@@ -529,7 +535,7 @@ static void tour_million(filch_sched *sched, uint64_t all)
     snprintf(title, sizeof title, "%s processes", all == 1000000 ? "A million" : grouped(all, text));
     heading(title, "Each process is spawned, goes idle, gets one message, replies to it, and ends.");
     if (!check(c.pids != NULL, "memory for the pids")) return;
-    /* touches the pages, so that they are counted before the processes are spawned */
+    /* touches the pages of c.pids now, so that `before` includes them */
     memset(c.pids, 1, all * sizeof(filch_pid));
 
     uint64_t before = resident_bytes();

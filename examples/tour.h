@@ -28,7 +28,7 @@ static double seconds_since(uint64_t began_ns)
 
 /* ---- printing ---- */
 
-static int failures; /* number of failed checks; only main's thread changes it */
+static int failures; /* number of failed checks; changed only by the thread of main */
 
 static void heading(const char *title, const char *what)
 {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Number of starts. Each process prints a line when it starts. All processes run on this thread (filch_tick), so the
- * counter need not be atomic. */
+/* Number of processes that have been started. Each process prints a line when it starts. All processes run on this
+ * thread (filch_tick), so the counter need not be atomic. */
 static int starts;
 
 static filch_err part_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

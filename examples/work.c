@@ -17,7 +17,7 @@
 static const char *const countries[QUESTIONS] = { "Norway", "Kenya", "Atlantis", "Japan", "Peru" };
 static const char *const capitals[QUESTIONS] = { "Oslo", "Nairobi", NULL, "Tokyo", "Lima" };
 
-/* Runs on a thread of the pool. Its result and its error code complete the yield. */
+/* Runs on a thread of the pool. The result and the returned error code complete the yield. */
 static filch_err look_up(void *arg, filch_data *result)
 {
     const char     *country = arg;
