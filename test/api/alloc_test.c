@@ -5,9 +5,9 @@
 #include "api/fixture.h"
 
 static int64_t live;
-static size_t  shift_from; /* blocks of at least this size are misaligned by 8 */
+static size_t  shift_from; /* blocks of at least this size are misaligned by 8 bytes */
 
-/* Allocator that keeps 16 bytes in front of each block, or 8 bytes to misalign the block. */
+/* An allocator that puts 16 bytes in front of each block, or only 8 bytes if the block is to be misaligned. */
 static void *crooked(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;

@@ -13,7 +13,7 @@
 #include "support/check.h"
 #include "support/counted.h"
 
-static int words; /* descriptor to which the child writes its report */
+static int words; /* descriptor to which the child process writes the report of the failed assertion */
 
 static void write_report(const char *file, int line, const char *text)
 {
@@ -40,8 +40,8 @@ static void fail_by_name(void)
     filch_assert_failed("part.c", 12, "a < b");
 }
 
-/* Runs `how`, which breaks an assertion, in a child process with this handler. Returns the child's output in `text`,
- * and its exit status. */
+/* Runs `how`, which breaks an assertion, in a child process that has set `handler`. Returns the child's output in
+ * `text`, and its exit status. */
 static void die_of(void (*how)(void), filch_assert_fn handler, char *text, size_t room, int *status)
 {
     int ends[2];

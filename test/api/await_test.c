@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* The allocator of the header; tests can make it fail. */
+/* Allocator for events that filch_await.h holds back; fails if `no_memory` is true. */
 static bool  no_memory;
 static void *test_realloc(void *old, size_t size)
 {
@@ -24,7 +24,7 @@ typedef struct script {
     filch_err      errors[4];
     char           text[128];
     filch_pid      to;
-    filch_receiver later[4]; /* receivers of CMD_LATER, by the number that the command carried */
+    filch_receiver later[4]; /* receivers of CMD_LATER yields, indexed by the number that the yield carried */
 } script;
 
 static void note(script *s, int64_t number)
@@ -32,7 +32,7 @@ static void note(script *s, int64_t number)
     if (s->count < 16) s->got[s->count++] = number;
 }
 
-/* FILCH_BEGIN with the arguments that are the same in every play function. */
+/* FILCH_BEGIN with the arguments that all play functions use. */
 #define BEGIN(me)                \
     script      *s = (me)->user; \
     filch_await *at = &s->at;    \
@@ -44,7 +44,7 @@ static filch_err on_double(void *user, const filch_command *command, uint64_t ta
     return filch_complete(receiver, tag, filch_int(2 * filch_as_int(&command->data)), FILCH_OK);
 }
 
-/* Handler of yields that the test completes with complete_kept(). */
+/* Handler of CMD_LATER: keeps the receiver, so that the test can complete the yield by complete_kept(). */
 static filch_err on_later(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)tag;
@@ -57,7 +57,7 @@ static void complete_kept(script *s, int which)
     ok(filch_complete(s->later[which], s->later[which].tag, filch_int(which), FILCH_OK));
 }
 
-/* Creates a scheduler on the test's own thread, with the two commands. */
+/* Creates a scheduler without workers, with the commands CMD_DOUBLE and CMD_LATER. */
 static void begin(fixture *w, script *s)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -70,7 +70,7 @@ static void begin(fixture *w, script *s)
 
 static void end(fixture *w, script *s)
 {
-    filch_await_drop(&s->at); /* in a program, the `close` of a type would call this */
+    filch_await_drop(&s->at); /* in a program, the `close` function of the type calls filch_await_drop() */
     fixture_end(w);
 }
 
@@ -156,7 +156,8 @@ TEST(completions_of_several_yields_are_found_in_any_order)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
-        for (int together = 0; together < 2; together++) { /* the completions come all in one batch, or one at a time */
+        /* together 1: all completions come in one batch; 0: one at a time */
+        for (int together = 0; together < 2; together++) {
             fixture w;
             script  s = { .count = 0 };
             actor   a = { .user = &s };
@@ -172,7 +173,8 @@ TEST(completions_of_several_yields_are_found_in_any_order)
             for (int k = 0; k < 3; k++) {
                 if (orders[i][k] != 1) others[n++] = orders[i][k];
             }
-            /* completions that arrived before they were awaited are delivered in the order of arrival */
+            /* the play awaits yield 1 first; the completions of the other yields are delivered in the order of
+             * arrival */
             SAW(&s, 1, others[0], others[1]);
             end(&w, &s);
         }
@@ -221,7 +223,7 @@ TEST(messages_of_one_batch_wait_in_order_while_a_yield_is_awaited)
     (void)fixture_tick(&w);
     for (int i = 1; i <= 6; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     actor_ends(&w, &a, FILCH_OK);
-    same(a.count_max, 6); /* the messages arrived in one batch */
+    same(a.count_max, 6); /* the six messages arrived in one batch */
     SAW(&s, 1, 2, 2, 4, 3, 6, 4, 8, 5, 10, 6, 12);
     end(&w, &s);
 }
@@ -232,7 +234,7 @@ static filch_err play_pass_on(actor *me, const filch_event *events, size_t count
     FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
     FILCH_AWAIT_MESSAGE(at);
     FILCH_AWAIT_MESSAGE(at);
-    /* Data that the last await lent can be passed to the call of the next await. */
+    /* at->data, which belongs to the last await, can be passed to the call of the next await */
     FILCH_AWAIT(at, filch_yield_send(out, at->tag, s->to, *at->data));
     s->errors[0] = at->error;
     FILCH_END(at);
@@ -257,7 +259,7 @@ TEST(a_held_payload_is_complete_and_valid_until_the_next_await)
     actor_start(&w, &b, play_listen);
     s.to = b.pid;
     actor_start(&w, &a, play_pass_on);
-    /* Both messages are in the first batch, before the yield is made: they are held. */
+    /* Both messages arrive in the first batch. Then the play awaits a yield, so filch_await.h holds the messages. */
     memset(large, 'x', sizeof large);
     ok(filch_send(w.sched, a.pid, filch_bytes(large, 50)));
     ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
@@ -286,7 +288,7 @@ TEST(a_process_that_ends_with_events_held_leaves_no_memory_behind)
     assert_true(s.at.held_count > 0);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_ECANCELLED);
-    end(&w, &s); /* checks that all memory was freed */
+    end(&w, &s); /* end() also checks that all memory was freed */
 }
 
 TEST(without_memory_to_hold_an_event_the_process_ends_with_enomem)
@@ -409,7 +411,7 @@ TEST(finally_runs_once_when_the_body_reaches_it)
     actor_start(&w, &a, play_tidy);
     ok(filch_send(w.sched, a.pid, filch_int(9)));
     (void)fixture_tick(&w);
-    ok(filch_cancel(w.sched, a.pid)); /* too late: this cancel changes nothing */
+    ok(filch_cancel(w.sched, a.pid)); /* the process is already in its FINALLY part, so this cancel changes nothing */
     (void)fixture_tick(&w);
     complete_kept(&s, 0);
     actor_ends(&w, &a, FILCH_OK);

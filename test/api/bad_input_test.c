@@ -14,7 +14,7 @@ static void begin_and_count(void)
     before = fixture_stats(&w);
 }
 
-/* Checks that the counters are unchanged. */
+/* Checks that the statistics of the scheduler are unchanged since `before`. */
 static void nothing_changed(void)
 {
     filch_stats now = fixture_stats(&w);
@@ -191,15 +191,17 @@ TEST(options_of_an_older_or_newer_header_are_understood)
     newer_options newer = { .known = FILCH_OPTIONS_INIT };
     newer.known.size = sizeof newer;
     newer.known.workers = FILCH_NO_WORKERS;
-    ok(filch_sched_create(&sched, &newer.known)); /* the fields unknown to this version have their defaults */
+    /* the fields that this version does not know are 0, so they are accepted */
+    ok(filch_sched_create(&sched, &newer.known));
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 
     sched = NULL;
-    newer.later[1] = 1; /* the newer struct asks for something this version cannot do */
+    newer.later[1] = 1; /* a field that this version does not know is not 0, so the struct is refused */
     same(filch_sched_create(&sched, &newer.known), FILCH_EINVAL);
     assert_null(sched);
 
-    /* An older struct ends after `workers`; the bytes after it are not read, whatever they are. */
+    /* The options struct of an older version ends after `workers`. The library does not read the bytes after it, which
+     * are set to 0xff. */
     filch_options older = FILCH_OPTIONS_INIT;
     memset(&older, 0xff, sizeof older);
     older.size = offsetof(filch_options, max_processes);
@@ -280,7 +282,7 @@ TEST(spawn_options_of_an_older_or_newer_header_are_understood)
     newer.later[7] = 1;
     REFUSED(filch_spawn(w.sched, &actor_type, &newer.known, NULL), FILCH_EINVAL);
 
-    /* An older struct ends after `args`. */
+    /* The spawn options of an older version end after `args`. */
     filch_spawn_options older = FILCH_SPAWN_OPTIONS_INIT;
     memset(&older, 0xff, sizeof older);
     older.size = offsetof(filch_spawn_options, values);
@@ -324,7 +326,8 @@ TEST(stats_and_info_of_an_older_or_newer_header_are_filled_as_far_as_they_go)
     stats.known.size = sizeof stats;
     ok(filch_sched_stats(w.sched, &stats.known));
     same(stats.known.alive, 1);
-    same(stats.known.size, sizeof(filch_stats)); /* the library fills in the fields up to the size that it knows */
+    /* the library writes only the fields that it knows, and sets `size` to their size */
+    same(stats.known.size, sizeof(filch_stats));
     for (size_t i = 0; i < sizeof stats.later; i++) same(stats.later[i], 0xee);
 
     memset(&stats.known, 0xee, sizeof stats.known);
@@ -363,7 +366,8 @@ TEST(a_report_that_is_too_small_stops_nothing)
     filch_report report = FILCH_REPORT_INIT;
     report.size = 0;
     REFUSED(filch_sched_stop(w.sched, 0, &report), FILCH_EINVAL);
-    report.size = offsetof(filch_report, terminated) - 1; /* smaller than the first version of the struct */
+    /* a report smaller than the first version of filch_report */
+    report.size = offsetof(filch_report, terminated) - 1;
     REFUSED(filch_sched_close(w.sched, 0, &report), FILCH_EINVAL);
     ok(filch_send(w.sched, a.pid, filch_int(1))); /* the scheduler is still open */
 
@@ -403,7 +407,8 @@ TEST(a_registry_takes_each_id_once_and_none_while_in_use)
     same(filch_registry_add(registry, FILCH_CMD_USER + 500, never_called, NULL), FILCH_EEXISTS);
     same(filch_registry_add(registry, UINT32_MAX, never_called, NULL), FILCH_EEXISTS);
 
-    /* Two schedulers share the registry. It cannot change while either exists; the last scheduler to stop frees it. */
+    /* Two schedulers share the registry. Commands cannot be added while one of the schedulers exists. The last
+     * scheduler that stops frees the registry. */
     filch_options opt = FILCH_OPTIONS_INIT;
     opt.registry = registry;
     fixture other;
@@ -418,7 +423,7 @@ TEST(a_registry_takes_each_id_once_and_none_while_in_use)
 
 /* ---- malformed payloads ---- */
 
-/* One payload of each malformed kind; no public function creates them. */
+/* One payload of each malformed kind; no public function creates such payloads. */
 static const struct {
     uint8_t kind, form, small;
 } malformed[] = { { 255, 0, 0 },
@@ -548,12 +553,14 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     spawn.args = filch_bytes(big, sizeof big);
     ok(filch_spawn(w.sched, &takes_anything, &spawn, NULL));
 
-    ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK)); /* the yield was still outstanding */
+    /* the refused completion above has left the yield outstanding */
+    ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK));
     ok(filch_send(w.sched, a.pid, filch_bytes(big, PAYLOAD_MAX)));
     (void)fixture_tick(&w);
     same(a.seen_count, 2);
     ok(filch_cancel(w.sched, a.pid));
-    actor_ends(&w, &a, FILCH_ETOOBIG); /* the step returned the error of filch_done() */
+    /* filch_done() refused the payload with FILCH_ETOOBIG, and the step returned this error */
+    actor_ends(&w, &a, FILCH_ETOOBIG);
     fixture_end(&w);
 }
 
@@ -607,8 +614,8 @@ TEST(a_scheduler_with_workers_is_not_ticked)
     fixture_end(&w);
 }
 
-/* Synchronises the step of play_long with another thread. The step sets 1: the other thread makes its calls. Then the
- * other thread sets 2: the step returns. */
+/* Synchronises the step of play_long with another thread. The step sets 1, then the other thread makes its calls and
+ * sets 2, then the step returns. */
 static FLI_ATOMIC(int) turn;
 
 static filch_err play_long(actor *me, const filch_event *events, size_t count, filch_out *out)

@@ -7,10 +7,10 @@ enum { CMD_AT_ONCE = FILCH_CMD_USER, CMD_LATER, CMD_NEVER, CMD_TWICE, CMD_FAILS,
 
 static fixture w;
 
-/* ---- a random run and its counts ---- */
+/* ---- a random run, and the test's own counts of what happens in it ---- */
 
 static struct {
-    uint64_t       draws; /* state of a small random generator */
+    uint64_t       draws; /* state of the test's random generator */
     uint64_t       spawned, ended, failed, sent, undelivered, yields, late, steps;
     filch_receiver later[4096], never[4096];
     size_t         later_count, never_count;
@@ -66,7 +66,7 @@ static filch_err random_step(void *self, const filch_event *events, size_t count
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
     }
     uint32_t how = draw(8), many = draw(4);
-    if (how == 0) return FILCH_EUSER + 2; /* fails before it makes a yield in this step */
+    if (how == 0) return FILCH_EUSER + 2; /* the step fails before it makes a yield */
     for (uint32_t i = 0; i < many; i++) {
         uint32_t command = CMD_AT_ONCE + draw(6);
         ok(command == CMD_UNKNOWN && draw(2) ? filch_yield_sleep(out, i, draw(2) ? 1 : FILCH_SECONDS(3600))
@@ -105,8 +105,9 @@ static void begin(int32_t workers)
     filch_registry_destroy(registry);
 }
 
-/* Checks the statistics of the scheduler against the test's own counts. Called while no process runs. Each yield is
- * completed, given up because its process ended, or outstanding. */
+/* Checks the statistics of the scheduler against the test's own counts. Called while no process runs. The yields that
+ * were made must equal the sum of those that are completed, those given up because their process ended, and those
+ * outstanding. */
 static void adds_up(void)
 {
     filch_stats stats = fixture_stats(&w);
@@ -139,8 +140,8 @@ static void act_on_one(filch_pid *pids)
     }
     if (mine.later_count > 0 && draw(2) == 0) {
         filch_receiver receiver = mine.later[--mine.later_count];
-        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK); /* `receiver` may belong to a yield of an
-                                                                                * ended process */
+        /* fails if `receiver` is of a process that has ended */
+        (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
     }
 }
 
@@ -252,7 +253,7 @@ TEST(a_yielded_spawn_drops_its_reference_to_the_values_once)
         UNTIL(&w, fixture_stats(&w).alive == 0);
         same(job.answers, job.twice ? 2 : 1);
         same(job.seen, job.fails ? 0 : job.answers);
-        same(freed, 0); /* the caller still owns the payload */
+        same(freed, 0); /* `job.values` still holds a reference */
         filch_values_drop(job.values);
         same(freed, 1);
         fixture_end(&w);
@@ -269,7 +270,8 @@ TEST(values_are_freed_if_the_process_that_would_spawn_is_killed_first)
     ok(filch_values_create(NULL, "treasure", filch_move(treasure, 100, count_free), &job.values));
     filch_pid pid;
     ok(filch_spawn(w.sched, &parent, NULL, &pid));
-    ok(filch_terminate(w.sched, pid)); /* before its first step, in which it would yield the spawn */
+    /* terminates the process before its first step, in which it would yield the spawn */
+    ok(filch_terminate(w.sched, pid));
     UNTIL(&w, fixture_stats(&w).alive == 0);
     filch_values_drop(job.values);
     same(freed, 1);

@@ -17,7 +17,7 @@ static void find(const char *name, void *function)
     memcpy(function, &at, sizeof at);
 }
 
-/* Declares `loaded`, the exported function `name` of the loaded library. */
+/* Declares the pointer `loaded` and sets it to the exported function `name` of the loaded library. */
 #define LOAD(name)            \
     __typeof__(&name) loaded; \
     find(#name, &loaded)
@@ -106,7 +106,8 @@ static filch_err receive_step(void *self, const filch_event *events, size_t coun
     return loaded(out);
 }
 
-/* Functions that send a payload are inlined too; each of them calls one of two exported functions. */
+/* The header also inlines functions that send a payload: each of them calls an exported function with a name in _any or
+ * _value, and the test calls these. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
     static const filch_type receiving_type = { .name = "hearer", .step = receive_step };
@@ -143,8 +144,8 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* The functions in which inline calls end (_any and _value) refuse NULL as the scheduler or as `out`, and an empty
- * receiver. */
+/* The exported functions that inline functions call (names with _any and _value) refuse NULL as the scheduler or as
+ * `out`, and an empty receiver. */
 TEST(the_functions_behind_inline_calls_refuse_null)
 {
     __typeof__(&filch_send_any)       send_any;

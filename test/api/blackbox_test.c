@@ -8,7 +8,7 @@
 #define BROKEN (FILCH_EUSER + 7)
 #define LARGE 5000
 
-/* ---- the store of recordings ---- */
+/* ---- shelf: keeps the last recording that on_blackbox got ---- */
 
 typedef struct shelf {
     FLI_ATOMIC(uint32_t) count;
@@ -42,10 +42,11 @@ static filch_options options_for(shelf *s)
 /* ---- a clerk: a process that obeys messages, keeps a little state, and fails on request ---- */
 
 typedef struct clerk {
-    uint64_t sum; /* sum over all events: one different event changes what the clerk sends later */
+    /* computed from all events: if a replay gives one different event, the clerk sends a different sum later */
+    uint64_t sum;
     filch_pid friend, child;
     int64_t   speed;
-    filch_err last; /* result of the last call */
+    filch_err last; /* result of the last call to the library */
 } clerk;
 
 static filch_err child_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -73,7 +74,8 @@ static void free_block(void *user, void *bytes, size_t size)
 }
 
 static const filch_type retired_type;
-static int              many = 5000; /* number of actions, more than a recording holds */
+/* number of calls that the clerk makes in one step; more than a recording holds */
+static int many = 5000;
 
 static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
 {
@@ -108,7 +110,7 @@ static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
     }
     if (strcmp(what, "retire") == 0) return filch_upgrade(out, &retired_type, NULL, filch_int((int64_t)me->sum));
     if (strcmp(what, "break") == 0) return BROKEN;
-    if (strcmp(what, "forget") == 0) return FILCH_OK; /* returns without choosing a status */
+    if (strcmp(what, "forget") == 0) return FILCH_OK; /* returns without a call that chooses the status of the step */
     return filch_idle(out);
 }
 
@@ -130,7 +132,7 @@ static filch_err clerk_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type clerk_type = { .name = "clerk", .size = sizeof(clerk), .init = clerk_init, .step = clerk_step };
 
-/* The type that a clerk changes to. */
+/* Functions of the type to which the clerk changes by "move". */
 static filch_err retired_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     if (method != NULL || filch_kind_of(args) > FILCH_KIND_INT) return FILCH_EINVAL;
@@ -185,7 +187,7 @@ static filch_blackbox_report fails_again(const shelf *s, const filch_type *type,
     return report;
 }
 
-/* A scheduler with a clerk, and a friend to which the clerk sends. */
+/* A scheduler with a clerk, and a process `friend` to which the clerk sends. */
 typedef struct office {
     fixture   w;
     shelf     shelf;
@@ -225,7 +227,8 @@ TEST(a_process_that_failed_fails_again_in_a_replay)
     same(o.shelf.error, BROKEN);
     assert_true(same_pid(o.shelf.pid, o.clerk));
     filch_blackbox_report report = fails_again(&o.shelf, &clerk_type, BROKEN);
-    same(report.steps, 13); /* the first step has no events, and one step is for the end of the sleep */
+    /* 11 steps for messages, the first step without events, and one step for the completion of the sleep */
+    same(report.steps, 13);
     same(report.partial, 0);
     same(report.cut, 0);
     same(report.pointers, 0);
@@ -238,7 +241,7 @@ TEST(a_replay_returns_the_recorded_results_of_calls)
     office_open(&o);
     ok(filch_terminate(o.w.sched, o.friend));
     (void)fixture_tick(&o.w);
-    /* The friend has ended and the child will end. Each result becomes part of the sum, and so of what the clerk
+    /* The friend has ended, and the child will end, so some sends fail. The clerk adds each result to the sum that it
      * sends. */
     SEND_EACH(&o.w, o.clerk, "send", "spawn", "kill", "tell", "send", "break");
     (void)fails_again(&o.shelf, &clerk_type, BROKEN);
@@ -250,7 +253,8 @@ TEST(a_replay_returns_the_recorded_results_of_whereis)
     office    o;
     filch_pid archive;
     office_open(&o);
-    SEND_EACH(&o.w, o.clerk, "find", "send"); /* the name does not exist yet: the clerk keeps its friend */
+    /* the name "archive" does not exist yet, so the clerk still sends to its friend */
+    SEND_EACH(&o.w, o.clerk, "find", "send");
     ok(filch_spawn(o.w.sched, &child_type, NULL, &archive));
     ok(filch_register(o.w.sched, "archive", archive));
     SEND_EACH(&o.w, o.clerk, "find", "send", "break");
@@ -263,7 +267,7 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    /* a second difference: the recorded step called whereis only once */
+    /* a second difference: the recorded step called filch_whereis() only once */
     me->last = filch_whereis(filch_out_sched(out), "attic", &me->child);
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
@@ -307,8 +311,7 @@ static filch_err impatient_step(void *self, const filch_event *events, size_t co
     (void)self;
     if (count == 0) (void)!filch_yield_sleep(out, 1, 1);
     if (count > 0 && events[0].type == FILCH_EVENT_YIELD)
-        return filch_wait(out); /* no yield is outstanding:
-                                 * FILCH_ENOYIELD */
+        return filch_wait(out); /* fails with FILCH_ENOYIELD, because no yield is outstanding */
     return filch_wait(out);
 }
 
@@ -329,7 +332,7 @@ static filch_err patient_step(void *self, const filch_event *events, size_t coun
 {
     (void)self;
     if (has_cancel(events, count)) return BROKEN;
-    if (count > 0) return filch_wait(out); /* completion of a yield of an earlier step */
+    if (count > 0) return filch_wait(out); /* the event is the completion of the yield of the first step */
     if (filch_yield_sleep(out, 1, FILCH_SECONDS(3600)) != FILCH_OK) return FILCH_EUSER;
     return filch_idle(out);
 }
@@ -362,7 +365,7 @@ static const filch_type brittle = { .name = "brittle", .step = brittle_step };
 
 enum { CHILDREN = 10 };
 
-/* Spawns children one after the other; later children reuse the memory of earlier ones. */
+/* Spawns children one after the other, so that later children reuse the memory of earlier children. */
 static filch_err play_spawns(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) || me->stage == CHILDREN) return filch_done(out, filch_none());
@@ -407,7 +410,8 @@ TEST(calls_of_other_processes_on_the_worker_are_not_recorded)
     how.blackbox = FILCH_BLACKBOX_OFF;
     actor_start_with(&o.w, &talking, play_chat, how);
     for (int i = 0; i < 3; i++) {
-        SEND_EACH(&o.w, o.clerk, "hello"); /* the clerk runs, and no other recorded process runs after the clerk */
+        /* the clerk is now the last recorded process that has run on this worker */
+        SEND_EACH(&o.w, o.clerk, "hello");
         ok(filch_send(o.w.sched, talking.pid, filch_none()));
         (void)fixture_tick(&o.w);
         same(talking.note, FILCH_OK);
@@ -423,7 +427,8 @@ TEST(method_args_and_inherited_values_are_replayed)
     office        o = { .clerk = { 0, 0 } };
     filch_values *first = NULL, *values = NULL;
     ok(filch_values_create(NULL, "speed", filch_int(1), &first));
-    ok(filch_values_create(first, "speed", filch_int(40), &values)); /* the newer value hides the older one */
+    /* `values` has a newer "speed", which hides the "speed" of `first` */
+    ok(filch_values_create(first, "speed", filch_int(40), &values));
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.values = values;
     how.method = "careful";
@@ -494,7 +499,7 @@ TEST(the_first_difference_is_reported)
     other.step = clumsy_step;
     filch_blackbox_report report = replay(&o.shelf, &other, FILCH_OK);
     same(report.differs, 3);
-    same(report.again, 1); /* the replay ends with the recorded error in spite of the difference */
+    same(report.again, 1); /* the replay ends with the recorded error although it found a difference */
     assert_non_null(strstr(report.text, "step 3: recorded send to"));
 
     other.step = brave_step;
@@ -531,7 +536,7 @@ TEST(a_replay_of_a_recording_that_lost_steps_reports_it)
     same(report.steps, 3);
     same(report.fed, 3);
     same(report.again, 1);
-    same(report.differs, 2); /* the sum differs because its first messages are missing from the recording */
+    same(report.differs, 2); /* the recording lacks the first messages, so the sum of the replayed clerk differs */
     office_close(&o);
 }
 
@@ -540,7 +545,7 @@ TEST(only_failures_are_recorded)
     office o;
     office_open(&o);
     SEND_EACH(&o.w, o.clerk, "spawn");
-    ok(filch_cancel(o.w.sched, o.clerk)); /* the clerk ends without an error */
+    ok(filch_cancel(o.w.sched, o.clerk)); /* the clerk ends on the cancel without an error */
     ok(filch_terminate(o.w.sched, o.friend));
     (void)fixture_tick(&o.w);
     same(fli_load_acq(&o.shelf.count), 0);
@@ -572,7 +577,7 @@ TEST(an_overflowed_process_is_recorded_too)
     filch_blackbox_report report = replay(&o.shelf, &clerk_type, FILCH_OK);
     same(report.differs, 0);
     same(report.recorded, FILCH_EOVERFLOW);
-    same(report.error, FILCH_OK); /* no step of the process failed */
+    same(report.error, FILCH_OK); /* in the replay no step failed: the mailbox overflow is not the error of a step */
     same(report.again, 0);
     office_close(&o);
 }
@@ -647,8 +652,8 @@ TEST(the_size_of_a_recording_has_a_bound)
     int64_t before = fli_load_rlx(&o.w.bytes), most = 0;
     for (uint32_t i = 0; i < 2000; i++) {
         ok(filch_send(o.w.sched, o.clerk, filch_bytes(large, LARGE)));
-        if (i % 100 != 0)
-            (void)fixture_tick(&o.w); /* messages usually arrive one by one, sometimes a hundred at once */
+        if (i % 100 != 0) /* messages arrive one by one in most rounds, and a hundred at once in some rounds */
+            (void)fixture_tick(&o.w);
         int64_t now = fli_load_rlx(&o.w.bytes);
         if (now > most) most = now;
     }
@@ -831,7 +836,8 @@ TEST(init_is_part_of_a_replay)
     same(report.fed, 0);
     same(report.again, 0);
     assert_non_null(strstr(report.text, "init failed"));
-    other.init = busy_init; /* the calls of busy_init are not recorded, and have no effect on other processes */
+    /* busy_init makes calls that are not in the recording; they change neither the replay nor other processes */
+    other.init = busy_init;
     report = replay(&o.shelf, &other, FILCH_OK);
     same(report.again, 1);
     same(report.differs, 0);
@@ -858,7 +864,7 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     same(report.again, 1);
     office_close(&o);
 
-    /* Case: when the clerk fails, there is no memory for the recording. on_blackbox is called without bytes. */
+    /* Case: when the clerk fails, there is no memory for the recording. on_blackbox is called with a size of 0. */
     office_open(&o);
     SEND_EACH(&o.w, o.clerk, "one");
     fli_store_rlx(&o.w.deny, true);
@@ -871,7 +877,8 @@ TEST(a_step_does_not_fail_because_its_recording_has_no_memory)
     office_close(&o);
 }
 
-/* Lets each allocation fail in turn. The clerk behaves as it does without a recording, or is not spawned. */
+/* Lets each allocation fail in turn. In each case the clerk behaves as it would without a recording, or the spawn
+ * fails. */
 TEST(any_refused_allocation_costs_at_most_the_recording)
 {
     bool refused = true;
@@ -886,7 +893,8 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
         opt.alloc = test_alloc_fn;
         opt.alloc_user = &alloc;
         ok(filch_sched_create(&sched, &opt));
-        /* A first process, so that later messages and processes need no more memory. */
+        /* A first process with 20 messages, so that later processes and messages reuse its memory and do not
+         * allocate. */
         ok(filch_spawn(sched, &child_type, NULL, &pid));
         for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
         ok(filch_tick(sched, 0, &ran));
@@ -916,7 +924,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
     }
 }
 
-/* ---- each kind of difference ---- */
+/* ---- differing: a process that differs from its recording in one chosen way ---- */
 
 static int difference; /* difference that the step makes in the replay; 0 while the process is recorded */
 
@@ -1029,7 +1037,8 @@ TEST(each_kind_of_difference_is_described)
     fixture_begin_with(&w, FILCH_NO_WORKERS, options_for(&s));
     ok(filch_spawn(w.sched, &differing_type, NULL, &pid));
     (void)fixture_tick(&w);
-    SEND_EACH(&w, pid, "yield"); /* "yield" and "work" take two steps each */
+    /* "yield" and "work" take two steps each: one for the message, one for the completion */
+    SEND_EACH(&w, pid, "yield");
     ok(filch_send(w.sched, pid, filch_str("work")));
     UNTIL(&w, fixture_inspect(&w, pid).state == FILCH_STATE_IDLE);
     SEND_EACH(&w, pid, "unsound", "send", "spawn", "rest", "grow", "break");
@@ -1139,7 +1148,7 @@ TEST(a_change_of_type_that_is_lost_begins_a_recording_of_the_new_type)
     assert_true(begun_anew);
 }
 
-/* ---- many processes at once, and in a simulation ---- */
+/* ---- recordings of many processes at once, and in a simulation ---- */
 
 typedef struct archive {
     FLI_ATOMIC(uint32_t) good, bad;

@@ -8,18 +8,18 @@
 
 #define FAILURE (FILCH_EUSER + 3)
 
-/* ---- a record of starts and ends, by child ---- */
+/* ---- child_log: the starts and ends of the children of a supervisor ---- */
 
 enum { CHILD_LOG_MAX = 4096, CHILD_COUNT = 16 };
 
 static struct {
-    char         entries[CHILD_LOG_MAX][4]; /* "+a": a was started, "-a": it was closed */
+    char         entries[CHILD_LOG_MAX][4]; /* "+a": child a was started; "-a": child a was closed */
     size_t       count;
-    filch_pid    pids[CHILD_COUNT]; /* last pid of each child */
+    filch_pid    pids[CHILD_COUNT]; /* the last pid that each child had */
     uint64_t     times_ns[CHILD_LOG_MAX];
     int          alive;
-    int          refuse[CHILD_COUNT]; /* for each child: how many of its next inits fail */
-    filch_err    gone;                /* the error with which the supervisor ended */
+    int          refuse[CHILD_COUNT]; /* for each child: how many of its next init calls fail */
+    filch_err    gone;                /* the error with which the supervisor has ended */
     char         end_text[200];
     int          exit_count;
     filch_sched *sched;

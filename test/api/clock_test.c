@@ -102,16 +102,16 @@ TEST(thousands_of_sleeping_processes_all_wake)
     free(a);
 }
 
-/* ---- timers, tickers, and stopping them ---- */
+/* ---- timers and tickers, and cancelling them ---- */
 
 enum { TAG_TIMER = 11, TAG_TICKER, TAG_CANCEL };
 
-/* Requests to the process: start or cancel a timer. */
+/* Requests to the process under test: start a timer, start a ticker, or cancel one of them. */
 enum { DO_TIMER = 1, DO_TICKER, DO_CANCEL };
 
 typedef struct timer_log {
     int64_t  id;        /* id of the last timer or ticker */
-    int64_t  cancelled; /* result of the last cancel; -1: none yet */
+    int64_t  cancelled; /* result of the last cancel yield; -1: no cancel has completed yet */
     uint32_t timers, ticks_events;
     int64_t  ticks;
     uint64_t armed_ns, last_ns;
@@ -172,7 +172,7 @@ static void send_request(actor *a, int what, uint64_t ns, int64_t id)
     (void)fixture_tick(&w);
 }
 
-/* Returns the result of cancelling `id`. */
+/* Lets `a` cancel the timer `id`. Returns the completion: 1 if the timer was cancelled, 0 if not. */
 static int64_t cancel(actor *a, int64_t id)
 {
     send_request(a, DO_CANCEL, 0, id);
@@ -264,7 +264,7 @@ TEST(a_ticker_ticks_on_time_until_it_is_stopped)
     uint64_t armed_ns = d.armed_ns;
     int64_t  id = d.id;
     UNTIL(&w, d.ticks >= 20);
-    /* There are never more ticks than have come due: the ticker does not run fast. */
+    /* The number of ticks is at most the number of periods that have passed. */
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(fixture_stats(&w).timers, 1);
     same(cancel(&a, id), 1);
@@ -287,16 +287,18 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     actor_start(&w, &a, play_timers);
     send_request(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
     uint64_t armed_ns = d.armed_ns;
-    /* filch_tick is not called for a while: many ticks come due. */
+    /* filch_tick() is not called for 25 ms, so many ticks come due */
     while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(25)) fli_thread_yield();
     uint32_t events = d.ticks_events;
     uint64_t before_ns = fli_clock_ns();
     (void)fixture_tick(&w);
     uint64_t during = (fli_clock_ns() - before_ns) / FILCH_MILLISECONDS(1);
     assert_true(d.ticks_events - events <=
-                2 + during); /* one event for all ticks; more for ticks that came due later */
+                /* one event for the ticks of the 25 ms, one more event per period that passed during fixture_tick() */
+                2 + during);
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
-    assert_true((uint64_t)d.ticks + 1 >= due); /* the ticker was started a little after the request */
+    /* one tick less is allowed, because the ticker was started a little after the request */
+    assert_true((uint64_t)d.ticks + 1 >= due);
     assert_true((uint64_t)d.ticks <= (d.last_ns - armed_ns) / FILCH_MILLISECONDS(1));
     same(d.wrong, 0);
     actor_stop(&a);
@@ -344,12 +346,13 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     (void)fixture_tick(&w);
     uint64_t armed_ns = fli_clock_ns();                            /* the ticker starts at this time at the latest */
     UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* UNTIL calls filch_tick all the time */
-    /* this thread may have been suspended: delivers the ticks that came due meanwhile, before the completion below */
+    /* this thread may have been suspended: delivers the ticks that came due in that time, before the yield is completed
+     * below */
     (void)fixture_tick(&w);
     same(d.ticks_events, 0);
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     UNTIL(&w, d.ticks_events > 0);
-    assert_true(d.ticks >= 40); /* 50 ticks have come due */
+    assert_true(d.ticks >= 40); /* about 50 ticks have come due */
     assert_true(d.ticks_events <= 3);
     same(a.note, 0);
     actor_stop(&a);
@@ -357,7 +360,7 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     fixture_end(&w);
 }
 
-/* ---- timers of a process that ends ---- */
+/* ---- timers of a process that ends before they fire ---- */
 
 static filch_err play_arm_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -387,7 +390,7 @@ TEST(timers_tickers_and_sleeps_end_with_their_process)
     fixture_end(&w);
 }
 
-/* Starts a ticker of the shortest period and a timer, and ends after six events, while its ticker still fires. */
+/* Starts a ticker of the shortest period and a timer, and ends after six events, while the ticker is still running. */
 static filch_err play_fleeting(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;

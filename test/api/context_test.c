@@ -26,11 +26,12 @@ static view look(const filch_ctx *ctx)
     return v;
 }
 
-/* What one process saw in init, step and handler. Each child has a record of its own. */
+/* Values that one process saw in its init, its step and a handler. Each process of the test has one such record. */
 typedef struct seen_values {
-    view                init, step, handler;
-    struct seen_values *child;    /* spawned in its first step; NULL: none */
-    filch_values       *override; /* values for the child; NULL: the child inherits */
+    view init, step, handler;
+    /* record of the child that the process spawns in its first step; NULL: spawns no child */
+    struct seen_values *child;
+    filch_values       *override; /* values for the child; NULL: the child inherits the values of its parent */
     bool                upgrades;
     filch_pid           pid;
 } seen_values;
@@ -128,9 +129,9 @@ TEST(values_are_seen_by_init_step_and_handlers_and_by_children)
     seen_values unrelated = { .child = NULL }, short_chain = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, text);
-    start(&unrelated, NULL); /* a spawn from a foreign thread inherits nothing */
+    start(&unrelated, NULL); /* a process that a foreign thread spawns without values has none */
     start(&short_chain, a);
-    filch_values_drop(text); /* the processes hold references to `text` */
+    filch_values_drop(text); /* the processes hold references of their own to `text` */
     filch_values_drop(b);
     filch_values_drop(a);
     finish(5);
@@ -153,10 +154,10 @@ TEST(the_nearest_value_wins_and_options_override_what_is_inherited)
     seen_values before = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&parent, inner);
-    start(&before, outer); /* the shorter chain is unchanged */
+    start(&before, outer); /* `outer` is unchanged by the longer chain `inner` */
     finish(3);
     saw(&parent, 10, 0, "");
-    saw(&child, 0, 20, ""); /* the child got the values of `override`, not those of its parent */
+    saw(&child, 0, 20, ""); /* `override` replaces the values of the parent */
     saw(&before, 1, 0, "");
     filch_values_drop(inner);
     filch_values_drop(outer);
@@ -199,25 +200,26 @@ TEST(a_chain_is_freed_with_its_last_holder)
     ok(filch_values_create(NULL, key, filch_move(malloc(7), 7, count_free), &first));
     key[0] = 'x'; /* the key was copied */
     ok(filch_values_create(first, "moved", filch_move(malloc(8), 8, count_free), &second));
-    ok(filch_values_create(first, "shared", shared, &third)); /* two chains with a common tail */
+    /* the chains `second` and `third` have the common tail `first` */
+    ok(filch_values_create(first, "shared", shared, &third));
     filch_drop(&shared);
     filch_values_drop(first);
     same(fli_load_acq(&freed), 0);
     filch_values_drop(second);
-    same(fli_load_acq(&freed), 1); /* values that no other chain holds are freed */
+    same(fli_load_acq(&freed), 1); /* only the value that no other chain uses was freed */
     seen_values d = { .child = NULL };
     begin(FILCH_NO_WORKERS);
     start(&d, third);
     filch_values_drop(third);
     same(fli_load_acq(&freed), 1);
     finish(1);
-    same(fli_load_acq(&freed), 3); /* the process held the last reference */
+    same(fli_load_acq(&freed), 3); /* the process held the last reference to the chain */
     fixture_end(&w);
 
     filch_values *none = NULL;
     filch_data    moved = filch_move(malloc(5), 5, count_free);
     same(filch_values_create(NULL, NULL, moved, &none), FILCH_EINVAL);
-    same(fli_load_acq(&freed), 3); /* the create was refused: the caller still owns the payload */
+    same(fli_load_acq(&freed), 3); /* filch_values_create() was refused, so the caller still owns the payload */
     free((void *)filch_raw(&moved));
 }
 
@@ -241,7 +243,7 @@ static filch_err inheritor_step(void *self, const filch_event *events, size_t co
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_int(depth - 1);
     for (int i = 0; depth > 0 && i < 2; i++) {
-        /* The first child inherits; the second child gets other values. */
+        /* The first child inherits the values of its parent; the second child gets new values. */
         if (i == 1) {
             filch_err err = filch_values_create(NULL, "deep", filch_int(99), &opt.values);
             if (err != FILCH_OK) return err;

@@ -17,7 +17,8 @@ enum { HOLD = FILCH_CMD_USER, MESSAGES = 1000 };
 
 static struct {
     FLI_ATOMIC(uint64_t) read, before_cancel, cancels, steps, spawned;
-    FLI_ATOMIC(uint32_t) order; /* position of the next process that ends, counted from 0 */
+    /* number of processes that have ended so far: gives each ending process its position in the order */
+    FLI_ATOMIC(uint32_t) order;
     FLI_ATOMIC(bool)     held, inside, release, late;
     FLI_ATOMIC(int)      code;
     filch_receiver       receiver;
@@ -70,7 +71,7 @@ static void turn(filch_sched *sched, int32_t workers)
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* Stops the scheduler with these options; all other options have their defaults. */
+/* Stops the scheduler with this deadline and these flags; all other options have their defaults. */
 static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t flags, filch_report *report)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
@@ -79,9 +80,9 @@ static filch_err stop_with(filch_sched *sched, uint64_t deadline_ns, uint32_t fl
     return filch_sched_stop_with(sched, &options, report);
 }
 
-/* ---- messages before the cancel ---- */
+/* ---- processes read their messages before the cancel of a stop ---- */
 
-/* Ends on a cancel, whatever other events there are, as filch.h requires. */
+/* Reads messages until a cancel arrives. Ends on a cancel even if it has other events, as filch.h requires. */
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     bool is_cancelled = false;
@@ -163,7 +164,7 @@ static void stop_in_background(void *arg)
     s->err = filch_sched_stop_with(s->sched, &options, &s->report);
 }
 
-/* Begins a stop on another thread. Returns when the scheduler refuses calls of foreign threads. */
+/* Begins a stop on another thread. Returns when the stop has begun: the scheduler refuses calls of foreign threads. */
 static void stop_begin(stopping *s)
 {
     s->flags |= FILCH_STOP_KEEP;
@@ -246,7 +247,7 @@ static filch_err self_sender_step(void *self, const filch_event *events, size_t 
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        /* `seen.read` counts the messages sent here. */
+        /* the test reuses `seen.read` to count the messages that this step sends */
         for (int k = 0; k < 3 && fli_load_rlx(&seen.read) < 3000; k++) {
             filch_err err = filch_send(filch_out_sched(out), filch_ctx_self(filch_out_ctx(out)), filch_int(k));
             if (err != FILCH_OK) return err;
@@ -272,9 +273,9 @@ TEST(messages_sent_after_the_cancel_of_a_drain_do_not_delay_it)
     }
 }
 
-/* ---- a process that waits for a yield ---- */
+/* ---- stop while a process waits for a yield ---- */
 
-/* Waits for its HOLD yield, then reads messages. Ends on a cancel. */
+/* The process waits for its HOLD yield, then reads messages. It ends on a cancel. */
 static filch_err waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *began = self;
@@ -386,7 +387,7 @@ TEST(invalid_stop_options_are_refused_and_change_nothing)
     test_alloc_balanced(&seen.alloc);
 }
 
-/* The caller passes the first version of filch_report, which has no counts of messages and jobs. */
+/* Case: the caller was compiled with the first version of filch_report, which has no counts of messages and jobs. */
 TEST(a_caller_with_the_first_version_of_the_report_gets_its_fields)
 {
     union {
@@ -507,7 +508,8 @@ TEST(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted)
     filch_sched           *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
-    until(fli_load_acq(&seen.inside)); /* the last child is inside a step, so its siblings are not cancelled yet */
+    /* the stop waits for the last child, which is inside a step, so the siblings are not cancelled yet */
+    until(fli_load_acq(&seen.inside));
     stopping  s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
     filch_pid first;
     ok(filch_whereis(sched, "c1", &first));
@@ -557,7 +559,8 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        options.patience_ns = FILCH_FOREVER; /* no timeout: the child must be cancelled by a later pass of the stop */
+        /* the stop must cancel the child in a later pass, and not after a timeout */
+        options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
         same(fli_load_rlx(&seen.code), FILCH_ECLOSED);
@@ -565,7 +568,7 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
     }
 }
 
-/* Sends each message back. Ends on a cancel. */
+/* The process sends each message back to its sender. It ends on a cancel. */
 static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++)
@@ -608,7 +611,8 @@ TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        options.patience_ns = FILCH_FOREVER; /* the child must be cancelled by a later pass of the stop */
+        /* the stop must cancel the child in a later pass, and not after a timeout */
+        options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.read), 1);
         same(fli_load_rlx(&seen.cancels), 1);

@@ -32,9 +32,10 @@ typedef struct arena {
     filch_sched *sched;
     uint32_t     workers;
     uint32_t     rounds; /* number of steps of each process of the crowd; all steps but the last return CONTINUE */
-    wait_record  wait_records[WORKERS_MOST + 1][OTHERS]; /* processes by queue: first the workers' deques, last the
-                                                          * global queue */
-    /* Relaxed, because these are only counts. */
+    /* one record per process: wait_records[i] for processes in the deque of worker i, the last row for the global
+     * queue */
+    wait_record wait_records[WORKERS_MOST + 1][OTHERS];
+    /* Accessed with relaxed order, because they are only counts. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool)     begin, go, over;
 } arena;
@@ -168,8 +169,9 @@ static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
     the->rounds = rounds;
     ok(filch_sched_create(&the->sched, &opt));
 
-    /* A process that never changes its queue waits only for processes of that queue. A process that continues moves to
-     * the deque of its worker; in the worst case all processes are in that deque. */
+    /* Computes `ready`, the number of processes that a process may have to wait for. With one round no process changes
+     * its queue and waits only for that queue. A process that continues moves to the deque of its worker; in the worst
+     * case all processes are in that deque. */
     uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
     uint64_t bound = FLI_FAIR_BOUND(the->sched, ready);
     for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));

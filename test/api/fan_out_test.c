@@ -39,8 +39,8 @@ static filch_err flood_step(void *self, const filch_event *events, size_t count,
     return scene.sent < SINKS ? filch_continue(out) : filch_idle(out);
 }
 
-/* Sends each message to the other process of the pair. Measures how many turns the worker makes between two steps of
- * the pair. */
+/* Sends each message to the other process of the pair. Records the maximum number of turns that the worker makes
+ * between two steps of the pair. */
 static filch_err exchange_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -70,7 +70,7 @@ TEST(a_fan_out_does_not_starve_two_processes_that_exchange_messages)
     ok(filch_spawn(w.sched, &exchange_type, NULL, &scene.pinger));
     ok(filch_spawn(w.sched, &exchange_type, NULL, &scene.echo));
     fixture_tick(&w);
-    /* A first round, in which the worker measures how long steps take. */
+    /* A first round of messages, in which the worker measures how long steps take. */
     for (uint32_t i = 0; i < SINKS / 4; i++) ok(filch_send(w.sched, scene.sinks[i], filch_int(0)));
     fixture_tick(&w);
     scene.sent = 0;

@@ -13,7 +13,7 @@ static void begin(fixture *it, uint32_t batch_max);
 /* ---- spawning inside a step ---- */
 
 static struct {
-    filch_pid pid;           /* pid that the failed init got */
+    filch_pid pid;           /* pid that the child with the failing init got */
     uint32_t  inits, closes; /* number of inits and closes of all children */
     uint32_t  spawned;
     filch_err err, method, send_result, limit;
@@ -49,7 +49,7 @@ static filch_err play_spawns_with_failures(actor *me, const filch_event *events,
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (me->stage++ > 0) return play_idle(me, events, count, out);
-    /* the first spawn leaves spare slots, which the next spawns use */
+    /* this spawn leaves spare slots at the worker, so the next spawns take the fast path */
     me->note = filch_spawn(w.sched, &child, NULL, NULL);
     opt.args = filch_int(1);
     births.err = filch_spawn(w.sched, &child, &opt, NULL);
@@ -104,18 +104,18 @@ TEST(a_step_spawns_no_more_than_max_processes)
     }
 }
 
-/* ---- ends in the first step, at the first message, or at an asynchronous completion ---- */
+/* ---- processes that end in the first step, at the first message, or at an asynchronous completion ---- */
 
-/* What the process does before it ends. */
+/* What the process does in its last step. */
 typedef enum last_action { NOTHING, WRITES_TO_ITSELF, TAKES_A_NAME, YIELDS_SLEEP, ENDS_WITH_TEXT, ACTIONS } last_action;
 
 typedef enum moment { AT_ONCE, AT_A_MESSAGE, AT_A_COMPLETION } moment;
 
 static struct {
-    filch_pid pid; /* pid of the last process */
+    filch_pid pid; /* pid of the last started process */
     moment    when;
     uint32_t  steps, closes, exits;
-    size_t    answered; /* number of bytes of the result that on_exit got */
+    size_t    answered; /* size in bytes of the result that on_exit got */
 } brief;
 
 static const char answer[] = "an answer that does not fit into a value and has to be freed by somebody";
@@ -233,14 +233,15 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     (void)user;
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
-    /* first completes the receiver `kept` of another yield. It may belong to another scheduler and have the same key */
+    /* completes the receiver `kept` of another yield before its own; `kept` may belong to another scheduler and have an
+     * equal key */
     case OTHERS:
         call_result = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
     case WRONG_TAG:
         call_result = filch_complete(receiver, tag + 1, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
-    case FIRST: /* completes its own receiver first, then the receiver `kept` */
+    case FIRST: /* the handler completes its own receiver first, then the receiver `kept` */
         call_result = filch_complete(receiver, tag, filch_int(2), FILCH_OK);
         return filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
     case CHILD:
@@ -296,7 +297,8 @@ TEST(a_completion_goes_to_its_scheduler_though_another_has_an_equal_key)
     begin(&other, 0);
     start_yielder(&other, &there, &keep);
     same(there.seen_count, 0);
-    start_yielder(&w, &own, &others); /* both processes make their first yield, so the keys are equal */
+    /* each of the two processes makes the first yield of its scheduler, so the keys of both yields are equal */
+    start_yielder(&w, &own, &others);
     ok(call_result);
     fixture_tick(&other);
     check_completed(&own, 2);
@@ -372,14 +374,15 @@ TEST(a_send_without_a_scheduler_in_a_handler_is_refused)
     static const uint32_t astray = TO_NO_SCHEDULER;
     actor                 first, second;
     begin(&w, 0);
-    start_yielder(&w, &first, &astray); /* leaves spare nodes, which the next process uses */
+    /* `first` leaves spare nodes at the worker, so that `second` takes the fast path */
+    start_yielder(&w, &first, &astray);
     start_yielder(&w, &second, &astray);
     same(call_result, FILCH_EINVAL);
     check_completed(&second, 2);
     fixture_end(&w);
 }
 
-/* ---- steps with a single event ---- */
+/* ---- steps that get a single event ---- */
 
 static filch_err play_sends_to_itself(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -388,7 +391,8 @@ static filch_err play_sends_to_itself(actor *me, const filch_event *events, size
     return filch_idle(out);
 }
 
-/* Receivers of messages. The first and the last pid are those of a live process; the others differ a little from it. */
+/* Pids to which the writer sends, with the results. The first and the last pid belong to a live process; the other pids
+ * differ from it in a few bits. */
 static struct {
     filch_pid to[8];
     filch_err call_result[8];
@@ -411,11 +415,12 @@ TEST(a_send_in_a_step_to_an_invalid_pid_returns_edead)
     actor_start(&w, &writer, play_writes_to_all);
     fixture_tick(&w);
     filch_pid pid = reader.pid;
-    sends.to[0] = pid; /* correct pid: leaves spare nodes for the next message */
+    sends.to[0] = pid; /* a valid pid; this send leaves spare nodes at the worker for the next sends */
     sends.to[1] = (filch_pid){ pid.node, pid.serial ^ (UINT64_C(3) << 32) }; /* another generation */
     sends.to[2] = (filch_pid){ pid.node, (uint32_t)pid.serial };             /* a pid of generation 0 */
     sends.to[3] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 57) }; /* generation too large */
-    sends.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) }; /* pid of the next process in this slot */
+    /* the pid that the next process in this slot will have */
+    sends.to[4] = (filch_pid){ pid.node, pid.serial + (UINT64_C(1) << 32) };
     sends.to[5] = (filch_pid){ pid.node, (pid.serial & ~(uint64_t)UINT32_MAX) }; /* a pid of slot 0 */
     sends.to[6] = (filch_pid){ pid.node, pid.serial | UINT32_MAX };              /* slot never allocated */
     sends.to[7] = pid;
@@ -473,7 +478,8 @@ static filch_err play_async_completion(actor *me, const filch_event *events, siz
         return filch_wait(out);
     }
     if (stage == 2 && then == YIELDS_TWO)
-        return filch_wait(out); /* the synchronous completion has arrived; waits for the asynchronous one */
+        /* the synchronous completion has arrived; the process waits for the asynchronous completion */
+        return filch_wait(out);
     return play_idle(me, events, count, out);
 }
 
@@ -514,8 +520,8 @@ TEST(a_process_may_go_on_in_any_way_after_an_asynchronous_completion)
     }
 }
 
-/* Sends as many messages to the process in `user` as its own message says, in one step. Their numbers show that each
- * arrives once and in order. */
+/* Sends as many messages to the process in `user` as its own message says, in one step. The messages are numbered, so
+ * that the test can check that each arrives once and in order. */
 static filch_err play_writes_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0) return filch_idle(out);
@@ -563,7 +569,7 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
     }
 }
 
-/* In a step that got several messages, makes so many yields that the list of yields grows. */
+/* In a step that got several messages, makes so many yields that the buffer for yields must grow. */
 static filch_err play_yields_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count < 2 || me->stage++ != 1) return play_idle(me, events, count, out);
@@ -579,7 +585,8 @@ TEST(many_yields_in_a_step_with_several_messages_all_complete)
     actor_start(&w, &reader, play_yields_many);
     actor_start(&w, &writer, play_writes_many);
     fixture_tick(&w);
-    ok(filch_send(w.sched, writer.pid, filch_int(2))); /* leaves spare nodes, which the next messages use */
+    /* this step leaves spare nodes at the worker for the next messages */
+    ok(filch_send(w.sched, writer.pid, filch_int(2)));
     fixture_tick(&w);
     ok(filch_send(w.sched, writer.pid, filch_int(3)));
     fixture_tick(&w);
@@ -608,7 +615,8 @@ TEST(a_synchronous_completion_comes_before_a_message_sent_earlier)
 {
     actor before = { 0 }, a = { 0 };
     begin(&w, 0);
-    actor_start(&w, &before, play_yields_and_sends_to_itself); /* leaves spare nodes for the next actor */
+    /* `before` leaves spare nodes at the worker for the next actor */
+    actor_start(&w, &before, play_yields_and_sends_to_itself);
     fixture_tick(&w);
     actor_start(&w, &a, play_yields_and_sends_to_itself);
     fixture_tick(&w);
@@ -635,8 +643,8 @@ TEST(a_process_that_sends_to_itself_before_idling_is_woken)
 }
 
 /* Makes three monitors of a pid that belongs to no process, and so gets three EXIT notices. With batches of one event
- * the second notice is queued while the first is read. At the first notice yields the command that `user` points to,
- * and waits. */
+ * the second notice is queued while the first is read. At the first notice the process yields the command that `user`
+ * points to, and waits. */
 static filch_err play_waits_among_notices(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {

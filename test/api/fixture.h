@@ -24,13 +24,13 @@
 
 typedef struct fixture {
     filch_sched        *sched;
-    bool                ticks; /* the scheduler has no workers: the test's thread runs everything */
+    bool                ticks; /* true: the scheduler has no workers, and the thread of the test runs everything */
     FLI_ATOMIC(int64_t) bytes, blocks;
-    FLI_ATOMIC(bool)    miscounted; /* a block was freed with a wrong size, or written past its end */
+    FLI_ATOMIC(bool)    miscounted; /* true: a block was freed with a wrong size, or written past its end */
     FLI_ATOMIC(bool)    deny;       /* all allocations fail */
 } fixture;
 
-/* Header in front of each block, as large as the strictest alignment. */
+/* Header in front of each allocated block. Its size is the strictest alignment. */
 typedef union fixture_block {
     size_t      size;
     max_align_t align;
@@ -119,7 +119,7 @@ static inline filch_stats fixture_stats(fixture *w)
 }
 
 #define FOR_EVER_NS FILCH_SECONDS(120)
-#define STANDSTILL_NS FILCH_SECONDS(3) /* no test needs to wait that long for a single step */
+#define STANDSTILL_NS FILCH_SECONDS(3) /* a test fails if no process is stepped for this time */
 
 typedef struct fixture_wait {
     patience all, still;
@@ -133,7 +133,7 @@ static inline fixture_wait fixture_wait_begin(void)
                            .steps = UINT64_MAX };
 }
 
-/* Returns true if the condition will not become true: the time is up, or no process was stepped between two checks. */
+/* Returns true if waiting is useless: the time is up, or no process was stepped for STANDSTILL_NS. */
 static inline bool fixture_wait_is_over(fixture *w, fixture_wait *wait)
 {
     if (patience_is_over(&wait->still)) {
@@ -182,7 +182,7 @@ static inline uint32_t fixture_scale(uint32_t full, uint32_t least)
 
 /* ---- actors ---- */
 
-/* What an actor records of an event. */
+/* What an actor records about an event. */
 typedef struct sighting {
     int32_t    type;
     filch_err  error;
@@ -199,19 +199,20 @@ typedef struct actor actor;
 typedef filch_err (*play_fn)(actor *me, const filch_event *events, size_t count, filch_out *out);
 
 struct actor {
-    play_fn              play;
-    void                *user; /* pointer for the play, like `stage` and `note` */
-    int64_t              stage;
-    filch_err            note;
-    filch_pid            pid;
-    uint32_t             steps;
-    size_t               count_max; /* maximum number of events in one step */
-    sighting             seen[SIGHTINGS_MAX];
-    size_t               seen_count; /* number of all events, including those that did not fit into `seen` */
-    uint32_t             inits, closes;
-    filch_err            exit_error;
-    filch_data           result; /* result of the process, kept */
-    FLI_ATOMIC(uint32_t) exits;  /* written last: when it is 1, the fields above may be read */
+    play_fn    play;
+    void      *user; /* used by the play function only, as are `stage` and `note` */
+    int64_t    stage;
+    filch_err  note;
+    filch_pid  pid;
+    uint32_t   steps;
+    size_t     count_max; /* maximum number of events in one step */
+    sighting   seen[SIGHTINGS_MAX];
+    size_t     seen_count; /* number of all events, including those that did not fit into `seen` */
+    uint32_t   inits, closes;
+    filch_err  exit_error;
+    filch_data result; /* the result of the process, with a reference kept by on_exit */
+    /* number of on_exit calls, written last: once it is 1, the fields above may be read */
+    FLI_ATOMIC(uint32_t) exits;
 };
 
 static inline filch_err actor_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -297,7 +298,7 @@ static inline bool has_cancel(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* Play that idles, and ends on a cancel. */
+/* A play function that idles, and ends the process on a cancel. */
 static inline filch_err play_idle(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

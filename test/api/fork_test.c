@@ -35,7 +35,7 @@ static filch_sched *begin(int32_t workers)
     return sched;
 }
 
-/* Runs in the child. Returns the number of the failed check, 0 if none. */
+/* A function that runs in the child process. Returns the number of the check that failed, 0 if none failed. */
 typedef int (*child_fn)(filch_sched *parents);
 
 static int stops_the_parents(filch_sched *parents)
@@ -57,7 +57,9 @@ static int has_its_own(filch_sched *parents)
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED)
-            return 12; /* failed: a stop of the parent's scheduler while the child has its own scheduler */
+            /* check 12: the parent's scheduler cannot be stopped in the child, also if the child has a scheduler of its
+             * own */
+            return 12;
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;
     }
@@ -83,10 +85,9 @@ TEST(in_a_child_the_parents_scheduler_is_not_stopped_and_its_own_works)
         filch_sched *sched = begin(workers == 0 ? FILCH_NO_WORKERS : workers);
         uint64_t     before = fli_load_rlx(&steps);
         if (workers > 0) until(fli_load_rlx(&steps) > before + 100);
-        for (uint64_t i = 0; i < scaled(20); i++)
-            in_a_child(sched, parts[i % 2]);                  /* at some of these forks other
-                                                               * threads hold locks */
-        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the parent's scheduler is unchanged */
+        for (uint64_t i = 0; i < scaled(20); i++) /* other threads may hold locks at the time of the fork */
+            in_a_child(sched, parts[i % 2]);
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the forks have not changed the parent's scheduler */
     }
 }
 

@@ -84,7 +84,7 @@ static struct {
     int      cancels, steps;
 } observed;
 
-/* Counts its cancels, and ends on a message. */
+/* Step of a process that counts its cancels, and ends on a message. */
 static filch_err inherit(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -97,7 +97,7 @@ static filch_err inherit(void *self, const filch_event *events, size_t count, fi
     return filch_idle(out);
 }
 
-/* An allocator whose call number `nth` waits until the clock shows `until_ns`. */
+/* State of slow_alloc(): its call number `nth` waits until the clock shows `until_ns`. */
 static struct {
     uint64_t nth, allocations, until_ns;
 } slow;
@@ -134,7 +134,7 @@ static void live_with(filch_values *values)
     filch_values_drop(values);
     while (fli_clock_ns() <= slow.until_ns + FILCH_MILLISECONDS(1)) {}
     for (int i = 0; i < 10; i++) ok(filch_tick(sched, 0, NULL));
-    same(filch_next_timeout(sched), FILCH_FOREVER); /* no timer is left */
+    same(filch_next_timeout(sched), FILCH_FOREVER); /* no timer of the deadline is left */
     ok(filch_send(sched, pid, filch_none()));
     ok(filch_tick(sched, 0, NULL));
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
@@ -168,7 +168,7 @@ TEST(a_process_spawned_after_its_deadline_is_cancelled_once)
 }
 
 /* The deadline passes during each allocation of the spawn in turn: before the process has a timer, when it has a timer
- * but is not open yet, and when it is open. */
+ * but cannot receive events yet, and when it can receive events. */
 TEST(a_deadline_that_passes_during_the_spawn_cancels_once)
 {
     slow.allocations = UINT64_MAX;

@@ -3,7 +3,7 @@
 
 #define FAILURE (FILCH_EUSER + 9)
 
-/* Ends with the number in the message as its error; 0: ends without an error. */
+/* The process ends at its first message, with the number in the message as its error; 0: without an error. */
 static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -44,7 +44,7 @@ TEST(members_are_listed_once_per_join_and_in_join_order)
     same(count, 3);
     ok(filch_leave(w.sched, "g", a.pid));
     ok(filch_members(w.sched, "g", pids, 4, &count));
-    same(count, 2); /* of the two entries of `a`, the newer one is removed */
+    same(count, 2); /* `a` had joined twice; leaving removed the newer of its two entries */
     assert_true(same_pid(pids[0], a.pid) && same_pid(pids[1], b.pid));
     ok(filch_leave(w.sched, "g", a.pid));
     same(filch_leave(w.sched, "g", a.pid), FILCH_ESTALE);
@@ -121,7 +121,7 @@ TEST(a_broadcast_reaches_every_member_and_is_copied_once)
     assert_true(fli_load_rlx(&w.bytes) - before < 2 * SIZE);
     fixture_tick(&w);
     for (int i = 0; i < MEMBERS; i++) same(a[i].seen_count, 1);
-    /* Moved memory is taken over although the group is empty. */
+    /* filch_broadcast() frees the moved bytes although the group has no member */
     ok(filch_broadcast(w.sched, "nobody", filch_move(bytes, SIZE, NULL), &sent));
     same(sent, 0);
     fixture_end(&w);
@@ -159,7 +159,7 @@ TEST(watchers_get_notices_of_joins_and_leaves_in_order)
     ok(filch_join(w.sched, g, late.pid));
     fixture_tick(&w);
     same(watcher.seen_count, 4);
-    same(late.seen_count, 4); /* `late` receives the notice about itself */
+    same(late.seen_count, 4); /* `late` still watches the group, so it gets the notice of its own join */
     fixture_end(&w);
 }
 
@@ -194,7 +194,7 @@ TEST(group_functions_can_be_yielded)
     actor_start(&w, &me, play_group_yields);
     fixture_tick(&w);
     ok(me.note);
-    same(me.seen_count, 8 + 2 + 1); /* completions, JOINED and LEFT, the broadcast */
+    same(me.seen_count, 8 + 2 + 1); /* 8 completions, the notices JOINED and LEFT, and the broadcast */
     same(count_of(&w, "g"), 0);
     fixture_end(&w);
 }
@@ -292,10 +292,10 @@ TEST(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error)
     ok(filch_monitor(w.sched, watcher.pid, me.pid, 3, NULL));
     fixture_tick(&w);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
-    actor_ends(&w, &me, FAILURE); /* also checks that close was called once */
+    actor_ends(&w, &me, FAILURE); /* actor_ends() also checks that close was called once */
     fixture_tick(&w);
     same(second.inits, 1);
-    same(second.closes, 0); /* close is not called after a failed init */
+    same(second.closes, 0); /* `second` is the state of the new type: its init failed, so its close is not called */
     same(watcher.seen[0].type, FILCH_EVENT_EXIT);
     same(watcher.seen[0].error, FAILURE);
     fixture_end(&w);

@@ -8,7 +8,7 @@
 
 /* ---- processes ---- */
 
-/* Replies to each number with the next number, to a text with that text. Does not reply to 0. */
+/* Replies to a number n with n + 1, and to a text with that text. Does not reply to the number 0. */
 static filch_err play_echo(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -23,7 +23,8 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* Ends at the first message. Message 1: with a reply; 2: without a reply; 3: with an error; 4: with FILCH_EDEAD. */
+/* The process ends at its first message: 1: after a reply; 2: without a reply; 3: with an error; 4: with
+ * FILCH_EDEAD. */
 static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -35,7 +36,7 @@ static filch_err play_once(actor *me, const filch_event *events, size_t count, f
                      : filch_done(out, filch_str("the result"));
 }
 
-/* Forwards the message's `from` to the process in `user`. */
+/* Forwards the pid of the message's sender to the process in `user`. */
 static filch_err play_passes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -130,8 +131,8 @@ TEST(payloads_of_any_size_go_there_and_back)
     ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, &reply));
     assert_string_equal(filch_text(&reply), large);
     filch_drop(&reply);
-    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL)); /* the caller does not want the reply: the
-                                                                            * runtime frees it */
+    /* the calling thread passes NULL for the reply, so the runtime frees the reply */
+    ok(filch_call(w.sched, a.pid, filch_str(large), FILCH_FOREVER, NULL));
     fixture_end(&w);
 }
 
@@ -148,7 +149,8 @@ TEST(a_receiver_may_forward_the_request)
     fixture_end(&w);
 }
 
-/* The exit notice is delivered before queued messages; the reply must be found nevertheless. */
+/* The process replies and ends in one step. The caller gets the exit notice before the queued reply; filch_call() must
+ * return the reply nevertheless. */
 TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
 {
     filch_options opt = FILCH_OPTIONS_INIT;
@@ -200,7 +202,8 @@ TEST(a_pid_of_another_scheduler_needs_a_route)
     opt.route = filch_deliver;
     opt.route_user = other.sched;
     fixture_begin_with(&w, 1, opt);
-    /* The request arrives, but the other scheduler has no route back: the reply fails with FILCH_EFOREIGN. */
+    /* The request arrives, but the receiver's scheduler has no route to the caller's scheduler: the reply fails with
+     * FILCH_EFOREIGN. */
     waiting x;
     begin_waiting(&x, &w, a.pid, call_one);
     actor_ends(&other, &a, FILCH_OK);
@@ -230,7 +233,7 @@ TEST(a_call_without_a_reply_ends_at_its_deadline)
     fixture_end(&w);
 }
 
-/* Stays in its step while the test's gate is closed. */
+/* The process stays in its step while the gate in `user` is closed. */
 static filch_err play_at_gate(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -257,7 +260,7 @@ TEST(a_deadline_holds_while_every_worker_is_inside_a_step)
     fixture_end(&w);
 }
 
-/* Gets the request, but replies only after the thread has given up. */
+/* The process gets the request, but replies only after the calling thread has given up. */
 static filch_err play_late(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -299,8 +302,8 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
     UNTIL(&w, fixture_stats(&w).steps >= 4 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     UNTIL(&w, fixture_stats(&w).alive == 4);
-    /* When both workers are parked, the two processes that wait for the threads have run, and both have made their
-     * monitors. */
+    /* When both workers are parked, the two helper processes of the waiting threads have run, and each monitors its
+     * process. */
     UNTIL(&w, fixture_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -370,7 +373,7 @@ TEST(a_process_is_started_and_waited_for_in_one_call)
     filch_drop(&result);
     opt.args = filch_ptr(&c);
     same(filch_spawn_wait(w.sched, &actor_type, &opt, 0, &pid, NULL, NULL), FILCH_EDEADLINE);
-    assert_true(same_pid(pid, c.pid)); /* process c was spawned and lives, although the call has timed out */
+    assert_true(same_pid(pid, c.pid)); /* filch_spawn_wait() has timed out, but process c was spawned and lives */
     same(filch_spawn_wait(w.sched, &actor_type, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_wait(w.sched, NULL, NULL, 0, NULL, NULL, NULL), FILCH_EINVAL);
     fixture_end(&w);
@@ -390,8 +393,8 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     opt.overflow = FILCH_OVERFLOW_WAIT;
     actor_start_with(&w, &a, play_at_gate, opt);
     until(gate_is_waiting(&g));
-    ok(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER)); /* the mailbox has space, so the call returns at
-                                                                       * once */
+    /* the mailbox has space, so filch_send_wait() returns at once */
+    ok(filch_send_wait(w.sched, a.pid, filch_int(1), FILCH_FOREVER));
     same(filch_send_wait(w.sched, a.pid, filch_int(2), 0), FILCH_EFULL);
     same(filch_send_wait(w.sched, a.pid, filch_int(2), FILCH_MILLISECONDS(1)), FILCH_EDEADLINE);
     opt.overflow = FILCH_OVERFLOW_FAIL;
@@ -405,8 +408,8 @@ TEST(a_thread_waits_for_room_in_a_mailbox)
     actor_start_with(&w, &full, play_at_gate, opt);
     until(gate_is_waiting(&g));
     ok(filch_send_wait(w.sched, full.pid, filch_int(1), FILCH_FOREVER));
-    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL); /* this policy refuses at once,
-                                                                                         * so the call does not wait */
+    /* the overflow policy of `full` refuses messages, so the call does not wait */
+    same(filch_send_wait(w.sched, full.pid, filch_int(2), FILCH_FOREVER), FILCH_EFULL);
     gate_open(&g);
     fixture_end(&w);
 }
@@ -441,7 +444,8 @@ TEST(stop_ends_every_wait_with_eclosed)
         (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
         for (size_t n = 0; n < 4; n++) {
             fli_thread_join(&all[n].thread);
-            /* The process that wait_for_end waits for may end at the same time: either result is right. */
+            /* The process for which all[1] waits may end before the wait is ended by the stop: then FILCH_OK is
+             * right. */
             bool ended = n == 1 && all[n].err == FILCH_OK;
             if (all[n].err != FILCH_ECLOSED && !ended)
                 fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
@@ -455,8 +459,8 @@ TEST(stop_ends_every_wait_with_eclosed)
     }
 }
 
-/* The receiver of the calls is older than the processes that wait for its reply. So the stop ends the receiver first,
- * and the waiting processes get its exit notice before their cancel. */
+/* The process that is called is older than the helper processes of the calling threads. So the stop ends it first, and
+ * the helper processes get its exit notice before their own cancel. */
 TEST(calls_cut_off_by_stop_return_eclosed_and_not_edead)
 {
     for (uint32_t i = 0; i < fixture_scale(20, 3); i++) {
@@ -507,7 +511,7 @@ TEST(requests_to_a_supervisor_are_answered_to_a_thread)
     ok(filch_supervise(w.sched, &tree, NULL, &pid));
     ok(filch_child_await_wait(w.sched, pid, FILCH_FOREVER));
     ok(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child));
-    (void)fixture_inspect(&w, child); /* checks that the child lives */
+    (void)fixture_inspect(&w, child); /* fixture_inspect() fails if the child does not live */
     same(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child), FILCH_EEXISTS);
     same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
     assert_string_equal(filch_err_detail(), "the id of a child is NULL or not 1 to 63 bytes");
@@ -523,10 +527,10 @@ TEST(requests_to_a_supervisor_are_answered_to_a_thread)
     same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EDEAD);
     same(filch_child_list_wait(w.sched, (filch_pid){ 0, 0 }, FILCH_FOREVER, NULL), FILCH_EDEAD);
     fixture_end(&w);
-    same(fli_load_rlx(&released), 2); /* `release` was also called for the child that was refused */
+    same(fli_load_rlx(&released), 2); /* `release` was called for both children, also for the refused one */
 }
 
-/* Init that fails with the error in its args. */
+/* An init function that fails with the error in its args. */
 static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self;
@@ -570,7 +574,8 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     same(fli_load_rlx(&released), calls);
 }
 
-/* What `ask` finds in its argument. The argument is invalid when the call has returned. */
+/* What the handler `ask` finds in its argument. The argument is memory of the calling thread and is invalid after the
+ * call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
     bool                 gone;
@@ -710,7 +715,7 @@ TEST(a_simulation_names_the_wait_that_it_refuses)
 
 /* ---- bad input ---- */
 
-/* Ends the helper process that waits for the calling thread, in the way that `stage` selects. */
+/* Ends the helper process of the calling thread, in the way that `stage` selects. */
 static filch_err play_ends_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -759,8 +764,8 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     until(gate_is_waiting(&g));
     begin_waiting(&x, &w, first.pid, wait_for_end);
     until(find_caller(w.sched, first.pid).serial != 0);
-    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5))); /* before the first step of the helper
-                                                                             * process, which begins the wait */
+    /* sent before the first step of the helper process, which begins the wait */
+    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5)));
     gate_open(&g);
     ok(filch_send(w.sched, first.pid, filch_int(2)));
     fli_thread_join(&x.thread);
@@ -790,7 +795,7 @@ TEST(a_call_with_bad_arguments_changes_nothing)
     same(filch_call(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER, NULL), FILCH_ETOOBIG);
     same(filch_send_wait(w.sched, a.pid, filch_str("123456789"), FILCH_FOREVER), FILCH_ETOOBIG);
     same(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, NULL), FILCH_ELIMIT);
-    free(bytes); /* the caller still owns `bytes` */
+    free(bytes); /* the calls were refused, so this test still owns `bytes` */
     fixture_end(&w);
 }
 

@@ -2,9 +2,9 @@
  * lead to another host, a full node, options of other versions. */
 #include "api/node_fixture.h"
 
-/* ---- spawns on other hosts ---- */
+/* ---- spawning on another host of the node ---- */
 
-/* What the init of the settler found. */
+/* What the init function of the process "settler" found. */
 static struct {
     filch_pid pid;
     int64_t   inherited;
@@ -39,14 +39,15 @@ TEST(a_foreign_thread_spawns_on_any_host_with_or_without_a_name)
     filch_sched *first_host = c.hosts[0].sched;
     ok(filch_spawn_on(first_host, 101, &settler_type, NULL, &pid));
     same(pid.node, 101);
-    /* host 100 is first_host itself: the policy is not called */
+    /* host 100 is first_host itself, so the node's policy function is not called */
     ok(filch_spawn_on(first_host, 100, &settler_type, NULL, &pid));
     same(pid.node, 100);
     same(fli_load_rlx(&c.policy_calls), 1);
     opt.name = "settler";
     ok(filch_spawn_on(first_host, 102, &settler_type, &opt, &pid));
     same(filch_spawn_on(first_host, 102, &settler_type, &opt, NULL), FILCH_EEXISTS);
-    same(filch_whereis(first_host, "settler", &found), FILCH_EDEAD); /* the name is registered at host 102 only */
+    /* the name is registered only at host 102, where the process was spawned */
+    same(filch_whereis(first_host, "settler", &found), FILCH_EDEAD);
     ok(filch_whereis(c.hosts[2].sched, "settler", &found));
     assert_true(same_pid(found, pid));
     /* A spawn from a foreign thread cannot monitor: only a process can. */
@@ -91,11 +92,11 @@ TEST(a_child_on_another_host_inherits_the_values_of_its_parent)
     filch_values_drop(opt.values);
     node_fixture_tick(&c);
     ok(founder.err[0] | founder.err[1] | a.note);
-    assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the spawning process */
+    assert_true(same_pid(c.last.who, a.pid)); /* the node's policy function gets the pid of the spawning process */
     node_fixture_end(&c);
 }
 
-/* A handler is not a process, so processes that it spawns cannot have relations with it. */
+/* A handler that spawns processes. A handler is not a process, so its spawns cannot ask for relations. */
 static filch_err spawning_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -117,7 +118,7 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* A call in on_exit counts as made by the ended process, which has no relations any more. */
+/* An on_exit function that spawns. The ended process counts as the caller; it can have no relations any more. */
 static void on_exit_spawns(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     node_fixture       *c = user;
@@ -156,9 +157,10 @@ TEST(handlers_and_on_exit_cannot_spawn_with_relations)
     actor_start(&c.hosts[0], &a, play_yields);
     node_fixture_tick(&c);
     ok(a.note | founder.err[0]);
-    assert_true(same_pid(c.last.who, a.pid)); /* the policy gets the pid of the process */
+    /* the node's policy function gets the pid of the process that made the yield */
+    assert_true(same_pid(c.last.who, a.pid));
     same(founder.err[1], FILCH_ESTATE);
-    same(founder.err[2], FILCH_EDEAD); /* the target host has stopped */
+    same(founder.err[2], FILCH_EDEAD); /* the host on which the process should be spawned has stopped */
     memset(&founder, 0, sizeof founder);
     actor_start(&c.hosts[0], &listener, play_idle);
     ok(filch_join(c.hosts[0].sched, "listeners", listener.pid));
@@ -214,7 +216,7 @@ TEST(a_recorded_process_can_spawn_only_on_its_own_host)
     filch_node_destroy(node);
 }
 
-/* ---- relations that end with a host, and relations between hosts ---- */
+/* ---- relations between hosts, and relations that end when a host stops ---- */
 
 TEST(groups_have_members_of_one_host_only)
 {
@@ -255,7 +257,7 @@ TEST(a_ready_process_on_another_host_can_be_terminated_twice)
     actor        a = { 0 };
     node_fixture_begin(&c, FILCH_NO_WORKERS, true);
     actor_start(&c.hosts[1], &a, play_idle);
-    ok(filch_terminate(c.hosts[0].sched, a.pid)); /* before the first step of the process */
+    ok(filch_terminate(c.hosts[0].sched, a.pid)); /* terminates the process before its first step */
     ok(filch_terminate(c.hosts[0].sched, a.pid));
     node_fixture_tick(&c);
     actor_ends(&c.hosts[1], &a, FILCH_EKILLED);
@@ -297,17 +299,18 @@ TEST(a_monitor_reference_works_only_for_its_owner)
     actor_start(&c.hosts[0], &a, play_idle);
     actor_start(&c.hosts[1], &twin, play_idle);
     actor_start(&c.hosts[0], &target, play_idle);
-    same(a.pid.serial, twin.pid.serial); /* the two pids are equal except for the host */
+    same(a.pid.serial, twin.pid.serial); /* the pids of `a` and `twin` are equal except for the host */
     ok(filch_monitor(c.hosts[0].sched, a.pid, target.pid, 1, &ref));
     ok(filch_link(c.hosts[0].sched, a.pid, target.pid));
     same(filch_unmonitor(c.hosts[1].sched, twin.pid, ref), FILCH_ESTALE);
     same(filch_unmonitor(c.hosts[0].sched, target.pid, ref), FILCH_ESTALE);
-    /* The guessed refs include the number of a link of process a. A link is not a monitor. */
+    /* The guessed references include that of the link of process a. filch_unmonitor() must refuse it, because a link is
+     * not a monitor. */
     for (uint64_t i = 1; i < 70; i++) {
         same(filch_unmonitor(c.hosts[0].sched, a.pid, ref + i), FILCH_ESTALE);
         if (ref > i) same(filch_unmonitor(c.hosts[0].sched, a.pid, ref - i), FILCH_ESTALE);
     }
-    ok(filch_unlink(c.hosts[0].sched, a.pid, target.pid)); /* the link still exists */
+    ok(filch_unlink(c.hosts[0].sched, a.pid, target.pid)); /* filch_unmonitor() has not removed the link */
     ok(filch_unmonitor(c.hosts[0].sched, a.pid, ref));
     node_fixture_end(&c);
 }
@@ -356,7 +359,7 @@ TEST(options_of_a_node_may_be_of_another_version)
     filch_node_destroy(node);
     newer.later = 1;
     same(filch_node_create(&node, &newer.known), FILCH_EINVAL);
-    ok(filch_node_create(&node, &older)); /* the struct states a size that does not include `policy` */
+    ok(filch_node_create(&node, &older)); /* `size` says that the struct of this older version ends before `policy` */
     filch_node_destroy(node);
 }
 

@@ -37,7 +37,7 @@ TEST(sends_monitors_and_links_reach_other_hosts)
     ok(filch_monitor(first_host, watcher.pid, target.pid, 3, NULL));
     ok(filch_monitor(first_host, watcher.pid, good.pid, 4, NULL));
     ok(filch_link(first_host, trapper.pid, target.pid));
-    ok(filch_link(first_host, linked.pid, target.pid)); /* both processes belong to other hosts */
+    ok(filch_link(first_host, linked.pid, target.pid)); /* first_host links two processes of other hosts */
     ok(filch_send(first_host, good.pid, filch_int(0)));
     ok(filch_send(first_host, target.pid, filch_int(FAILURE)));
     node_fixture_tick(&c);
@@ -166,7 +166,7 @@ TEST(a_name_for_a_process_of_another_host_ends_with_either)
     same(filch_whereis(c.hosts[1].sched, "there", &found), FILCH_EDEAD);
     ok(filch_whereis(c.hosts[0].sched, "there", &found));
     assert_true(same_pid(found, there.pid));
-    /* The host with the registered name stops: the process, on another host, is not affected. */
+    /* Stops the third host, where the name was registered too. The process belongs to another host and continues. */
     ok(filch_sched_stop(c.hosts[2].sched, FILCH_SECONDS(10), NULL));
     c.hosts[2].sched = NULL;
     ok(filch_send_name(c.hosts[0].sched, "there", filch_int(FAILURE)));
@@ -236,7 +236,7 @@ TEST(a_stopping_host_sends_exit_notices_to_monitors_on_other_hosts)
     node_fixture_end(&c);
 }
 
-/* ---- limits and commands of a host ---- */
+/* ---- limits of a host, and commands that it does not allow ---- */
 
 static filch_err play_forbidden(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -302,7 +302,8 @@ TEST(a_host_uses_no_more_memory_than_memory_max)
     assert_true(sent < 30);
     assert_true(fli_load_rlx(&w.bytes) <= 3000000 + 4096);
     fixture_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large))); /* the mailbox has space again */
+    /* the process has read its messages, so their memory is free again */
+    ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
     fixture_tick(&w);
     fixture_end(&w);
     opt.memory_max = 1000;
