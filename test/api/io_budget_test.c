@@ -12,7 +12,7 @@
 
 static fixture w;
 
-/* ---- a peer that is always ready ---- */
+/* ---- replaced system calls: the peer of a connection is always ready ---- */
 
 static bool   endless;
 static size_t between, most, total; /* between: bytes transferred since the last step of the second process; most: the
@@ -76,7 +76,8 @@ static filch_err play_beside(actor *me, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_continue(out);
 }
 
-/* Starts `server`, a script that serves, and connects to it. Returns the client's end of the connection. */
+/* Starts `server`, a script that listens and accepts, and connects to it. Returns the client's end of the
+ * connection. */
 static int connect_to(script *server)
 {
     script_start(&w, server);
@@ -91,7 +92,8 @@ static void count_from_here(void)
     between = most = total = since_clock = most_since_clock = 0;
 }
 
-/* Runs the script together with a second process that is always ready. The script begins with SERVE and DO_PAUSE. */
+/* Runs the script `server`, which begins with SERVE and DO_PAUSE, together with a second process that is always
+ * ready. */
 static void play_beside_it(script *server)
 {
     actor beside = { 0 };
@@ -114,8 +116,8 @@ static void play_beside_it(script *server)
     close(fd);
 }
 
-/* Before the second process runs, at most four budgets are used: by the command itself, by the poll that the command
- * requests, by the poll of the next tick, and by a timeout. */
+/* Before the second process runs, at most four I/O budgets (FLI_IO_BUDGET_BYTES) are used: by the command itself, by
+ * the poll that the command requests, by the poll of the next tick, and by a timeout. */
 #define BOUND (4 * FLI_IO_BUDGET_BYTES)
 enum { LOTS = 16 << 20 };
 
@@ -186,7 +188,7 @@ TEST(aborted_connections_in_the_backlog_let_others_run)
     close(fd);
 }
 
-/* ---- a process that reads all available bytes, again and again: few steps, each of them long ---- */
+/* ---- reader: a process that reads all available bytes, again and again, in few but long steps ---- */
 
 static filch_stream taken_stream;
 
@@ -215,7 +217,7 @@ TEST(the_clock_is_read_while_a_process_keeps_reading)
     endless = false;
     ok(reader.note);
     assert_true(total >= 1000 * (size_t)16384);
-    /* 2 * 65536: one read that exceeds the budget, and one read that had begun before the clock reading */
+    /* 2 * 65536: one read may exceed the budget, and one read may have begun before the clock was read */
     assert_true(most_since_clock <= FLI_IO_BUDGET_BYTES + 2 * 65536);
     actor_ends(&w, &reader, FILCH_OK);
     script_ends(&w, &server);
@@ -231,7 +233,8 @@ static void sleep_past(uint64_t span_ns)
     while (__real_fli_clock_ns() <= until_ns) fli_thread_yield();
 }
 
-/* The runtime does not run while the bytes arrive and the deadline passes. When it runs again, it finds both. */
+/* The scheduler does not run for LATE_NS, in which bytes arrive and the deadline of the read passes. When the scheduler
+ * runs again, it finds both. */
 #define LATE_NS FILCH_MILLISECONDS(2)
 
 TEST(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due)
@@ -242,14 +245,14 @@ TEST(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due)
     UNTIL(&w, script_stage(&server) == 4);
     (void)fixture_tick(&w);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
-    ok(filch_tick(w.sched, 1, NULL)); /* the read waits for bytes */
+    ok(filch_tick(w.sched, 1, NULL)); /* the read waits, because no bytes have arrived */
     same(script_stage(&server), 5);
     same(send(fd, "in time", 7, MSG_NOSIGNAL), 7);
     sleep_past(LATE_NS);
     UNTIL(&w, script_stage(&server) == 6);
     ok(server.result[5].error);
     assert_string_equal(server.result[5].bytes, "in time");
-    /* 100000 bytes are more than the budget of one timeout. */
+    /* 100000 bytes are more than the I/O budget of one timeout. */
     char *lots = calloc(1, 100000);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     ok(filch_tick(w.sched, 1, NULL));
@@ -259,7 +262,7 @@ TEST(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due)
     script_ends(&w, &server);
     ok(server.result[7].error);
     same(server.result[7].size, 100000);
-    same(server.result[8].error, FILCH_EDEADLINE); /* no byte came in time */
+    same(server.result[8].error, FILCH_EDEADLINE); /* no byte came before the deadline of this read */
     free(lots);
     fixture_end(&w);
     close(fd);

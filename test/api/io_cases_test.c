@@ -10,7 +10,8 @@
 static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* A listener with a full queue. The system drops new connections to it, as if the host did not answer. */
+/* A listener with a full queue of connections. The system drops new connections to it, as if the host did not
+ * answer. */
 typedef struct full_listener {
     int  listener, full[8];
     char address[32];
@@ -48,7 +49,7 @@ TEST(connects_that_time_out_leave_no_descriptor_in_a_live_process)
                                DO_CONNECT_WITHIN(d.address, FILCH_MILLISECONDS(2)), DO_PAUSE);
         script_start(&w, &client);
         UNTIL(&w, script_stage(&client) == 1);
-        int before = open_descriptors(); /* counted after the poller was created */
+        int before = open_descriptors(); /* the poller exists already, so its descriptors are in `before` */
         ok(filch_send(w.sched, client.actor.pid, filch_none()));
         UNTIL(&w, script_stage(&client) == 5);
         for (int i = 2; i < 5; i++) same(client.result[i].error, FILCH_EDEADLINE);
@@ -59,7 +60,8 @@ TEST(connects_that_time_out_leave_no_descriptor_in_a_live_process)
     full_listener_close(&d);
 }
 
-/* The server closes first, so the old connection lingers at the server's port. */
+/* The server closes the connection before the client does, so the old connection stays at the server's port for a while
+ * (TIME_WAIT). */
 TEST(a_restarted_server_gets_its_port_although_old_connections_linger){ FOR_WORKER_COUNTS({
     script first = SCRIPT(SERVE, DO_CLOSE);
     script_start(&w, &first);

@@ -44,13 +44,13 @@ static void start(filch_sched *sched, const filch_type *type)
     ok(filch_spawn(sched, type, NULL, NULL));
 }
 
-/* Runs a scheduler that has no workers for a while; does nothing otherwise. */
+/* If the scheduler has no workers, runs it for a while. Otherwise does nothing. */
 static void turn(filch_sched *sched, int32_t workers)
 {
     if (workers < 0) ok(filch_tick(sched, 0, NULL));
 }
 
-/* ---- saving state, and writes that a stop interrupts ---- */
+/* ---- a process that saves its state when a stop cancels it, and a write that goes on during a stop ---- */
 
 #define SNAPSHOT_SIZE 300000
 
@@ -58,7 +58,7 @@ typedef struct saver {
     filch_stream file;
 } saver;
 
-/* On a cancel opens a file, writes all of its state to the file, and closes the file. */
+/* On a cancel the process opens a file, writes all of its state to the file, and closes the file. */
 static filch_err saver_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     saver *me = self;
@@ -109,7 +109,8 @@ TEST(a_snapshot_is_written_to_a_file_during_a_stop)
 
 #define REPLY_SIZE 8000000
 
-/* Accepts one connection, sends a large reply, and ends when the reply is written. Ignores a cancel. */
+/* State of a process that accepts one connection, sends a large reply, and ends when the reply is written. The process
+ * ignores a cancel. */
 typedef struct replier {
     filch_stream listener, peer;
     bool         asked;
@@ -174,8 +175,8 @@ typedef struct client {
     fli_thread   thread;
 } client;
 
-/* A client that waits until the scheduler refuses calls of foreign threads. Then it makes a second connection, which
- * must not be accepted, and reads the reply from the first connection. */
+/* Thread of a client. It waits until the stop has begun (the scheduler refuses calls of foreign threads). Then it makes
+ * a second connection, which must not be accepted, and reads the reply from the first connection. */
 static void read_late(void *arg)
 {
     client *c = arg;

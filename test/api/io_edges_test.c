@@ -20,7 +20,7 @@ static void peer_send(int fd, const char *text)
     same(send(fd, text, strlen(text), 0), (ssize_t)strlen(text));
 }
 
-/* Starts a server. Returns the client's end of a connection to it. */
+/* Starts the script `server`. Returns the client's end of a connection to it. */
 static int serve(script *server)
 {
     script_start(&w, server);
@@ -51,8 +51,8 @@ TEST(a_line_that_is_too_long_is_an_error_even_if_its_end_has_come){ FOR_WORKER_C
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     script_ends(&w, &server);
     same(server.result[4].error, FILCH_ETOOBIG);
-    assert_string_equal(server.result[5].bytes, "12345678\n"); /* no byte is lost, and the limit includes the
-                                                                * newline */
+    /* the bytes of the line are still there; the newline counts for the limit */
+    assert_string_equal(server.result[5].bytes, "12345678\n");
     assert_string_equal(server.result[6].bytes, "abc\n");
     close(fd);
 }) }
@@ -65,11 +65,12 @@ TEST(bytes_of_a_read_with_a_timeout_may_come_in_pieces){ FOR_WORKER_COUNTS({
     for (int i = 0; i < 3; i++) {
         peer_send(fd, "ab");
         for (int turns = 0; turns < 20; turns++) fixture_turn(&w);
-        if (i < 2) same(script_stage(&server), 5); /* the read waits, because there are not enough bytes yet */
+        /* the read still waits, because not all of its bytes have arrived */
+        if (i < 2) same(script_stage(&server), 5);
     }
     script_ends(&w, &server);
     assert_string_equal(server.result[5].bytes, "ababab");
-    same(server.result[7].error, FILCH_EDEADLINE); /* the read fails at once: there are no bytes */
+    same(server.result[7].error, FILCH_EDEADLINE); /* this read has a timeout of 0, and there are no bytes */
     close(fd);
 }) }
 
@@ -99,7 +100,7 @@ TEST(a_hundred_streams_ready_at_once_are_all_served)
 static const char *const cat[] = { "cat", NULL };
 static char              megabyte[1 << 20];
 
-/* Writes to a child program and reads its output at the same time. */
+/* Writes to the child program `cat` and reads its output at the same time. */
 static filch_err play_through_cat(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
@@ -134,7 +135,7 @@ TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
     })
 }
 
-/* ---- operations that a stream does not have ---- */
+/* ---- addresses of streams that have no address or no sender ---- */
 
 static filch_err read_address_short(script *s, filch_out *out)
 {
@@ -152,11 +153,12 @@ static filch_err read_sender(script *s, filch_out *out)
 {
     char      text[128] = "x";
     filch_err err = filch_stream_address(out, s->stream, FILCH_ADDRESS_SENDER, text, sizeof text);
-    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err; /* error: a sender is reported although no datagram
-                                                                    * has arrived */
+    /* FILCH_EUSER: a sender was reported although no datagram has arrived */
+    return err == FILCH_OK && text[0] != '\0' ? FILCH_EUSER : err;
 }
 
-/* Yields a receive, then asks for the sender. While a receive is outstanding the sender may change at any time. */
+/* Yields a receive, then asks for the sender of the last datagram. While a receive is outstanding the sender may change
+ * at any time. */
 static filch_err receive_and_read_sender(script *s, filch_out *out)
 {
     filch_err err = filch_yield_receive_from(out, TAG_EXTRA, s->stream, 0, FILCH_FOREVER);
@@ -188,7 +190,7 @@ static filch_err play_reads_sender_while_receiving(actor *me, const filch_event 
         s->stream = filch_as_stream(&events[0].data);
         s->result[0].error = receive_and_read_sender(s, out);
         return filch_continue(out);
-    case 2: /* the receive is outstanding */
+    case 2: /* the receive of the last step is outstanding */
         s->result[1].error = read_sender(s, out);
         me->note |= filch_yield_io_cancel(out, 2, s->stream);
         return filch_wait(out);
@@ -197,8 +199,8 @@ static filch_err play_reads_sender_while_receiving(actor *me, const filch_event 
             if (events[i].tag == TAG_EXTRA) note(&s->result[2], &events[i]);
         }
         if (me->seen_count < 3)
-            return filch_wait(out); /* waits for the completions of both the receive and the
-                                     * cancel */
+            /* one completion has arrived; the process also waits for the other one (of the receive or of its cancel) */
+            return filch_wait(out);
         s->result[3].error = read_sender(s, out);
         return filch_done(out, filch_none());
     }
@@ -210,7 +212,8 @@ TEST(the_sender_of_a_datagram_is_not_available_during_the_next_receive){ FOR_WOR
     actor_start(&w, &s.actor, play_reads_sender_while_receiving);
     actor_ends(&w, &s.actor, FILCH_OK);
     ok(s.actor.note);
-    ok(s.result[0].error); /* the receive was yielded; it starts after the step */
+    /* the receive was yielded in this step and starts after it, so the sender could still be read */
+    ok(s.result[0].error);
     same(s.result[1].error, FILCH_EBUSY);
     same(s.result[2].error, FILCH_ECANCELLED);
     ok(s.result[3].error);
@@ -312,7 +315,7 @@ TEST(bytes_read_ahead_from_a_fifo_are_not_lost_and_do_not_block_writes)
     ok(unlink(path));
 }
 
-/* The fifo has no writer, so the first read stays outstanding. */
+/* The FIFO has no writer, so the first read stays outstanding. */
 TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 {
     char path[64];
@@ -341,9 +344,9 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
     ok(unlink(path));
 }
 
-/* ---- streams on their way to another process ---- */
+/* ---- streams that are in a message to another process ---- */
 
-/* A process that keeps the message with the stream, and ends when it is cancelled. */
+/* A process that gets a message with a stream and keeps it without taking the stream. It ends when it is cancelled. */
 typedef struct keeper {
     actor            actor;
     filch_data       stream_message;
@@ -375,7 +378,7 @@ static void keeper_ends(fixture *in, keeper *k)
     actor_ends(in, &k->actor, FILCH_OK);
 }
 
-/* Tries to take the stream in the message at `user`, whatever that message contains. */
+/* Calls filch_stream_take() with the message that `user` points to, whatever it contains. */
 static filch_err play_takes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
@@ -407,10 +410,11 @@ TEST(a_stream_message_that_outlives_its_scheduler_holds_nothing)
             script_ends(&w, &server);
             keeper_ends(&w, &keepers[i]);
         }
-        ok(take(&w, &keepers[1].stream_message)); /* succeeds: no process has taken this stream before */
+        /* the stream in keepers[1] has not been taken before, so this take succeeds */
+        ok(take(&w, &keepers[1].stream_message));
         ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
         for (int i = 0; i < 2; i++) {
-            same(recv(fds[i], &got, 1, 0), 0); /* the stream was closed */
+            same(recv(fds[i], &got, 1, 0), 0); /* the stream was closed when the scheduler stopped */
             close(fds[i]);
         }
         same(open_descriptors(), before);
@@ -440,7 +444,7 @@ TEST(only_a_stream_message_of_the_same_scheduler_can_be_taken)
     same(take(&w, &block), FILCH_EINVAL);
     same(take(&other, &k.stream_message), FILCH_EFOREIGN);
     ok(take(&w, &k.stream_message));
-    same(recv(fd, &got, 1, 0), 0); /* the stream was closed with the process that took it */
+    same(recv(fd, &got, 1, 0), 0); /* the stream was closed when the process that took it ended */
     close(fd);
     same(take(&w, &k.stream_message), FILCH_ESTREAM);
     filch_drop(&k.stream_message);
@@ -459,7 +463,8 @@ static filch_err give(script *s, filch_out *out)
     return filch_stream_give(out, s->stream, s->lines[0].pid);
 }
 
-/* A stream is busy with a receive that never completes (datagrams), or with a write to a program that does not read. */
+/* Makes a stream busy: with a receive of a datagram that never comes, or with a write to a program that does not
+ * read. */
 static const char *const sleeps[] = { "sleep", "1000", NULL };
 static char              lots[1 << 20];
 
@@ -488,8 +493,9 @@ static filch_err play_gives_while_it_is_busy(actor *me, const filch_event *event
         return filch_wait(out);
     default:
         if (me->seen_count < 3)
-            return filch_wait(out); /* waits for the completions of both the operation and its
-                                     * cancel */
+            /* one completion has arrived; the process also waits for the other one (of the operation or of its
+             * cancel) */
+            return filch_wait(out);
         s->result[1].error = give(s, out);
         return filch_done(out, filch_none());
     }
@@ -514,7 +520,7 @@ TEST(a_stream_with_an_outstanding_operation_is_busy_and_can_be_given_later)
     })
 }
 
-/* A process that waits for a yield: messages to it stay in its mailbox. */
+/* The process waits for a yield that is not completed, so messages to it stay in its mailbox. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -546,7 +552,7 @@ TEST(a_stream_refused_by_a_full_mailbox_stays_with_its_owner)
     })
 }
 
-/* ---- writes that are outstanding when their process ends ---- */
+/* ---- writes that are outstanding when the process that yielded them ends ---- */
 
 static struct {
     filch_out *out; /* `out` of an earlier step, kept although that is not allowed */
@@ -562,7 +568,7 @@ static void free_and_yield(void *user, void *bytes, size_t size)
     unwritten.yielded = filch_yield_sleep(unwritten.out, 9, 0);
 }
 
-/* Listens, connects to itself, and writes more than the socket buffers hold. No process reads. */
+/* The process listens, connects to itself, and writes more than the socket buffers hold. No process reads the bytes. */
 static filch_err play_writes_lots(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const size_t size = (size_t)8 << 20;

@@ -16,7 +16,7 @@
 static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* While `close_fails` is set, close() of a regular file closes it, but reports ENOSPC. */
+/* While `close_fails` is set, a close() of a regular file closes the file, but fails with ENOSPC. */
 static FLI_ATOMIC(bool) close_fails;
 int                     __real_close(int fd);
 int                     __wrap_close(int fd);
@@ -32,7 +32,7 @@ int                     __wrap_close(int fd)
 INSTEAD(int, fsync, (int fd), (fd))
 INSTEAD(int, fdatasync, (int fd), (fd))
 
-/* A folder for the test, and paths of files in it: the folder and a name. */
+/* Path of the folder of the test, and paths of files in it. */
 static char folder[64], paths[8][128];
 
 static const char *in_folder(int i, const char *name)
@@ -111,7 +111,7 @@ TEST(a_delayed_write_error_is_reported_by_sync_and_by_close)
         same(s.result[3].error, FILCH_ENOSPACE);
         same(s.result[4].error, FILCH_ENOSPACE);
         same(s.result[4].number, ENOSPC);
-        same(s.result[5].error, FILCH_ESTREAM); /* the stream is closed although the close failed */
+        same(s.result[5].error, FILCH_ESTREAM); /* the file was closed although close() failed */
     })
     same(open_descriptors(), before);
 }
@@ -128,13 +128,14 @@ TEST(a_durable_rename_syncs_both_directories)
                           DO_RMDIR(other));
         script_start(&w, &s);
         script_ends(&w, &s);
-        same(s.result[3].error, FILCH_EIO); /* the first directory was synced, the sync of the second fails */
-        ok(s.result[4].error);              /* the file was renamed although the sync failed */
+        /* the fsync of the first directory succeeds, the fsync of the second directory fails */
+        same(s.result[3].error, FILCH_EIO);
+        ok(s.result[4].error); /* the file was renamed although the fsync failed */
         same(s.result[5].error, FILCH_EIO);
         ok(s.result[6].error);
         ok(s.result[7].error);
-        /* two refused syncs: that of the second directory above, and the only sync of the rename inside one directory.
-         * The rename without FILCH_RENAME_SYNC makes none */
+        /* two calls of fsync failed: for the second directory of the first rename, and for the only directory of the
+         * second rename. The third rename, without FILCH_RENAME_SYNC, makes none */
         same(refused(fsync), 2);
         refuse_no_more(fsync);
     })
@@ -200,7 +201,8 @@ TEST(files_and_directories_are_renamed_and_removed)
         same(s.result[11].error, FILCH_EDIRECTORY);
         same(s.result[12].error, FILCH_EDIRECTORY);
         ok(s.result[14].error);
-        assert_string_equal(s.result[15].bytes, "of a"); /* the file is open, but has no name any more */
+        /* the script still has the file open, but the file has no name any more */
+        assert_string_equal(s.result[15].bytes, "of a");
         same(s.result[16].error, FILCH_ENOFILE);
         ok(s.result[17].error);
         same(s.result[18].error, FILCH_EINVAL);
@@ -208,7 +210,7 @@ TEST(files_and_directories_are_renamed_and_removed)
     })
 }
 
-/* Writes the names in the folder to `text`, each after a digit for its kind. */
+/* Writes the names in the list `data` to `text`, each after a digit for the kind of the entry. */
 static void read_list(const filch_data *data, char *text, size_t room)
 {
     const char     *name;
@@ -295,12 +297,12 @@ TEST(payloads_that_are_no_list_or_file_info_are_refused)
     same(filch_as_file_info(&good, &none), FILCH_EINVAL);
 }
 
-/* ---- the program is killed at any moment ---- */
+/* ---- a program that is killed while it replaces a file ---- */
 
 #define LONG_BYTES 40000
 
-/* Replaces the file again and again until the program is killed. Each version consists of one repeated byte, which
- * differs from the version before. */
+/* Replaces the file again and again until the program is killed. Each version of the file repeats one byte; the next
+ * version repeats another byte. */
 static filch_err play_replaces(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static filch_stream stream;
@@ -339,7 +341,7 @@ static void check_whole(const char *path)
     close(fd);
 }
 
-static uint32_t kills = 12; /* number of kills; the first argument of the program can raise it */
+static uint32_t kills = 12; /* how often the child is killed; the first argument of the test program can raise it */
 
 TEST(a_replaced_file_is_complete_wherever_the_program_is_killed)
 {
@@ -364,7 +366,7 @@ TEST(a_replaced_file_is_complete_wherever_the_program_is_killed)
         ok(kill(child, SIGKILL));
         int status;
         same(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status)); /* the program had not ended by itself */
+        assert_true(WIFSIGNALED(status)); /* the program was killed, it had not ended by itself */
         check_whole(paths[0]);
     }
 }

@@ -14,7 +14,7 @@ static const char *const echoes[] = { "sh", "-c", "cat", NULL };
 static const int         numbers[] = { 10 };
 
 /* Runs all operations once and returns the number of allocations. Allocation number `nth` fails; with `and_after` all
- * later ones fail too. */
+ * later allocations fail too. */
 static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
 {
     static test_alloc alloc;
@@ -79,7 +79,7 @@ static uint64_t run_all(uint64_t nth, bool and_after, bool *refused)
     UNTIL(&w, script_is_over(&server));
     filch_drop(&server.last);
 
-    /* Allocations succeed from here on. */
+    /* From here on no allocation fails. */
     script again = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_OPEN(path, FILCH_OPEN_READ), DO_READ(4));
     script_start(&w, &again);
     UNTIL(&w, script_is_over(&again));
@@ -96,14 +96,14 @@ static void sweep(bool and_after)
 {
     bool     refused;
     uint64_t count = run_all(0, false, &refused), every = 25 / fixture_scale(100, 1);
-    assert_true(count > 20); /* enough allocations: the I/O code did run */
+    assert_true(count > 20); /* if there were more than 20 allocations, the I/O code did run */
     for (uint64_t nth = 1; nth <= count; nth += every > 0 ? every : 1) (void)run_all(nth, and_after, &refused);
 }
 
-/* ---- the first I/O of a scheduler ---- */
+/* ---- no memory for the first I/O operation of a scheduler ---- */
 
 /* Runs `first` in a scheduler that has not done any I/O; allocation number `nth` fails. Operations that fail must
- * report an error. Returns true if there were that many allocations. */
+ * report an error. Returns true if there were at least `nth` allocations. */
 static bool run_first(script first, int nth)
 {
     static test_alloc alloc;
@@ -123,15 +123,14 @@ static bool run_first(script first, int nth)
     script_start(&w, &first);
     test_alloc_fail(&alloc, (uint64_t)nth, false);
     UNTIL(&w, script_is_over(&first));
-    (void)fixture_tick(&w); /* after this tick the taker has the stream, or will never get it */
+    (void)fixture_tick(&w); /* after this tick the process `taker` has the stream, or will never get it */
     bool was_refused = atomic_load(&alloc.refused) > 0;
     test_alloc_fail(&alloc, 0, false);
     for (int i = 0; first.lines[i].what != END; i++) {
         filch_err err = first.result[i].error;
         bool      fine = err == FILCH_OK || err == FILCH_EDEADLINE;
-        if (was_refused)
-            fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM; /* FILCH_ESTREAM: the stream was
-                                                                         * never opened */
+        if (was_refused) /* FILCH_ESTREAM: the stream was not opened, because an earlier line failed */
+            fine = fine || err == FILCH_ENOMEM || err == FILCH_ESTREAM;
         if (!fine) fail_msg("line %d: %s", i, filch_err_text(err));
     }
     (void)!filch_cancel(w.sched, taker.actor.pid);
@@ -158,12 +157,12 @@ TEST(the_first_io_operation_of_each_kind_may_lack_memory)
     for (size_t i = 0; i < COUNT_OF(firsts); i++) {
         int nth = 1;
         while (run_first(firsts[i], nth)) nth++;
-        assert_true(nth > 3); /* enough allocations: the I/O code did run */
+        assert_true(nth > 3); /* if at least three allocations failed in turn, the I/O code did run */
     }
 }
 
-/* Opens a stream, or takes the stream in `user`. The process has no relations, so its first stream is the first object
- * that needs memory besides the control block. */
+/* Opens a stream, or takes the stream in the message that `user` points to. The process has no relations, so its first
+ * stream is the first thing for which the process needs memory of its own. */
 static filch_err play_first_stream(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_stream stream;
@@ -177,7 +176,8 @@ static filch_err play_first_stream(actor *me, const filch_event *events, size_t 
     return filch_done(out, filch_none());
 }
 
-/* Returns true if an allocation failed and the process reported it. */
+/* Runs play_first_stream() while allocation number `nth` fails. Returns true if an allocation failed and the process
+ * reported it. */
 static bool run_first_stream(filch_data *stream_message, fixture *w, test_alloc *alloc, int nth)
 {
     actor               me = { .play = play_first_stream, .user = stream_message };
@@ -223,7 +223,7 @@ TEST(a_process_without_memory_for_its_first_stream_gets_enomem)
     actor_ends(&w, &keeper, FILCH_OK);
     nth = 1;
     while (run_first_stream(&stream_message, &w, &alloc, nth))
-        nth++; /* a stream that could not be taken can be taken later */
+        nth++; /* the next process tries to take the stream of `stream_message` again */
     assert_true(nth > 1);
     filch_drop(&stream_message);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));

@@ -38,7 +38,8 @@ TEST(datagrams_arrive_whole_with_the_address_of_the_sender)
         assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
         ok(server.result[2].error);
         assert_string_equal(server.result[3].bytes, "trun");
-        same(server.result[3].error, FILCH_ETOOBIG); /* the rest of the datagram is lost; the error reports that */
+        /* FILCH_ETOOBIG: the datagram was longer than the read, and its rest is lost */
+        same(server.result[3].error, FILCH_ETOOBIG);
         same(server.result[5].error, FILCH_EDEADLINE);
         assert_string_equal(server.sender, client.local);
     })
@@ -46,7 +47,7 @@ TEST(datagrams_arrive_whole_with_the_address_of_the_sender)
 
 enum { KEPT = 50 };
 
-/* Receives KEPT datagrams and keeps all of them in the array at `user`. */
+/* Receives KEPT datagrams and keeps all their payloads in the array that `user` points to. */
 static filch_err play_keeps(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_data *kept = me->user;
@@ -86,7 +87,8 @@ TEST(a_process_that_keeps_datagrams_keeps_little_more_than_their_bytes)
         UNTIL(&w, keeper.stage == i + 3);
     }
     int64_t after = fli_load_rlx(&w.bytes);
-    assert_true(after - before < 65536 + KEPT * 1024); /* the datagrams were received into one common buffer */
+    /* all datagrams are kept in one common buffer of 65536 bytes */
+    assert_true(after - before < 65536 + KEPT * 1024);
     actor_ends(&w, &keeper, FILCH_OK);
     ok(keeper.note);
     for (int i = 0; i < KEPT; i++) {
@@ -243,8 +245,8 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l",
                                             NULL };
 
-/* If set, the next timeout fires as soon as it is armed, before its operation waits. In a program this happens if the
- * worker is suspended at this point and another worker reads the clock. */
+/* If set, the next timeout of an operation fires as soon as it is set, before the operation waits. In a program this
+ * happens if the worker is suspended between the two, and another worker reads the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
 uint64_t                __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
@@ -259,7 +261,7 @@ uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due
 
 TEST(the_exit_of_a_program_is_reported_though_its_poll_timer_fired_early)
 {
-    fli_store_rlx(&old_system, true); /* without a pidfd the runtime polls for the end of the program */
+    fli_store_rlx(&old_system, true); /* without a pidfd the runtime polls whether the program has ended */
     fixture_begin(&w, FILCH_NO_WORKERS);
     script s = SCRIPT(DO_RUN(sleeps, 0), DO_EXIT);
     fli_store_rlx(&alarm_is_quick, true);
@@ -288,10 +290,11 @@ TEST(a_program_uses_stdin_stdout_and_stderr_and_exits)
         assert_string_equal(s.result[4].bytes, "err\n");
         same(s.result[5].error, FILCH_EEND);
         same(s.result[7].number, 7);
-        same(s.result[8].number, 7); /* asking for the exit a second time has the same result */
+        /* the second yield for the exit of the program has the same result as the first */
+        same(s.result[8].number, 7);
         if (!is_under_valgrind() && emulator() == NULL)
-            same(s.result[9].error, FILCH_ENOFILE); /* under valgrind the program is started, and
-                                                     * fails then */
+            /* only valgrind starts the program although the file does not exist */
+            same(s.result[9].error, FILCH_ENOFILE);
         assert_string_equal(s.result[15].bytes, "through a pipe\n");
         same(s.result[16].error, FILCH_EEND);
         same(s.result[18].error, FILCH_OK);
@@ -307,7 +310,7 @@ TEST(a_program_starts_with_no_blocked_signals_and_three_descriptors)
     script_start(&w, &s);
     script_ends(&w, &s);
     assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
-    same(atoi(s.result[3].bytes), 4); /* three standard descriptors, and the one that ls uses */
+    same(atoi(s.result[3].bytes), 4); /* the three standard descriptors, and one that ls opens */
     assert_string_equal(s.result[6].bytes, "out\nerr\n");
     fixture_end(&w);
 }

@@ -91,7 +91,7 @@ TEST(a_poll_of_a_ready_descriptor_completes_at_once){ FOR_WORKER_COUNTS({
     same(s.result[2].number, FILCH_POLL_OUT);
     same(s.result[3].number, FILCH_POLL_OUT);
     same(s.result[5].number, FILCH_POLL_OUT);
-    same(s.result[6].number, FILCH_POLL_IN | FILCH_POLL_OUT); /* regular files are always ready */
+    same(s.result[6].number, FILCH_POLL_IN | FILCH_POLL_OUT); /* regular files are always readable and writable */
     close_both(ends);
     close(file);
     ok(unlink(path));
@@ -117,7 +117,7 @@ TEST(a_poll_has_a_deadline_and_refuses_bad_descriptors)
         same(s.result[7].error, FILCH_EINVAL);
         same(s.result[8].error, FILCH_EINVAL);
         same(s.result[9].error, FILCH_EINVAL);
-        ok(s.result[10].error); /* a cancel succeeds although no poll is outstanding */
+        ok(s.result[10].error); /* the cancel completes without an error although no poll is outstanding */
         same(s.result[10].number, 0);
         close_both(ends);
     })
@@ -150,14 +150,14 @@ TEST(a_completed_poll_holds_no_descriptor){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_TIMEOUT(FILCH_MILLISECONDS(1)), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE,
                       DO_TIMEOUT(FILCH_FOREVER), DO_POLL(ends[0], FILCH_POLL_IN), DO_PAUSE);
     script_start(&w, &s);
-    UNTIL(&w, waits(&s, 2)); /* the poller exists from here on */
+    UNTIL(&w, waits(&s, 2)); /* the script has made a poll, so the poller exists */
     int before = open_descriptors();
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     UNTIL(&w, waits(&s, 4));
     same(open_descriptors(), before + 1);
     same(write(ends[1], "x", 1), 1);
     UNTIL(&w, waits(&s, 5));
-    same(open_descriptors(), before); /* the poll's descriptor was closed although its process lives on */
+    same(open_descriptors(), before); /* the poll has closed its own descriptor although its process lives on */
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     script_ends(&w, &s);
     close_both(ends);
@@ -199,7 +199,8 @@ TEST(several_polls_of_one_descriptor_each_get_the_requested_events)
 
 enum { POLLS = 150 };
 
-/* Polls one descriptor POLLS times and another one once, cancels the polls of the first, and counts the completions. */
+/* Makes POLLS polls of one descriptor and one poll of another descriptor, cancels the polls of the first descriptor,
+ * and counts the completions. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const int     *ends = me->user;
@@ -245,7 +246,7 @@ TEST(a_process_that_ends_during_a_poll_leaks_nothing)
     int before = open_descriptors();
     int ends[2];
     make_pipe(ends);
-    script stays; /* a process that ends with the scheduler */
+    script stays; /* script of a process that does not end before the scheduler stops */
     FOR_WORKER_COUNTS({
         script killed = SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
         stays = (script)SCRIPT(DO_POLL(ends[0], FILCH_POLL_IN));
@@ -270,14 +271,15 @@ TEST(a_poll_stays_with_its_file_when_the_descriptor_number_is_reused){ FOR_WORKE
     script s = SCRIPT(DO_POLL(number, FILCH_POLL_IN), DO_POLL(number, FILCH_POLL_IN));
     script_start(&w, &s);
     UNTIL(&w, waits(&s, 0));
-    same(dup3(other[0], number, O_CLOEXEC), number); /* closes the descriptor and reuses its number at once */
+    /* dup3() closes the descriptor `number` and reuses the number at once */
+    same(dup3(other[0], number, O_CLOEXEC), number);
     same(write(other[1], "x", 1), 1);
     for (int i = 0; i < 20; i++) fixture_turn(&w);
     same(script_stage(&s), 0);
     same(write(ends[1], "x", 1), 1);
     script_ends(&w, &s);
-    same(s.result[0].number, FILCH_POLL_IN); /* completion of the poll of the old descriptor */
-    same(s.result[1].number, FILCH_POLL_IN); /* completion of the poll of the new descriptor */
+    same(s.result[0].number, FILCH_POLL_IN); /* completion of the poll that was made before dup3() */
+    same(s.result[1].number, FILCH_POLL_IN); /* completion of the poll that was made after dup3() */
     close(number);
     close(ends[1]);
     close_both(other);
@@ -323,7 +325,7 @@ TEST(a_connected_socket_becomes_a_stream_and_is_closed_with_it)
         script s = SCRIPT(DO_ADOPT(ends[0], 0), DO_UNTIL("\n", 99), DO_WRITE("an answer"), DO_READ(0), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
-        assert_false(is_open(ends[0])); /* the stream owns the file now: this descriptor is closed */
+        assert_false(is_open(ends[0])); /* the stream has a descriptor of its own, and ends[0] was closed */
         assert_true(blocks(ends[1]));
         char bytes[16] = "";
         same(send(ends[1], "a question\n", 11, 0), 11);
@@ -349,8 +351,8 @@ TEST(a_pipe_adopted_with_keep_is_read_and_its_flags_are_restored)
                           DO_ADOPT(ends[1], FILCH_ADOPT_KEEP), DO_WRITE("to ourselves"), DO_CLOSE);
         script_start(&w, &s);
         UNTIL(&w, waits(&s, 1));
-        assert_true(blocks(ends[0])); /* still blocking: other programs may share the open file, as a shell shares its
-                                       * standard input */
+        /* the pipe stays blocking: other programs may share the open file, as a shell shares its standard input */
+        assert_true(blocks(ends[0]));
         same(write(ends[1], "a line\n", 7), 7);
         script_ends(&w, &s);
         assert_string_equal(s.result[1].bytes, "a line\n");
@@ -389,8 +391,8 @@ TEST(a_file_that_cannot_be_reopened_is_made_non_blocking_and_stays_so){ FOR_WORK
     same(s.result[1].bytes[0], 3);
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     script_ends(&w, &s);
-    assert_true(is_open(counter) && !blocks(counter)); /* the descriptor stays non-blocking, because another stream
-                                                        * may use it */
+    /* the descriptor stays non-blocking after the close, because another stream may use the file */
+    assert_true(is_open(counter) && !blocks(counter));
     close(counter);
 }) }
 
@@ -435,7 +437,7 @@ TEST(adopting_a_terminal_master_does_not_open_another_terminal){ FOR_WORKER_COUN
     close(terminal);
 }) }
 
-/* All bytes have arrived before the first read, and none arrive later. */
+/* All packets have arrived before the first read, and none arrives later. */
 TEST(packets_and_terminal_lines_are_all_read_although_each_ends_a_read){ FOR_WORKER_COUNTS({
     int  ends[2];
     char name[64];
@@ -447,8 +449,7 @@ TEST(packets_and_terminal_lines_are_all_read_although_each_ends_a_read){ FOR_WOR
     same(write(master, "one\ntwo\n", 8), 8);
     same(send(ends[1], "one\n", 4, 0), 4);
     same(send(ends[1], "two\n", 4, 0), 4);
-    /* The pause lets all readiness reports be collected before the first read, so the second read gets no
-     * report. */
+    /* The pause lets the poller report all bytes before the first read, so no report comes during the second read. */
     script s = SCRIPT(DO_ADOPT(terminal, 0), DO_PAUSE, DO_READ(0), DO_READ(0), DO_ADOPT(ends[0], 0), DO_PAUSE,
                       DO_READ(0), DO_READ(0));
     script_start(&w, &s);

@@ -24,7 +24,7 @@ static fli_io *io_of(void)
     return &w.sched->io;
 }
 
-/* ---- hooks in the middle of a system call ---- */
+/* ---- replaced system calls that run a hook or wait at a gate ---- */
 
 static void (*in_recv)(void);
 static gate receiving, accepting, making;
@@ -48,7 +48,7 @@ INSTEAD_BEGIN(int, epoll_create1, (int flags))
     return fault_strikes(&fault_of_epoll_create1) ? -1 : __real_epoll_create1(flags);
 }
 
-/* `came` counts the calls of fli_mutex_lock() for `watched_lock`. */
+/* `came` counts the calls of fli_mutex_lock() with the lock `watched_lock`. */
 static FLI_ATOMIC(fli_mutex *) watched_lock;
 static FLI_ATOMIC(uint32_t)    came;
 void                           __real_fli_mutex_lock(fli_mutex *mutex);
@@ -59,7 +59,7 @@ void                           __wrap_fli_mutex_lock(fli_mutex *mutex)
     __real_fli_mutex_lock(mutex);
 }
 
-/* ---- timeouts on one thread: the timeout fires inside the call ---- */
+/* ---- timeouts with one thread: the timeout fires inside the system call of the read ---- */
 
 static script  *reader;
 static uint32_t alarms;
@@ -79,7 +79,7 @@ static filch_err fire_timeout_in_step(script *s, filch_out *out)
     return FILCH_OK;
 }
 
-/* Fires the timeout of the reader's stream between two calls, on the thread of a worker, as the timer wheel does. */
+/* Fires the timeout of the reader's stream, as a worker does it between two steps. */
 static void fire_timeout_between(void)
 {
     script firing = SCRIPT(DO_CALL(fire_timeout_in_step));
@@ -96,7 +96,7 @@ static int begin_reading(script *server, void (*hook)(void))
     script_start(&w, server);
     UNTIL(&w, is_ready(server));
     int fd = peer_connect(server);
-    UNTIL(&w, script_stage(server) == 4); /* the server has paused */
+    UNTIL(&w, script_stage(server) == 4); /* the script `server` is at its line 4, a pause */
     in_recv = hook;
     ok(filch_send(w.sched, server->actor.pid, filch_none()));
     return fd;
@@ -110,7 +110,8 @@ static void end_reading(script *server, int fd)
     fixture_end(&w);
 }
 
-/* Fires the timeout while a worker tries the operation. The timeout sets a flag, which that worker finds. */
+/* Waits until the deadline has passed, then fires the timeout while the worker is inside the system call. The timeout
+ * sets a flag, which the worker finds after the call. */
 static void fire_timeout_late(void)
 {
     uint64_t end_ns = fli_clock_ns() + FILCH_MILLISECONDS(2);
@@ -136,7 +137,7 @@ TEST(the_timer_of_an_earlier_operation_does_not_end_a_running_one)
     int    fd = begin_reading(&server, fire_timeout);
     for (int i = 0; i < 5; i++) (void)fixture_tick(&w);
     same(alarms, 1);
-    same(script_stage(&server), 5); /* the read continues to wait */
+    same(script_stage(&server), 5); /* the timeout has not ended the read, which still waits */
     same(send(fd, "in time", 7, 0), 7);
     end_reading(&server, fd);
     assert_string_equal(server.result[5].bytes, "in time");
@@ -152,7 +153,7 @@ TEST(the_timer_of_an_earlier_operation_does_not_end_a_waiting_one)
         fire_timeout_between();
         (void)fixture_tick(&w);
         same(script_stage(&server), 5);
-        /* a timer is armed only if this read has a timeout */
+        /* a timer is set only if this read has a timeout */
         same(filch_next_timeout(w.sched) == FILCH_FOREVER, !timed);
         same(send(fd, "in time", 7, 0), 7);
         end_reading(&server, fd);
@@ -166,24 +167,24 @@ TEST(a_timer_for_an_ended_operation_or_a_closed_stream_has_no_effect)
     int    fd = begin_reading(&server, NULL);
     same(send(fd, "x", 1, 0), 1);
     UNTIL(&w, script_stage(&server) == 6);
-    fire_timeout_between(); /* at this time no operation is outstanding */
+    fire_timeout_between(); /* no operation is outstanding when this timeout fires */
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     UNTIL(&w, script_stage(&server) == 8);
-    fli_io_alarm(io_of(), server.stream.id); /* timeout of a stream that is closed */
+    fli_io_alarm(io_of(), server.stream.id); /* fires the timeout of a stream that is closed */
     fli_poll_report old = { .number = server.stream.id, .in = true, .out = true };
     fli_io_batch    batch = { .count = 1, .reports = { old } };
-    fli_io_deliver(io_of(), &batch); /* a readiness report that comes too late has no effect */
+    fli_io_deliver(io_of(), &batch); /* reports readiness of the closed stream, which has no effect */
     (void)fixture_tick(&w);
     same(script_stage(&server), 8);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     end_reading(&server, fd);
 }
 
-/* ---- a second worker, while the first waits at a gate ---- */
+/* ---- what a second worker does while the first worker waits at a gate ---- */
 
-/* A process that is always ready, so that the second worker does not park. A parked second worker would not be
- * unparked: the runtime expects that the worker that got the readiness report searches for further work, but here that
- * worker waits at the gate. */
+/* This process is always ready, so that the second worker does not park. A parked second worker would not be unparked:
+ * the runtime expects that the worker that got the readiness report searches for further work, but here that worker
+ * waits at the gate. */
 static filch_err play_goes_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -206,7 +207,7 @@ static void end_awake(void)
     fixture_end(&w);
 }
 
-/* Reads; a message makes the process cancel the outstanding read. */
+/* The process reads; a message makes it cancel the outstanding read. */
 static filch_err play_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     script *s = me->user;
@@ -243,10 +244,10 @@ TEST(a_cancel_during_a_receive_call_ends_the_read_before_it_waits)
     UNTIL(&w, script_stage(&s) == 2 && fixture_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
     gate_shut(&receiving);
     same(send(fd, "some", 4, 0), 4);
-    UNTIL(&w, gate_is_waiting(&receiving)); /* a worker is inside the system call */
+    UNTIL(&w, gate_is_waiting(&receiving)); /* the first worker is inside recv(), at the gate */
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
-    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1); /* the second worker has reported that there was an operation to
-                                                  * cancel */
+    /* the second worker has completed the cancel, and reported that it found a read */
+    UNTIL(&w, fli_load_acq(&s.extra_seen) == 1);
     same(s.result[1].number, 1);
     gate_open(&receiving);
     actor_ends(&w, &s.actor, FILCH_OK);
@@ -287,11 +288,13 @@ TEST(two_workers_that_need_the_poller_at_once_create_one)
     script_start(&w, &one);
     UNTIL(&w, gate_is_waiting(&making));
     script_start(&w, &two);
-    UNTIL(&w, fli_load_acq(&came) == 2); /* the second worker has found no poller, and waits for the lock */
+    /* the second worker has found that there is no poller, and waits for the lock */
+    UNTIL(&w, fli_load_acq(&came) == 2);
     gate_open(&making);
     fli_store_rel(&watched_lock, NULL);
     UNTIL(&w, script_stage(&one) == 1 && script_stage(&two) == 1);
-    same(open_descriptors(), before + 4); /* two listeners, the poller and its wake descriptor */
+    /* the descriptors of two listeners, of the poller and of its wake descriptor */
+    same(open_descriptors(), before + 4);
     ok(filch_send(w.sched, one.actor.pid, filch_none()));
     ok(filch_send(w.sched, two.actor.pid, filch_none()));
     script_ends(&w, &one);
@@ -302,7 +305,7 @@ TEST(two_workers_that_need_the_poller_at_once_create_one)
     same(open_descriptors(), before);
 }
 
-/* ---- the last generation of a stream id ---- */
+/* ---- a slot in which stream ids have reached their last generation ---- */
 
 TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
 {
@@ -313,8 +316,8 @@ TEST(a_slot_without_generations_left_is_not_used_for_streams_again)
     uint32_t    slot = (uint32_t)first.stream.id;
     fli_stream *s = fli_slab_at(&io_of()->streams, slot);
     uint64_t    word = fli_load_rlx(&s->state) & UINT32_MAX;
-    fli_store_rlx(&s->state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT | word); /* as if the slot had been
-                                                                                             * used for 2^31 streams */
+    /* sets the generation as if the slot had been used for 2^31 streams */
+    fli_store_rlx(&s->state, (uint64_t)FLI_STREAM_GEN_LAST << FLI_STREAM_GEN_SHIFT | word);
     ok(filch_send(w.sched, first.actor.pid, filch_none()));
     script_ends(&w, &first);
     for (int i = 0; i < 3; i++) {

@@ -35,20 +35,20 @@ INSTEAD(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))
 INSTEAD_CODE(pthread_create, (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
              (thread, attr, run, arg))
 
-/* Replacement of epoll_ctl: only EPOLL_CTL_ADD can fail. */
+/* Replaces epoll_ctl: only a call with EPOLL_CTL_ADD can be made to fail. */
 INSTEAD_BEGIN(int, epoll_ctl, (int epoll, int what, int fd, struct epoll_event *event))
 {
     return what == EPOLL_CTL_ADD && fault_strikes(&fault_of_epoll_ctl) ? -1 : __real_epoll_ctl(epoll, what, fd, event);
 }
 
-/* Replacement of read: only reads of more than 8 bytes can fail, because the poller reads its wake descriptor by reads
- * of 8 bytes. */
+/* Replaces read: only reads of more than 8 bytes can be made to fail, because the poller reads its wake descriptor by
+ * reads of 8 bytes. */
 INSTEAD_BEGIN(ssize_t, read, (int fd, void *bytes, size_t room))
 {
     return room > 8 && fault_strikes(&fault_of_read) ? -1 : __real_read(fd, bytes, room);
 }
 
-/* Gates that block opens and spawns until the test opens the gate. */
+/* Gates at which open() and posix_spawnp() wait until the test opens the gate. */
 static gate opening, spawning;
 
 INSTEAD_BEGIN(int, open, (const char *path, int flags, ...))
@@ -69,7 +69,7 @@ INSTEAD_BEGIN(int, posix_spawnp,
     return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
 }
 
-/* Number of waitid calls with WNOHANG that will report a program as not yet ended. */
+/* Number of next waitid() calls with WNOHANG that report that the program has not ended. */
 static FLI_ATOMIC(int) still_dying;
 int                    __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
 int                    __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
@@ -81,7 +81,7 @@ int                    __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, in
     return 0;
 }
 
-/* The time that the clock shows while the test stops it; 0: the real time. */
+/* While not 0, fli_clock_ns() returns this time; 0: the clock shows the real time. */
 static FLI_ATOMIC(uint64_t) still_ns;
 uint64_t                    __real_fli_clock_ns(void);
 uint64_t                    __wrap_fli_clock_ns(void);
@@ -108,12 +108,12 @@ TEST(accept_without_descriptors_fails_and_backs_off_up_to_a_second)
     fli_store_rlx(&still_ns, __real_fli_clock_ns());
     (void)fixture_tick(&w);
     uint64_t pause_ns = FILCH_MILLISECONDS(10);
-    int      wrong = refused(accept4) != 1; /* the first accept was tried, and failed, at once */
+    int      wrong = refused(accept4) != 1; /* the first accept was made in this tick, and failed */
     for (int i = 1; i < TIMES; i++) {
         (void)fli_add_rlx(&still_ns, pause_ns - 1);
         (void)fixture_tick(&w);
-        wrong += refused(accept4) != i;        /* the listener does not try again before its pause is over */
-        (void)fli_add_rlx(&still_ns, 1000001); /* timers never fire early, and fire less than a millisecond late */
+        wrong += refused(accept4) != i;        /* the listener does not accept again before its pause is over */
+        (void)fli_add_rlx(&still_ns, 1000001); /* a timer never fires early, and fires less than a millisecond late */
         (void)fixture_tick(&w);
         wrong += refused(accept4) != i + 1;
         pause_ns = pause_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : pause_ns * 2;
@@ -123,7 +123,7 @@ TEST(accept_without_descriptors_fails_and_backs_off_up_to_a_second)
     fli_store_rlx(&still_ns, __real_fli_clock_ns() + FILCH_SECONDS(60));
     (void)fixture_tick(&w);
     fli_store_rlx(&still_ns, 0);
-    script_ends(&w, &server); /* the connection is accepted at last */
+    script_ends(&w, &server); /* there are descriptors again, so the connection was accepted */
     for (int i = 0; i < TIMES; i++) {
         same(server.result[2 + i].error, FILCH_EFILES);
         same(server.result[2 + i].number, EMFILE);
@@ -159,9 +159,9 @@ TEST(a_listener_in_back_off_still_times_out)
     fixture_end(&w);
 }
 
-static FLI_ATOMIC(uint32_t) accepting; /* number of accepts that the actor below has yielded */
+static FLI_ATOMIC(uint32_t) accepting; /* number of accepts that play_accepts_on() has yielded */
 
-/* Listens and accepts for ever. Takes a while to end after a cancel. */
+/* The process listens and accepts for ever. After a cancel it takes a while to end. */
 static filch_err play_accepts_on(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { TO_LISTEN, TO_ACCEPT, TO_SLEEP };
@@ -190,7 +190,7 @@ TEST(a_listener_in_back_off_does_not_make_stop_spin){ FOR_WORKER_COUNTS({
     UNTIL(&w, fli_load_acq(&accepting) == 1);
     refuse(accept4, 1, EMFILE);
     int fd = peer_connect(&server);
-    UNTIL(&w, fli_load_acq(&accepting) >= 2); /* the first accept has failed: the listener pauses */
+    UNTIL(&w, fli_load_acq(&accepting) >= 2); /* the first accept has failed, and the listener pauses */
     uint64_t before = fli_load_rlx(&clock_reads);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     assert_true(fli_load_rlx(&clock_reads) - before < 1000); /* a spinning worker would read the clock tens of
@@ -266,7 +266,7 @@ TEST(signals_without_descriptors_are_refused)
         same(s.result[0].error, FILCH_EFILES);
         same(s.result[0].number, EMFILE);
         ok(s.result[1].error);
-        assert_true(open_descriptors() <= before + 2); /* two descriptors belong to the poller */
+        assert_true(open_descriptors() <= before + 2); /* the poller has two descriptors */
         script t = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
         refuse(epoll_ctl, 1, ENOSPC);
         script_start(&w, &t);
@@ -276,7 +276,8 @@ TEST(signals_without_descriptors_are_refused)
     })
 }
 
-/* Makes commands that filch_yield_signals() would refuse: without signal numbers, and with too many. */
+/* Yields two signal commands that filch_yield_signals() would refuse: one without signal numbers, and one with too
+ * many. */
 static filch_err play_bad_signals(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     struct {
@@ -317,7 +318,7 @@ TEST(a_file_error_in_read_or_seek_is_reported_and_the_file_stays_usable)
                           DO_WRITE("x"), DO_UNTIL("\n", 9));
         script_start(&w, &s);
         UNTIL(&w, script_stage(&s) == 3);
-        refuse(read, 1, EAGAIN); /* some special files return EAGAIN */
+        refuse(read, 1, EAGAIN); /* some special files return EAGAIN, as this read does */
         ok(filch_send(w.sched, s.actor.pid, filch_none()));
         UNTIL(&w, script_stage(&s) == 6);
         refuse(lseek, 1, EIO);
@@ -353,7 +354,7 @@ TEST(without_pool_threads_files_programs_and_names_report_an_error)
     same(open_descriptors(), before);
 }
 
-/* ---- the process ends while a thread of the pool opens something for it ---- */
+/* ---- a process ends while a thread of the pool opens a file or starts a program for it ---- */
 
 TEST(an_open_that_ends_after_its_process_leaks_nothing)
 {
@@ -369,7 +370,7 @@ TEST(an_open_that_ends_after_its_process_leaks_nothing)
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         gate_open(&opening);
-        fixture_end(&w); /* waits for the pool's thread that opens the file */
+        fixture_end(&w); /* the stop waits for the thread of the pool that opens the file */
         if (fails) same(refused(open), 1);
     }
     same(open_descriptors(), before);
@@ -428,16 +429,18 @@ TEST(a_queued_program_is_not_started_after_its_process_has_ended)
         script first = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)), s = SCRIPT(DO_RUN(sleeps, ALL));
         gate_shut(&opening);
         script_start(&w, &first);
-        UNTIL(&w, gate_is_waiting(&opening));    /* the only thread of the pool is busy */
-        refuse(pthread_create, 1000000, EAGAIN); /* no other thread can be started */
+        UNTIL(&w, gate_is_waiting(&opening));    /* the only thread of the pool waits at the gate `opening` */
+        refuse(pthread_create, 1000000, EAGAIN); /* the pool cannot start another thread */
         script_start(&w, &s);
-        UNTIL(&w, fixture_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE); /* the job of the process is queued */
+        /* the process waits for its job, which is queued */
+        UNTIL(&w, fixture_inspect(&w, s.actor.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, s.actor.pid));
         script_ends(&w, &s);
         refuse(posix_spawnp, 1, EUSERS);
         gate_open(&opening);
         script_ends(&w, &first);
-        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)); /* a job behind the job of the ended process */
+        /* this open is queued behind the job of the ended process */
+        script after = SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ));
         script_start(&w, &after);
         script_ends(&w, &after);
         refuse_no_more(pthread_create);
@@ -457,8 +460,8 @@ TEST(a_program_with_pipes_that_the_poller_refuses_is_ended)
         script_start(&w, &first);
         script_ends(&w, &first);
         int nth = 0;
-        /* registration number `nth` with the poller, counted from 0, is refused. The child registers its pidfd, if the
-         * system has pidfds, and its three pipes */
+        /* the poller refuses registration number `nth`, counted from 0. For a program the runtime registers its pidfd,
+         * if the system has pidfds, and its three pipes */
         for (bool struck = true; struck; nth++) {
             script s = SCRIPT(DO_RUN(sleeps, ALL), DO_PAUSE);
             int    without = open_descriptors();
@@ -484,7 +487,7 @@ TEST(a_program_with_pipes_that_the_poller_refuses_is_ended)
 
 static filch_err kill_unborn(script *s, filch_out *out)
 {
-    /* An id that is easy to guess: the next stream id of this slot. */
+    /* An id that is easy to guess: the id that the next stream in this slot will have. */
     return filch_yield_kill(out, TAG_EXTRA, (filch_stream){ s->stream.id + (UINT64_C(1) << 32) }, SIGTERM);
 }
 
@@ -529,14 +532,15 @@ TEST(the_exit_of_a_program_that_the_host_has_reaped_completes){ FOR_WORKER_COUNT
     same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     script_ends(&w, &s);
-    bool known = s.result[2].error == FILCH_OK; /* true from Linux 6.15 on */
+    /* true on Linux 6.15 and later, where a pidfd keeps the exit status */
+    bool known = s.result[2].error == FILCH_OK;
     if (!known) same(s.result[2].error, FILCH_ESYS);
     same(s.result[2].number, known ? -SIGKILL : ECHILD);
     same(s.result[3].error, FILCH_ESYS);
     same(s.result[3].number, ESRCH);
 }) }
 
-/* A program that takes long to end is waited for by the pool, or by the calling thread if there is no memory for a
+/* If a program takes long to end, a thread of the pool waits for it, or the calling thread if there is no memory for a
  * job. */
 TEST(a_program_that_ends_slowly_is_reaped)
 {
@@ -557,10 +561,10 @@ TEST(a_program_that_ends_slowly_is_reaped)
     })
 }
 
-/* ---- a stop with calls outstanding ---- */
+/* ---- a stop while calls on the thread pool are outstanding ---- */
 
-/* Yields an open, a run and a resolve in the first step, and one more of each on the cancel. Then opens the gate, at
- * which the only thread of the pool waits. Ends when all six yields are completed. */
+/* The process yields an open, a run and a resolve in its first step, and one more of each on the cancel. Then it opens
+ * the gate, at which the only thread of the pool waits. It ends when all six yields are completed. */
 static filch_err play_wants_more(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->steps == 1 || has_cancel(events, count)) {
@@ -589,7 +593,8 @@ TEST(queued_and_late_pool_jobs_are_done_before_stop_returns)
         gate_shut(&opening);
         script_start(&w, &first);
         UNTIL(&w, gate_is_waiting(&opening));
-        refuse(pthread_create, 1000000, EAGAIN); /* no new thread: the pool's only thread waits at the gate */
+        /* no thread can be started, so the pool has only the thread that waits at the gate */
+        refuse(pthread_create, 1000000, EAGAIN);
         actor_start(&w, &me, play_wants_more);
         UNTIL(&w, fixture_inspect(&w, me.pid).state == FILCH_STATE_IDLE);
         ok(filch_terminate(w.sched, first.actor.pid));

@@ -13,7 +13,7 @@ enum { MANY = 40, REQUESTS = 3 };
 
 static fixture w;
 
-/* One connection: one end belongs to a process, the other to the test. */
+/* A connection: the process of `actor` has one end, `stream`, and the test has the other end, `fd`. */
 typedef struct connection {
     actor        actor;
     filch_stream stream;
@@ -29,14 +29,15 @@ static void send_request(connection *t)
     (void)!send(t->fd, "?", 1, MSG_NOSIGNAL);
 }
 
-/* Works for 100 us, so that the next request on this step's connection has arrived when the step ends. */
+/* Works for 100 us, so that the next request on the connection has arrived when the step ends. */
 static void work(void)
 {
     uint64_t end_ns = fli_clock_ns() + 100000;
     while (fli_clock_ns() < end_ns) {}
 }
 
-/* Reads requests. For each request it sends the client's next request on the same connection, and then works. */
+/* Reads requests. For each request the step plays the client too: it sends the next request on the connection, and then
+ * works. */
 static filch_err play_serve(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     connection *t = me->user;
@@ -74,7 +75,7 @@ static void connect_all(void)
 {
     order_count = 0;
     for (int i = 0; i < MANY; i++) connect_one(i, play_serve);
-    for (int i = 0; i < 3; i++) (void)fixture_tick(&w); /* collects the first report of each connection */
+    for (int i = 0; i < 3; i++) (void)fixture_tick(&w); /* collects the first readiness report of each connection */
 }
 
 static void close_all(void)
@@ -86,8 +87,8 @@ static void close_all(void)
     }
 }
 
-/* Waits for a condition, in ticks of `steps` turns. Each tick reads the clock first. A tick needs a limit because some
- * processes are always ready; a poll interval takes 5 ms. */
+/* Waits for a condition, in ticks of `steps` turns. Each tick reads the clock first. Without the limit of `steps`
+ * turns, a tick would not return while processes are always ready. */
 #define TURNS_UNTIL(steps, condition)                                       \
     for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
         if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));                \
@@ -101,8 +102,8 @@ TEST(connections_are_served_in_order_of_readiness_once_per_poll_interval)
     connect_all();
     for (int i = 0; i < MANY; i++) send_request(&connections[i]);
     TURNS_UNTIL(1, order_count == MANY * REQUESTS);
-    /* Every eighth turn runs the oldest process, so a few connections are served out of order. But each connection is
-     * served exactly once in each round. */
+    /* Every eighth turn is a fairness pick, so a few connections are served out of order. But each connection is served
+     * exactly once in each round. */
     for (int round = 0; round < REQUESTS; round++) {
         int seen[MANY] = { 0 }, out_of_turn = 0;
         for (int i = 0; i < MANY; i++) {
@@ -116,7 +117,7 @@ TEST(connections_are_served_in_order_of_readiness_once_per_poll_interval)
     fixture_end(&w);
 }
 
-/* ---- other processes that are always ready ---- */
+/* ---- connections beside other processes that are always ready ---- */
 
 static filch_err burner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -136,8 +137,8 @@ static filch_err play_spawns_and_waits(actor *me, const filch_event *events, siz
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_MESSAGE) me->note = filch_stream_take(out, &events[i].data, &t->stream);
         else if (t->served++ == 0) {
-            /* In the middle of a poll interval many more processes are spawned: the deque must not have to shrink to
-             * its earlier length before connections are served. */
+            /* Spawns many processes in the middle of a poll interval. Connections must be served before the deque has
+             * shrunk to its earlier length. */
             for (int k = 0; k < 100; k++) me->note |= filch_spawn(sched, &burner, NULL, NULL);
         }
         if (t->served == 2) return filch_done(out, filch_none());
@@ -162,7 +163,7 @@ TEST(many_ready_processes_do_not_keep_descriptors_from_being_polled)
         same(t->actor.exit_error, FILCH_OK);
         close(t->fd);
         fixture_end(&w);
-        assert_true(burners > 100); /* the spawned processes have run, too */
+        assert_true(burners > 100); /* the spawned processes have run, not only the connections */
     }
 }
 

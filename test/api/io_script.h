@@ -257,11 +257,11 @@ typedef struct line {
 #define DO_PAUSE      \
     {                 \
         .what = PAUSE \
-    } /* waits until a message comes */
+    } /* this line waits until a message comes */
 #define DO_CALL(function)                \
     {                                    \
         .what = CALL, .call = (function) \
-    } /* calls `function`; its return value is the result */
+    } /* this line calls `function`; the result of the line is its return value */
 #define DO_USE_INPUT      \
     {                     \
         .what = USE_INPUT \
@@ -279,27 +279,27 @@ typedef struct line {
         .what = USE_PROGRAM \
     }
 
-/* The result of a line. */
+/* The result of one line of a script. */
 typedef struct result {
     filch_err error;
     int64_t   number;
     size_t    size;
-    char      bytes[128]; /* the first bytes, with a NUL */
+    char      bytes[128]; /* the first bytes of the payload, and a NUL */
 } result;
 
 typedef struct script {
     actor                actor;
     line                 lines[LINES_MAX + 1];
     result               result[LINES_MAX];
-    result               extra[LINES_MAX]; /* result of the second yield of a line */
+    result               extra[LINES_MAX]; /* for lines that make two yields: result of the second yield */
     FLI_ATOMIC(uint32_t) extra_seen;
-    FLI_ATOMIC(uint32_t) stage;    /* the line that the process waits for */
-    FLI_ATOMIC(bool)     is_ready; /* `local` holds the address */
+    FLI_ATOMIC(uint32_t) stage;    /* number of the line that the process waits to complete */
+    FLI_ATOMIC(bool)     is_ready; /* true: `local` holds the address of the listener */
     filch_stream         stream, listener;
     filch_program        program;
     uint64_t             timeout_ns;
     char                 local[128], sender[128];
-    filch_data           last; /* the payload of the last read, kept */
+    filch_data           last; /* the payload of the last read, with a reference */
     filch_data           kept[4];
     size_t               kept_count;
 } script;
@@ -321,7 +321,7 @@ static inline void note(result *r, const filch_event *event)
 
 enum { TAG_EXTRA = 1000 };
 
-/* Begins a line. Sets *over if the line is complete without waiting. */
+/* Begins line `at` of the script. Sets *over if the line is complete without waiting. */
 static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_out *out, bool *over)
 {
     filch_socket_options opt = FILCH_SOCKET_OPTIONS_INIT;
@@ -367,7 +367,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
         if (l->number == FILCH_CMD_READ) return filch_yield_read(out, TAG_EXTRA + at, s->stream, 0, s->timeout_ns);
         return filch_yield_io_cancel(out, TAG_EXTRA + at, s->stream);
     case PAUSE:
-    case TAKE: return FILCH_OK; /* the stream arrives with a message */
+    case TAKE: return FILCH_OK; /* both lines wait for a message; the message for TAKE has a stream */
     case ADDRESS:
         s->result[at].error = filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
         fli_store_rel(&s->is_ready, true);
@@ -388,7 +388,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
     return FILCH_OK;
 }
 
-/* Stores the results of a finished line that later lines need. */
+/* Stores those results of the completed line `at` that later lines use. */
 static inline void end_line(script *s, uint32_t at, const filch_event *event, filch_out *out)
 {
     verb what = s->lines[at].what;
@@ -477,7 +477,7 @@ static inline void script_ends(fixture *w, script *s)
 
 /* ---- a peer without Filch ---- */
 
-/* Lines that listen, publish the address and accept once. The following lines use that connection. */
+/* Lines of a script that listen, publish the address and accept one connection, which the following lines use. */
 #define SERVE DO_LISTEN("127.0.0.1:0"), DO_ADDRESS, DO_ACCEPT
 
 static inline uint16_t port_of(const script *s)

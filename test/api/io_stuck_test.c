@@ -17,7 +17,7 @@
 static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 2 };
 
-/* ---- a gate that blocking calls wait at ---- */
+/* ---- replaced blocking calls, which wait while the gate is closed ---- */
 
 static FLI_ATOMIC(bool)     closed;
 static FLI_ATOMIC(uint32_t) waiting; /* number of calls that wait at the gate */
@@ -50,7 +50,7 @@ int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
     return __real_fli_program_start(plan, out);
 }
 
-/* ---- one yield and its completion ---- */
+/* ---- yielder: a process that makes one yield and stores its completion ---- */
 
 typedef struct yielder {
     actor actor;
@@ -132,7 +132,7 @@ static void make_fifo(void)
     ok(mkfifo(fifo, 0600));
 }
 
-/* Opens the writing end, so that all opens of the reading end return, later ones too. */
+/* Opens the FIFO for writing, so that all opens for reading return, earlier and later ones. */
 static int open_fifo(void)
 {
     int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -209,7 +209,7 @@ TEST(an_open_that_hangs_ends_at_its_deadline_and_leaves_no_descriptor)
         start(&a);
         UNTIL(&w, is_completed(&a));
         same(a.result.error, FILCH_EDEADLINE);
-        int fd = open_fifo(); /* now the hanging open returns, with a descriptor */
+        int fd = open_fifo(); /* open_fifo() lets the hanging open return, with a descriptor */
         UNTIL(&w, w.sched != NULL && open_descriptors() <= before + 1);
         finish(&a);
         close(fd);
@@ -226,7 +226,7 @@ TEST(a_deadline_that_does_not_pass_changes_nothing){ FOR_WORKER_COUNTS({
     same(a.result.error, FILCH_OK);
     same(b.result.error, FILCH_OK);
     assert_string_equal(b.result.bytes, "127.0.0.1:80");
-    same(fixture_stats(&w).timers, 0); /* the timer was removed before it fired */
+    same(fixture_stats(&w).timers, 0); /* the timer of the deadline was removed before it fired */
     finish(&a);
     finish(&b);
 }) }
@@ -261,21 +261,21 @@ TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
         UNTIL(&w, is_completed(&first));
         finish(&first);
         UNTIL(&w, !has_children());
-        int before = open_descriptors(); /* includes the descriptors of the poller */
+        int before = open_descriptors(); /* the poller exists already, so its descriptors are in `before` */
         gate(true);
         start(&a);
         UNTIL(&w, is_completed(&a));
         same(a.result.error, FILCH_EDEADLINE);
         gate(false);
         UNTIL(&w, fli_load_acq(&waiting) == 0);
-        UNTIL(&w, !has_children() && open_descriptors() <= before); /* the program is killed and its pipes are closed,
-                                                                     * although the process lives: it has no id for the
-                                                                     * pipes */
+        /* the program was killed and its pipes were closed although the process lives, because the process has no
+         * stream ids for the pipes */
+        UNTIL(&w, !has_children() && open_descriptors() <= before);
         finish(&a);
     })
 }
 
-/* ---- what a child program inherits ---- */
+/* ---- descriptors and signals that a child program inherits ---- */
 
 static filch_err yield_shell(filch_out *out, const yielder *a)
 {
@@ -398,7 +398,7 @@ static void start_reading(yielder *a)
     actor_start(&w, &a->actor, play_read);
 }
 
-/* Checks that the stream is busy until the hanging read has returned, and can be read afterwards. */
+/* Checks that the stream is busy until the hanging read has returned, and can be read after that. */
 static void read_again(yielder *a, filch_err first)
 {
     int fd = open_fifo();
@@ -411,7 +411,7 @@ static void read_again(yielder *a, filch_err first)
         fli_store_rel(&a->completed, false);
         ok(filch_send(w.sched, a->actor.pid, filch_int(2)));
         while (!is_completed(a)) {
-            /* the first byte lets the hanging read return; a later byte is for the new read */
+            /* the first byte lets the hanging read return; a byte of a later iteration is for the new read */
             (void)!write(fd, "x", 1);
             fixture_turn(&w);
         }
@@ -449,7 +449,7 @@ TEST(a_file_read_that_hangs_can_be_cancelled)
     ok(unlink(fifo));
 }
 
-/* ---- functions of the program on the pool ---- */
+/* ---- yielded functions of the program, which run on the thread pool ---- */
 
 static FLI_ATOMIC(uint32_t) freed;
 

@@ -32,7 +32,7 @@ static int peer_listen(uint16_t *port, int backlog)
     return fd;
 }
 
-/* Closes the connection so that the other side gets a reset. */
+/* Closes the connection so that the server gets a reset instead of the end of the stream. */
 static void peer_reset(int fd)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -40,7 +40,8 @@ static void peer_reset(int fd)
     ok(close(fd));
 }
 
-/* Reads `at_least` bytes, or until the end of the stream. Runs the scheduler meanwhile. Returns the number of bytes. */
+/* Reads `at_least` bytes, or all bytes until the end of the stream. Runs the scheduler while it waits. Returns the
+ * number of bytes read. */
 static size_t peer_drain(int fd, size_t at_least)
 {
     char   bytes[65536];
@@ -71,8 +72,8 @@ TEST(written_bytes_are_read_and_the_end_of_the_stream_is_reported){ FOR_WORKER_C
     script_ends(&w, &server);
     assert_string_equal(client.result[2].bytes, "hello, loopback: longer than an event");
     same(client.result[1].number, 37);
-    same(server.result[5].error, FILCH_EEND); /* the client has closed its half of the connection; the other half is
-                                               * open */
+    /* the client has closed its sending half of the connection; the server can still send */
+    same(server.result[5].error, FILCH_EEND);
     same(client.result[4].error, FILCH_EEND);
 }) }
 
@@ -97,13 +98,13 @@ TEST(a_reset_by_the_peer_is_an_error_and_not_a_signal){ FOR_WORKER_COUNTS({
     UNTIL(&w, is_ready(&server));
     int fd = peer_connect(&server);
     same(send(fd, "a", 1, 0), 1);
-    UNTIL(&w, script_stage(&server) == 4); /* the server waits for more bytes */
+    UNTIL(&w, script_stage(&server) == 4); /* the server is at its line 4, a read, and waits for bytes */
     peer_reset(fd);
     script_ends(&w, &server);
     same(server.result[4].error, FILCH_ERESET);
     same(server.result[4].number, ECONNRESET);
     same(server.result[6].error, FILCH_ERESET);
-    same(server.result[6].number, EPIPE); /* error EPIPE; SIGPIPE did not kill the program */
+    same(server.result[6].number, EPIPE); /* the write failed with EPIPE, and SIGPIPE did not kill the program */
 }) }
 
 TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
@@ -118,7 +119,8 @@ TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
         int fd = peer_connect(&server);
         UNTIL(&w, script_stage(&server) == 3);
         for (int i = 0; i < 100; i++) fixture_turn(&w);
-        same(script_stage(&server), 3); /* 8 MiB do not fit into the system's buffers */
+        /* the write has not completed, because 8 MiB do not fit into the system's buffers */
+        same(script_stage(&server), 3);
         same(peer_drain(fd, LOTS), LOTS);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_OK);
@@ -140,7 +142,7 @@ TEST(connect_without_a_listener_is_refused_and_a_taken_port_is_in_use)
         same(second.result[0].error, FILCH_EINUSE);
         same(second.result[0].number, EADDRINUSE);
         ok(filch_cancel(w.sched, server.actor.pid));
-        script_ends(&w, &server); /* when its process has ended, the port of the server is free again */
+        script_ends(&w, &server); /* the process of the server has ended, so its port is free again */
         script late = SCRIPT(DO_CONNECT(server.local));
         script_start(&w, &late);
         script_ends(&w, &late);
@@ -203,7 +205,7 @@ TEST(each_kind_of_wait_ends_when_its_time_is_up)
         same(server.result[3].error, FILCH_EDEADLINE);
         same(server.result[5].error, FILCH_OK);
         for (int i = 7; i <= 10; i++) same(server.result[i].error, FILCH_EDEADLINE);
-        same(server.result[12].error, FILCH_EDEADLINE); /* a timeout of 0 is over at once */
+        same(server.result[12].error, FILCH_EDEADLINE); /* a read with a timeout of 0 fails at once */
         close(fd);
     })
     free(lots);
@@ -228,7 +230,8 @@ TEST(a_connect_without_a_response_times_out_and_leaks_nothing)
 {
     uint16_t port;
     int      listener = peer_listen(&port, 0), full[8], count = 0;
-    /* Fills the queue of the listener. The system then drops new connections, as if the host did not answer. */
+    /* Fills the connection queue of the listener. The system then drops new connections, as if the host did not
+     * answer. */
     for (; count < 8; count++) {
         struct sockaddr_in at = { .sin_family = AF_INET,
                                   .sin_port = htons(port),
@@ -245,7 +248,7 @@ TEST(a_connect_without_a_response_times_out_and_leaks_nothing)
         UNTIL(&w, script_stage(&client) == 1);
         same(client.result[0].error, FILCH_EDEADLINE);
         script_ends(&w, &client);
-        assert_true(open_descriptors() <= before + 2); /* two descriptors belong to the poller */
+        assert_true(open_descriptors() <= before + 2); /* the poller has two descriptors */
     })
     while (count-- > 0) close(full[count]);
     close(listener);
@@ -276,7 +279,8 @@ TEST(until_and_exactly_return_the_requested_parts_of_a_stream){ FOR_WORKER_COUNT
     assert_string_equal(server.result[7].bytes, "fghijklmnopqrstuvwxyz012345678");
     same(server.result[8].error, FILCH_ETOOBIG);
     assert_string_equal(server.result[9].bytes, "9too long");
-    same(server.result[10].error, FILCH_EEND); /* the result has the bytes that came before the end */
+    /* the result also has the bytes that came before the end of the stream */
+    same(server.result[10].error, FILCH_EEND);
     assert_string_equal(server.result[10].bytes, "rest");
 }) }
 
@@ -292,7 +296,8 @@ TEST(bytes_that_arrive_while_read_ahead_bytes_are_left_are_not_lost){ FOR_WORKER
     UNTIL(&w, w.ticks || fixture_stats(&w).asleep > 0);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     for (int i = 0; i < 20; i++) fixture_turn(&w);
-    if (w.ticks) assert_true(script_is_over(&server)); /* no further report was needed: all bytes were there */
+    /* the reads needed no further report, because all bytes had arrived */
+    if (w.ticks) assert_true(script_is_over(&server));
     script_ends(&w, &server);
     assert_string_equal(server.result[5].bytes, "abcdefghij");
     assert_string_equal(server.result[6].bytes, "XYZ");
@@ -378,7 +383,7 @@ TEST(a_given_stream_belongs_to_the_receiver_alone){ FOR_WORKER_COUNTS({
     char got[8] = "";
     same(recv(fd, got, 5, MSG_WAITALL), 5);
     assert_string_equal(got, "taken");
-    same(recv(fd, got, 1, 0), 0); /* the stream was closed with its owner */
+    same(recv(fd, got, 1, 0), 0); /* the stream was closed when the process that owned it ended */
     close(fd);
 }) }
 
@@ -411,7 +416,7 @@ TEST(a_stream_that_cannot_be_given_stays_with_its_owner){ FOR_WORKER_COUNTS({
     close(fd);
 }) }
 
-/* ---- processes that end during an operation ---- */
+/* ---- cancelling operations, and processes that end during an operation ---- */
 
 TEST(a_waiting_read_is_cancelled_by_cancel_and_by_close){ FOR_WORKER_COUNTS({
     script server = SCRIPT(SERVE, DO_READ_AND(FILCH_CMD_IO_CANCEL), DO_READ_AND(FILCH_CMD_CLOSE));
@@ -474,11 +479,11 @@ TEST(stop_cancels_processes_that_wait_for_io)
     }
 }
 
-/* ---- no descriptors left; runs in a child process of the test ---- */
+/* ---- a stop while a stream waits, and accepts without free descriptors (in a child process of the test) ---- */
 
 static filch_stream last_client;
 
-/* Connects to itself and waits for bytes. On a cancel sends the bytes first. */
+/* The process connects to itself and waits for bytes. On a cancel it sends these bytes to itself. */
 static filch_err play_last_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENING = 1, ACCEPTED, CONNECTED, SENT, BYTES };
@@ -512,7 +517,7 @@ TEST(stop_without_workers_still_polls_streams)
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_last_bytes);
     UNTIL(&w, a.stage == 2);
-    fixture_end(&w); /* stop kills no process, because the bytes have arrived */
+    fixture_end(&w); /* the bytes arrived during the stop, so the stop kills no process */
     ok(a.note);
     same(a.exit_error, FILCH_OK);
 }
@@ -539,14 +544,14 @@ TEST(accept_without_free_descriptors_fails_and_does_not_spin)
                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
         uint64_t           began = fli_clock_ns();
         if (connect(second, (struct sockaddr *)&at, sizeof at) != 0) _exit(11);
-        /* the failure was reported twice, and the listener paused after the first report */
+        /* two accepts have failed, and the listener paused after the first failure */
         UNTIL(&w, script_stage(&server) == 8);
         if (server.result[4].error != FILCH_EFILES || server.result[6].error != FILCH_EFILES) _exit(12);
         if (server.result[4].number != EMFILE) _exit(13);
         if (fli_clock_ns() - began < FILCH_MILLISECONDS(10)) _exit(14);
         if (fixture_stats(&w).steps > 100) _exit(15);
         while (count > 0) close(hoard[--count]);
-        UNTIL(&w, script_is_over(&server)); /* the connection is accepted at last */
+        UNTIL(&w, script_is_over(&server)); /* there are descriptors again, so the connection is accepted */
         if (server.result[8].error != FILCH_OK) _exit(16);
         _exit(0);
     }
@@ -581,7 +586,7 @@ TEST(unix_sockets_work_like_tcp)
     })
 }
 
-/* ---- the host's own loop ---- */
+/* ---- a scheduler in the poll loop of its program ---- */
 
 static bool is_readable(int fd)
 {
@@ -602,7 +607,7 @@ TEST(the_wake_descriptor_is_readable_when_a_stream_is_ready)
     int fd = peer_connect(&server);
     assert_true(is_readable(wake));
     (void)fixture_tick(&w);
-    (void)fixture_tick(&w); /* the poller also reports that the new stream is writable */
+    (void)fixture_tick(&w); /* a second tick, because the poller also reports that the new stream is writable */
     assert_false(is_readable(wake));
     same(send(fd, "hello", 5, 0), 5);
     assert_true(is_readable(wake));
@@ -610,9 +615,10 @@ TEST(the_wake_descriptor_is_readable_when_a_stream_is_ready)
     same(script_stage(&server), 5);
     assert_string_equal(server.result[3].bytes, "hello");
     assert_false(is_readable(wake));
-    uint64_t ns = filch_next_timeout(w.sched);                                /* timeout of the outstanding read */
-    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200)); /* the timeout, plus a tick of the
-                                                                               * wheel */
+    /* the only timer is the timeout of the outstanding read */
+    uint64_t ns = filch_next_timeout(w.sched);
+    /* the timeout of 30 s, plus one tick of the timer wheel */
+    assert_true(ns > 0 && ns <= FILCH_SECONDS(30) + FILCH_MICROSECONDS(200));
     close(fd);
     assert_true(is_readable(wake));
     script_ends(&w, &server);
@@ -628,7 +634,8 @@ TEST(waiting_for_a_connection_uses_no_cpu)
     script server = SCRIPT(SERVE, DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
-    /* Sentinel timeouts set while there was work expire once more; then the scheduler must be silent. */
+    /* Sentinel timeouts that were set while there was work may still expire. After these the scheduler must make no
+     * context switch. */
     bool silent = false;
     for (int i = 0; i < 100 && !silent; i++) {
         filch_stats   before = fixture_stats(&w);
@@ -680,7 +687,7 @@ int main(void)
         cmocka_unit_test(stop_without_workers_still_polls_streams),
         cmocka_unit_test(accept_without_free_descriptors_fails_and_does_not_spin),
     };
-    /* The last test lowers the limit of descriptors. Valgrind needs descriptors itself, so the test is left out
-     * there. */
+    /* The last test lowers the limit of descriptors. Valgrind itself needs descriptors, so the last test is left out
+     * under valgrind. */
     return _cmocka_run_group_tests("io_tcp", tests, COUNT_OF(tests) - (is_under_valgrind() ? 1 : 0), NULL, NULL);
 }

@@ -12,7 +12,7 @@
 static fixture       w;
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* How a process gets its stream. */
+/* The ways in which a process gets its stream. */
 enum stream_origin { ACCEPTED, ACCEPTED_OF_ADOPTED, CONNECTED, ADOPTED, STREAM_ORIGINS };
 
 static bool waits(script *s, uint32_t stage)
@@ -20,7 +20,7 @@ static bool waits(script *s, uint32_t stage)
     return script_stage(s) == stage && fixture_inspect(&w, s->actor.pid).state == FILCH_STATE_IDLE;
 }
 
-/* Returns a socket that is bound to, or connected with, "unix:@NAME". */
+/* Returns a socket on which `attach` (bind or connect) was called with the address `text`, "unix:@NAME". */
 static int open_unix(const char *text, int (*attach)(int, const struct sockaddr *, socklen_t))
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -31,7 +31,7 @@ static int open_unix(const char *text, int (*attach)(int, const struct sockaddr 
     return fd;
 }
 
-/* Sends `words` together with the only writing end of a pipe. Returns the reading end. */
+/* Sends `words` and passes the only writing end of a pipe with them. Returns the reading end of the pipe. */
 static int send_with_pipe(int fd, const char *words)
 {
     union {
@@ -109,7 +109,7 @@ TEST(bytes_after_a_passed_descriptor_are_read_and_the_descriptor_is_closed)
             send_text(peer, "th");
             int third = send_with_pipe(peer, "ree");
             send_text(peer, "45");
-            /* All readiness reports are collected before the reads, so the reads get no report. */
+            /* The poller reports all bytes before the first read, so no report comes during the reads. */
             UNTIL(&w, waits(&s, 2));
             for (int i = 0; i < 20; i++) fixture_turn(&w);
             ok(filch_send(w.sched, s.actor.pid, filch_none()));

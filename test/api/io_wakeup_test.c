@@ -39,8 +39,8 @@ static int begin_reading(script *reader)
     return fd;
 }
 
-/* Calls `call`, which makes a process stay in a step, then writes to the reader's connection and expects that the
- * reader gets the bytes. */
+/* Calls `call`, which makes the process of `stays` stay in a step. Then writes to `fd` and checks that the reader gets
+ * the bytes although the step goes on. */
 static void check_served_beside(script *reader, int fd, script *stays, void (*call)(script *stays))
 {
     fli_store_rlx(&is_in_step, false);
@@ -89,8 +89,8 @@ static filch_err play_sleeps(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-/* One worker waits in the poller, another has a timeout for a timer that is far away. If there are only two workers,
- * the worker in the poller is unparked for the process with the long step. */
+/* One worker waits in the poller, another worker is parked with a timeout for a distant timer. If there are only two
+ * workers, the worker in the poller is unparked to run the process with the long step. */
 TEST(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step)
 {
     for (int32_t workers = 2; workers <= 4; workers++) {
