@@ -29,19 +29,18 @@ static uint64_t scaled(uint64_t count)
     return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
 }
 
-/* Sleeps for `ns`. The tests check that nothing happens in a time span, so they must wait for the real clock; other
- * tests need no such wait. */
+/* Sleeps for `ns`. The tests of this file check that nothing happens in a time span, so they must wait in real time. */
 static void let_time_pass(uint64_t ns)
 {
     struct timespec span = { .tv_sec = (time_t)(ns / FILCH_SECONDS(1)), .tv_nsec = (long)(ns % FILCH_SECONDS(1)) };
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &span, &span) != 0) {}
 }
 
-/* All workers together, as the kernel counts them. */
+/* Sums over all workers of what the kernel counts. */
 typedef struct census {
     uint64_t switches; /* context switches of the workers so far */
     uint32_t workers;
-    uint32_t asleep; /* number of workers asleep in the kernel, not waiting for a CPU */
+    uint32_t asleep; /* number of workers that sleep in the kernel; workers that wait for a CPU do not count */
 } census;
 
 static void add_thread(census *sum, const char *task)
@@ -140,9 +139,10 @@ static void check_silence(filch_sched *sched, uint64_t ns)
     same(still.asleep, WORKERS);
 }
 
-/* ---- work before the silence ---- */
+/* ---- silence after work: all workers park when the work is done ---- */
 
-/* A process that counts its messages. A negative message makes it sleep first, so that a timer exists. */
+/* Step of a process that counts its messages. A negative message makes the process sleep first, so that a timer
+ * exists. */
 static FLI_ATOMIC(uint64_t) served; /* relaxed: a count */
 
 static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -196,7 +196,7 @@ TEST(an_idle_scheduler_makes_no_context_switches)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* Accepts on a listener and sleeps for an hour: neither is completed during the test. */
+/* The process accepts on a listener, and sleeps for an hour. Neither yield is completed during the test. */
 static filch_err lodger_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENS, ACCEPTS, SLEEPS };
@@ -205,8 +205,8 @@ static filch_err lodger_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].tag != LISTENS)
-            return FILCH_EUSER;                          /* only the listen may complete: no client connects, and the
-                                                          * hour is not over */
+            /* only the listen may complete: no client connects, and the sleep takes an hour */
+            return FILCH_EUSER;
         if (events[i].error == FILCH_ECOMMAND) continue; /* the library was built without I/O */
         err = filch_yield_accept(out, ACCEPTS, filch_as_stream(&events[i].data), FILCH_SECONDS(3600));
     }
@@ -222,7 +222,7 @@ TEST(a_scheduler_that_waits_for_io_and_far_timers_makes_no_context_switches)
     filch_sched *sched = start(WORKERS, NULL, 0);
     for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &lodger_type, NULL, NULL));
     check_silence(sched, scaled(SILENCE / 5));
-    same(stats_of(sched).alive, 3); /* the three processes still wait */
+    same(stats_of(sched).alive, 3); /* the three processes wait and have not ended */
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
@@ -238,7 +238,7 @@ TEST(one_submission_wakes_one_worker)
         settle(sched);
         filch_stats after = stats_of(sched);
         same(after.wakes - before.wakes, 1);
-        /* The unparked worker has parked again, and no other worker was unparked. */
+        /* The worker that was unparked has parked again, and no other worker was unparked. */
         same(after.sleeps - before.sleeps, 1);
     }
     ok(filch_sched_stop(sched, LIMIT, NULL));
@@ -289,7 +289,7 @@ TEST(one_submission_wakes_one_worker_also_beside_a_long_step)
 
 enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
-#define GAP_NS UINT64_C(150000) /* TIMER_GAP_NS of sched/sentinel.c */
+#define GAP_NS UINT64_C(150000) /* value of TIMER_GAP_NS in sched/sentinel.c */
 
 /* Processes that sleep once, each process a little longer than the process before it, so that one timer is due every 40
  * us. */
@@ -317,8 +317,8 @@ TEST(dense_timers_share_their_wake_ups)
     while (fli_load_rlx(&started) < SLEEPERS) fli_thread_yield();
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
-    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD); /* the counts are not read in this time, because reading would keep
-                                                     * the workers from parking */
+    /* does not read the statistics in this time, because reading them would keep the workers from parking */
+    let_time_pass(FILCH_MILLISECONDS(50) + SPREAD);
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;
     /* Expected: one park for each GAP_NS, and half of that number for the backup sentinel and for a worker that is
@@ -359,7 +359,7 @@ TEST(default_worker_count_follows_the_affinity_mask)
 static filch_sched     *court;
 static FLI_ATOMIC(bool) over; /* relaxed: seen eventually */
 
-/* Sends the ball back until `over` is set. */
+/* The player sends each message back until `over` is set. */
 static filch_err player_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -383,8 +383,8 @@ TEST(a_parked_worker_is_not_unparked_for_one_process_at_a_time)
     fli_store_rlx(&over, false);
     for (int i = 0; i < 2; i++) ok(filch_spawn(court, &player_type, NULL, &players[i]));
     ok(filch_send(court, players[0], filch_of_pid(players[1])));
-    /* The second worker parks until its timeout, checks the busy worker, and parks again. It is unparked only now and
-     * then, when the machine suspends a worker. */
+    /* The second worker parks until its timeout, checks the busy worker, and parks again. Other unparks are rare: they
+     * happen when the machine has suspended a worker. */
     uint64_t    until = fli_clock_after(fli_clock_ns(), LIMIT), sleeps = 40 + scaled(90);
     filch_stats stats = stats_of(court);
     while (stats.sleeps < sleeps) {
@@ -393,8 +393,8 @@ TEST(a_parked_worker_is_not_unparked_for_one_process_at_a_time)
         stats = stats_of(court);
     }
     printf("%llu sleeps, %llu wakes\n", (unsigned long long)stats.sleeps, (unsigned long long)stats.wakes);
-    assert_true(stats.wakes <= 3 + stats.sleeps / 4); /* more wakes would mean that the second worker is unparked for
-                                                       * nearly every park */
+    /* more wakes would mean that nearly every park of the second worker is ended by an unpark */
+    assert_true(stats.wakes <= 3 + stats.sleeps / 4);
     fli_store_rlx(&over, true);
     ok(filch_sched_stop(court, LIMIT, NULL));
 }

@@ -4,24 +4,25 @@
 
 enum {
     ECHO = FILCH_CMD_USER, /* completes with the data of the command */
-    OTHER,                 /* like ECHO, registered with another `user` */
+    OTHER,                 /* as ECHO, but its handler is registered with another `user` */
     NUMBER,                /* completes with ten times the tag */
     TEXT,
     REFUSE,
     BOTH,  /* completes, and returns an error as well */
-    TWICE, /* completes twice, and tries to complete all earlier yields again */
+    TWICE, /* completes its yield twice, and tries to complete all earlier yields again */
     KEEP,
-    SEND, /* the handlers of SEND, CANCEL and KILL send to, cancel or kill the process, then complete the yield */
+    /* the handlers of SEND, CANCEL and KILL send to, cancel or terminate the process, then complete the yield */
+    SEND,
     CANCEL,
     KILL,
-    YIELD,  /* makes another yield with the `out` of the process */
-    BEATEN, /* completes after another thread has completed the yield */
+    YIELD,  /* the handler makes another yield with the `out` of the process */
+    BEATEN, /* the handler completes the yield after another thread has completed it */
     LAST = BEATEN,
     UNKNOWN
 };
 
 #define ROUNDS 20
-#define SPECIAL 9 /* the round in which something unusual happens */
+#define SPECIAL 9 /* number of the round in which the process does something other than yield NUMBER and wait */
 #define LONG "a text that is longer than what fits into an event"
 
 static fixture w;
@@ -31,7 +32,7 @@ static struct {
     uint32_t       kept_count;
     filch_out     *out;
     filch_err      call_result;
-    uint64_t       others;  /* number of calls of OTHER with its registered `user` */
+    uint64_t       others;  /* number of calls of the handler of OTHER with the right `user` */
     uint64_t       targets; /* number of commands with a target */
 } table;
 
@@ -41,7 +42,7 @@ static filch_err number(filch_receiver receiver, uint64_t tag)
 }
 
 /* Checks that a late completion was refused. If it was accepted, a node would be in two lists and the run might loop
- * for ever; therefore a failure ends the program at once if the test's own thread runs the process. */
+ * for ever; therefore, if the thread of the test runs the process, a failure ends the program at once. */
 static void is_late(filch_err err)
 {
     if (err != FILCH_ESTALE) table.call_result = FILCH_EUSER;
@@ -108,7 +109,7 @@ static void begin(int32_t workers)
     filch_registry_destroy(opt.registry);
 }
 
-/* Starts `a` in a scheduler of its own; `with` becomes its `user`. */
+/* Creates a scheduler with `workers` workers and starts `a` in it; `with` becomes a->user. */
 static bool plays(actor *a, int32_t workers, play_fn play, uintptr_t with)
 {
     *a = (actor){ .user = (void *)with };
@@ -119,13 +120,13 @@ static bool plays(actor *a, int32_t workers, play_fn play, uintptr_t with)
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* Runs the body in every kind of scheduler after `a` was started there. The scheduler without workers comes first,
- * because a failure shows soonest there. */
+/* Runs the statement that follows once for each number of workers, each time in a new scheduler in which `a` was
+ * started. The scheduler without workers comes first, because failures are easiest to see there. */
 #define EVERYWHERE(a, play, with) \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, fixture_end(&w))
 
-/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round SPECIAL it is `user`. The tag is
- * the number of the round. */
+/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round SPECIAL the number in `user`. The
+ * tag is the number of the round. */
 static filch_err play_rounds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
@@ -137,7 +138,7 @@ static filch_err play_rounds(actor *me, const filch_event *events, size_t count,
     return filch_wait(out);
 }
 
-/* Waits until the process is in this state. Without workers one tick of enough steps must lead to the state. */
+/* Waits until the process `a` is in `state`. Without workers, one filch_tick() of 10 * ROUNDS steps must suffice. */
 static void comes_to(actor *a, int32_t state)
 {
     if (w.ticks) ok(filch_tick(w.sched, 10 * ROUNDS, NULL));
@@ -157,7 +158,7 @@ static void check_completion(const actor *a, size_t n, uint64_t round)
     assert_true(is_null_pid(a->seen[n].from));
 }
 
-/* Checks that all completions except that of round SPECIAL are right, and that the process is idle. */
+/* Checks that all completions except the one of round SPECIAL are right, and that the process is idle. */
 static void has_all(actor *a)
 {
     comes_to(a, FILCH_STATE_IDLE);
@@ -312,14 +313,14 @@ TEST(a_process_waits_for_an_asynchronous_completion)
     }
 }
 
-/* Play that begins with round SPECIAL. */
+/* Like play_rounds(), but begins with round SPECIAL. */
 static filch_err play_special_first(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) me->stage = SPECIAL;
     return play_rounds(me, events, count, out);
 }
 
-/* The late completion comes in the first round, or in a round in the middle. */
+/* A handler completes its yield twice: in the first round, or in a round in the middle. */
 TEST(of_two_completions_the_first_counts)
 {
     for (uint32_t first = 0; first <= SPECIAL; first += SPECIAL) {
@@ -389,7 +390,7 @@ TEST(a_handler_cannot_yield_for_the_process)
     }
 }
 
-/* ---- what the step does in round SPECIAL ---- */
+/* ---- rounds in which the step does something unusual ---- */
 
 static const double     a_number = 2.5;
 static const filch_data kinds[] = { FILCH_INT_INIT(-3),
@@ -547,7 +548,7 @@ static filch_err blocking(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* In round SPECIAL, runs a function on a thread of the pool. */
+/* In round SPECIAL the process yields a function that runs on the thread pool. */
 static filch_err play_works(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const int64_t special_command = SPECIAL * 10;
@@ -613,7 +614,7 @@ static filch_err play_endless(actor *me, const filch_event *events, size_t count
     return filch_wait(out);
 }
 
-/* Records how far the other process had come when this one was stepped. */
+/* Records how many rounds the other process had made when this process was stepped. */
 static filch_err play_looks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     me->stage = fli_load_rlx(&endless);
@@ -632,7 +633,8 @@ TEST(the_inline_loop_lets_others_run_within_the_bound)
         ok(filch_send(w.sched, b.pid, filch_none()));
         ok(filch_tick(w.sched, 1000, NULL));
         same(b.seen_count, i + 1);
-        /* The first process of the global queue is due within 2 * fair_every turns: src/sched/find.c */
+        /* fair_every is 8 here. The first process of the global queue runs within 2 * fair_every turns
+         * (src/sched/find.c). */
         assert_true(b.stage - began <= 2 * 8);
     }
     fixture_end(&w);

@@ -5,8 +5,9 @@
 
 #include "api/fixture.h"
 
-static char wrong[400]; /* the first call with an unexpected result, reported at the end because code on a worker cannot
-                         * assert */
+/* text of the first call with an unexpected result; none_wrong() asserts that there is none, because code on a worker
+ * cannot assert */
+static char wrong[400];
 
 static void expect(const char *call, filch_err err, const char *word)
 {

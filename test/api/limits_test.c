@@ -37,7 +37,7 @@ TEST(the_largest_limit_is_accepted_and_a_larger_one_refused)
     fixture_end(&w);
 }
 
-/* ---- each policy, for sender and receiver ---- */
+/* ---- what each overflow policy does, seen by sender and receiver ---- */
 
 TEST(fail_and_wait_return_efull_to_a_direct_send)
 {
@@ -56,8 +56,8 @@ TEST(fail_and_wait_return_efull_to_a_direct_send)
         same(stats.dropped, 0);
         (void)fixture_tick(&w);
         same(fixture_inspect(&w, a.pid).messages, 0);
-        same(a.seen_count, 10);             /* no message was dropped: there is no DROPPED event */
-        send_numbers(&a, 20, 10, FILCH_OK); /* the mailbox has space again */
+        same(a.seen_count, 10);             /* no message was dropped, so there is no DROPPED event */
+        send_numbers(&a, 20, 10, FILCH_OK); /* the process has read its messages, so the mailbox has space again */
         actor_stop(&a);
         fixture_end(&w);
     }
@@ -78,18 +78,19 @@ TEST(drop_newest_returns_edropped_and_reports_the_count_to_the_receiver)
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].kind, FILCH_KIND_INT);
     same(a.seen[0].number, 4);
-    for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i); /* the oldest messages stay */
+    /* the messages 0 to 2 were kept, the newer ones dropped */
+    for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i);
     filch_stats stats = fixture_stats(&w);
     same(stats.sent, 3);
     same(stats.dropped, 4);
     same(stats.refused, 0);
-    same(fixture_inspect(&w, a.pid).dropped, 4); /* the count is not reset by the DROPPED event */
+    same(fixture_inspect(&w, a.pid).dropped, 4); /* a DROPPED event does not reset the count */
 
     send_numbers(&a, 10, 3, FILCH_OK);
     send_numbers(&a, 13, 1, FILCH_EDROPPED);
     (void)fixture_tick(&w);
     same(a.seen[4].type, FILCH_EVENT_DROPPED);
-    same(a.seen[4].number, 1); /* number of drops since the last DROPPED event */
+    same(a.seen[4].number, 1); /* the DROPPED event has the number of drops since the last DROPPED event */
     same(fixture_inspect(&w, a.pid).dropped, 5);
     actor_stop(&a);
     fixture_end(&w);
@@ -105,7 +106,7 @@ TEST(drop_oldest_accepts_new_messages_and_reports_the_count)
     same(a.seen_count, 6);
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].number, 4);
-    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the newest messages stay */
+    for (int i = 0; i < 5; i++) same(a.seen[1 + i].number, 4 + i); /* the five newest messages were kept */
     same(fixture_stats(&w).dropped, 4);
     same(fixture_inspect(&w, a.pid).dropped, 4);
     same(fixture_inspect(&w, a.pid).messages, 0);
@@ -151,7 +152,7 @@ TEST(a_drop_during_a_step_is_reported_before_the_process_idles)
     UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     send_numbers(&a, 0, 1, FILCH_OK);
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
-    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step reads still occupies the mailbox */
+    send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step is reading still occupies the mailbox */
     fli_store_rel(&inside, 2);
     UNTIL(&w, fixture_stats(&w).steps == 3); /* the drops are reported without a further message */
     actor_stop(&a);
@@ -169,7 +170,7 @@ TEST(stop_ends_the_receiver_with_overflow)
     send_numbers(&a, 0, 4, FILCH_OK);
     send_numbers(&a, 4, 1, FILCH_EFULL);
     actor_ends(&w, &a, FILCH_EOVERFLOW);
-    same(a.steps, 1); /* the process was not stepped again */
+    same(a.steps, 1); /* the process was ended without another step */
     filch_stats stats = fixture_stats(&w);
     same(stats.refused, 1);
     same(stats.undelivered, 4);
@@ -190,7 +191,7 @@ TEST(a_limit_in_bytes_counts_payloads_and_releases_the_space)
         for (int i = 0; i < 100; i++) ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 16)), FILCH_EFULL);
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, 1)), FILCH_EFULL);
-        ok(filch_send(w.sched, a.pid, filch_int(1))); /* values use no bytes */
+        ok(filch_send(w.sched, a.pid, filch_int(1))); /* a value message uses no bytes of the limit */
         same(fixture_inspect(&w, a.pid).messages, 101);
         (void)fixture_tick(&w);
         same(fixture_inspect(&w, a.pid).messages, 0);
@@ -240,7 +241,8 @@ TEST(a_payload_that_can_never_fit_is_too_big_under_every_policy)
         actor_start_with(&w, &a, play_idle, limited(policy, 0, 1024));
         same(filch_send(w.sched, a.pid, filch_bytes(bytes, sizeof bytes)), FILCH_ETOOBIG);
         actor_start(&w, &b, play_send_big);
-        actor_ends(&w, &b, FILCH_ETOOBIG); /* the completion of the yield reported the error */
+        /* the completion of the yielded send had the error FILCH_ETOOBIG, and the process ended with it */
+        actor_ends(&w, &b, FILCH_ETOOBIG);
         same(fixture_inspect(&w, a.pid).messages, 0);
         same(fixture_inspect(&w, a.pid).dropped, 0);
         ok(filch_send(w.sched, a.pid, filch_bytes(bytes, 1024))); /* 1024 bytes just fit */
@@ -276,7 +278,7 @@ TEST(a_yielded_send_to_an_ended_process_is_an_error_event)
     fixture_end(&w);
 }
 
-/* ---- what a full mailbox accepts ---- */
+/* ---- events that a full mailbox accepts ---- */
 
 static filch_receiver kept_receiver;
 
@@ -302,7 +304,7 @@ static void begin_with_handler(int32_t workers)
     begin_with_handler_and(workers, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Waits for the completion of its yield; idles afterwards. */
+/* The process waits for the completion of its yield, and then idles. */
 static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -372,7 +374,7 @@ TEST(cancels_and_completions_pass_a_full_mailbox)
     }
 }
 
-/* Starts a timer, then waits for a yield while its mailbox is full. */
+/* The process starts a timer, then waits for a yield while its mailbox is full. */
 static filch_err play_timer_then_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage == 0) {
@@ -476,7 +478,7 @@ TEST(senders_that_wait_for_room_are_admitted_in_order_of_arrival)
         pushers[i] = (pusher){ .to = &a, .number = i, .times = 1 };
         senders[i].user = &pushers[i];
         actor_start(&w, &senders[i], play_push);
-        (void)fixture_tick(&w); /* senders start one after the other, so that their order is known */
+        (void)fixture_tick(&w); /* each sender waits before the next one starts, so that their order is known */
     }
     for (int i = 0; i < SENDERS; i++) {
         assert_true(is_over(&senders[i]) == (i < 3));
@@ -484,7 +486,7 @@ TEST(senders_that_wait_for_room_are_admitted_in_order_of_arrival)
     }
     same(fixture_inspect(&w, a.pid).messages, 3);
     send_numbers(&a, 0, 1, FILCH_EFULL); /* a direct send does not overtake a waiting sender */
-    same(fixture_stats(&w).refused, 1);  /* waiting senders do not count as refused */
+    same(fixture_stats(&w).refused, 1);  /* sends that wait do not count as refused */
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     (void)fixture_tick(&w);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_OK);
@@ -495,7 +497,7 @@ TEST(senders_that_wait_for_room_are_admitted_in_order_of_arrival)
     }
     assert_true(a.count_max <= 3);
     same(fixture_inspect(&w, a.pid).messages, 0);
-    send_numbers(&a, 0, 3, FILCH_OK); /* the mailbox is open to all senders again */
+    send_numbers(&a, 0, 3, FILCH_OK); /* no sender waits any more, so the mailbox accepts messages of all senders */
     actor_stop(&a);
     fixture_end(&w);
 }
@@ -510,7 +512,7 @@ static filch_err play_send_bytes(actor *me, const filch_event *events, size_t co
     return err == FILCH_OK ? filch_wait(out) : err;
 }
 
-/* Records the sizes of its messages; otherwise like play_wait. */
+/* Like play_wait(), but also records the sizes of its messages. */
 static filch_err play_sizes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     size_t *sizes = me->user;
@@ -526,7 +528,7 @@ TEST(a_small_message_does_not_overtake_a_large_one_that_waits)
     size_t        sizes[8] = { 0 };
     actor         a = { .user = sizes }, large = { .user = &a, .stage = 64 }, small = { .user = &a, .stage = 16 };
     filch_options opt = FILCH_OPTIONS_INIT;
-    opt.batch_max = 1; /* space in the mailbox becomes free one message at a time */
+    opt.batch_max = 1; /* with batches of one message, space in the mailbox becomes free one message at a time */
     begin_with_handler_and(FILCH_NO_WORKERS, opt);
     actor_start_with(&w, &a, play_sizes, limited(FILCH_OVERFLOW_WAIT, 0, 64));
     (void)fixture_tick(&w);
@@ -564,8 +566,8 @@ TEST(waiting_senders_fail_when_the_receiver_ends)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
-    same(fixture_stats(&w).undelivered, SENDERS + 1); /* the messages of the waiting senders, and the one in the
-                                                       * mailbox */
+    /* undelivered are the messages of the waiting senders, and the message in the mailbox */
+    same(fixture_stats(&w).undelivered, SENDERS + 1);
     fixture_end(&w);
 }
 
@@ -588,8 +590,8 @@ TEST(a_sender_that_ends_while_it_waits_blocks_no_other_sender)
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
     (void)fixture_tick(&w);
-    /* The message was sent while its sender lived. So it may arrive after the sender's end, at its place in the order
-     * of the waiting senders. */
+    /* Message 7 is from process b, which has ended since. It was sent while b lived, so it arrives nevertheless, at its
+     * place in the order of the waiting senders. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
     same(fixture_inspect(&w, a.pid).messages, 0);
@@ -606,7 +608,7 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
     actor_start_with(&w, &a, play_wait, limited(FILCH_OVERFLOW_WAIT, 1, 0));
     actor_start(&w, &b, play_push);
     UNTIL(&w, fixture_inspect(&w, b.pid).state == FILCH_STATE_BLOCKED && fixture_stats(&w).yields >= 3);
-    fixture_end_as(&w, 0, FILCH_EDEADLINE); /* both processes ignore a cancel */
+    fixture_end_as(&w, 0, FILCH_EDEADLINE); /* both processes ignore a cancel, so the stop ends them by force */
     same(a.exit_error, FILCH_ECANCELLED);
     assert_true(b.exit_error == FILCH_EDEAD || b.exit_error == FILCH_ECANCELLED);
     same(a.closes, 1);
@@ -720,7 +722,7 @@ TEST(a_stop_by_force_while_waiting_senders_are_refused_frees_their_messages)
     same(crowd.closes, 1);
 }
 
-/* ---- many senders at once ---- */
+/* ---- full mailboxes with many senders at once ---- */
 
 /* Counts its messages by sender, and checks that the messages of each sender arrive in order. */
 enum { MANY_SENDERS = 8 };
@@ -777,7 +779,7 @@ TEST(many_senders_wait_for_room_on_all_workers_and_none_is_lost)
     fixture_end(&w);
 }
 
-/* Sends by filch_send and counts the results of the sends. */
+/* State of a process that sends by filch_send() and counts the results. */
 typedef struct shouter {
     actor  *to;
     int64_t number, times, sent, accepted, full, dropped, other;
@@ -825,8 +827,8 @@ TEST(every_message_to_a_full_mailbox_is_accounted_for)
             sum.dropped += shouters[i].dropped;
             sum.other += shouters[i].other;
         }
-        /* Drops are reported with the next message. So the test sends one more message: messages may have been dropped
-         * after the last one that was read. */
+        /* A DROPPED event comes with the next message. Messages may have been dropped after the last message that was
+         * read, so the test sends one more. */
         UNTIL(&w, fixture_inspect(&w, a.pid).messages == 0);
         ok(filch_send(w.sched, a.pid, filch_int(999999)));
         UNTIL(&w, fixture_inspect(&w, a.pid).messages == 0);
@@ -856,7 +858,8 @@ static filch_err end_when_cancelled(void *self, const filch_event *events, size_
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Spawns a process with the limits of `opt` and cancels it; the spawn must return `expected`. */
+/* Spawns a process with the limits of `opt`; the spawn must return `expected`. Cancels the process if it was
+ * spawned. */
 static void spawn_limited(filch_spawn_options opt, filch_err expected)
 {
     static const filch_type type = { .name = "limited", .step = end_when_cancelled };

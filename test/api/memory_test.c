@@ -48,7 +48,7 @@ TEST(the_statistics_show_the_memory_in_use_to_the_byte)
     memory_is_counted(64u << 20);
 }
 
-/* Blocks are allocated on one worker and freed on another. */
+/* In this test blocks are allocated on one worker and freed on another. */
 TEST(with_many_workers_the_sum_is_exact_once_they_are_parked)
 {
     fixture      w;

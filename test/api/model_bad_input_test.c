@@ -39,7 +39,8 @@ TEST(null_schedulers_and_names_are_refused)
     same(filch_members(w.sched, "g", NULL, 1, &count), FILCH_EINVAL);
     same(filch_spawn_on(NULL, 1, &actor_type, NULL, NULL), FILCH_EINVAL);
     same(filch_spawn_on(w.sched, 1, NULL, NULL, NULL), FILCH_EINVAL);
-    same(filch_spawn_on(w.sched, 1, &actor_type, NULL, NULL), FILCH_EFOREIGN); /* this scheduler has no node */
+    /* w.sched is not a host of a node, so no host can be reached */
+    same(filch_spawn_on(w.sched, 1, &actor_type, NULL, NULL), FILCH_EFOREIGN);
     same(filch_supervise(NULL, NULL, NULL, NULL), FILCH_EINVAL);
     static const char *const none[] = { NULL, "" };
     for (int i = 0; i < 2; i++) {
@@ -53,7 +54,7 @@ TEST(null_schedulers_and_names_are_refused)
         same(filch_broadcast(w.sched, none[i], filch_none(), NULL), FILCH_EINVAL);
         same(filch_members(w.sched, none[i], NULL, 0, &count), FILCH_EINVAL);
     }
-    /* No relation was ever made: every lookup finds nothing. */
+    /* No process has had a relation yet: every lookup finds nothing. */
     same(filch_whereis(w.sched, "a", &pid), FILCH_EDEAD);
     ok(filch_members(w.sched, "g", NULL, 0, &count));
     same(count, 0);
@@ -153,8 +154,8 @@ static filch_err play_keeps(actor *me, const filch_event *events, size_t count, 
         me->note |= filch_yield_monitor(out, 23, me->pid);
         me->note |= filch_yield_terminate(out, 24, (filch_pid){ me->pid.node, UINT64_MAX });
         me->note |= filch_yield_unwatch(out, 25, "g");
-        me->note |= filch_yield_exec(out, 26, &actor_type, NULL); /* fails, because the init of this type needs an
-                                                                   * actor */
+        /* completes with an error, because the init of actor_type needs an actor as argument */
+        me->note |= filch_yield_exec(out, 26, &actor_type, NULL);
         return filch_idle(out);
     }
     return play_idle(me, events, count, out);
@@ -183,7 +184,7 @@ TEST(errors_of_yields_are_returned_at_once_or_in_the_completion)
     same(filch_yield_broadcast(kept_out, 1, "g", filch_int(1)), FILCH_ESTATE);
     void *moved = malloc(64);
     same(filch_yield_broadcast(kept_out, 1, "g", filch_move(moved, 64, NULL)), FILCH_ESTATE);
-    free(moved); /* the caller still owns the memory */
+    free(moved); /* the calls were refused, so the test still owns the memory */
     same(filch_yield_join(kept_out, 1, "g"), FILCH_ESTATE);
     fixture_end(&w);
 }
@@ -204,7 +205,7 @@ TEST(a_closed_scheduler_returns_eclosed_and_has_no_names)
     fixture_end(&w);
 }
 
-/* Options of an older header end before the fields that were added later. */
+/* Spawn options of an older header end before `relations` and the fields that were added after it. */
 TEST(spawn_options_without_relations_are_understood)
 {
     fixture             w;

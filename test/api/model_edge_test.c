@@ -8,10 +8,10 @@
 
 /* ---- actions of another thread during an allocation ---- */
 
-/* An allocator that runs `meanwhile` on another thread, once, before it returns. */
+/* State of an allocator that once runs `meanwhile` on another thread before it returns. */
 static struct {
     size_t   least; /* `meanwhile` runs during an allocation of at least this size; 0: it never runs */
-    uint32_t skip;  /* number of such allocations to skip first */
+    uint32_t skip;  /* number of allocations of at least `least` bytes before the one in which `meanwhile` runs */
     void (*meanwhile)(fixture *w);
     bool happened;
 } pause_at;
@@ -116,14 +116,14 @@ TEST(members_are_counted_again_when_some_join_during_the_allocation)
     actor   asks = { 0 }, again = { 0 };
     begin(&w);
     first_actor = late_actor = (actor){ 0 };
-    actor_start(&w, &asks, play_members); /* no process of the scheduler has had a relation yet */
+    actor_start(&w, &asks, play_members); /* at this time no process of the scheduler has ever had a relation */
     fixture_tick(&w);
     same(asks.stage, 0);
     actor_start(&w, &first_actor, play_idle);
     actor_start(&w, &late_actor, play_idle);
     ok(filch_join(w.sched, "group", first_actor.pid));
     actor_start(&w, &again, play_members);
-    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* leaves spare event nodes */
+    ok(filch_send(w.sched, first_actor.pid, filch_none())); /* the message leaves spare event nodes at the worker */
     pause_at.least = sizeof(filch_pid);
     pause_at.meanwhile = join_meanwhile;
     fixture_tick(&w);
@@ -133,7 +133,7 @@ TEST(members_are_counted_again_when_some_join_during_the_allocation)
     fixture_end(&w);
 }
 
-/* ---- leaving a group without being in it ---- */
+/* ---- leaving a group, or a watch, that the process is not in ---- */
 
 TEST(a_process_that_is_not_in_a_group_cannot_leave_it)
 {
@@ -156,7 +156,7 @@ TEST(a_process_that_is_not_in_a_group_cannot_leave_it)
     fixture_end(&w);
 }
 
-/* ---- calls while a process ends ---- */
+/* ---- calls in the close function, while a process ends ---- */
 
 static struct {
     filch_sched *sched;
@@ -164,7 +164,7 @@ static struct {
     size_t       members;
 } last_look;
 
-/* Close function: runs when its process has ended, before any notice is sent. */
+/* A close function. It runs when its process has ended, before any notice is sent. */
 static void look_around(void *self)
 {
     filch_pid pid;
@@ -247,18 +247,20 @@ static filch_err play_brood(actor *me, const filch_event *events, size_t count, 
     for (int i = 0; i < 4; i++) brood.children[i].play = play_idle;
     if (filch_yield_spawn(out, 9, &stepless, NULL) != FILCH_EINVAL) brood.err = FILCH_EUSER;
     opt.args = filch_ptr(&brood.children[0]);
-    brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt); /* without name and relations */
+    /* spawns a process without name and without relations */
+    brood.err |= filch_yield_spawn(out, 0, &actor_type, &opt);
     opt.args = filch_ptr(&brood.children[1]);
     opt.name = "taken";
-    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* a process with a name, without relations */
+    brood.err |= filch_yield_spawn(out, 1, &actor_type, &opt); /* spawns a process with a name, without relations */
     opt.args = filch_ptr(&brood.children[2]);
     opt.relations = FILCH_SPAWN_LINK | FILCH_SPAWN_MONITOR;
-    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt); /* a process with name and relations; the name is in
-                                                                * use */
+    /* spawns a process with relations and with a name that is in use */
+    brood.err |= filch_yield_spawn(out, 2, &actor_type, &opt);
     opt.args = filch_ptr(&brood.children[3]);
     opt.relations = 0;
     brood.err |= filch_yield_exec(out, 3, &actor_type, &opt);
-    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str("")); /* command made by hand, with an empty name */
+    /* a join command made by filch_yield(), with an empty name, which filch_yield_join() would refuse */
+    brood.err |= filch_yield(out, FILCH_CMD_JOIN, 4, filch_str(""));
     brood.err |= filch_yield(out, FILCH_CMD_REGISTER, 5, filch_int(3));
     return filch_idle(out);
 }
@@ -348,7 +350,7 @@ TEST(a_simulation_refuses_relations_made_by_other_threads)
     filch_sim_report_free(&report);
 }
 
-/* ---- a pid known before its process is spawned ---- */
+/* ---- monitoring a pid that is known before its process is spawned ---- */
 
 static filch_err end_when_cancelled(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -356,7 +358,8 @@ static filch_err end_when_cancelled(void *self, const filch_event *events, size_
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS }; /* the first slot of a segment that is not allocated at the start */
+/* number of the first slot in a slab segment that is not allocated at the start */
+enum { BEFORE = 1 << FLI_SLAB_FIRST_BITS };
 
 static const filch_type idle_type = { .name = "idle", .step = end_when_cancelled };
 static filch_pid        newborn;

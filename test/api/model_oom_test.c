@@ -42,7 +42,8 @@ TEST(notices_arrive_even_without_memory)
     fli_store_rlx(&w.deny, false);
     for (int i = 0; i < WATCHERS; i++) {
         same(watchers[i].seen_count, 2);
-        same(watchers[i].seen[0].type, FILCH_EVENT_LEFT); /* notices of groups and names come first */
+        /* the notices of groups and names come before the EXIT notice */
+        same(watchers[i].seen[0].type, FILCH_EVENT_LEFT);
         same(watchers[i].seen[1].type, FILCH_EVENT_EXIT);
         same(watchers[i].seen[1].error, FILCH_EKILLED);
     }
@@ -50,7 +51,7 @@ TEST(notices_arrive_even_without_memory)
     fixture_end(&w);
 }
 
-/* ---- each allocation in turn fails ---- */
+/* ---- all relations, while each allocation in turn fails ---- */
 
 static struct {
     actor     child, yields;
@@ -65,7 +66,7 @@ static bool fine(filch_err err)
     return err == FILCH_OK;
 }
 
-/* Makes every kind of yield, then ends on a cancel. */
+/* The process makes every kind of yield. It ends on a cancel. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -94,7 +95,8 @@ static filch_err play_yields(actor *me, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Makes every call once while allocation number `nth` fails. Returns true if there were fewer allocations. */
+/* Makes every call once while allocation number `nth` fails. Returns true if there were fewer than `nth`
+ * allocations. */
 static bool run_with(uint64_t nth)
 {
     test_alloc    memory = { 0 };
@@ -131,8 +133,8 @@ static bool run_with(uint64_t nth)
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.args = filch_ptr(&sweep.yields);
     (void)fine(filch_spawn(sched, &actor_type, &how, NULL));
-    /* The process is in two scopes and has a deadline. Scopes and the deadline are allocated by malloc; the relations
-     * of the process are not. */
+    /* The process is in two scopes and has a deadline. Scopes and deadlines are allocated by malloc, which does not
+     * fail here; the relations of the process are allocated by the scheduler's allocator. */
     filch_values *scope, *inner, *deadline;
     actor         third = { .play = play_ends_on_message };
     ok(filch_values_scope(NULL, &scope));
@@ -155,7 +157,7 @@ static bool run_with(uint64_t nth)
     return over;
 }
 
-/* ---- each kind of relation as the first ---- */
+/* ---- each kind of relation, made as the first relation of a scheduler ---- */
 
 static const char long_name[] = "a name that does not fit into an event, and so needs memory of its own";
 
@@ -210,7 +212,7 @@ static bool first_with(int which, uint64_t nth)
     else ok(err);
     same(sweep.child.inits - sweep.child.closes, err == FILCH_OK && which >= 6 ? 1 : 0);
     test_alloc_fail(&memory, 0, false);
-    if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* now there is memory again */
+    if (refused) ok(first_relation(w.sched, which, a.pid, b.pid)); /* no allocation fails any more */
     fixture_tick(&w);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
     filch_drop(&a.result);
@@ -229,7 +231,8 @@ TEST(the_first_relation_of_each_kind_is_made_completely_or_not_at_all)
 }
 
 /* A join allocates the notices for all watchers; a watch allocates the notices for all members. Both report missing
- * memory, and no notice is sent for a join or watch that failed. This allocator refuses large blocks. */
+ * memory, and no notice is sent for a join or watch that failed. While w->deny is set, this allocator refuses the
+ * blocks from which event nodes are made. */
 static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
     const fixture *w = user;
@@ -286,7 +289,7 @@ TEST(any_single_failed_allocation_is_reported_and_leaks_nothing)
 
 /* ---- many relations ---- */
 
-/* Returns the bytes that `count` monitors of one process, and as many links with it, use. */
+/* Returns the bytes that `count` monitors of one process and `count` links with it use. */
 static int64_t bytes_of(uint32_t count)
 {
     fixture    w;

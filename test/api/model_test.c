@@ -3,7 +3,7 @@
 
 #include "api/fixture.h"
 
-/* Ends at the first message, an int n: n < 0 with the error -n, n >= 0 with the result n. */
+/* The process ends at its first message, an int n: with the error -n if n < 0, otherwise with the result n. */
 static filch_err play_ends_on_message(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -33,7 +33,7 @@ static void see(const actor *a, size_t i, int32_t type, filch_pid from, filch_er
     same(a->seen[i].tag, tag);
 }
 
-/* Play that traps links from its first step on. */
+/* A play function that traps links from its first step on. */
 static filch_err play_trap(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     me->note = filch_trap_links(out, 1);
@@ -103,7 +103,8 @@ TEST(after_unmonitor_no_event_comes)
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, &first));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 2, &second));
     assert_true(first != second);
-    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE); /* the monitor belongs to another process */
+    /* `first` is a monitor of `watcher`, not of `target` */
+    same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE);
     ok(filch_unmonitor(w.sched, watcher.pid, first));
     same(filch_unmonitor(w.sched, watcher.pid, first), FILCH_ESTALE);
     same(filch_unmonitor(w.sched, watcher.pid, 0), FILCH_ESTALE);
@@ -130,7 +131,7 @@ TEST(a_monitoring_process_that_ends_first_leaks_nothing)
     fixture_end(&w);
 }
 
-/* Waits for a yield that is never completed. Ends when an exit notice arrives. */
+/* The process waits for a yield that is never completed. It ends when an exit notice arrives. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -381,7 +382,8 @@ TEST(a_child_spawned_with_a_monitor_is_monitored_from_its_start)
     ok(spawn_case.err);
     same(parent.seen_count, 1);
     see(&parent, 0, FILCH_EVENT_EXIT, spawn_case.pid, FAILURE, 77);
-    assert_true(same_pid(spawn_case.child.seen[0].from, parent.pid)); /* sender of the first message */
+    /* the parent counts as the sender of the first message */
+    assert_true(same_pid(spawn_case.child.seen[0].from, parent.pid));
     fixture_end(&w);
 }
 
@@ -407,9 +409,9 @@ TEST(a_spawn_with_monitor_link_and_a_taken_name_fails)
     ok(filch_register(w.sched, "taken", holder.pid));
     run_spawn(&w, &parent, play_parent, FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK, "taken");
     same(spawn_case.err, FILCH_EEXISTS);
-    same(spawn_case.child.inits, 0); /* the child was not even initialised */
+    same(spawn_case.child.inits, 0); /* the init function of the child was not called */
     same(fixture_stats(&w).alive, 2);
-    /* Outside of a step there is no process to monitor or link the child. */
+    /* A spawn outside of a step has no parent that could monitor the child or be linked with it. */
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(&spawn_case.child);
     opt.relations = FILCH_SPAWN_LINK;
@@ -429,7 +431,7 @@ TEST(first_messages_come_first_and_in_order)
     fixture_begin(&w, FILCH_NO_WORKERS);
     opt.messages = first;
     opt.message_count = 3;
-    opt.mailbox_max = 1; /* first messages do not count against the limit */
+    opt.mailbox_max = 1; /* messages in the spawn options do not count against mailbox_max */
     opt.name = "first";
     actor_start_with(&w, &a, play_idle, opt);
     ok(filch_send_name(w.sched, "first", filch_int(4)));
@@ -451,11 +453,12 @@ TEST(first_messages_come_first_and_in_order)
 static struct {
     actor     child;
     filch_pid target;
-    int64_t   first_message; /* the message that the child gets */
+    int64_t   first_message; /* the number that the child gets as its first message */
     filch_err err;
 } exec_job;
 
-/* Spawns a child by an exec yield, with message `first_message`; waits, and ends with the child's result. */
+/* Starts a child by an exec yield, with first_message as its message. Waits for the completion and ends with the
+ * child's result. */
 static filch_err play_exec(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ == 0) {
@@ -491,7 +494,7 @@ TEST(exec_completes_with_the_result_or_the_error)
     fixture_end(&w);
 }
 
-/* Makes one yield with `target` in each stage; the actor records the completions. */
+/* In each stage makes one yield about the process `target`. The actor records the completions. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -553,7 +556,8 @@ TEST(every_relation_can_be_yielded)
         texts += me.seen[i].type == FILCH_EVENT_MESSAGE && me.seen[i].kind == FILCH_KIND_TEXT;
         if (me.seen[i].type == FILCH_EVENT_EXIT) exit = &me.seen[i];
     }
-    same(exits, 1); /* from the monitor that the spawn made; the second monitor and the link were removed */
+    /* the EXIT notice of the monitor that the spawn made; the second monitor and the link were removed before */
+    same(exits, 1);
     same(exit->tag, 500);
     same(exit->error, FILCH_EKILLED);
     same(texts, 1);
@@ -601,7 +605,7 @@ TEST(a_cancel_carries_reason_and_deadline_and_comes_first)
     actor_ends(&w, &a, FILCH_OK);
     see(&a, 0, FILCH_EVENT_CANCEL, (filch_pid){ 0, 0 }, FAILURE, 0);
     same(a.seen[0].number, FILCH_SECONDS(100));
-    same(fixture_stats(&w).timers, 0); /* the deadline was removed with the process */
+    same(fixture_stats(&w).timers, 0); /* the timer of the deadline was removed when the process ended */
     same(filch_cancel_with(w.sched, a.pid, FAILURE, 0), FILCH_EDEAD);
     same(filch_cancel_with(w.sched, a.pid, FILCH_OK, 0), FILCH_EINVAL);
     fixture_end(&w);
@@ -641,13 +645,13 @@ TEST(a_cancel_without_a_deadline_waits_for_ever)
     fixture_end_as(&w, 0, FILCH_EDEADLINE);
 }
 
-/* ---- black boxes of processes with relations ---- */
+/* ---- recordings (blackbox) of processes with relations ---- */
 
 static struct {
     void     *bytes;
     size_t    size;
     filch_pid other;
-    uint64_t  refs[2]; /* ref of the monitor as recorded, and in the replay */
+    uint64_t  refs[2]; /* reference of the monitor: [0] while recording, [1] in the replay */
     int       run;
 } recorded;
 
@@ -687,7 +691,7 @@ static filch_err recorded_step(void *self, const filch_event *events, size_t cou
 
 static const filch_type recorded_type = { .name = "taped", .size = sizeof(int64_t), .step = recorded_step };
 
-/* Fails when it is cancelled. */
+/* The process fails when it is cancelled. */
 static filch_err play_sulks(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -716,7 +720,7 @@ TEST(a_process_with_relations_fails_again_in_a_replay)
     same(report.again, 1);
     same(report.error, FAILURE);
     assert_true(recorded.refs[0] != 0 &&
-                recorded.refs[0] == recorded.refs[1]); /* the replay returns the recorded ref */
+                recorded.refs[0] == recorded.refs[1]); /* the replay returns the recorded reference of the monitor */
     free(recorded.bytes);
     fixture_end(&w);
 }

@@ -25,7 +25,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-/* ---- the replaced system functions ---- */
+/* ---- replaced system functions, which count resources and can be made to fail ---- */
 
 typedef enum thing {
     LOCK,
@@ -45,7 +45,7 @@ typedef enum thing {
 static struct {
     atomic_int  held[THINGS];
     atomic_int  what;    /* the kind of resource that fails */
-    atomic_long left;    /* number of requests until the failure; 0: no request fails */
+    atomic_long left;    /* request number `left` from now fails; 0: no request fails */
     atomic_int  refused; /* number of requests that failed */
 } sys;
 
@@ -123,7 +123,7 @@ INSTEAD(int, pthread_condattr_destroy, pthread_condattr_t *attr)
     return __real_pthread_condattr_destroy(attr);
 }
 
-/* Replaces the system function of that name. Can be made to fail; does not change the count of resources. */
+/* Replaces pthread_condattr_setclock(). The call can be made to fail; it does not change the count of resources. */
 INSTEAD(int, pthread_condattr_setclock, pthread_condattr_t *attr, clockid_t clock)
 {
     return refuses(CONDITION_CLOCK) ? EINVAL : __real_pthread_condattr_setclock(attr, clock);
@@ -229,7 +229,7 @@ INSTEAD(ssize_t, read, int fd, void *bytes, size_t size)
     return -1;
 }
 
-/* ---- checks that all resources were returned ---- */
+/* ---- books: checks that all resources were returned ---- */
 
 typedef struct books {
     int held[THINGS];
@@ -320,7 +320,7 @@ TEST(threads_start_even_if_signals_cannot_be_blocked)
     same_books(before);
 }
 
-/* ---- registries and values are allocated by malloc ---- */
+/* ---- no memory for registries and values, which are allocated by malloc ---- */
 
 static filch_err handle(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -340,7 +340,8 @@ TEST(a_registry_without_memory_returns_enomem_and_keeps_its_handlers)
         for (uint32_t i = 0; i < MANY && err == FILCH_OK; i++) {
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
             if (err != FILCH_ENOMEM) continue;
-            /* Earlier handlers are registered, the one that failed is not, and can be added now. */
+            /* The handlers that were added earlier are registered. The handler that could not be added is not, and can
+             * be added now. */
             if (i > 0) same(filch_registry_add(registry, FIRST + i - 1, handle, NULL), FILCH_EEXISTS);
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
         }
@@ -378,7 +379,7 @@ static struct {
     size_t size;
 } box;
 
-/* ---- monitors, links, names, groups, supervisors, scopes ---- */
+/* ---- no locks or memory for relations: monitors, links, names, groups, supervisors, scopes ---- */
 
 static filch_err resting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -472,14 +473,15 @@ static filch_err busy_init(void *self, const filch_ctx *ctx, const char *method,
     return method == NULL && whole ? FILCH_OK : FILCH_EINVAL;
 }
 
-/* Makes one call of each kind and ignores the results. */
+/* In a step with at least 10 events the process makes a send, a yielded send and a spawn, and ignores the results. It
+ * fails at the message "break". */
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     filch_sched     *sched = filch_ctx_sched(ctx);
     (void)self;
     if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
-    if (count < 10) return filch_idle(out); /* events caused by its own calls */
+    if (count < 10) return filch_idle(out); /* fewer than 10 events: they were caused by the process's own calls */
     (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_spawn(sched, &brief_type, NULL, NULL);
@@ -488,7 +490,7 @@ static filch_err busy_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type busy_type = { .name = "busy", .size = 64, .init = busy_init, .step = busy_step };
 
-/* Records a process with `many` inherited values and as many events in one step. */
+/* Records a process with `many` inherited values and `many` events in one step. */
 static void record(uint32_t many)
 {
     filch_options       opt = FILCH_OPTIONS_INIT;
@@ -519,8 +521,8 @@ static void record(uint32_t many)
     assert_non_null(box.bytes);
 }
 
-/* Replays while request number `nth` for `t` fails. Returns true if there was such a request; the replay then reports
- * it, or names a difference. */
+/* Replays while request number `nth` for `t` fails. Returns true if there was such a request. The replay must report
+ * the failure, or a difference. */
 static bool replay_without(thing t, long nth)
 {
     filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
@@ -544,7 +546,7 @@ static bool replay_without(thing t, long nth)
 
 TEST(a_replay_without_memory_or_locks_fails_and_leaks_nothing)
 {
-    record(70); /* more events and values than the initial capacity */
+    record(70); /* 70 events and values are more than the initial capacity of the replay's arrays */
     for (thing t = LOCK; t <= MEMORY; t++) {
         long nth = 1, stride = t == MEMORY && scaled(100) < 10 ? 7 : 1;
         while (replay_without(t, nth)) nth += stride;

@@ -9,10 +9,11 @@
 enum { HOSTS = 3 };
 
 typedef struct node_fixture {
-    filch_node          *node;
-    fixture              hosts[HOSTS];
-    uint64_t             allowed; /* allowed commands, one bit per command; for commands from 200 on: all or none */
-    uint64_t             closed;  /* host for which the policy refuses everything; 0: none */
+    filch_node *node;
+    fixture     hosts[HOSTS];
+    /* bit i: the policy allows command i; commands from 64 on are allowed if any bit is set */
+    uint64_t             allowed;
+    uint64_t             closed; /* number of the host (100 on) for which the policy refuses everything; 0: none */
     FLI_ATOMIC(uint32_t) policy_calls;
     filch_access         last;
 } node_fixture;
@@ -21,7 +22,8 @@ static inline int decide(void *user, const filch_access *access)
 {
     node_fixture *c = user;
     fli_add_rlx(&c->policy_calls, 1);
-    if (c->hosts[0].ticks) c->last = *access; /* all hosts run on one thread, so no lock is needed */
+    /* without workers all hosts run on one thread, so `last` needs no lock */
+    if (c->hosts[0].ticks) c->last = *access;
     if (c->closed != 0 && access->to == c->hosts[c->closed - 100].sched) return 0;
     return access->command < 64 ? (c->allowed >> access->command & 1) != 0 : c->allowed != 0;
 }
@@ -55,7 +57,8 @@ static inline void node_fixture_tick(node_fixture *c)
     }
 }
 
-/* Stops all hosts, then checks the memory: processes of one host may hold payloads of another host. */
+/* Stops all hosts before it checks that their memory was freed, because processes of one host may hold payloads of
+ * another host. */
 static inline void node_fixture_end(node_fixture *c)
 {
     filch_node_destroy(c->node);

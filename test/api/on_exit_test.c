@@ -10,7 +10,7 @@ typedef struct line {
     filch_sched         *sched;
     FLI_ATOMIC(uint32_t) ended, found_alive, refused;
     FLI_ATOMIC(int32_t)  last_error;
-    const char          *name; /* name of the process; NULL: none */
+    const char          *name; /* name under which each process is spawned; NULL: none */
 } line;
 
 static filch_err short_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -25,7 +25,7 @@ static const filch_type short_lived = { .name = "short", .step = short_step };
 
 static void spawn_next(line *l);
 
-/* on_exit that spawns the next process of a sequence. */
+/* An on_exit function that spawns the next process of a sequence. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     line     *l = user;
@@ -77,7 +77,7 @@ TEST(on_exit_may_spawn_a_process_at_the_limit_of_processes)
     run_line("the one", 1);
 }
 
-/* ---- a name that is not found can be registered ---- */
+/* ---- during the end of a process: a name that is not found can be registered ---- */
 
 static struct {
     filch_sched *sched;
@@ -85,7 +85,7 @@ static struct {
     filch_err    found, registered;
 } name_taker;
 
-/* Close function: the process has ended, but its exit has not been reported yet. */
+/* A close function. The process has ended, but its exit has not been reported yet. */
 static void leave_name(void *self)
 {
     filch_pid pid;
@@ -142,7 +142,7 @@ static void slow_exit(void *user, filch_pid pid, filch_err error, const filch_da
 static void open_gate(void *arg)
 {
     late *l = arg;
-    /* Waits for the beginning of the stop: from then on calls of foreign threads are refused. */
+    /* Waits until the stop has begun. From then on the scheduler refuses calls of foreign threads. */
     filch_err err;
     do {
         fli_thread_yield();
@@ -171,7 +171,7 @@ TEST(stop_waits_for_on_exit)
     ok(err);
 }
 
-/* ---- the inherited values in on_exit ---- */
+/* ---- inherited values are still valid in on_exit ---- */
 
 static filch_err looks_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

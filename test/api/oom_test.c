@@ -47,7 +47,7 @@ static void free_moved(void *user, void *bytes, size_t size)
     free(bytes);
 }
 
-/* Returns bytes for filch_move. They come from malloc, which does not fail in this test. */
+/* Returns bytes for filch_move. The bytes come from malloc(), which does not fail in this test. */
 static filch_data to_move(void)
 {
     void *bytes = calloc(1, LARGE);
@@ -88,7 +88,7 @@ static filch_err end_with(filch_out *out, filch_data result)
     return fine(filch_done(out, result)) ? FILCH_OK : filch_done(out, filch_none());
 }
 
-/* The type that a subject upgrades to. */
+/* The type to which the subject changes by filch_upgrade. */
 static filch_err upgraded_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -111,7 +111,7 @@ static const filch_type child = { .name = "child", .step = child_step };
 static filch_err work(void *arg, filch_data *result)
 {
     (void)arg;
-    *result = to_move(); /* the runtime owns the bytes now, whatever the job returns */
+    *result = to_move(); /* the runtime takes these bytes, whatever error code the job returns */
     return FILCH_OK;
 }
 
@@ -147,7 +147,7 @@ static filch_err subject_begin(subject *l, filch_out *out)
         if (i % 2 == 1) {
             l->yields += fine(filch_yield(out, LATER, i, filch_bytes(large, i < 4 ? LARGE : 4)));
         } else {
-            /* The bytes are also moved by a call for which a list has to grow. */
+            /* Moves bytes also by the yields for which the list of yields has to grow. */
             filch_data moved = to_move();
             l->yields += took(filch_yield(out, ECHO, i, moved), moved);
         }
@@ -161,7 +161,7 @@ static filch_err subject_begin(subject *l, filch_out *out)
     }
     for (int i = 0; i < 4; i++) (void)fine(send_one_kind(sched, filch_ctx_self(ctx), i));
     for (int i = 0; i < CHILDREN; i++) (void)fine(filch_spawn(sched, &child, NULL, NULL));
-    return filch_continue(out); /* if all calls failed, no event would come */
+    return filch_continue(out); /* continues instead of idling: if all calls failed, no event would come */
 }
 
 static void subject_read_event(subject *l, const filch_event *e, filch_out *out)
@@ -169,7 +169,7 @@ static void subject_read_event(subject *l, const filch_event *e, filch_out *out)
     if (e->type == FILCH_EVENT_MESSAGE) {
         if (e->tag == TAG_TIMER) l->timers--;
         if (e->tag != TAG_TICKER || l->ticker_over) return;
-        /* Cancels the ticker. Gives up after some failures, because a ticker ends with its process anyway. */
+        /* Yields a cancel of the ticker. Gives up after ten failures, because a ticker ends with its process anyway. */
         bool asked = fine(filch_yield_timer_cancel(out, TAG_TICKER_END, l->ticker));
         l->yields += asked;
         l->ticker_over = asked || ++l->tries > 10;
@@ -234,13 +234,13 @@ static filch_err later(void *user, const filch_command *command, uint64_t tag, f
     (void)user, (void)command, (void)tag;
     unsigned at = atomic_load(&seen.later_count);
     if (at == LATER_MAX) return FILCH_EFULL;
-    seen.later[at] = receiver; /* only one process at a time yields this command */
+    seen.later[at] = receiver; /* no race: only one process at a time yields LATER */
     atomic_store(&seen.later_count, at + 1);
     return FILCH_OK;
 }
 
-/* Completes yields from the test's thread with a large payload, or with a small one if there is no memory for the
- * large. */
+/* Completes yields from the test's thread with a large payload, or with a small one if there is no memory for the large
+ * payload. */
 static void complete_some(unsigned *done)
 {
     for (unsigned n = atomic_load(&seen.later_count); *done < n; ++*done) {
@@ -279,7 +279,8 @@ static void spawn_all(filch_sched *sched, filch_values *values, int first, int32
     filch_pid pid;
     if (!fine(filch_spawn(sched, &subject_type, &options, &pid))) return;
     atomic_fetch_add(&seen.lives, 1);
-    /* With workers the process may end before it has its messages, if its yields got no memory. */
+    /* FILCH_EDEAD is allowed: with workers, the process may end before this send, if its yields failed for lack of
+     * memory. */
     for (int i = 0; i < 4; i++) {
         filch_err err = send_one_kind(sched, pid, (first + i) % 4);
         if (err != FILCH_EDEAD || workers == FILCH_NO_WORKERS) (void)fine(err);
@@ -289,12 +290,12 @@ static void spawn_all(filch_sched *sched, filch_values *values, int first, int32
 typedef struct plan {
     int32_t  workers;
     uint64_t nth;       /* number of the allocation that fails */
-    bool     and_after; /* all later allocations fail, too */
-    bool     recovers;  /* there is memory again before the stop */
-    int      first;     /* kind of the first message, for which there is no spare event node */
+    bool     and_after; /* all allocations after number `nth` fail too */
+    bool     recovers;  /* allocations succeed again before the stop */
+    int      first;     /* kind of the message that is sent first, when there is no spare event node */
 } plan;
 
-/* Checks after memory is available again: a process starts, gets its messages, and ends on a cancel. */
+/* Called when allocations succeed again. Checks that a process starts, gets its messages, and ends on a cancel. */
 static void works_again(filch_sched *sched, int32_t workers)
 {
     filch_pid pid;
@@ -309,18 +310,17 @@ static void works_again(filch_sched *sched, int32_t workers)
 static void stop_with_report(filch_sched *sched)
 {
     filch_report report = FILCH_REPORT_INIT;
-    /* A short grace period, in which processes that end by themselves can end. */
+    /* If some processes ignore a cancel, the deadline is short: 2 ms, in which the other processes can end. */
     filch_err err = filch_sched_stop(sched, seen.stubborn > 0 ? FILCH_MILLISECONDS(2) : FILCH_SECONDS(30), &report);
     uint64_t  forced = report.forced, named = report.count + report.omitted;
     filch_report_free(&report);
-    while (err == FILCH_EBUSY)
-        err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL); /* repeated, because a loaded
-                                                                * machine may be too slow */
+    while (err == FILCH_EBUSY) /* repeats the stop, because a loaded machine may be too slow */
+        err = filch_sched_stop(sched, FILCH_SECONDS(1), NULL);
     same(err, seen.stubborn > 0 ? FILCH_EDEADLINE : FILCH_OK);
     same(forced, named);
 }
 
-/* Runs until the only processes left are those that wait for the stop. */
+/* Runs the scheduler until only processes are left that wait for the stop. */
 static void until_quiet(filch_sched *sched, int32_t workers)
 {
     uint64_t    staying = seen.stubborn + (seen.sink.serial != 0);
@@ -385,7 +385,7 @@ static void sweep(plan p)
 {
     uint64_t share = scaled(100), stride = share >= 100 ? 1 : share >= 10 ? 2 : 13;
     for (p.nth = 1; run(&p); p.nth += stride) {}
-    assert_true(p.nth > 20); /* the runs did allocate */
+    assert_true(p.nth > 20); /* if more than 20 allocations failed, the runs did allocate */
 }
 
 TEST(without_failures_nothing_is_refused)
@@ -420,16 +420,17 @@ TEST(workers_survive_failed_allocations)
     sweep((plan){ .workers = 2, .and_after = true, .recovers = true });
 }
 
-/* ---- the last event nodes ---- */
+/* ---- yields while only a few event nodes are left ---- */
 
-/* State of the greedy process. It uses all event nodes but a few, by yields that are never completed, and then makes
- * every call that needs nodes. */
+/* State of the greedy process. The process takes all event nodes except a few by making yields that are never
+ * completed. Then it makes every call that needs event nodes. */
 static struct {
-    bool            no_blocks; /* small blocks can be allocated, but not the blocks of event nodes */
-    uint64_t        hold_max;  /* number of nodes to use up; UINT64_MAX: all */
+    /* true: small blocks can be allocated, but not the blocks from which event nodes are made */
+    bool            no_blocks;
+    uint64_t        hold_max; /* number of nodes to take; UINT64_MAX: all */
     bool            asks;
     bool            asked, armed, all_held;
-    int             begun; /* number of completions of the first sleep and timer, 0 to 2 */
+    int             begun; /* how many of the first sleep and the first timer have completed, 0 to 2 */
     uint64_t        open, ticks;
     filch_receiver *held;
     uint64_t        held_count, held_room;
@@ -467,7 +468,8 @@ static void yield_everything(filch_out *out)
 static filch_err greedy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
-    if (count == 0 && !last.no_blocks) { /* begins with a sleep and a timer, so that blocks for them are allocated */
+    /* the first step yields a sleep and a timer, so that blocks for them are allocated */
+    if (count == 0 && !last.no_blocks) {
         ok(filch_yield_sleep(out, 0, 1));
         ok(filch_yield_timer(out, 0, 1));
         return filch_wait(out);
@@ -478,7 +480,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         if (events[i].tag == 0) {
             if (!last.all_held && ++last.begun == 2) last.no_blocks = true;
-            continue; /* completion of the first sleep or timer, or of a held yield */
+            continue; /* tag 0: the completion of the first sleep or timer, or of a yield that took a node */
         }
         last.open--;
         if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;
@@ -514,7 +516,8 @@ static uint64_t with_few_events(uint64_t hold_max, bool asks)
     filch_registry_destroy(options.registry);
     ok(filch_spawn(sched, &listening, NULL, &seen.sink));
     ok(filch_spawn(sched, &listening, NULL, &pid));
-    ok(filch_send(sched, pid, filch_none())); /* a message, so that a block of each kind is allocated */
+    /* this message makes the scheduler allocate its first block of event nodes */
+    ok(filch_send(sched, pid, filch_none()));
     ok(filch_cancel(sched, pid));
     ok(filch_tick(sched, 0, NULL));
     ok(filch_spawn(sched, &greedy, NULL, &pid));
@@ -541,7 +544,7 @@ TEST(with_few_event_nodes_every_yield_is_still_completed)
         if (spare == 0) assert_true(atomic_load(&seen.no_memory) > 0);
         answers += atomic_load(&seen.no_memory) > 0;
     }
-    assert_true(answers < 17); /* with 16 spare nodes all calls succeeded */
+    assert_true(answers < 17); /* with enough spare nodes (at most 16) no call fails */
 }
 
 int main(void)

@@ -20,7 +20,7 @@ static filch_err nothing(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Makes every yield with pointers in its command, and some others; then fails. */
+/* The process makes every kind of yield with pointers in its command, and some other yields. Then it fails. */
 static filch_err clerk_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type child = { .name = "child", .step = child_step };

@@ -6,7 +6,7 @@ enum { FAILURE = FILCH_EUSER + 8, CMD_OWN = FILCH_CMD_USER };
 
 static const char long_text[] = "a text that does not fit into an event, so that somebody has to free it";
 
-/* The call that is made too late, and its result. */
+/* State of a call with `out` that is made too late, and its result. */
 static struct {
     filch_out *out;
     void (*make_late_call)(void);
@@ -78,7 +78,7 @@ static void begin(fixture *w)
     begin_with(w, (filch_options)FILCH_OPTIONS_INIT);
 }
 
-/* Makes `stage` yields one after the other; then idles or waits. */
+/* The process makes `stage` yields one after the other; then it idles or waits. */
 static filch_err play_yields(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -95,7 +95,7 @@ TEST(a_status_set_by_a_handler_has_no_effect_on_the_yielding_process)
         fixture w;
         begin(&w);
         late.make_late_call = all[i / 2];
-        /* The second and third yield are completed inside the inline completion loop. */
+        /* Three yields: the second and the third are completed inside the inline completion loop. */
         actor a = { .stage = 3, .user = i % 2 != 0 ? &w : NULL };
         actor_start(&w, &a, play_yields);
         fixture_tick(&w);
@@ -147,11 +147,11 @@ TEST(the_result_of_the_step_is_kept_though_close_sets_another)
         same(late.late_calls, 1);
         assert_string_equal(filch_text(&a.result), long_text);
         actor_ends(&w, &a, FILCH_OK);
-        fixture_end(&w); /* also checks that all memory is freed */
+        fixture_end(&w); /* fixture_end() also checks that all memory is freed */
     }
 }
 
-/* Close of a new instance after an upgrade that did not happen. */
+/* Close function of the new type, called for its state when the step replaced the upgrade by another status. */
 static void replaced_close(void *self)
 {
     (void)self;
@@ -175,8 +175,9 @@ static filch_err play_ends_instead(actor *me, const filch_event *events, size_t 
     return filch_done(out, filch_none());
 }
 
-/* Checks that the result or the new instance that `play` replaced by another status is freed once, whatever is called
- * while it is freed. Then the process continues (`goes_on`) or has ended. */
+/* `play` sets a result or an upgrade and then replaces it by another status. Checks that the replaced result or state
+ * is freed once, whatever call is made while it is freed. After that the process must live (`goes_on`) or have
+ * ended. */
 static void is_let_go_once(play_fn play, bool goes_on)
 {
     static void (*const all[])(void) = { late_idle, late_done, late_done_long };
@@ -243,7 +244,7 @@ TEST(on_long_step_cannot_change_the_status_of_the_step)
     }
 }
 
-/* ---- functions that free a payload ---- */
+/* ---- calls in functions that free a payload ---- */
 
 static char bytes[100];
 
@@ -263,8 +264,8 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
     return filch_idle(out);
 }
 
-/* The free function is called while the step still runs, so it may choose a status. The replaced result stays freed,
- * and the last call of the step decides. */
+/* The free function is called while the step still runs, so it may choose a status. The result that was replaced is
+ * freed only once, and the last call of the step decides. */
 TEST(a_replaced_result_is_freed_once_whatever_its_free_function_calls)
 {
     is_let_go_once(play_thinks_better, true);
@@ -279,7 +280,7 @@ static filch_err play_fails(actor *me, const filch_event *events, size_t count, 
     return FAILURE;
 }
 
-/* A second process, which must not notice what the failed step left. */
+/* A second process, on which the data of the failed step must have no effect. */
 static filch_err play_bystander(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     return play_idle(me, events, count, out);
@@ -303,12 +304,12 @@ TEST(data_of_a_failed_step_is_freed_and_its_free_calls_have_no_effect)
         actor_start(&w, &b, play_bystander);
         fixture_tick(&w);
         same(b.seen_count, 0);
-        same(late.late_calls, 1); /* no handler was called */
+        same(late.late_calls, 1); /* the handler of the failed step's yield was not called */
         fixture_end(&w);
     }
 }
 
-/* Waits for a completion that never comes. */
+/* The process waits for a completion that never comes. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -333,7 +334,7 @@ TEST(a_dropped_message_is_freed_and_its_free_calls_have_no_effect)
         late.make_late_call = all[i];
         ok(filch_send(w.sched, a.pid, filch_move(bytes, sizeof bytes, free_and_call)));
         ok(filch_send(w.sched, a.pid, filch_none()));
-        fixture_tick(&w); /* process a continues to wait, but the older message is dropped and freed */
+        fixture_tick(&w); /* process a continues to wait; the mailbox drops and frees the older message */
         same(late.freed, 1);
         same(a.steps, 1);
         if (late.make_late_call != late_done) same(late.late_result, FILCH_ESTATE);

@@ -12,10 +12,10 @@ static filch_err still_step(void *self, const filch_event *events, size_t count,
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* A type without init and close. */
+/* A type without init and close functions. */
 static const filch_type still = { .name = "still", .size = 200, .step = still_step };
 
-/* Makes every call that needs the step of `out`. Returns true if each is refused. */
+/* Makes every call that is allowed only in the step to which `out` belongs. Returns true if each call is refused. */
 static bool is_of_no_use(filch_out *out)
 {
     return filch_yield(out, 1000, 1, filch_none()) == FILCH_ESTATE &&
@@ -26,7 +26,7 @@ static bool is_of_no_use(filch_out *out)
            filch_done(out, filch_str("a result that does not fit into an event")) == FILCH_ESTATE;
 }
 
-/* ---- a status that is replaced ---- */
+/* ---- a step that chooses a status and then another ---- */
 
 static filch_err play_thinks_better(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -34,7 +34,7 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
     me->note = filch_upgrade(out, &still, NULL, filch_none());
     me->note |= filch_upgrade(out, &still, NULL, filch_none());
     me->note |= filch_done(out, filch_str("a result that does not fit into an event"));
-    return filch_idle(out); /* the last call decides */
+    return filch_idle(out); /* the last status that the step chooses counts */
 }
 
 TEST(an_upgrade_replaced_by_another_status_leaks_nothing)
@@ -47,7 +47,7 @@ TEST(an_upgrade_replaced_by_another_status_leaks_nothing)
     ok(a.note);
     ok(filch_send(w.sched, a.pid, filch_none()));
     fixture_tick(&w);
-    same(a.steps, 2); /* the process has not ended or changed its type */
+    same(a.steps, 2); /* the process was stepped again: it has neither ended nor changed its type */
     same(a.closes, 0);
     ok(filch_cancel(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_OK);
@@ -78,7 +78,7 @@ TEST(a_failure_with_a_detail_that_is_too_long_has_no_detail)
     fixture_end(&w);
 }
 
-/* ---- other places where `out` is invalid ---- */
+/* ---- a process that uses the `out` of another process ---- */
 
 static struct {
     filch_out       *out;
@@ -94,7 +94,7 @@ static filch_err play_uses(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* ---- after the step ---- */
+/* ---- `out` after its step: in close and in on_exit ---- */
 
 static struct {
     filch_out *out;
@@ -127,7 +127,7 @@ static void after_exit(void *user, filch_pid pid, filch_err error, const filch_d
     after_try();
 }
 
-/* Ends at its first message. */
+/* The process ends at its first message. */
 static filch_err after_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -186,7 +186,7 @@ TEST(a_yield_in_close_or_on_exit_is_refused_and_reaches_no_other_process)
     fixture_end(&w);
 }
 
-/* ---- the close of the old instance in an upgrade ---- */
+/* ---- a status set by the close function of the old type, during an upgrade ---- */
 
 static void sets_status_close(void *self)
 {
@@ -219,7 +219,7 @@ static filch_err play_ticks_another(actor *me, const filch_event *events, size_t
     if (me->stage++ > 0) return play_idle(me, events, count, out);
     lent.out = out;
     me->note = filch_tick(lent.inner->sched, 0, NULL);
-    /* After the tick of the inner scheduler `out` is valid again. */
+    /* filch_tick() of the inner scheduler has returned, so `out` is valid again */
     me->note |= filch_yield_sleep(out, 7, 0);
     return filch_idle(out);
 }
@@ -242,7 +242,7 @@ TEST(a_step_may_tick_another_scheduler_which_cannot_use_its_out)
     fixture_end(&inner);
 }
 
-/* Stays in its step until another worker has tried to use `out`. */
+/* The process stays in its step until another worker has tried to use `out`. */
 static filch_err play_lends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0) return play_idle(me, events, count, out);
@@ -261,7 +261,8 @@ TEST(the_out_of_a_step_is_refused_on_another_worker)
     fixture_begin(&w, 2);
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.there));
-    assert_true(is_of_no_use(lent.out)); /* the test runs on a foreign thread */
+    /* the thread of the test is a foreign thread, so all calls with `out` are refused */
+    assert_true(is_of_no_use(lent.out));
     actor_start(&w, &uses, play_uses);
     UNTIL(&w, fli_load_acq(&lent.tried));
     assert_true(fli_load_rlx(&lent.useless));
@@ -301,20 +302,21 @@ TEST(the_out_of_a_step_is_refused_in_the_handler_of_its_yield)
     fixture_end(&w);
 }
 
-/* ---- in a callback on another worker, outside of any step ---- */
+/* ---- a callback that runs on another worker, outside of any step ---- */
 
 static struct {
     filch_sched *sched;
     filch_err    broadcast, spawn, related, sent;
 } watcher;
 
-/* Called while the step runs: on a worker, but not inside a step of any process. */
+/* on_long_step callback. Called on another worker while the long step runs; not inside a step of any process. */
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     (void)user, (void)pid, (void)name, (void)took_ns;
     if (finished || fli_load_rlx(&lent.named)) return;
-    /* Each step is reported once. On a slow machine that may be before the step has published its `out`. */
+    /* Each long step is reported once. On a slow machine the report may come before the step has published its `out`,
+     * so this waits. */
     while (!fli_load_acq(&lent.there)) fli_thread_yield();
     fli_store_rlx(&lent.useless, is_of_no_use(lent.out));
     watcher.broadcast = filch_broadcast(watcher.sched, "ears", filch_int(1), NULL);
@@ -345,7 +347,8 @@ TEST(calls_in_on_long_step_have_no_sender)
     actor_start(&w, &lends, play_lends);
     UNTIL(&w, fli_load_acq(&lent.named));
     ok(watcher.broadcast | watcher.sent | watcher.spawn);
-    same(watcher.related, FILCH_ESTATE); /* only a process can monitor */
+    /* a monitor needs a process as its owner, and this callback is not inside a process */
+    same(watcher.related, FILCH_ESTATE);
     assert_true(fli_load_rlx(&lent.useless));
     fixture_end(&w);
     same(listener.seen_count, 3);

@@ -3,11 +3,11 @@
 
 static fixture w;
 
-/* ---- memory that counts how often it was freed ---- */
+/* ---- slip: counts how often a shared block was freed ---- */
 
 typedef struct slip {
     FLI_ATOMIC(uint32_t) freed;
-    void                *user, *bytes; /* arguments of the last call */
+    void                *user, *bytes; /* arguments of the last call of the free function */
     size_t               size;
 } slip;
 
@@ -39,14 +39,14 @@ static filch_data moved(void)
     return filch_move(bytes, 40, free_moved);
 }
 
-/* ---- a receiver that keeps its messages ---- */
+/* ---- shelf: a receiver that keeps the payloads of its messages ---- */
 
 #define SHELF 16
 
 typedef struct shelf {
     filch_data  kept[SHELF];
     uint32_t    count;
-    const void *raw[SHELF]; /* address of the bytes inside the event */
+    const void *raw[SHELF]; /* for each message: result of filch_raw() on the event's payload */
     bool        inline_bytes[SHELF], terminated[SHELF];
 } shelf;
 
@@ -123,7 +123,7 @@ TEST(texts_keep_their_nul_on_both_sides_of_the_inline_limit)
         memset(text, 'a' + (int)i, sizes[i]);
         text[sizes[i]] = '\0';
         ok(filch_send(w.sched, a.pid, filch_str(text)));
-        memset(text, '!', sizeof text); /* the send has copied the text */
+        memset(text, '!', sizeof text); /* overwrites the text, which filch_send() has copied */
         (void)fixture_tick(&w);
         memset(copy, 'a' + (int)i, sizes[i]);
         copy[sizes[i]] = '\0';
@@ -148,7 +148,8 @@ TEST(up_to_24_bytes_are_inside_the_event_and_more_in_one_block)
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     (void)fixture_tick(&w);
-    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1))); /* leaves spare event nodes */
+    /* these messages leave spare event nodes */
+    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1)));
     (void)fixture_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -164,8 +165,7 @@ TEST(up_to_24_bytes_are_inside_the_event_and_more_in_one_block)
         assert_true(filch_raw(&s.kept[0]) != bytes);
         assert_true(s.inline_bytes[0] == (sizes[i] <= 24));
         if (sizes[i] > 24)
-            assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* a large payload is kept without a
-                                                                * copy */
+            assert_ptr_equal(filch_raw(&s.kept[0]), s.raw[0]); /* filch_keep() of a large payload makes no copy */
         shelf_clear(&s);
         same(fli_load_rlx(&w.blocks), blocks);
     }
@@ -220,7 +220,7 @@ TEST(moved_memory_is_freed_once_after_the_step_that_read_it)
     (void)fixture_tick(&w);
     same(fli_load_rlx(&moved_freed), 1);
     ok(filch_send(w.sched, a.pid, filch_move(malloc(10), 10, NULL))); /* NULL means free() */
-    ok(filch_send(w.sched, a.pid, filch_move(malloc(1), 0, NULL)));   /* bytes of size 0 are freed, too */
+    ok(filch_send(w.sched, a.pid, filch_move(malloc(1), 0, NULL)));   /* moved memory of size 0 is freed, too */
     actor_stop(&a);
     fixture_end(&w);
 }
@@ -257,7 +257,7 @@ TEST(moved_memory_that_is_never_read_is_freed_once)
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_idle);
     ok(filch_send(w.sched, a.pid, moved()));
-    ok(filch_terminate(w.sched, a.pid)); /* process a ends with unread messages */
+    ok(filch_terminate(w.sched, a.pid)); /* process a is terminated with unread messages */
     actor_ends(&w, &a, FILCH_EKILLED);
     same(fli_load_rlx(&moved_freed), 1);
     same(fixture_stats(&w).undelivered, 1);
@@ -267,9 +267,10 @@ TEST(moved_memory_that_is_never_read_is_freed_once)
     actor_ends(&w, &b, FILCH_EUSER);
     same(fli_load_rlx(&moved_freed), 2);
 
-    actor_start(&w, &c, play_greedy); /* process c has moved bytes in a message and in its result */
+    actor_start(&w, &c, play_greedy); /* process c sets moved bytes as its result */
     ok(filch_send(w.sched, c.pid, moved()));
-    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL)); /* process c ends with unread messages */
+    /* the stop cancels process c, which has an unread message */
+    ok(filch_sched_close(w.sched, FILCH_SECONDS(60), NULL));
     same(c.exit_error, FILCH_OK);
     same(filch_size(&c.result), 40);
     same(fli_load_rlx(&moved_freed), 3);
@@ -318,19 +319,19 @@ TEST(a_shared_block_reaches_many_without_a_copy_and_is_freed_with_the_last)
     (void)fixture_tick(&w);
     filch_drop(&data);
     same(filch_kind_of(&data), FILCH_KIND_NONE);
-    filch_drop(&data); /* dropping an empty payload is allowed */
+    filch_drop(&data); /* dropping an empty payload again is allowed */
     for (size_t i = 0; i < COUNT_OF(a); i++) {
         same(s[i].count, 2);
         assert_ptr_equal(s[i].raw[0], bytes);
         assert_ptr_equal(filch_raw(&s[i].kept[1]), bytes);
-        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper); /* filch_shared_user() works on every
-                                                                                  * holder's payload */
+        /* filch_shared_user() works on every receiver's copy of the payload */
+        assert_ptr_equal(filch_shared_user(&s[i].kept[1], free_shared), &paper);
         actor_stop(&a[i]);
         same(fli_load_rlx(&paper.freed), 0);
         if (i + 1 < COUNT_OF(a)) shelf_clear(&s[i]);
     }
     fixture_end(&w);
-    same(fli_load_rlx(&paper.freed), 0); /* a kept payload outlives the scheduler */
+    same(fli_load_rlx(&paper.freed), 0); /* the kept payloads are still valid after the scheduler has stopped */
     shelf_clear(&s[COUNT_OF(a) - 1]);
     same(fli_load_rlx(&paper.freed), 1);
     assert_ptr_equal(paper.bytes, bytes);
@@ -386,7 +387,7 @@ TEST(a_forwarded_event_is_copied_once_in_total)
     fli_store_rlx(&moved_freed, 0);
     filch_data data = moved();
     intptr_t   bytes = (intptr_t)filch_raw(&data);
-    ok(filch_send(w.sched, a[0].pid, data)); /* moved bytes are never copied */
+    ok(filch_send(w.sched, a[0].pid, data)); /* sends moved bytes, which are never copied */
     (void)fixture_tick(&w);
     for (size_t i = 0; i < COUNT_OF(a); i++) assert_true(a[i].stage == bytes);
     same(fli_load_rlx(&moved_freed), 1);
@@ -405,13 +406,13 @@ TEST(keep_copies_borrowed_bytes_and_takes_moved_ones)
     assert_string_equal(filch_text(&kept), "some words that are longer than a payload");
     filch_data again;
     ok(filch_keep(&kept, &again));
-    assert_ptr_equal(filch_raw(&again), filch_raw(&kept)); /* both payloads share the bytes */
+    assert_ptr_equal(filch_raw(&again), filch_raw(&kept)); /* `kept` and `again` share the bytes */
     filch_drop(&kept);
     assert_string_equal(filch_text(&again), "some words that are longer than a payload");
     filch_drop(&again);
     assert_string_equal(filch_text(&again), "");
 
-    ok(filch_keep(&data, &data)); /* keeps a payload onto itself */
+    ok(filch_keep(&data, &data)); /* source and destination of filch_keep() may be the same payload */
     assert_true(filch_raw(&data) != text);
     filch_drop(&data);
 
@@ -431,12 +432,12 @@ TEST(keep_copies_borrowed_bytes_and_takes_moved_ones)
     same(filch_kind_of(&kept), FILCH_KIND_NONE);
 }
 
-/* ---- through yields, completions and results ---- */
+/* ---- blocks in yields, completions and results ---- */
 
 static FLI_ATOMIC(uint32_t) handled;
 static filch_data           echo_kept;
 
-/* Completes with the payload of the command, and keeps that payload. */
+/* The handler completes the yield with the payload of the command, and keeps that payload. */
 static filch_err handle_echo(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     *(const void **)user = filch_raw(&command->data);
@@ -478,7 +479,7 @@ TEST(one_block_goes_through_yield_completion_and_result_without_a_copy)
     same(fli_load_rlx(&moved_freed), 0);
     assert_ptr_equal(filch_raw(&echo_kept), in_handler);
     filch_drop(&echo_kept);
-    /* The scheduler has dropped its own references when it has stopped. */
+    /* A stopped scheduler has dropped its own references. */
     fixture_end(&w);
     same(fli_load_rlx(&moved_freed), 1);
 }

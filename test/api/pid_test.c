@@ -11,18 +11,18 @@
 enum { HOLD = FILCH_CMD_USER };
 
 static struct {
-    atomic_uint_fast64_t serial;    /* serial of the child that lives now, for the senders */
+    atomic_uint_fast64_t serial;    /* serial number of the pid of the child that lives now; the senders read it */
     atomic_uint_fast64_t children;  /* number of children so far */
     atomic_uint_fast64_t delivered; /* messages read by the process they were sent to */
     atomic_uint_fast64_t astray;    /* messages read by a wrong process */
-    atomic_uint_fast64_t reused;    /* children that got the slot of the first one */
+    atomic_uint_fast64_t reused;    /* number of children that got the slot of the first child */
     atomic_uint_fast64_t probes, wrong_answers;
-    atomic_bool          late; /* a message came too late */
+    atomic_bool          late; /* true: a sender got FILCH_EDEAD, because the child had ended */
     atomic_bool          over;
     filch_pid            first;
     uint64_t             rounds;
     uint32_t             mailbox_max, overflow;
-    filch_receiver       receiver; /* receiver of the last HOLD */
+    filch_receiver       receiver; /* receiver of the last HOLD yield */
     atomic_bool          held;
     atomic_uint_fast64_t answers;
 } seen;
@@ -42,19 +42,20 @@ static filch_sched *begin(int32_t workers)
     return sched;
 }
 
-/* ---- one slot, a million processes in turn ---- */
+/* ---- a million processes in one slot, one after the other ---- */
 
 static filch_err short_lived_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
     const filch_ctx *ctx = filch_out_ctx(out);
-    atomic_fetch_add(&seen.astray, count); /* no other process has this pid, so no message may arrive */
+    atomic_fetch_add(&seen.astray, count); /* no message was sent to this pid, so every message counts as astray */
     return filch_done(out, filch_of_pid(filch_ctx_self(ctx)));
 }
 
 static const filch_type short_lived = { .name = "short lived", .step = short_lived_step };
 
-/* Spawns one short-lived process after the other: on_exit of each sends a message, at which the next is spawned. */
+/* State of a process that spawns short-lived processes one after the other: on_exit of each child sends it a message,
+ * at which it spawns the next child. */
 typedef struct respawner {
     filch_sched *sched;
     filch_pid    self;
@@ -109,7 +110,7 @@ TEST(a_stale_pid_stays_dead_however_often_its_slot_is_reused)
     ok(filch_spawn(sched, &respawner_type, NULL, &pid));
     for (uint32_t ran = 1; ran > 0;) ok(filch_tick(sched, 0, &ran));
     same(atomic_load(&seen.children), seen.rounds + 2);
-    same(atomic_load(&seen.reused), seen.rounds); /* all processes had the same slot */
+    same(atomic_load(&seen.reused), seen.rounds); /* all processes had the slot of the first process */
     probe(sched, seen.first, FILCH_EDEAD);
     probe(sched, pid, FILCH_EDEAD);
     assert_true(atomic_load(&seen.probes) > 2);
@@ -124,8 +125,8 @@ TEST(a_stale_pid_stays_dead_however_often_its_slot_is_reused)
 
 /* ---- messages sent while the receiver ends ---- */
 
-/* Publishes its pid, lives for a few steps, and reads its messages. Each message contains the pid that it was sent
- * to. */
+/* The process publishes its pid, lives for a few steps, and reads its messages. Each message contains the pid that it
+ * was sent to. */
 static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self, serial = filch_ctx_self(filch_out_ctx(out)).serial;
@@ -153,7 +154,7 @@ static filch_err breed(filch_sched *sched, void *respawner_self)
     uint64_t            child = atomic_fetch_add(&seen.children, 1);
     options.on_exit = target_gone;
     options.on_exit_user = respawner_self;
-    /* Every second mailbox has a limit, because then senders also update the count of messages. */
+    /* The mailbox of every second child has a limit, so that senders also update the count of its messages. */
     if (child % 2 == 1) {
         options.mailbox_max = 2;
         options.mailbox_bytes = child % 4 == 1 ? 64 : 0;
@@ -168,7 +169,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
-    /* Ends after enough children, if some messages arrived in time and at least one too late. */
+    /* Ends after enough children, if some messages were delivered and at least one came too late. */
     if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100 &&
         atomic_load(&seen.late)) {
         atomic_store(&seen.over, true);
@@ -228,8 +229,7 @@ TEST(a_message_to_an_ending_process_never_reaches_the_next_process_in_its_slot)
         same(filch_sched_close(sched, FILCH_SECONDS(30), NULL), FILCH_OK);
         filch_stats stats = FILCH_STATS_INIT;
         ok(filch_sched_stats(sched, &stats));
-        /* No message was lost: each accepted message was read, counted as unread, or dropped because the mailbox was
-         * full. */
+        /* No message was lost: each accepted message was read, or was counted as undelivered or dropped. */
         same(sent, atomic_load(&seen.delivered) + stats.undelivered - dead + stats.dropped - dropped);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
     }
@@ -271,7 +271,7 @@ TEST(calls_on_ended_processes_are_refused_and_messages_to_them_counted)
     same(filch_terminate(sched, pid), FILCH_EDEAD);
     same(filch_inspect(sched, pid, &info), FILCH_EDEAD);
     ok(filch_sched_stats(sched, &stats));
-    same(stats.undelivered, 4); /* counts messages, not other calls */
+    same(stats.undelivered, 4); /* only messages count as undelivered, other calls do not */
     same(stats.sent, 0);
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 }
@@ -301,13 +301,13 @@ TEST(pids_that_never_existed_are_dead_or_foreign)
     const uint64_t one_slot = 1, one_gen = UINT64_C(1) << 32;
     const uint64_t serials[] = {
         0,                                  /* the invalid pid */
-        slot_of(pid),                       /* the slot of the process, without a generation */
-        pid.serial & ~UINT64_C(0xffffffff), /* the generation of the process, without a slot */
+        slot_of(pid),                       /* the slot of the process with generation 0 */
+        pid.serial & ~UINT64_C(0xffffffff), /* the generation of the process with slot 0 */
         pid.serial + one_gen,               /* the next generation of the slot */
         pid.serial - one_gen,               /* the previous generation of the slot */
-        pid.serial + (one_gen << 26),       /* a generation that is too large */
-        pid.serial + (one_gen << 12),       /* a generation with equal low bits */
-        pid.serial + one_slot,              /* a slot that was allocated but not used, or not allocated */
+        pid.serial + (one_gen << 26),       /* a generation larger than the largest */
+        pid.serial + (one_gen << 12),       /* a generation that differs from the right one only in its high bits */
+        pid.serial + one_slot,              /* the next slot, which is allocated but not used, or not allocated */
         pid.serial | UINT64_C(0xffffffff),  /* a slot far away */
         UINT64_MAX,
     };
@@ -335,7 +335,7 @@ static filch_err hold(void *user, const filch_command *command, uint64_t tag, fi
     return FILCH_OK;
 }
 
-/* Makes a yield and waits for its completion, `rounds` times; then ends. */
+/* The process makes a yield and waits for its completion, `rounds` times; then it ends. */
 static filch_err asking_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *yield_count = self;
@@ -381,14 +381,14 @@ TEST(a_second_completion_returns_estale_and_has_no_effect)
     filch_stats    stats = FILCH_STATS_INIT;
     char           bytes[101] = "";
     same(filch_complete((filch_receiver){ 0 }, 0, filch_none(), FILCH_OK), FILCH_EINVAL);
-    same(filch_complete(receiver, 2, filch_none(), FILCH_OK), FILCH_EINVAL);                      /* wrong tag */
-    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG); /* the yield is not
-                                                                                                   * completed */
+    same(filch_complete(receiver, 2, filch_none(), FILCH_OK), FILCH_EINVAL); /* wrong tag */
+    /* FILCH_ETOOBIG leaves the yield outstanding */
+    same(filch_complete(receiver, 1, filch_bytes(bytes, sizeof bytes), FILCH_OK), FILCH_ETOOBIG);
     same(filch_complete(receiver, 1, filch_int(1), FILCH_OK), FILCH_OK);
     same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE);
     ok(filch_tick(sched, 0, NULL));
-    same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE); /* the second yield may use the node of the
-                                                                              * first */
+    /* the second yield may use the node of the first yield, but the old receiver does not complete it */
+    same(filch_complete(receiver, 1, filch_int(9), FILCH_OK), FILCH_ESTALE);
     same(filch_complete(receiver, 1, filch_move(bytes, 10, NULL), FILCH_OK), FILCH_ESTALE); /* refused: the bytes are
                                                                                              * not freed */
     ok(filch_tick(sched, 0, NULL));
@@ -433,7 +433,7 @@ TEST(a_stale_receiver_never_completes_a_later_yield)
         ok(filch_complete(now, i, filch_int((int64_t)i), FILCH_OK));
         ok(filch_tick(sched, 0, NULL));
     }
-    assert_true(rounds < 100 || reused > rounds / 3); /* the yields did reuse one node */
+    assert_true(rounds < 100 || reused > rounds / 3); /* enough yields used the node of an earlier yield */
     same(atomic_load(&seen.answers), rounds);
     same(atomic_load(&seen.astray), 0);
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
