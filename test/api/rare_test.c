@@ -10,7 +10,7 @@ static fixture w;
 
 /* ---- a report without memory ---- */
 
-/* Waits for a completion that never comes, and reads no messages. */
+/* The process waits for a completion that never comes, and reads no messages. */
 static filch_err play_waits(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -46,7 +46,7 @@ TEST(a_stop_without_memory_counts_processes_it_cannot_list)
     assert_false(fli_load_rlx(&w.miscounted));
 }
 
-/* ---- options of a program that is newer than the library ---- */
+/* ---- run options of a program that is newer than the library ---- */
 
 static struct {
     filch_err none, longer, unknown, environment, kind, empty, low, high;
@@ -60,7 +60,7 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
         uint64_t          later;
     } more = { .now = FILCH_RUN_OPTIONS_INIT };
     (void)events;
-    if (me->stage > 0) me->stage += (int64_t)count; /* both child programs may end before one step */
+    if (me->stage > 0) me->stage += (int64_t)count; /* one step may get the completions of both child programs */
     if (me->stage > 0) return me->stage > 2 ? filch_done(out, filch_none()) : filch_idle(out);
     me->stage = 1;
     more.now.size = sizeof more;
@@ -68,7 +68,7 @@ static filch_err play_options(actor *me, const filch_event *events, size_t count
     yield_results.none = filch_yield_run_with(out, 2, argv, NULL);
     more.later = 1;
     yield_results.unknown = filch_yield_run_with(out, 3, argv, &more.now);
-    /* Larger than any system accepts. */
+    /* an environment larger than any system accepts */
     size_t            size = (16u << 20) + 2;
     char             *large = malloc(size);
     const char       *list[] = { large, NULL };
@@ -120,7 +120,7 @@ TEST(descriptors_that_cannot_be_copied_are_neither_waited_for_nor_adopted)
     fixture_begin(&w, FILCH_NO_WORKERS);
     ok(pipe(ends));
     actor_start(&w, &me, play_poll);
-    UNTIL(&w, me.seen_count >= 1); /* the poller exists from here on */
+    UNTIL(&w, me.seen_count >= 1); /* the first poll was made, so the poller exists */
     same(me.seen[0].error, FILCH_OK);
     ok(filch_send(w.sched, me.pid, filch_int(1)));
     ok(getrlimit(RLIMIT_NOFILE, &limit));
@@ -156,7 +156,7 @@ TEST(bytes_that_are_no_list_of_a_directory_are_refused)
     }
 }
 
-/* ---- a job with a result that comes too late ---- */
+/* ---- jobs that return after their process has ended ---- */
 
 static FLI_ATOMIC(bool)     may_return;
 static FLI_ATOMIC(uint32_t) begun, freed;
@@ -172,7 +172,7 @@ static filch_err give_late(void *arg, filch_data *result)
 {
     fli_add_rel(&begun, 1);
     while (!fli_load_acq(&may_return)) fli_thread_yield();
-    /* The result is freed by a function of the test, or by free(). */
+    /* The result is freed by count_free() if `arg` is set, otherwise by free(). */
     *result = filch_move(malloc(100), 100, arg != NULL ? count_free : NULL);
     return FILCH_OK;
 }
@@ -203,11 +203,12 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     actor         me = { 0 };
     filch_options options = FILCH_OPTIONS_INIT;
     options.work_threads = 3;
-    fixture_begin_with(&w, FILCH_NO_WORKERS, options); /* steps run on this thread, which may read `me` */
+    /* without workers, steps run on this thread, so the test may read `me` */
+    fixture_begin_with(&w, FILCH_NO_WORKERS, options);
     actor_start(&w, &me, play_work);
     UNTIL(&w, fli_load_acq(&begun) == 2);
     UNTIL(&w, me.seen_count >= 1);
-    same(me.seen[0].error, FILCH_EINVAL); /* the result of one job was a move of no bytes */
+    same(me.seen[0].error, FILCH_EINVAL); /* the result of one job was filch_move() of NULL */
     ok(filch_cancel(w.sched, me.pid));
     actor_ends(&w, &me, FILCH_OK);
     fli_store_rel(&may_return, true);
@@ -215,7 +216,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     same(fli_load_acq(&freed), 1);
 }
 
-/* ---- log lines without a process ---- */
+/* ---- log lines that no process has written ---- */
 
 typedef struct lines {
     filch_pid pids[8];
@@ -278,7 +279,8 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched);
     ok(filch_values_deadline(NULL, now_ns + FILCH_SECONDS(3600), &outer));
-    ok(filch_values_deadline(outer, now_ns, &inner)); /* earlier than the enclosing deadline */
+    /* the deadline of `inner` is earlier than that of `outer`, which contains it */
+    ok(filch_values_deadline(outer, now_ns, &inner));
     opt.values = inner;
     actor_start_with(&w, &me, play_idle, opt);
     actor_ends(&w, &me, FILCH_OK); /* process `me` is cancelled at once, because its deadline has passed */
@@ -288,7 +290,7 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     fixture_end(&w);
 }
 
-/* ---- threads that call supervisors ---- */
+/* ---- threads that make requests to supervisors ---- */
 
 static filch_err idle_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -296,7 +298,7 @@ static filch_err idle_step(void *self, const filch_event *events, size_t count, 
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Fails with a detail that is no ordinary text: bytes of two lines, an empty text, or a number. */
+/* The process fails with an error detail that is no ordinary text: bytes of two lines, an empty text, or a number. */
 static filch_err failing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -338,7 +340,7 @@ TEST(a_thread_may_start_a_child_without_taking_its_pid)
     filch_pid          pid;
     fixture_begin(&w, 1);
     start_supervisor(&spec, &exit_record, &pid);
-    ok(filch_child_await(w.sched, pid)); /* a request without a thread that waits for the answer */
+    ok(filch_child_await(w.sched, pid)); /* this request does not wait: no thread gets the answer */
     ok(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL), FILCH_EEXISTS);
     ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_SECONDS(3600)));
@@ -351,7 +353,7 @@ TEST(a_thread_may_start_a_child_without_taking_its_pid)
     fixture_end(&w);
 }
 
-/* Ignores a cancel: ends only when it is killed. */
+/* The process ignores a cancel; it ends only when it is killed. */
 static filch_err stubborn_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -379,14 +381,15 @@ TEST(a_waiting_child_start_is_released_when_the_supervisor_is_killed)
     (void)fixture_tick(&w);
     ok(filch_child_stop(w.sched, pid, "same"));
     (void)fixture_tick(&w);
-    ok(filch_child_start(w.sched, pid, &child)); /* would start when the first child has ended, which does not happen */
+    /* the supervisor would start this child when the first child has ended, which does not happen */
+    ok(filch_child_start(w.sched, pid, &child));
     ok(filch_child_start(w.sched, pid, &child));
     (void)fixture_tick(&w);
     same(fli_load_acq(&released), 0);
     ok(filch_terminate(w.sched, pid));
     UNTIL(&w, is_over(&exit_record));
     filch_drop(&exit_record.result);
-    fixture_end(&w); /* the child has ended because of its link */
+    fixture_end(&w); /* the first child ended because it was linked with the supervisor */
     same(fli_load_acq(&released), 3);
 }
 

@@ -7,7 +7,8 @@
 
 enum { REPORTS_MAX = 32 };
 
-/* What the hooks received, in order. One thread runs everything unless a test says otherwise. */
+/* What the callbacks on_failure and on_log received, in order. Not atomic, because one thread runs everything unless a
+ * test says otherwise. */
 static struct {
     size_t               failures, lines;
     filch_pid            pid[REPORTS_MAX];
@@ -17,7 +18,7 @@ static struct {
     filch_pid            line_pid[REPORTS_MAX];
     filch_err            line_error[REPORTS_MAX];
     char                 line_type[REPORTS_MAX][32], text[REPORTS_MAX][FILCH_LOG_MAX];
-    filch_sched         *sched; /* on_failure spawns and sends here */
+    filch_sched         *sched; /* process to which on_failure sends; on_failure also spawns in this scheduler */
     filch_pid            to;
     FLI_ATOMIC(uint32_t) many;
 } reports;
@@ -61,8 +62,8 @@ static void begin_default(fixture *w)
 
 /* ---- failures ---- */
 
-/* Ends at the first message. Message 1: without an error; 2: with an error and a detail; 3: with an error only; 4:
- * without a status; 5: by waiting without a yield. */
+/* The process ends at its first message: 1: without an error; 2: with an error and a detail; 3: with an error only; 4:
+ * because the step chooses no status; 5: because it waits without a yield. */
 static filch_err play_ends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;
@@ -139,7 +140,7 @@ TEST(a_failure_report_has_the_name_of_the_process)
     actor_start(&w, &c, play_ends);
     ok(filch_register(w.sched, "first", b.pid));
     ok(filch_register(w.sched, "second", b.pid));
-    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* process c has a relation and no name */
+    ok(filch_monitor(w.sched, c.pid, a.pid, 0, NULL)); /* process c has a relation, but no name */
     fixture_tick(&w);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -297,7 +298,7 @@ TEST(a_supervisor_logs_each_restart_and_that_it_gives_up)
         assert_non_null(strstr(reports.text[i], "'one'"));
     }
     assert_non_null(strstr(reports.text[2], "gives up"));
-    same(reports.failures, 4); /* three failures of the child, then one of the supervisor */
+    same(reports.failures, 4); /* three failures of the child, then the failure of the supervisor */
     same(reports.error[3], FILCH_ELIMIT);
     fixture_end(&w);
 }

@@ -8,15 +8,15 @@ enum { REQUESTS_MAX = 24, BYTES_MAX = 512 };
 
 /* What the handlers got, in order: copies of the commands' bytes, and the results of filch_io_read(). */
 static struct {
-    size_t           count;
-    uint32_t         id[REQUESTS_MAX];
-    filch_pid        target[REQUESTS_MAX];
-    filch_err        err[REQUESTS_MAX];
-    filch_io_request request[REQUESTS_MAX]; /* texts in it are valid only inside the handler; the next two fields are
-                                             * copies */
-    char    text[REQUESTS_MAX][64], service[REQUESTS_MAX][64], bytes[REQUESTS_MAX][64];
-    uint8_t raw[REQUESTS_MAX][BYTES_MAX];
-    size_t  raw_size[REQUESTS_MAX];
+    size_t    count;
+    uint32_t  id[REQUESTS_MAX];
+    filch_pid target[REQUESTS_MAX];
+    filch_err err[REQUESTS_MAX];
+    /* the texts that it points to are valid only inside the handler; the next two fields are copies */
+    filch_io_request request[REQUESTS_MAX];
+    char             text[REQUESTS_MAX][64], service[REQUESTS_MAX][64], bytes[REQUESTS_MAX][64];
+    uint8_t          raw[REQUESTS_MAX][BYTES_MAX];
+    size_t           raw_size[REQUESTS_MAX];
 } requests;
 
 static void copy(char *to, const void *from, size_t size)
@@ -63,7 +63,7 @@ static void begin(fixture *w, size_t payload_max)
     filch_registry_destroy(opt.registry);
 }
 
-/* Runs `play` once; it makes `yields` yields and reports errors in its note. */
+/* Runs `play` as the actor `me`. It must make `yields` yields; its errors are in me->note. */
 static void perform(fixture *w, actor *me, play_fn play, size_t yields)
 {
     actor_start(w, me, play);
@@ -286,7 +286,7 @@ static filch_err play_too_long(actor *me, const filch_event *events, size_t coun
     if (filch_yield_send_to(out, 0, tenth, address, filch_str("x"), 0) != FILCH_EINVAL) me->note = FILCH_EUSER + 1;
     if (filch_yield_signals(out, 0, numbers, 65) != FILCH_EINVAL) me->note = FILCH_EUSER + 2;
     if (filch_yield_open(out, 0, "path", FILCH_OPEN_READ | 1u << 20) != FILCH_EINVAL) me->note = FILCH_EUSER + 3;
-    /* Texts of the maximum length. */
+    /* a host and a service of the maximum length */
     longer[255] = '\0';
     me->note |= filch_yield_resolve(out, 0, "host", longer);
     address[128] = '\0';
@@ -315,7 +315,8 @@ static filch_err play_samples(actor *me, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-/* Returns the result of filch_io_read() for the bytes of sample `nth` as a request `id`. */
+/* Returns the result of filch_io_read() for the first `size` bytes of sample `nth`, read as a request of command
+ * `id`. */
 static filch_err reads(size_t nth, uint32_t id, size_t size)
 {
     filch_command    command = { .id = id, .data = filch_bytes(requests.raw[nth], size) };
@@ -323,7 +324,7 @@ static filch_err reads(size_t nth, uint32_t id, size_t size)
     return filch_io_read(&command, &request);
 }
 
-/* Changes one byte of a sample. Returns true if the changed sample is refused. */
+/* Changes byte `at` of sample `nth` to `value`. Returns true if filch_io_read() refuses the changed sample. */
 static bool refuses(size_t nth, uint32_t id, size_t at, uint8_t value)
 {
     uint8_t was = requests.raw[nth][at];
@@ -341,23 +342,24 @@ TEST(a_damaged_request_is_refused)
     begin(&w, 0);
     perform(&w, &a, play_samples, 3);
     same(requests.raw_size[0], 24);
-    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* the mark of the request */
-    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* an invalid kind of read */
-    assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* a delimiter longer than its field */
-    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit is valid */
+    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* a request without its mark */
+    assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* a kind of read that does not exist */
+    assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* the size of the delimiter is larger than its field */
+    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit of the read is valid */
     same(reads(0, FILCH_CMD_READ, 23), FILCH_EINVAL);
     size_t size = requests.raw_size[1];
     same(size, 40 + 5 + 8);
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* the mark of the request */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* a host longer than the request */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* bytes beyond the end */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* a host without its NUL */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* a service without its NUL */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* a request without its mark */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* the host is longer than the whole request */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* the sizes point beyond the end of the request */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* the host has no NUL at its end */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* the service has no NUL at its end */
     same(reads(1, FILCH_CMD_RESOLVE, 39), FILCH_EINVAL);
     same(reads(1, FILCH_CMD_RESOLVE, size - 1), FILCH_EINVAL);
-    ok(reads(1, FILCH_CMD_CONNECT, size)); /* valid: both requests contain a text */
+    ok(reads(1, FILCH_CMD_CONNECT, size)); /* valid: requests for RESOLVE and for CONNECT both contain a text */
     ok(reads(2, FILCH_CMD_SEEK, requests.raw_size[2]));
-    same(reads(2, FILCH_CMD_OPEN, requests.raw_size[2]), FILCH_EINVAL); /* the request has no path */
+    /* a seek request has no path, as an open request must have */
+    same(reads(2, FILCH_CMD_OPEN, requests.raw_size[2]), FILCH_EINVAL);
     fixture_end(&w);
 }
 

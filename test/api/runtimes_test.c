@@ -34,7 +34,7 @@ static filch_sched *make(int32_t workers, test_alloc *alloc, filch_registry *reg
     return sched;
 }
 
-/* Sends each message back to its sender. */
+/* The process sends each message back to its sender. */
 static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     bool cancelled = false;
@@ -80,7 +80,8 @@ TEST(pids_of_one_scheduler_are_foreign_to_the_others)
 
 /* ---- routes ---- */
 
-/* Sends `rounds` messages to its partner in the other scheduler, one after the other, and checks the answers. */
+/* State of a process that sends `rounds` messages to its partner in the other scheduler, one after the other, and
+ * checks the answers. */
 typedef struct caller {
     int64_t next;
     uint8_t filler[64];
@@ -116,8 +117,8 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
 
 static const filch_type calling = { .name = "caller", .size = sizeof(caller), .step = caller_step };
 
-/* Two schedulers, each the route of the other. `user` is a pointer to the other one, because the second scheduler does
- * not exist yet when the first is created. */
+/* Route function that delivers to another scheduler. `user` points to a pointer to that scheduler, because the second
+ * scheduler does not exist yet when the first is created. */
 static filch_err to_other(void *user, const filch_package *package)
 {
     return filch_deliver(*(filch_sched **)user, package);
@@ -139,7 +140,7 @@ static void call_across(int32_t workers_a, int32_t workers_b)
     }
     same(atomic_load(&seen.answers), seen.rounds);
     same(atomic_load(&seen.wrong), 0);
-    /* Sends from a foreign thread through the route: there is no sending process that could get an answer. */
+    /* A foreign thread sends through the route. Such messages have no sender that could get an answer. */
     ok(filch_send(a, seen.partner, filch_int(1)));
     same(filch_send(a, (filch_pid){ seen.partner.node, seen.partner.serial + 77 }, filch_int(1)), FILCH_EDEAD);
     same(filch_send(a, (filch_pid){ seen.partner.node + 1, seen.partner.serial }, filch_int(1)), FILCH_EFOREIGN);
@@ -172,7 +173,7 @@ TEST(a_route_to_a_closing_scheduler_returns_eclosed)
     same(atomic_load(&seen.echoed), 1);
 }
 
-/* Like `caller`, but sends with filch_yield_send: the result of the route completes the yield. */
+/* Like caller_step(), but sends by filch_yield_send(): the result of the route function completes the yield. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -206,7 +207,8 @@ TEST(yielded_sends_are_routed_too)
     same(filch_sched_close(b, FILCH_SECONDS(30), NULL), FILCH_OK);
     ok(filch_spawn(a, &yielder, NULL, NULL));
     ok(filch_tick(a, 0, NULL));
-    same(atomic_load(&seen.code), FILCH_ECLOSED); /* the error of `b`, as the error of the yield */
+    /* scheduler `b` is closed: its FILCH_ECLOSED is the error of the yield */
+    same(atomic_load(&seen.code), FILCH_ECLOSED);
     same(filch_sched_stop(a, FILCH_SECONDS(30), NULL), FILCH_OK);
     same(filch_sched_stop(b, 0, NULL), FILCH_OK);
 }
@@ -221,8 +223,8 @@ static filch_err where(void *user, const filch_command *command, uint64_t tag, f
     return filch_complete(receiver, tag, filch_of_pid(command->from), FILCH_OK);
 }
 
-/* Makes a yield, which the handler completes with the pid of the yielding process, and sleeps a moment. Ends after the
- * sleep. */
+/* The process makes a yield, which the handler completes with the pid of the yielding process, and a short sleep. It
+ * ends after the sleep. */
 static filch_err where_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -272,9 +274,9 @@ TEST(schedulers_share_a_registry_and_the_last_one_frees_it)
     }
 }
 
-/* ---- one scheduler inside the other ---- */
+/* ---- a scheduler that runs inside a step of another scheduler ---- */
 
-/* A process that ticks the inner scheduler in each of its steps, and sends to both schedulers. */
+/* The process ticks the inner scheduler in each of its steps, and sends to processes of both schedulers. */
 static filch_err host_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t    *laps = self;
@@ -282,8 +284,8 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     uint32_t     ran = 0;
     (void)events, (void)count;
     if (filch_tick(seen.other, 0, &ran) != FILCH_OK) atomic_fetch_add(&seen.wrong, 1);
-    /* After the tick of the inner scheduler the thread is in the step of the outer one again: sends carry the pid of
-     * this process, a tick of the outer scheduler is refused, and yields work. */
+    /* After the tick of the inner scheduler the thread is in the step of the outer scheduler again: sends carry the pid
+     * of this process, a tick of the outer scheduler is refused, and yields work. */
     if (filch_tick(mine, 0, NULL) != FILCH_ESTATE) atomic_fetch_add(&seen.wrong, 1);
     if (filch_send(mine, filch_ctx_self(filch_out_ctx(out)), filch_int(1)) != FILCH_OK)
         atomic_fetch_add(&seen.wrong, 1);
@@ -296,8 +298,8 @@ static filch_err host_step(void *self, const filch_event *events, size_t count, 
     return err == FILCH_OK ? filch_idle(out) : err;
 }
 
-/* Runs in the inner scheduler, inside a step of the outer one. Sends messages back, and checks that a step cannot stop
- * its own scheduler. */
+/* Step of a process of the inner scheduler; it runs inside a step of the outer scheduler. Sends messages back to their
+ * senders, and checks that a step cannot stop its own scheduler. */
 static filch_err inner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = echo_step(self, events, count, out);
@@ -347,7 +349,7 @@ TEST(each_scheduler_uses_its_own_allocator_and_only_that)
     same(atomic_load(&seen.alloc[0].asked), before);
     same(atomic_load(&seen.alloc[0].bytes), bytes);
 
-    /* Missing memory in one scheduler does not affect the other. */
+    /* Allocations fail in one scheduler; the other is not affected. */
     test_alloc_fail(&seen.alloc[0], 1, true);
     ok(filch_send(sched[1], pid, filch_bytes(text, sizeof text)));
     same(filch_spawn(sched[0], &echo, NULL, NULL), FILCH_ENOMEM);

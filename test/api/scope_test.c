@@ -3,8 +3,8 @@
 
 #define REASON (FILCH_EUSER + 4)
 
-/* What the processes of a test record. Each process spawns a child with args one smaller, until they are 0, and then
- * idles until it is cancelled. */
+/* What the processes of a test record. The argument of a process is a number n. If n > 0, the process spawns a child
+ * with the argument n - 1. Then it idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, cancelled;
     FLI_ATOMIC(int)      reason;
@@ -86,8 +86,9 @@ TEST(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it)
     same(alive(), 6);
     same(fli_load_rlx(&tree.cancelled), 6);
     same(fli_load_rlx(&tree.reason), REASON);
-    ok(filch_values_cancel(inner, REASON + 1)); /* a second cancel changes nothing */
-    found(w.sched, inner, 2);                   /* the scope is cancelled: the process ends before it has children */
+    ok(filch_values_cancel(inner, REASON + 1)); /* a second cancel of the scope changes nothing */
+    /* the scope is cancelled already: the process is cancelled before it spawns a child */
+    found(w.sched, inner, 2);
     fixture_tick(&w);
     same(alive(), 6);
     same(fli_load_rlx(&tree.reason), REASON);
@@ -101,8 +102,8 @@ TEST(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it)
     same(alive(), 0);
 }
 
-/* Time added to the library's clock. A test without workers advances the clock so, and does not depend on the machine's
- * speed. */
+/* Time added to the library's clock. Tests without workers advance the clock by this, so that they do not depend on the
+ * machine's speed. */
 static FLI_ATOMIC(uint64_t) forward_ns;
 uint64_t                    __real_fli_clock_ns(void);
 uint64_t                    __wrap_fli_clock_ns(void);
@@ -119,7 +120,8 @@ TEST(a_deadline_is_inherited_and_cancels_all_processes_under_it)
     fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched), at_ns = now_ns + FILCH_SECONDS(5000);
     ok(filch_values_deadline(NULL, at_ns, &early));
-    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late)); /* the earlier deadline of the two counts */
+    /* `late` contains both deadlines, and the earlier one counts */
+    ok(filch_values_deadline(early, now_ns + FILCH_SECONDS(9000), &late));
     found(w.sched, late, 2);
     fixture_tick(&w);
     same(fli_load_rlx(&tree.deadline_ns), at_ns);
@@ -128,15 +130,16 @@ TEST(a_deadline_is_inherited_and_cancels_all_processes_under_it)
     UNTIL(&w, alive() == 0);
     assert_true(filch_now(w.sched) >= at_ns);
     same(fli_load_rlx(&tree.cancelled), 3);
-    same(fli_load_rlx(&tree.reason), FILCH_OK); /* the deadline has passed, but no scope was cancelled */
-    found(w.sched, late, 2);                    /* after the deadline: the process is cancelled at once */
+    same(fli_load_rlx(&tree.reason), FILCH_OK); /* FILCH_OK: a passed deadline is not the cancel of a scope */
+    /* a process that is spawned after its deadline is cancelled at once */
+    found(w.sched, late, 2);
     fixture_tick(&w);
     same(alive(), 0);
     same(fixture_stats(&w).timers, 0);
     filch_values_drop(late);
     filch_values_drop(early);
     fixture_end(&w);
-    fli_store_rlx(&forward_ns, 0); /* sleeping threads use the real clock */
+    fli_store_rlx(&forward_ns, 0); /* the real clock again, which sleeping threads use */
 }
 
 TEST(a_process_that_ends_before_its_deadline_leaves_no_timer)
@@ -154,7 +157,7 @@ TEST(a_process_that_ends_before_its_deadline_leaves_no_timer)
     same(alive(), 0);
 }
 
-/* Handler that records what it sees of the context. */
+/* Handler that records the context values and deadline that it finds. */
 static filch_err on_look(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
@@ -198,7 +201,7 @@ TEST(handlers_see_deadline_and_cancellation)
     fixture_end(&w);
 }
 
-/* The test cancels the scope while workers spawn chains of processes in it. */
+/* The test thread cancels the scope while workers spawn chains of processes in it. */
 TEST(no_process_escapes_a_scope_that_is_being_cancelled)
 {
     uint32_t rounds = fixture_scale(300, 10);

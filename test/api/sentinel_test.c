@@ -10,14 +10,15 @@
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;
-static FLI_ATOMIC(uint32_t)      parks, gaps; /* relaxed: read after the workers have ended, or in a loop that waits for
-                                               * more */
+/* accessed with relaxed order, because they are read after the workers have ended, or in a loop that waits for a larger
+ * count */
+static FLI_ATOMIC(uint32_t) parks, gaps;
 
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
 
-/* Clock of the library. A parking worker reads the clock under the lock, after it was counted as parked and before it
- * sets its deadline: so the test can check the counts at that moment. */
+/* Replaces the clock of the library. A worker that parks reads the clock under the lock, after it is counted as parked
+ * and before it sets its timeout. So this function can check the counts of parked workers at that moment. */
 uint64_t __wrap_fli_clock_ns(void)
 {
     fli_local   *worker = fli_current_get();
@@ -32,7 +33,7 @@ uint64_t __wrap_fli_clock_ns(void)
     return __real_fli_clock_ns();
 }
 
-/* Keeps one worker busy: always ready. */
+/* The process is always ready, and so keeps one worker busy. */
 static filch_err play_busy(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

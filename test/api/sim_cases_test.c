@@ -19,7 +19,7 @@ static filch_err complete_yield(void *user, const filch_command *command, uint64
     return filch_complete(receiver, tag, filch_bytes(payload, sizeof payload), FILCH_OK);
 }
 
-/* Makes a yield and ends without waiting for the completion. */
+/* The process makes a yield and ends without waiting for the completion. */
 static filch_err yield_and_end(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int *steps = self;
@@ -53,7 +53,7 @@ TEST(late_completions_for_ended_processes_leak_nothing)
         sched.alloc_user = &alloc;
         sim.sched = &sched;
         sim.seed = seed;
-        sim.late_answer = 1000; /* in thousandths: every completion is late */
+        sim.late_answer = 1000; /* probability in thousandths: every completion is late */
         sim.double_answer = seed % 2 == 0 ? 1000 : 0;
         handler_calls = 0;
         ok(filch_sim_run(&sim, scenario, NULL, &report));

@@ -11,9 +11,9 @@
 #include "support/check.h"
 #include "support/until.h"
 
-#define COMMAND_SLOW FILCH_CMD_USER        /* completed later, by another thread */
-#define COMMAND_NOW (FILCH_CMD_USER + 1)   /* completes in its handler */
-#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* the handler of this command keeps the receiver and never completes */
+#define COMMAND_SLOW FILCH_CMD_USER        /* a command that another thread completes later */
+#define COMMAND_NOW (FILCH_CMD_USER + 1)   /* a command that its handler completes */
+#define COMMAND_NEVER (FILCH_CMD_USER + 2) /* a command that is never completed: its handler keeps the receiver */
 
 /* ---- players: processes that run a function of the test ---- */
 
@@ -22,7 +22,7 @@ typedef filch_err (*play_fn)(struct player *me, const filch_event *events, size_
 
 typedef struct player {
     play_fn play;
-    void   *stage; /* shared by all players of a test */
+    void   *stage; /* state of the test, shared by all its players */
     int64_t role;
     int64_t state;
 } player;
@@ -79,7 +79,7 @@ static filch_sim_report sweep(const filch_sim_options *options, uint64_t count, 
     return report;
 }
 
-/* Runs a simulation and expects a verdict, and a text that contains `words`. */
+/* Runs a simulation, and checks that it ends with `verdict` and that the text of the report contains `words`. */
 static void expect(const filch_sim_options *options, filch_sim_fn scenario, void *user, filch_sim_verdict verdict,
                    const char *words)
 {
@@ -98,10 +98,10 @@ static void expect(const filch_sim_options *options, filch_sim_fn scenario, void
 typedef struct market {
     filch_registry *registry;
     filch_pid       traders[TRADERS], hall;
-    int64_t         next[TRADERS]; /* number that the hall expects in the next message of each trader */
+    int64_t         next[TRADERS]; /* for each trader: the number that the hall expects in its next message */
     int64_t         received, sent;
     int64_t         answers, errors, failed_sends;
-    int64_t         first_failure; /* the first unexpected error (a filch_err) */
+    int64_t         first_failure; /* the first unexpected error code */
     bool            disorder;
 } market;
 
@@ -171,7 +171,7 @@ static filch_err hall_play(player *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* Sends a long message to the hall and makes a yield of a random kind, in each round. */
+/* In each round, the trader sends a long message to the hall and makes a yield of a random kind. */
 static filch_err trader_play(player *me, const filch_event *events, size_t count, filch_out *out)
 {
     market *m = me->stage;
@@ -384,7 +384,7 @@ TEST(the_same_processes_run_on_threads)
         snprintf(text, sizeof text, "trader 1 of the north side, number %d", i);
         ok(filch_send(sched, m.hall, filch_str(text)));
     }
-    /* Outside of a simulation these functions are refused and do nothing. */
+    /* filch_sim_fail() and the other functions of simulations are refused outside of a simulation, and do nothing. */
     same(filch_sim_fail(sched, "no"), FILCH_ESTATE);
     same(filch_sim_note(sched, "no"), FILCH_ESTATE);
     same(filch_sim_later(sched, 0, complete_slowly, NULL), FILCH_ESTATE);
@@ -399,7 +399,7 @@ TEST(the_same_processes_run_on_threads)
     filch_registry_destroy(m.registry);
 }
 
-/* ---- chaos: everything a process can do, chosen by the seed ---- */
+/* ---- chaos: processes that make random calls of all kinds, chosen by the seed ---- */
 
 #define CHAOS_PIDS 32
 
@@ -475,7 +475,7 @@ static filch_err chaos_play(player *me, const filch_event *events, size_t count,
     case 0: return filch_done(out, filch_str("a result that is too long to fit into a node"));
     case 1: return FILCH_EUSER;
     case 2: return filch_upgrade(out, &chaos_type, NULL, filch_bytes(me, sizeof *me)) == FILCH_OK ? 0 : FILCH_EUSER;
-    case 3: return FILCH_OK; /* returns without choosing a status */
+    case 3: return FILCH_OK; /* the step returns without choosing a status */
     default: break;
     }
     uint32_t status = filch_sim_draw(sched, 10);
@@ -532,7 +532,7 @@ TEST(all_faults_together_are_survived_and_repeat_with_the_seed)
 
 /* ---- bugs are found ---- */
 
-/* Two clients increment a counter by reading it and writing it back: increments can get lost. */
+/* Two clients increment a counter of a server by reading it and writing it back, so an increment can get lost. */
 typedef struct counter {
     filch_pid server, clients[2];
     int64_t   value;
@@ -562,7 +562,8 @@ static filch_err client_play(player *me, const filch_event *events, size_t count
     filch_err  err;
     if (is_cancel(events, count)) return filch_done(out, filch_none());
     if (me->state++ == 0) {
-        /* The clients sleep for times that differ by 5 ms, so that one has usually finished when the other begins. */
+        /* The clients sleep for times that differ by 5 ms, so that usually one client has finished when the other
+         * begins. */
         err = filch_yield_sleep(out, 0, FILCH_MILLISECONDS(1 + 5 * me->role));
         return err == FILCH_OK ? filch_wait(out) : err;
     }
@@ -615,8 +616,8 @@ TEST(a_lost_update_is_found_replayed_and_absent_once_fixed)
     filch_sim_report_free(&cured);
 }
 
-/* One process sends to two others. The first receiver forwards the message to the second, which wrongly assumes that
- * the direct message has arrived before. */
+/* One process sends a message to `middle` and to `last`. `middle` forwards the message to `last`, which wrongly assumes
+ * that the direct message has arrived before the forwarded one. */
 typedef struct relay {
     filch_pid middle, last;
     int       arrivals;
@@ -732,7 +733,8 @@ TEST(a_run_that_does_not_end_is_stopped)
     filch_sim_report_free(&report);
 }
 
-/* The following functions call filch_sim_fail(), each in another place; `user` selects one. */
+/* The functions below call filch_sim_fail() in different places: in a job, in a handler and so on. `user` selects
+ * one. */
 static filch_err fail_here(void *arg, filch_data *result)
 {
     (void)result;
@@ -851,7 +853,7 @@ TEST(time_is_virtual_and_a_run_does_not_wait_for_it)
         filch_sim_report_free(&report);
     }
     assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(100));
-    /* The ticker runs until the time limit. */
+    /* The process has a ticker, so the run lasts until its time limit. */
     options.time_max_ns = FILCH_SECONDS(2005);
     filch_sim_report report = run(&options, start_ticker, &log);
     same(report.verdict, FILCH_SIM_OK);
@@ -1004,7 +1006,7 @@ static filch_err complete_at_once(void *user, const filch_command *command, uint
     return filch_complete(receiver, tag, filch_none(), FILCH_OK);
 }
 
-/* Makes many yields in one step and ends when all are completed. */
+/* The process makes many yields in one step, and ends when all are completed. */
 static filch_err yielder_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -1043,7 +1045,7 @@ TEST(a_completion_without_memory_to_delay_it_comes_at_once)
         test_alloc_fail(&alloc, nth, nth % 2 == 0);
         filch_err err = filch_sim_run(&options, start_yielder, NULL, &report);
         test_alloc_fail(&alloc, 0, false);
-        /* In other cases an allocation of the process or of the scheduler failed. */
+        /* If the run failed or no yield was completed, an allocation of the process or of the scheduler has failed. */
         if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
             same(many_answered, MANY_ANSWERS);
             if (report.late_answers < least) least = report.late_answers;
@@ -1101,7 +1103,7 @@ TEST(scheduled_outside_calls_happen_once_and_in_time)
     same(v.messages, 5);
     assert_true(report.time_ns >= FILCH_SECONDS(5) && report.time_ns < FILCH_SECONDS(6));
     filch_sim_report_free(&report);
-    /* The run ends before the third function is due. The third function is called nevertheless, and finds the scheduler
+    /* The run ends before the third outside call is due. That call is made nevertheless, and finds the scheduler
      * closed. */
     options.time_max_ns = FILCH_MILLISECONDS(2500);
     options.stop_ns = 1;
@@ -1280,13 +1282,14 @@ TEST(bad_input_is_refused)
     newer.later[7] = 0;
     ok(filch_sim_run(&newer.known, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
-    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 }; /* set, so not drawn */
+    /* these options are set, so the simulation does not choose them at random */
+    sched = (filch_options){ .size = sizeof sched, .fair_every = 3, .global_batch = 2 };
     options.sched = &sched;
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.sched = NULL;
 
-    /* 0 workers means the default; 64 are allowed; a shorter struct is of an older version. */
+    /* Valid options: 0 workers (the default), 64 workers, and a shorter struct of an older version. */
     ok(filch_sim_run(&options, do_nothing, NULL, &report));
     filch_sim_report_free(&report);
     options.workers = 64;
@@ -1320,7 +1323,7 @@ static filch_err nested_calls(filch_sched *sched, void *user)
     for (int i = 0; i < 100; i++) assert_true(filch_sim_draw(sched, 7) < 7);
     filch_package package = { .to = { 12345, 1 } };
     same(filch_deliver(sched, &package), FILCH_EFOREIGN);
-    /* A simulation inside a simulation, and threads beside it. */
+    /* Inside a simulation, another simulation and a scheduler with threads can run. */
     expect(NULL, do_nothing, NULL, FILCH_SIM_OK, "");
     filch_sched *threads;
     ok(filch_sched_create(&threads, NULL));

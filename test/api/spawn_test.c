@@ -6,7 +6,7 @@ static fixture w;
 /* ---- init ---- */
 
 typedef struct probe {
-    void        *thread; /* identifies the thread that ran init */
+    void        *thread; /* identifies the thread that ran init: result of thread_name() */
     const char  *method;
     filch_data   args;
     filch_pid    self;
@@ -15,7 +15,7 @@ typedef struct probe {
     size_t       size;
     uint32_t     inits, steps, closes;
     filch_err    init_result;
-    void        *at[3]; /* address of the instance in init, step and close */
+    void        *at[3]; /* address of the process's state in init, step and close */
 } probe;
 
 static probe       p;
@@ -68,7 +68,7 @@ TEST(init_finds_zeroed_aligned_memory_that_stays_where_it_is)
             filch_pid pid = { 0, 0 };
             p = (probe){ .size = sizes[i] };
             ok(filch_spawn(w.sched, &type, NULL, &pid));
-            same(p.inits, 1); /* init has run already, on this thread */
+            same(p.inits, 1); /* filch_spawn() has run init, on this thread */
             assert_ptr_equal(p.thread, thread_name());
             same(p.steps, 0);
             assert_true(p.zeroed && p.aligned);
@@ -139,7 +139,7 @@ TEST(moved_arguments_are_borrowed_like_all_others)
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_move(bytes, sizeof bytes, free_never);
     fixture_begin(&w, FILCH_NO_WORKERS);
-    ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps the args: it gets a copy */
+    ok(filch_spawn(w.sched, &type, &opt, NULL)); /* init keeps the args, so it gets a copy of the bytes */
     memset(bytes, 0, sizeof bytes);
     (void)fixture_tick(&w);
     same(fixture_stats(&w).ended, 1);
@@ -153,7 +153,8 @@ TEST(an_init_that_fails_leaks_nothing)
     filch_values       *values;
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
     fixture_begin(&w, FILCH_NO_WORKERS);
-    actor_start(&w, &a, play_idle); /* so that the first blocks are allocated before the count */
+    /* this process makes the scheduler allocate its first blocks, before they are counted */
+    actor_start(&w, &a, play_idle);
     (void)fixture_tick(&w);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         filch_type          type = { .size = sizes[i], .init = probe_init, .step = probe_step, .close = probe_close };
@@ -183,8 +184,8 @@ TEST(an_init_that_fails_leaks_nothing)
     fixture_end(&w);
 }
 
-/* In each of its first four steps spawns a type without init: without options, with a method, and with args. Only the
- * first spawn succeeds. */
+/* Each of the first four steps makes three spawns of a type without init: with default options, with a method, and with
+ * args. Only the spawn with default options succeeds. */
 static filch_err play_spawns_without_init(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const filch_type type = { .name = "plain", .step = probe_step };
@@ -222,13 +223,13 @@ TEST(a_spawn_refuses_method_and_args_for_a_type_without_init)
     opt.method = NULL;
     opt.args = filch_int(0);
     same(filch_spawn(w.sched, &type, &opt, &pid), FILCH_EINVAL);
-    opt.method = "main"; /* a type with init must refuse an unknown method itself */
+    opt.method = "main"; /* if the type has an init, only init can refuse an unknown method */
     opt.args = filch_ptr(&w);
     same(filch_spawn(w.sched, &actor_type, &opt, &pid), FILCH_EMETHOD);
     same(fixture_stats(&w).spawned, 0);
     p = (probe){ .zeroed = true };
     ok(filch_spawn(w.sched, &type, NULL, &pid));
-    assert_string_equal(fixture_inspect(&w, pid).name, "?"); /* the type has no name either */
+    assert_string_equal(fixture_inspect(&w, pid).name, "?"); /* the type has no name either, so "?" is shown */
     (void)fixture_tick(&w);
     same(fixture_stats(&w).ended, 1);
     fixture_end(&w);
@@ -297,7 +298,7 @@ TEST(threads_that_spawn_at_once_stay_within_max_processes)
         fixture_begin_with(&w, 2, opt);
         for (size_t i = 0; i < COUNT_OF(threads); i++) ok(fli_thread_start(&threads[i], "spawn", spawn_many, &each));
         for (size_t i = 0; i < COUNT_OF(threads); i++) fli_thread_join(&threads[i]);
-        /* Concurrent spawns may exceed the limit: by at most one process for each thread but one. */
+        /* Concurrent spawns may exceed the limit of 50, by fewer processes than there are threads. */
         uint32_t n = fli_load_rlx(&began);
         assert_true(n >= 50 && n < 50 + COUNT_OF(threads));
         same(fli_load_rlx(&refused_by_limit), COUNT_OF(threads) * each - n);
@@ -320,7 +321,7 @@ TEST(the_pid_of_an_ended_process_stays_dead)
         if (i > 0) assert_false(same_pid(pids[i], pids[i - 1]));
     }
     actor a = { .stage = 0 };
-    actor_start(&w, &a, play_idle); /* reuses the memory of the earlier processes */
+    actor_start(&w, &a, play_idle); /* each new process reuses the memory of an ended process */
     (void)fixture_tick(&w);
     for (uint32_t i = 0; i < n; i++) {
         assert_false(same_pid(pids[i], a.pid));
@@ -333,9 +334,9 @@ TEST(the_pid_of_an_ended_process_stays_dead)
     free(pids);
 }
 
-/* ---- inside steps, handlers and on_exit ---- */
+/* ---- spawning inside steps, handlers and on_exit ---- */
 
-/* A process that spawns two processes of its type, until the tree is deep enough. */
+/* State of a process that spawns two processes of its own type, unless the tree is deep enough. */
 typedef struct twig {
     int64_t depth;
 } twig;
@@ -380,7 +381,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     fixture_end(&w);
 }
 
-/* A process that its on_exit spawns again. */
+/* State of a process that its on_exit function spawns again. */
 typedef struct phoenix {
     filch_sched         *sched;
     actor               *watcher;
@@ -412,15 +413,14 @@ static void rise(void *user, filch_pid pid, filch_err error, const filch_data *r
     if (bird.closes != spawns) bird.early++; /* on_exit must be called after close */
     if (error != FILCH_OK || filch_as_int(result) != 6 || same_pid(pid, bird.last)) bird.wrong++;
     if (filch_send(bird.sched, pid, filch_none()) != FILCH_EDEAD)
-        bird.wrong++; /* the process must be unreachable: it
-                       * has ended */
+        bird.wrong++; /* a process that has ended must be unreachable when on_exit is called */
     if (filch_send(bird.sched, bird.watcher->pid, filch_int(spawns)) != FILCH_OK) bird.wrong++;
     bird.last = pid;
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.on_exit = rise;
     bool again = spawns < bird.times;
     fli_store_rel(&bird.spawns, spawns);
-    /* Must be the last action here: the next process may end on another worker before this function returns. */
+    /* Must be the last statement: the new process may end on another worker before this function returns. */
     if (again && filch_spawn(bird.sched, &phoenix_type, &opt, NULL) != FILCH_OK) fli_store_rel(&bird.failed, 1);
 }
 

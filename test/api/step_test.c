@@ -30,7 +30,7 @@ TEST(continue_idle_wait_and_done_do_what_they_say)
     actor_start(&w, &a, play_statuses);
     same(fixture_inspect(&w, a.pid).state, FILCH_STATE_READY);
     (void)fixture_tick(&w);
-    same(a.steps, 3); /* the process continues twice without events, then idles */
+    same(a.steps, 3); /* two steps returned CONTINUE without events, and the third idled */
     same(a.seen_count, 0);
     same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
     ok(filch_send(w.sched, a.pid, filch_int(1)));
@@ -60,16 +60,16 @@ static filch_err play_many_minds(actor *me, const filch_event *events, size_t co
     (void)events, (void)count;
     static char big[100];
     if (me->stage++ == 0) {
-        (void)filch_done(out, filch_bytes(big, sizeof big)); /* replaced by the next status; the copy of the bytes is
-                                                              * freed */
+        /* the next call replaces this status; the copy of `big` is freed */
+        (void)filch_done(out, filch_bytes(big, sizeof big));
         (void)filch_wait(out);
         (void)filch_done(out, filch_bytes(big, sizeof big));
         (void)filch_done(out, filch_bytes(big, sizeof big));
         return filch_continue(out);
     }
     (void)filch_continue(out);
-    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me)); /* replaced by the next status: the new instance is
-                                                                 * closed and never stepped */
+    /* the next call replaces this status: the state of the new type is closed and never stepped */
+    (void)filch_upgrade(out, &actor_type, NULL, filch_ptr(me));
     return filch_done(out, filch_int(2));
 }
 
@@ -82,7 +82,7 @@ TEST(the_last_status_counts)
     same(a.steps, 2);
     same(filch_as_int(&a.result), 2);
     same(a.inits, 2);
-    same(a.closes, 2); /* one close for each init that succeeded */
+    same(a.closes, 2); /* close was called once for each init that succeeded */
     fixture_end(&w);
 }
 
@@ -130,7 +130,7 @@ TEST(a_step_that_fails_ends_with_its_error)
         actor_ends(&w, &a[i], cases[i].error);
         same(fixture_stats(&w).failed, i + 1);
     }
-    same(fixture_stats(&w).yields, 0); /* the yields of a failing step are not dispatched */
+    same(fixture_stats(&w).yields, 0); /* the yield of the failing step was not made */
     fixture_end(&w);
 }
 
@@ -209,7 +209,7 @@ TEST(every_kind_of_result_reaches_on_exit)
     fixture_end(&w);
 }
 
-/* ---- batches and the order of events ---- */
+/* ---- batches of events, and their order ---- */
 
 TEST(a_step_gets_at_most_batch_max_events)
 {
@@ -239,7 +239,7 @@ TEST(a_cancel_overtakes_all_messages_however_many)
     uint32_t n = fixture_scale(100000, 1000);
     for (uint32_t i = 0; i < n; i++) ok(filch_send(w.sched, a.pid, filch_int(i)));
     ok(filch_cancel(w.sched, a.pid));
-    ok(filch_cancel(w.sched, a.pid)); /* two cancels count as one */
+    ok(filch_cancel(w.sched, a.pid)); /* a second cancel, which is not delivered */
     actor_ends(&w, &a, FILCH_OK);
     same(a.steps, 2);
     same(a.seen[0].type, FILCH_EVENT_CANCEL);
@@ -273,7 +273,7 @@ TEST(a_process_may_continue_after_a_cancel_and_be_cancelled_again)
     fixture_end(&w);
 }
 
-/* ---- waiting and idling with outstanding yields ---- */
+/* ---- steps that wait or idle while yields are outstanding ---- */
 
 static filch_receiver receivers[8];
 static uint32_t       receiver_count;
@@ -297,7 +297,8 @@ static void begin_with_handler(void)
     filch_registry_destroy(registry);
 }
 
-/* Makes one yield and waits until it is completed, even if a cancel comes before. Then idles until a cancel. */
+/* The process makes one yield and waits until it is completed, even if a cancel comes before. Then it idles until a
+ * cancel. */
 static filch_err play_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -337,7 +338,7 @@ TEST(messages_queue_during_a_wait_and_come_in_order_afterwards)
     same(a.seen[1].tag, 42);
     same(a.seen[1].number, 7);
     for (int i = 0; i < 30; i++) same(a.seen[2 + i].number, i);
-    assert_true(a.seen[2].step > a.seen[1].step); /* the step after the wait got only the completion */
+    assert_true(a.seen[2].step > a.seen[1].step); /* the messages came in a later step than the completion */
     actor_stop(&a);
     fixture_end(&w);
 }
@@ -382,9 +383,9 @@ TEST(an_idle_process_with_yields_is_woken_by_messages_and_completions)
 
 /* ---- upgrade ---- */
 
-/* The state of the second type, small enough for the control block. */
+/* State of the type to which the process upgrades; it fits into the control block. */
 typedef struct second {
-    struct second *me; /* address of the instance in init */
+    struct second *me; /* address that the state had in init */
     actor         *a;
 } second;
 
@@ -406,7 +407,7 @@ static filch_err second_init(void *self, const filch_ctx *ctx, const char *metho
 static filch_err second_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     second *s = self;
-    if (s->me != s) s->a->note = 50; /* error: the instance has moved */
+    if (s->me != s) s->a->note = 50; /* error: the state has moved since init */
     if (upgraded->closes != 1) s->a->note = 51;
     for (size_t i = 0; i < count; i++) {
         s->a->seen[s->a->seen_count++] =
@@ -436,7 +437,7 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
         return filch_idle(out);
     }
     if (count == 0) return filch_idle(out);
-    /* Tries every invalid upgrade first. Each leaves the status that was chosen before. */
+    /* Tries every invalid upgrade. A refused upgrade does not change the status that was chosen before it. */
     static const filch_type no_step = { .name = "no step" }, no_init = { .name = "no init", .step = second_step };
     (void)filch_idle(out);
     if (filch_upgrade(out, NULL, NULL, filch_none()) != FILCH_EINVAL) me->note = 1;
@@ -445,9 +446,9 @@ static filch_err play_upgrade(actor *me, const filch_event *events, size_t count
     if (filch_upgrade(out, &no_init, NULL, filch_int(1)) != FILCH_EINVAL) me->note = 4;
     if (filch_upgrade(out, &second_type, "fail", filch_ptr(me->user)) != FILCH_EUSER + 9) me->note = 5;
     if (filch_upgrade(out, &second_type, "unheard of", filch_ptr(me->user)) != FILCH_EMETHOD) me->note = 6;
-    if (me->stage++ == 1) return FILCH_OK; /* the status is idle, as chosen before */
+    if (me->stage++ == 1) return FILCH_OK; /* the status of this step is idle, chosen by filch_idle() above */
     filch_err err = filch_upgrade(out, &second_type, NULL, filch_ptr(me->user));
-    if (me->closes != 0) me->note = 7; /* error: the old instance must be closed after the step, not in it */
+    if (me->closes != 0) me->note = 7; /* error: close of the old type must be called after the step, not inside it */
     return err;
 }
 
@@ -460,20 +461,22 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     actor_start(&w, &a, play_upgrade);
     b.pid = a.pid;
     (void)fixture_tick(&w);
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* all upgrades of this step fail: the process stays idle */
+    /* this message makes the process try the invalid upgrades, after which it is still idle */
+    ok(filch_send(w.sched, a.pid, filch_int(1)));
     (void)fixture_tick(&w);
     same(a.note, 0);
     same(a.stage, 2);
     assert_string_equal(fixture_inspect(&w, a.pid).name, "actor");
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     uint32_t ran = 0;
-    ok(filch_tick(w.sched, 1, &ran)); /* runs the step that upgrades */
+    ok(filch_tick(w.sched, 1, &ran)); /* runs the step that upgrades the process */
     same(a.stage, 3);
     same(a.note, 0);
     assert_string_equal(fixture_inspect(&w, a.pid).name, "second");
     same(a.closes, 1);
     ok(filch_send(w.sched, a.pid, filch_int(3)));
-    ok(filch_complete(receivers[0], 42, filch_int(4), FILCH_OK)); /* this yield was made by the old instance */
+    /* the old type made this yield before the upgrade */
+    ok(filch_complete(receivers[0], 42, filch_int(4), FILCH_OK));
     (void)fixture_tick(&w);
     same(b.seen_count, 2);
     same(b.seen[0].type, FILCH_EVENT_YIELD);
@@ -482,7 +485,7 @@ TEST(an_upgrade_keeps_pid_mailbox_and_yields_and_closes_the_old_instance)
     ok(filch_cancel(w.sched, a.pid));
     UNTIL(&w, is_over(&a));
     same(a.exit_error, FILCH_OK);
-    same(filch_as_int(&a.result), 1000); /* on_exit gets the result of the new type */
+    same(filch_as_int(&a.result), 1000); /* on_exit gets the result that the step of the new type set */
     same(b.note, 0);
     same(b.inits, 1);
     same(b.closes, 1);
@@ -513,7 +516,7 @@ TEST(terminate_ends_a_process_in_any_state_without_another_step)
     ok(filch_terminate(w.sched, ready.pid));
     ok(filch_terminate(w.sched, idle.pid));
     ok(filch_terminate(w.sched, blocked.pid));
-    ok(filch_terminate(w.sched, blocked.pid)); /* a second call has no effect */
+    ok(filch_terminate(w.sched, blocked.pid)); /* a second filch_terminate() has no effect */
     same(idle.closes, 0);
     actor_ends(&w, &ready, FILCH_EKILLED);
     actor_ends(&w, &idle, FILCH_EKILLED);
@@ -543,7 +546,8 @@ static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t c
         if (filch_send(sched, other->pid, filch_int(i)) != FILCH_OK) me->note = 2;
     }
     if (filch_should_yield(out) == 0) me->note = 3;
-    return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none()); /* the next step has a new budget */
+    /* the next step has a new budget of sends */
+    return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none());
 }
 
 TEST(should_yield_is_true_when_the_send_budget_is_spent)
@@ -563,7 +567,7 @@ TEST(should_yield_is_true_when_the_send_budget_is_spent)
     fixture_end(&w);
 }
 
-/* ---- inspecting from a foreign thread ---- */
+/* ---- inspecting a running process from a foreign thread ---- */
 
 static FLI_ATOMIC(int) inside;
 
@@ -585,8 +589,8 @@ TEST(a_process_in_a_step_is_shown_running_and_gets_messages_sent_meanwhile)
     while (fli_load_acq(&inside) != 1) fli_thread_yield();
     same(fixture_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
     assert_string_equal(fixture_inspect(&w, a.pid).name, "actor");
-    ok(filch_send(w.sched, a.pid, filch_int(1))); /* sent while the step runs: the message must not get lost when the
-                                                   * step ends */
+    /* this message, sent while the step runs, must not get lost when the step ends */
+    ok(filch_send(w.sched, a.pid, filch_int(1)));
     fli_store_rel(&inside, 2);
     UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     same(fixture_stats(&w).steps, 2);
@@ -596,7 +600,7 @@ TEST(a_process_in_a_step_is_shown_running_and_gets_messages_sent_meanwhile)
     fixture_end(&w);
 }
 
-/* ---- inspecting while the worker ends another process ---- */
+/* ---- inspecting a process while its worker ends another process ---- */
 
 static filch_pid doomed;
 
@@ -615,7 +619,7 @@ static filch_err doomed_step(void *self, const filch_event *events, size_t count
 
 static const filch_type doomed_type = { .name = "doomed", .step = doomed_step, .close = held_close };
 
-/* Continues for 1000 steps, so that its worker is busy, and then terminates the process `doomed`. */
+/* The process continues for 1000 steps, which keep its worker busy, and then terminates the process `doomed`. */
 static filch_err play_kills(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ < 1000) return filch_continue(out);

@@ -14,21 +14,22 @@
 #include "support/gate.h"
 #include "support/until.h"
 
-enum { HOLD = FILCH_CMD_USER }; /* the handler of HOLD keeps the receiver and does not complete */
+enum { HOLD = FILCH_CMD_USER }; /* a command that is not completed: its handler keeps the receiver */
 
 /* Counts and flags set by the processes of a test. Reset by begin(). */
 static struct {
     atomic_uint_fast64_t opened, closed, steps, cancels, cancels_again, exits, exit_error;
-    atomic_uint_fast64_t moved, freed; /* number of blocks passed by filch_move, and of those freed */
+    /* moved: number of blocks passed by filch_move; freed: number of these blocks that were freed */
+    atomic_uint_fast64_t moved, freed;
     atomic_bool          inside, release;
     atomic_int           code[8];
     atomic_bool          holding, held;
-    filch_receiver       receiver; /* receiver of the first HOLD; read it after `held` */
+    filch_receiver       receiver; /* receiver of the first HOLD yield; valid once `held` is true */
     filch_pid            peer;
     test_alloc           alloc;
 } seen;
 
-/* Too large for a control block, so that every instance is allocated separately. */
+/* State of the processes; too large for a control block, so that each state is allocated separately. */
 typedef struct instance {
     uint64_t state, filler[7];
 } instance;
@@ -45,8 +46,7 @@ static void close_instance(void *self)
 {
     instance *me = self;
     if (me->state == 1)
-        atomic_fetch_add(&seen.closed, 1); /* close changes the state, so a second close is not
-                                            * counted */
+        atomic_fetch_add(&seen.closed, 1); /* changes the state, so that a second close would not be counted */
     me->state = 0;
 }
 
@@ -110,7 +110,7 @@ static const filch_type busy = {
     .name = "busy", .size = sizeof(instance), .init = open_instance, .step = busy_step, .close = close_instance
 };
 
-/* Spawns the next process, then ends. */
+/* Step of a process that spawns the next process of its type, and then ends. */
 static filch_err        breeder_step(void *self, const filch_event *events, size_t count, filch_out *out);
 static const filch_type breeder = {
     .name = "breeder", .size = sizeof(instance), .init = open_instance, .step = breeder_step, .close = close_instance
@@ -122,8 +122,8 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     return err == FILCH_OK || err == FILCH_ECLOSED ? filch_done(out, filch_none()) : err;
 }
 
-/* Stays in its first step until the test releases it. Then uses its state and sends by its scheduler: both must still
- * exist. */
+/* The process stays in its first step until the test releases it. Then it uses its state and its scheduler, both of
+ * which must still exist. */
 static filch_err stuck_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -140,7 +140,7 @@ static const filch_type stuck = {
     .name = "stuck", .size = sizeof(instance), .init = open_instance, .step = stuck_step, .close = close_instance
 };
 
-/* ---- begin and end of a test ---- */
+/* ---- functions that begin and end a test ---- */
 
 static filch_err hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -206,7 +206,7 @@ static void end(void)
     test_alloc_balanced(&seen.alloc);
 }
 
-/* ---- processes that end by themselves ---- */
+/* ---- stops of processes that end by themselves ---- */
 
 static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2, 5 };
 #define EACH_WORKER_COUNT(w) for (size_t w = 0; w < sizeof worker_counts / sizeof *worker_counts; w++)
@@ -251,14 +251,15 @@ TEST(processes_that_keep_spawning_do_not_outlive_stop)
         for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &breeder, NULL, NULL));
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 100);
         else ok(filch_tick(sched, 100, NULL));
-        /* The processes may spawn until the deadline; then a spawn is refused, or the new process is killed. */
+        /* The processes may spawn until the deadline. After the deadline a spawn is refused, or the stop kills the new
+         * process. */
         filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL);
         assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
         end();
     }
 }
 
-/* ---- processes that do not end by themselves ---- */
+/* ---- stops of processes that do not end by themselves ---- */
 
 TEST(report_names_each_straggler_and_what_it_waited_for)
 {
@@ -355,7 +356,7 @@ TEST(no_step_runs_and_no_thread_is_left_after_stop)
     until(atomic_load(&seen.steps) > 1000);
     same(filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL), FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
-    until(thread_count() <= threads); /* a joined thread may stay listed for a moment */
+    until(thread_count() <= threads); /* the system may list a joined thread for a moment */
     same(atomic_load(&seen.steps), steps);
     end();
 }
@@ -393,7 +394,7 @@ TEST(timers_do_not_keep_stop_waiting)
     }
 }
 
-/* ---- a step that does not return ---- */
+/* ---- stops while a step does not return ---- */
 
 TEST(a_step_that_never_returns_is_reported_and_left_until_a_later_stop)
 {
@@ -433,7 +434,8 @@ TEST(a_step_that_never_returns_is_reported_and_left_until_a_later_stop)
 
 TEST(one_stuck_step_does_not_keep_the_others_from_ending)
 {
-    filch_sched *sched = begin(1); /* the only worker stays in a step: the stopping thread must end the others */
+    /* the only worker stays in a step, so the stopping thread must end the other processes */
+    filch_sched *sched = begin(1);
     (void)start(sched, &stuck);
     until(atomic_load(&seen.inside));
     for (int i = 0; i < 100; i++) (void)start(sched, &ignores_cancel);
@@ -458,7 +460,8 @@ static filch_err work_stuck(void *arg, filch_data *result)
     return FILCH_OK;
 }
 
-/* Yields blocking work. After a cancel continues to wait for the work; ends with the work's error. */
+/* The process yields blocking work. After a cancel it continues to wait for the work, and ends with the error of the
+ * work. */
 static filch_err worker_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     instance *me = self;
@@ -500,7 +503,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
 {
     EACH_WORKER_COUNT(w)
     {
-        filch_sched *sched = begin(worker_counts[w]); /* the pool has one thread */
+        filch_sched *sched = begin(worker_counts[w]); /* the thread pool of begin() has one thread */
         filch_pid    running = start(sched, &works);
         if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
         until(atomic_load(&seen.inside));
@@ -526,7 +529,7 @@ TEST(work_that_has_not_begun_at_the_deadline_is_dropped)
     }
 }
 
-/* ---- threads that may stop a scheduler, and when ---- */
+/* ---- which threads may stop a scheduler, and when ---- */
 
 static filch_err stops_handler(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -687,7 +690,7 @@ TEST(calls_during_and_after_close_return_the_documented_codes)
         ok(filch_sched_stats(sched, &stats));
         assert_true(stats.alive == 0 && stats.spawned == 1 && stats.ended == 1);
         filch_report report = FILCH_REPORT_INIT;
-        same(filch_sched_close(sched, 0, &report), FILCH_OK); /* a second close has no effect */
+        same(filch_sched_close(sched, 0, &report), FILCH_OK); /* closing a closed scheduler has no effect */
         assert_true(report.ended == 0 && report.forced == 0 && report.count == 0);
         filch_report_free(&report);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
@@ -695,7 +698,7 @@ TEST(calls_during_and_after_close_return_the_documented_codes)
     }
 }
 
-/* On a cancel tries everything that a process may still do, and then yields blocking work. */
+/* On a cancel the process makes every call that it may still make, and then yields blocking work. */
 static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -722,7 +725,7 @@ TEST(processes_may_still_send_spawn_and_block_while_closing)
         if (worker_counts[w] < 0) ok(filch_tick(sched, 0, NULL));
         until(atomic_load(&seen.held));
         for (int i = 0; i < 4; i++) atomic_store(&seen.code[i], -1);
-        atomic_store(&seen.release, true); /* the work returns at once */
+        atomic_store(&seen.release, true); /* lets the blocking work return at once */
         (void)start(sched, &last_words);
         closing c;
         close_begin(&c, sched, FILCH_SECONDS(60));
@@ -731,14 +734,15 @@ TEST(processes_may_still_send_spawn_and_block_while_closing)
         ok(filch_complete(seen.receiver, 77, filch_none(), FILCH_OK));
         same(close_end(&c), FILCH_OK);
         for (int i = 0; i < 4; i++) same(atomic_load(&seen.code[i]), FILCH_OK);
-        /* the process and the processes it has spawned were cancelled; the peer may end before its cancel */
+        /* the process `last_words` and the process that it spawned were cancelled; the peer may end before its
+         * cancel */
         assert_true(atomic_load(&seen.cancels) >= 2);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
         end();
     }
 }
 
-/* ---- threads that keep calling ---- */
+/* ---- foreign threads that make calls during a stop ---- */
 
 static filch_err slow_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -800,8 +804,8 @@ TEST(spawn_whose_init_does_not_return_keeps_the_scheduler_alive)
     }
 }
 
-/* A gate for the thread of an init that waits and then fails. After the failure the thread waits at this gate before it
- * takes the lock of the stop. */
+/* Gate for a thread that spawns a process with a failing init. After the failed init the thread waits at this gate
+ * before it takes the lock that the stop uses. */
 static gate                           late_gate;
 static _Thread_local const fli_mutex *late_gate_lock;
 void                                  __real_fli_mutex_lock(fli_mutex *mutex);
@@ -829,7 +833,8 @@ static void spawn_in_vain(void *sched)
     atomic_store(&seen.code[0], filch_spawn(sched, &slow_to_refuse, NULL, NULL));
 }
 
-/* The init of the process has returned, but the spawn has not: the spawn may still use the scheduler. */
+/* The init of the process has returned, but filch_spawn() has not returned and may still use the scheduler, so the stop
+ * must wait. */
 TEST(a_spawn_that_is_about_to_return_keeps_the_scheduler_alive)
 {
     SOME_WORKER_COUNTS(w)
@@ -905,7 +910,7 @@ static void tally(stormer *s, filch_err err)
     else s->other++;
 }
 
-/* Spawns and sends until enough calls have returned FILCH_ECLOSED. */
+/* The thread spawns and sends until enough calls have returned FILCH_ECLOSED. */
 static void storm(void *arg)
 {
     stormer  *s = arg;
@@ -915,7 +920,8 @@ static void storm(void *arg)
         options.on_exit = on_exit_count;
         filch_err err = filch_spawn(s->sched, &ends_on_cancel, &options, &pid);
         tally(s, err);
-        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1); /* number of spawns for which on_exit must be called */
+        /* seen.moved also counts the processes for which on_exit must be called */
+        if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1);
         void *bytes = malloc(40);
         err = bytes != NULL ? filch_send(s->sched, pid, filch_move(bytes, 40, free_moved)) : FILCH_OK;
         tally(s, err);
@@ -923,7 +929,7 @@ static void storm(void *arg)
         tally(s, filch_send(s->sched, pid, filch_bytes(&(uint64_t[8]){ i }, 64)));
         if (i % 4 == 0) (void)!filch_cancel(s->sched, pid);
         if (i % 16 == 0) (void)!filch_terminate(s->sched, pid);
-        s->other += i > UINT32_MAX; /* fails the test if the loop does not end */
+        s->other += i > UINT32_MAX; /* if the loop does not end, `other` is not 0 and the test fails */
     }
     atomic_fetch_add(&seen.exit_error, s->other);
 }
@@ -943,9 +949,8 @@ static void storm_once(int32_t workers, uint64_t deadline_ns)
         until(atomic_load(&seen.opened) > 50);
     }
     filch_err err = filch_sched_close(sched, deadline_ns, NULL);
-    while (err == FILCH_EBUSY)
-        err = filch_sched_close(sched, deadline_ns, NULL); /* repeated, because a spawning thread
-                                                            * was suspended */
+    while (err == FILCH_EBUSY) /* tries again: a thread that is inside a spawn was suspended */
+        err = filch_sched_close(sched, deadline_ns, NULL);
     assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
     uint64_t steps = atomic_load(&seen.steps);
     for (int i = 0; i < 3; i++) {
@@ -988,10 +993,10 @@ TEST(a_thousand_schedulers_created_and_stopped_leak_nothing)
     until(thread_count() <= threads);
 }
 
-/* ---- a close function that is slow ---- */
+/* ---- a stop without workers sleeps until another thread completes a yield ---- */
 
-/* If set, a timed wait of the library lasts up to 30 s unless it is signalled: longer than the stop allows for a step
- * that does not return. `waits` counts such waits. */
+/* If set, a timed wait inside the library ends only when it is signalled, or after 30 s, which is longer than a stop
+ * waits for a step that does not return. `waits` counts these waits. */
 static FLI_ATOMIC(bool)     waits_for_signals;
 static FLI_ATOMIC(uint32_t) waits;
 bool                        __real_fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
@@ -1024,7 +1029,8 @@ TEST(stop_without_workers_runs_processes_woken_by_other_threads_at_once)
     ok(filch_tick(sched, 0, NULL));
     fli_store_rel(&waits_for_signals, true);
     ok(fli_thread_start(&thread, "completes", complete_when_stop_waits, &err));
-    /* Close, not stop: the other thread may still be inside filch_complete() when the last process has ended. */
+    /* filch_sched_close() instead of filch_sched_stop(), which would free the scheduler: the other thread may still be
+     * inside filch_complete() when the last process has ended. */
     filch_err stopped = filch_sched_close(sched, FILCH_SECONDS(25), NULL);
     fli_thread_join(&thread);
     fli_store_rel(&waits_for_signals, false);
@@ -1034,7 +1040,7 @@ TEST(stop_without_workers_runs_processes_woken_by_other_threads_at_once)
     end();
 }
 
-/* ---- a close function that keeps its worker ---- */
+/* ---- a close function that keeps its worker during a stop ---- */
 
 static FLI_ATOMIC(bool) in_close;
 
@@ -1044,7 +1050,7 @@ static filch_err ends_on_message(void *self, const filch_event *events, size_t c
     return count > 0 ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-/* Close function that keeps its worker for 300 ms. */
+/* A close function that keeps its worker for 300 ms. */
 static void slow_close(void *self)
 {
     uint64_t until_ns = fli_clock_ns() + FILCH_MILLISECONDS(300);
@@ -1071,9 +1077,9 @@ TEST(a_slow_close_function_is_not_reported_as_stuck)
     }
 }
 
-/* ---- forced ends that take long ---- */
+/* ---- processes with slow close functions that a stop ends by force ---- */
 
-enum { MANY = 8 }; /* closing them takes 2.4 s in total */
+enum { MANY = 8 }; /* closing this many processes takes 2.4 s in total */
 
 static FLI_ATOMIC(uint64_t) closed_many;
 
@@ -1083,7 +1089,7 @@ static void close_one_of_many(void *self)
     (void)fli_add_acqrel(&closed_many, 1);
 }
 
-/* Close function that keeps its worker until the stopping thread has closed all other processes, and a little
+/* A close function that keeps its worker until the stopping thread has closed all other processes, and a little
  * longer. */
 static void close_after_all(void *self)
 {

@@ -3,7 +3,7 @@
  * time. */
 #include "api/child_log.h"
 
-/* ---- which children are restarted ---- */
+/* ---- restart types: which children are restarted ---- */
 
 static const filch_child mixed[] = {
     { .id = "a", .type = &child_type, .options = ARGS(0) },
@@ -20,7 +20,7 @@ static void returns_with(uint32_t strategy)
     fixture_tick(&w);
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(3), "-a -c -b +a +b +c");
-    send_child(&w, 1, 0); /* the child ends by itself without an error: it is not restarted */
+    send_child(&w, 1, 0); /* child b ends without an error, so it is not restarted */
     assert_string_equal(child_log_from(9), "-b");
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(10), "-a -c +a +c");
@@ -33,7 +33,7 @@ TEST(a_transient_child_stopped_with_its_siblings_is_restarted)
     returns_with(FILCH_REST_FOR_ONE);
 }
 
-/* ---- in virtual time: a supervisor that is cancelled after ten seconds ---- */
+/* ---- simulated runs in which a supervisor is cancelled after ten seconds of virtual time ---- */
 
 static filch_pid root;
 
@@ -61,7 +61,7 @@ static void run_cancelled(const filch_supervisor *spec)
     filch_sim_report_free(&report);
 }
 
-/* Returns the time of entry `nth`, counted from the cancel of the supervisor. */
+/* Returns the time of entry `nth` of the log, counted from the cancel of the supervisor. */
 static uint64_t at_ns(size_t nth)
 {
     return child_log.times_ns[nth] - FILCH_SECONDS(10);
@@ -90,7 +90,8 @@ TEST(a_nested_supervisor_has_the_time_its_children_need_to_end)
     static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
     run_cancelled(&spec);
     assert_string_equal(child_log_from(0),
-                        "+c +a +b -b -a -c"); /* all children ended in order: none was killed early */
+                        /* all children ended in order, and none was killed before its time was over */
+                        "+c +a +b -b -a -c");
     WITHIN(at_ns(3), FILCH_SECONDS(60));
     WITHIN(at_ns(4), FILCH_SECONDS(60));
 }
@@ -188,7 +189,7 @@ TEST(a_small_jitter_changes_the_back_off_a_little)
     }
 }
 
-/* ---- the defaults, at their boundaries ---- */
+/* ---- default values of a supervisor, tested at their boundaries ---- */
 
 typedef struct failing {
     filch_supervisor spec;
@@ -224,8 +225,8 @@ static void run_failing(failing *how)
 
 TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 {
-    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } }; /* at the fourth failure the first one is outside the
-                                                            * period */
+    /* at the time of the fourth failure, the first is more than five seconds ago */
+    failing few = { .at_ms = { 1000, 2000, 3000, 6100 } };
     run_failing(&few);
     assert_string_equal(child_log_from(0), "+a -a +a -a +a -a +a -a +a -a");
     assert_true(child_log.gone != FILCH_ELIMIT);
@@ -237,7 +238,8 @@ TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 
 TEST(a_back_off_doubles_up_to_half_a_minute_and_five_seconds_reset_it)
 {
-    /* The child runs for 1 s, 1 s, 4 s and 4 s, which does not count as stable, and then for 16 s, which does. */
+    /* The child runs for 1 s, 1 s, 4 s and 4 s, which are too short to reset the back-off, and then for 16 s, which
+     * resets it. */
     failing how = { .spec = { .intensity = 100, .backoff_ns = FILCH_SECONDS(8) },
                     .at_ms = { 1000, 10000, 30000, 64000, 110000 } };
     run_failing(&how);
@@ -265,7 +267,7 @@ TEST(options_of_size_0_and_args_of_all_memory_have_errors_of_their_own)
     fixture_tick(&w);
     opt = (filch_spawn_options)FILCH_SPAWN_OPTIONS_INIT;
     const filch_child late = { .id = "late", .type = &child_type, .options = &opt };
-    fli_store_rlx(&w.deny, true); /* no memory: stands for a size that no machine has */
+    fli_store_rlx(&w.deny, true); /* allocations fail, as they would for a size that no machine has */
     opt.args = filch_bytes("x", SIZE_MAX / 2);
     same(filch_child_start(w.sched, pid, &late), FILCH_ENOMEM);
     opt.args = filch_bytes("x", SIZE_MAX / 2 + 1);

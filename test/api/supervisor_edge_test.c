@@ -19,15 +19,17 @@ TEST(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry)
     fixture_tick(&w);
     child_log.refuse[1] = 2;
     send_child(&w, 2, FAILURE);
-    /* Each time b cannot start, the supervisor stops a, which had been restarted before b. No child runs twice. */
+    /* Each time child b cannot start, the supervisor stops child a, which it had restarted before b. No child runs
+     * twice at the same time. */
     assert_string_equal(child_log_from(3), "-c -b -a +a -a +a -a +a +b +c");
     same(child_log.alive, 3);
-    /* With rest_for_one, children before the failed one are not affected. */
+    /* With rest_for_one, the children before the failed child keep running. */
     (void)supervise(w.sched, &rest);
     fixture_tick(&w);
     child_log.refuse[2] = 1;
     send_child(&w, 1, FAILURE);
-    assert_string_equal(child_log_from(3), "-b -c +b +c"); /* c was started twice, b once */
+    /* counted from the first start: children b and c were started again */
+    assert_string_equal(child_log_from(3), "-b -c +b +c");
     child_log.refuse[1] = 1;
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(7), "-a -c -b +a +b +c");
@@ -45,7 +47,8 @@ TEST(one_for_all_restarts_that_keep_failing_end_the_supervisor)
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(3), "-a -c -b +a -a +a -a +a -a");
     same(child_log.gone, FILCH_ELIMIT);
-    same(child_log.refuse[1], 97); /* one failure and two restarts were counted; the third restart exceeded the limit */
+    /* three starts of b failed (100 - 97): after the third, the supervisor had reached its limit of restarts */
+    same(child_log.refuse[1], 97);
     same(fixture_stats(&w).alive, 0);
     fixture_end(&w);
 }
@@ -71,7 +74,7 @@ TEST(options_that_became_invalid_fail_the_restart)
 
 static FLI_ATOMIC(bool) may_close;
 
-/* Init that returns when the scheduler stops, so that the next child cannot be started. */
+/* An init function that returns when the scheduler stops, so that the next child cannot be started. */
 static filch_err stop_waiter_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)self, (void)method, (void)args;
@@ -142,7 +145,7 @@ static struct {
     size_t             size[8], answers;
 } boss;
 
-/* Sends its requests to the supervisor and records the answers. */
+/* The process sends its requests to the supervisor and records the answers. */
 static filch_err play_boss(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -179,7 +182,7 @@ TEST(a_list_of_no_children_is_empty_and_a_foreign_stop_gets_no_answer)
     same(boss.answers, 1);
     same(boss.kind[0], FILCH_KIND_BYTES);
     same(boss.size[0], 0);
-    same(child_log.exit_count, 0); /* the supervisor continues without children */
+    same(child_log.exit_count, 0); /* the supervisor has not ended, although it has no children */
     fixture_end(&w);
 }
 
@@ -208,7 +211,7 @@ TEST(a_dynamic_child_that_cannot_start_is_reported_and_removed)
     fixture_end(&w);
 }
 
-/* The args that each child got: their kind, and the text or the bytes. */
+/* For each child, the args that it got: their kind, and their text or bytes. */
 static char       args_seen[3][64];
 static filch_kind args_kind[3];
 static size_t     args_size[3], args_count;
@@ -258,7 +261,7 @@ TEST(the_args_of_a_dynamic_child_are_the_same_at_each_start)
         args_count = 0;
         memset(lent, 'x', sizeof lent);
         ok(filch_child_start(w.sched, pid, &late));
-        memset(lent, 'y', sizeof lent); /* the caller may overwrite the args after the call */
+        memset(lent, 'y', sizeof lent); /* the supervisor has copied the args, so the caller may overwrite them */
         opt.args = filch_none();
         fixture_tick(&w);
         opt.args = filch_none();
@@ -321,9 +324,9 @@ TEST(a_temporary_child_that_is_stopped_is_removed_once)
     actor_start(&w, &me, play_boss);
     fixture_tick(&w);
     same(boss.answers, 2);
-    same(boss.size[0], 2 * sizeof(filch_child_info)); /* the list is answered at once, while a is still stopping */
+    same(boss.size[0], 2 * sizeof(filch_child_info)); /* the list came at once, while child a was still stopping */
     same(boss.number[1], FILCH_OK);
-    send_child(&w, 1, 0); /* b has ended without an error and stays in the list, down */
+    send_child(&w, 1, 0); /* child b ends without an error; it stays in the list, as not running */
     actor again = { 0 };
     boss.answers = 0;
     boss.stop = "b";
@@ -335,7 +338,7 @@ TEST(a_temporary_child_that_is_stopped_is_removed_once)
     fixture_end(&w);
 }
 
-/* ---- invalid messages and unrelated events ---- */
+/* ---- invalid specs, invalid messages and unrelated events ---- */
 
 TEST(each_invalid_child_or_supervisor_spec_is_refused)
 {
@@ -376,7 +379,7 @@ TEST(each_invalid_child_or_supervisor_spec_is_refused)
     same(filch_child_start(w.sched, pid, &child), FILCH_EINVAL);
     opt.args = filch_bytes(longest, SIZE_MAX);
     same(filch_child_start(w.sched, pid, &child), FILCH_ETOOBIG);
-    /* A process of the supervisor type, spawned without a spec. */
+    /* spawns a process of the supervisor type with args that are not a spec */
     opt.args = filch_int(3);
     same(filch_spawn(w.sched, &filch_supervisor_type, &opt, NULL), FILCH_EINVAL);
     opt.args = filch_ptr((void *)(uintptr_t)&sub);
@@ -401,8 +404,8 @@ TEST(a_supervisor_ignores_unknown_messages_and_unrelated_exits)
     for (size_t size = 0; size <= sizeof zeros; size += 8) ok(filch_send(w.sched, pid, filch_bytes(zeros, size)));
     ok(filch_send(w.sched, pid, filch_ptr(&w)));
     ok(filch_send(w.sched, pid, filch_int(1)));
-    /* The supervisor is made to monitor an unrelated process and to watch a group, so that it gets events it did not
-     * request. */
+    /* The supervisor is made to monitor an unrelated process and to watch a group, so that it gets events that do not
+     * belong to its children. */
     actor_start(&w, &unrelated, play_idle);
     ok(filch_monitor(w.sched, pid, unrelated.pid, 0, NULL));
     ok(filch_watch(w.sched, "group", pid, 0));
@@ -431,7 +434,7 @@ TEST(a_supervisor_with_a_failed_link_stops_its_children_and_fails)
     fixture_end(&w);
 }
 
-/* ---- subtrees that have not started completely ---- */
+/* ---- supervisors in which a subtree has not started completely ---- */
 
 TEST(a_tree_of_three_levels_is_up_when_its_lowest_level_is)
 {
@@ -448,7 +451,7 @@ TEST(a_tree_of_three_levels_is_up_when_its_lowest_level_is)
     fixture                       w;
     memset(&child_log, 0, sizeof child_log);
     opt.on_exit = on_gone;
-    /* reports of children get lost; if the report of a child is missing, the supervisor asks that child once more */
+    /* with this mailbox, reports of children get lost; the supervisor asks a child again if its report is missing */
     opt.mailbox_max = 1;
     opt.overflow = FILCH_OVERFLOW_DROP_OLDEST;
     fixture_begin(&w, FILCH_NO_WORKERS);
@@ -486,7 +489,7 @@ TEST(a_subtree_whose_child_waits_for_its_name_is_not_up)
     (void)supervise(w.sched, &top);
     fixture_tick(&w);
     assert_string_equal(child_log_from(0), "+a");
-    send_child(&w, 0, 0); /* a is not restarted, so the supervisor does not wait for a */
+    send_child(&w, 0, 0); /* child a ends and is not restarted, so the supervisor does not wait for it */
     assert_string_equal(child_log_from(0), "+a -a");
     ok(filch_unregister(w.sched, "taken"));
     UNTIL(&w, child_log.count == 4);
@@ -500,8 +503,8 @@ typedef struct waiting {
     filch_supervisor spec;
     uint32_t         fails_at_ms[4];
     uint32_t         fails[4]; /* indices of the children that fail */
-    uint32_t         before;   /* number of processes spawned before the supervisor: so its pid differs, and it draws
-                                * other random numbers */
+    /* number of processes spawned before the supervisor: they change its pid, and so its random numbers */
+    uint32_t before;
 } waiting;
 
 static void fail_one(filch_sched *sched, void *arg)
@@ -542,7 +545,7 @@ TEST(a_back_off_is_never_longer_than_its_maximum)
 {
     waiting how = { .spec = { .children = three, .child_count = 1, .intensity = 10, .backoff_ns = FILCH_SECONDS(10) },
                     .fails_at_ms = { 1, 20000, 60000 } };
-    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* less than the initial back-off */
+    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* shorter than the initial back-off */
     how.spec.stable_ns = FILCH_SECONDS(1000);
     runs(&how, FILCH_SECONDS(200));
     for (size_t i = 0; i < 3; i++) waited(i, FILCH_SECONDS(2));
@@ -555,8 +558,8 @@ TEST(a_back_off_is_never_longer_than_its_maximum)
 
 TEST(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around)
 {
-    /* Half of all random back-offs would exceed 64 bits, by up to 2562 hours. If such a value wrapped around, one of
-     * the twelve children would be restarted early; none may be. */
+    /* With jitter, half of the random back-offs would exceed 64 bits, by up to 2562 hours. If the value wrapped around,
+     * one of the twelve children would be restarted early. None may be restarted. */
     for (uint32_t before = 0; before < 4; before++) {
         waiting how = { .spec = { .children = three, .child_count = 3, .jitter = 1 },
                         .fails_at_ms = { 1, 2, 3 },
@@ -570,13 +573,15 @@ TEST(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around)
 
 TEST(rest_for_one_waits_for_the_back_off_of_the_later_failure)
 {
-    /* c fails at 1 s and would be restarted at 11 s. a fails at 6 s: all are restarted at 16 s, none before. */
+    /* Child c fails at 1 s and would be restarted at 11 s. Child a fails at 6 s, so all children are restarted at 16 s,
+     * none before. */
     waiting how = { .spec = { .strategy = FILCH_REST_FOR_ONE, .children = three, .child_count = 3, .intensity = 10 },
                     .fails_at_ms = { 1000, 6000 },
                     .fails = { 2, 0 } };
     how.spec.backoff_ns = FILCH_SECONDS(10);
     runs(&how, FILCH_SECONDS(60));
-    child_log.count = child_log.count < 9 ? child_log.count : 9; /* later entries come from the end of the run */
+    /* ignores later entries of the log, which come from the end of the run */
+    child_log.count = child_log.count < 9 ? child_log.count : 9;
     assert_string_equal(child_log_from(0), "+a +b +c -c -a -b +a +b +c");
     assert_true(child_log.times_ns[6] - child_log.times_ns[4] >= FILCH_SECONDS(10));
 }
@@ -593,15 +598,17 @@ static const filch_supervisor grove = { .strategy = FILCH_ONE_FOR_ALL, .children
 typedef struct requester {
     filch_pid supervisor;
     size_t    requests_sent, answered;
-    bool      stopped; /* the late child was started and stopped again */
+    bool      stopped; /* the child "late" was started and stopped again */
     bool      wrong;
 } requester;
 
-/* Requests to start a child, to stop it, and to list all. Each request that was sent must be answered. */
+/* The process requests to start a child, to stop it, and to list all children. The supervisor must answer each request
+ * that was sent. */
 static filch_err play_requester(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
-    static const char          words[] = "args that do not fit into an event";
-    static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT; /* must live longer than the supervisor */
+    static const char words[] = "args that do not fit into an event";
+    /* static, because the supervisor uses the options as long as it lives */
+    static filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     const filch_child          late = { .id = "late", .type = &child_type, .options = &opt };
     requester                 *e = me->user;
     filch_sched               *sched = filch_out_sched(out);
@@ -625,7 +632,7 @@ static filch_err play_requester(actor *me, const filch_event *events, size_t cou
 }
 
 /* Runs a tree, the requests, a failure and a stop while allocation number `nth` fails. Returns true if there were fewer
- * allocations. */
+ * than `nth` allocations. */
 static bool grows_without(uint64_t nth, bool and_after)
 {
     test_alloc          memory = { 0 };
@@ -646,7 +653,8 @@ static bool grows_without(uint64_t nth, bool and_after)
     bool there = err == FILCH_OK;
     how.args = filch_ptr(&runner);
     if (there && filch_spawn(w.sched, &actor_type, &how, NULL) != FILCH_OK) runner.user = NULL;
-    if (and_after) ok(filch_tick(w.sched, 300, NULL)); /* a child that had no memory to report its start tries again */
+    /* 300 steps at most: a child that has no memory to report its start tries again and again */
+    if (and_after) ok(filch_tick(w.sched, 300, NULL));
     else fixture_tick(&w);
     if (child_log.pids[1].serial != 0) (void)!filch_send(w.sched, child_log.pids[1], filch_int(FAILURE));
     if (!and_after) fixture_tick(&w);
@@ -654,14 +662,12 @@ static bool grows_without(uint64_t nth, bool and_after)
     test_alloc_fail(&memory, 0, false);
     fixture_tick(&w);
     bool ended = child_log.exit_count > 0 && fixture_stats(&w).alive <= 1;
-    if (there && !ended)
-        assert_in_range(child_log.alive, 3, e.stopped ? 3 : 4); /* all children run, whichever allocation
-                                                                 * failed */
+    if (there && !ended) /* three children run, and "late" may run too, whichever allocation failed */
+        assert_in_range(child_log.alive, 3, e.stopped ? 3 : 4);
     if (ended) same(child_log.alive, 0);
     assert_true(e.answered <= e.requests_sent);
-    if (there && !ended && !and_after)
-        same(e.answered, e.requests_sent); /* in other cases there may be no memory for the
-                                            * answers */
+    if (there && !ended && !and_after) /* if all later allocations fail too, there may be no memory for an answer */
+        same(e.answered, e.requests_sent);
     assert_false(e.wrong);
     if (over) same(e.answered, 3);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
@@ -680,7 +686,8 @@ TEST(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system)
     fixture_tick(&w);
     int64_t before = fli_load_rlx(&w.bytes);
     ok(filch_supervise(w.sched, &spec, NULL, NULL));
-    assert_true(fli_load_rlx(&w.bytes) >= before + 80000); /* the supervisor stores the times of 10000 restarts */
+    /* the supervisor has allocated an array for the times of 10000 restarts */
+    assert_true(fli_load_rlx(&w.bytes) >= before + 80000);
     fli_store_rlx(&w.deny, true);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_ENOMEM);
     same(filch_child_start(w.sched, pid, &three[0]), FILCH_ENOMEM);
@@ -690,7 +697,7 @@ TEST(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system)
     fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     filch_err err = FILCH_OK;
     for (int i = 0; i < 100 && err == FILCH_OK; i++) err = filch_supervise(w.sched, &spec, NULL, NULL);
-    same(err, FILCH_ENOMEM); /* the supervisors of a host count against its memory limit */
+    same(err, FILCH_ENOMEM); /* the memory of a supervisor counts against the memory limit of its scheduler */
     fixture_end_as(&w, FILCH_SECONDS(60), FILCH_OK);
 }
 
@@ -709,7 +716,7 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
     fixture       w;
     void         *plain = memory.alloc(memory.user, NULL, 0, 8);
     assert_non_null(plain);
-    free(plain); /* `plain` came from malloc */
+    free(plain); /* `plain` was allocated by malloc, so it is freed by free() */
     opt.memory_max = 3000000;
     fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
     memory = filch_sched_memory(w.sched);
@@ -722,12 +729,13 @@ TEST(a_type_may_use_the_memory_of_its_scheduler_within_its_limit)
     assert_non_null(at);
     assert_int_equal(at[999], 7);
     same(fli_load_rlx(&w.bytes), before + 5000);
-    assert_null(memory.alloc(memory.user, at, 5000, 4000000)); /* too large: realloc fails and the block is unchanged */
+    /* the new size exceeds the limit: the call fails, and the block is unchanged */
+    assert_null(memory.alloc(memory.user, at, 5000, 4000000));
     assert_int_equal(at[999], 7);
     assert_null(memory.alloc(memory.user, NULL, 0, 4000000));
     assert_null(memory.alloc(memory.user, at, 5000, 0));
     same(fli_load_rlx(&w.bytes), before);
-    /* A block that is in use when the scheduler is freed may be freed later. */
+    /* A block may be freed after its scheduler was freed. */
     at = memory.alloc(memory.user, NULL, 0, 100);
     assert_non_null(at);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));

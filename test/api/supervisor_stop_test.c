@@ -12,14 +12,15 @@
 
 enum { FIRST, SECOND, THIRD, LAST, CHILDREN, STEPS = 300 };
 
-/* Written by steps of processes that end one after the other. Read when the scheduler has stopped. */
+/* What the children record. Written by their steps, which end one after the other; read after the scheduler has
+ * stopped. */
 static struct {
     FLI_ATOMIC(uint32_t) started[CHILDREN];
     FLI_ATOMIC(uint32_t) order,
         cancelled_as[CHILDREN];      /* position of each child in the order of cancels; 0: not cancelled */
-    FLI_ATOMIC(uint32_t) last_ended; /* position of the end of LAST in the order of cancels */
+    FLI_ATOMIC(uint32_t) last_ended; /* position of the end of child LAST in the order of cancels */
     FLI_ATOMIC(uint64_t) victim;
-    int64_t              fails; /* index of the child that ends by itself */
+    int64_t              fails; /* number of the child that ends by itself */
     test_alloc           alloc;
 } seen;
 
@@ -48,8 +49,8 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Step of the child that is stopped first. On the cancel it makes the victim fail, and continues for many steps, in
- * which every ready process runs. */
+/* Step of the child that is stopped first. On the cancel it makes the child `victim` fail, and then continues for many
+ * steps, so that every ready process runs meanwhile. */
 static filch_err last_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     child *me = self;
@@ -104,7 +105,8 @@ static void fails_during_stop(uint32_t strategy, int32_t workers, int64_t fails)
     until(fli_load_rlx(&seen.started[LAST]) == 1);
     ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
     same(report.ended, 6);
-    uint32_t place = 1; /* LAST ends first; then the siblings of the failed child, from the last to the first */
+    /* child LAST ends first; then the siblings of the failed child end, from the last to the first */
+    uint32_t place = 1;
     same(fli_load_rlx(&seen.last_ended), place++);
     for (int64_t n = THIRD; n >= FIRST; n--) {
         same(fli_load_rlx(&seen.started[n]), 1);

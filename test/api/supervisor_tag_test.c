@@ -15,8 +15,8 @@ static struct {
     bool               tagged;
 } boss;
 
-/* Sends requests in one step. Tagged: start, stop, start, start (which fails, because the child exists), stop, start,
- * and a stop of an unknown child. Without tags: start, stop, start. */
+/* Sends requests to the supervisor in one step. With tags: start, stop, start, start (which fails, because the child
+ * exists), stop, start, and a stop of an unknown child. Without tags: start, stop, start. */
 static filch_err send_requests(filch_sched *sched)
 {
     filch_pid to = boss.supervisor;
@@ -113,7 +113,7 @@ TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
     fixture_end(&w);
 }
 
-/* Bytes of a request, copied by a process that has seen the request. */
+/* Bytes of a request to a supervisor, copied by a process to which the request was sent. */
 static unsigned char copied[512];
 static size_t        copied_size;
 
@@ -144,7 +144,7 @@ TEST(bytes_that_look_like_a_request_are_an_ordinary_message)
     ok(filch_send(w.sched, supervisor, filch_bytes(copied, copied_size)));
     for (int i = 0; i < 5; i++) fixture_tick(&w);
     same(child_log.alive, 3);
-    ok(filch_child_stop(w.sched, supervisor, "a")); /* the only valid request */
+    ok(filch_child_stop(w.sched, supervisor, "a")); /* a request made by the library is obeyed */
     for (int i = 0; i < 5; i++) fixture_tick(&w);
     same(child_log.alive, 2);
     fixture_end(&w);

@@ -17,7 +17,7 @@ static void fails_with(uint32_t strategy, const char *expected)
     size_t before = child_log.count;
     ok(filch_cancel(w.sched, pid));
     fixture_tick(&w);
-    assert_string_equal(child_log_from(before), "-c -b -a"); /* children are stopped in reverse order */
+    assert_string_equal(child_log_from(before), "-c -b -a"); /* the supervisor stops its children in reverse order */
     same(child_log.exit_count, 1);
     same(child_log.gone, FILCH_OK);
     fixture_end(&w);
@@ -74,7 +74,7 @@ TEST(a_temporary_child_stopped_with_its_siblings_is_not_restarted)
     fixture_tick(&w);
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(3), "-a -c -b +a +c");
-    send_child(&w, 2, FAILURE); /* the child fails and is removed from the list */
+    send_child(&w, 2, FAILURE); /* child c fails; it is temporary, so it is removed from the list */
     assert_string_equal(child_log_from(8), "-c -a +a +c");
     (void)supervise(w.sched, &rest);
     fixture_tick(&w);
@@ -95,7 +95,8 @@ TEST(a_transient_child_that_ends_before_its_stop_is_not_restarted)
     fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
     fixture_tick(&w);
-    send_child(&w, 2, FAILURE); /* now b is being stopped, which takes a while; then a would be stopped */
+    /* the supervisor now stops child b, which takes a while; after that it would stop child a */
+    send_child(&w, 2, FAILURE);
     send_child(&w, 0, 0);
     send_child(&w, 1, 0);
     assert_string_equal(child_log_from(3), "-c -a -b +c +b");
@@ -133,7 +134,7 @@ TEST(a_child_that_cannot_start_fails_the_start_of_the_supervisor)
     fixture_tick(&w);
     assert_string_equal(child_log_from(0), "+a +b -b -a");
     same(child_log.gone, FAILURE);
-    /* A restart that fails is tried again, as often as the intensity allows. */
+    /* A restart that fails is repeated, as often as the intensity allows. */
     (void)supervise(w.sched, &spec);
     fixture_tick(&w);
     child_log.refuse[1] = 2;
@@ -195,7 +196,7 @@ static filch_err slow_scenario(filch_sched *sched, void *user)
     return FILCH_OK;
 }
 
-/* Returns the time between end number `nth` and the start after it. */
+/* Returns the time between end number `nth` in the log and the start that follows it. */
 static uint64_t waited_ns(size_t nth)
 {
     return child_log.times_ns[2 + 2 * nth] - child_log.times_ns[1 + 2 * nth];
@@ -297,13 +298,14 @@ TEST(a_subtree_that_gives_up_is_restarted_by_its_supervisor)
     fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &outer);
     fixture_tick(&w);
-    assert_string_equal(child_log_from(0), "+a +b +c +d"); /* each child starts when all before it are up, including
-                                                            * whole subtrees */
+    /* each child starts when all children before it have started, including whole subtrees */
+    assert_string_equal(child_log_from(0), "+a +b +c +d");
     size_t before = child_log.count;
     send_child(&w, 2, FAILURE);
     assert_string_equal(child_log_from(before), "-c +c");
     before = child_log.count;
-    send_child(&w, 2, FAILURE); /* one failure too many: the subtree and all children after it are restarted */
+    /* this failure exceeds the limit of the subtree: the subtree and all children after it are restarted */
+    send_child(&w, 2, FAILURE);
     assert_string_equal(child_log_from(before), "-c -b -d +b +c +d");
     before = child_log.count;
     ok(filch_cancel(w.sched, pid));
@@ -327,7 +329,7 @@ TEST(a_killed_supervisor_ends_its_tree)
     fixture_end(&w);
 }
 
-/* ---- children that are added at run time ---- */
+/* ---- children that are started and stopped by request ---- */
 
 static struct {
     filch_pid   supervisor;
@@ -355,7 +357,8 @@ static filch_err play_clerk(actor *me, const filch_event *events, size_t count, 
     }
     switch (me->stage++) {
     case 0: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break;
-    case 1: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break; /* the id is in use */
+    /* a second start of this child: the id is in use */
+    case 1: me->note |= filch_child_start(sched, clerk.supervisor, &clerk.child); break;
     case 2: me->note |= filch_child_list(sched, clerk.supervisor); break;
     case 3: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
     case 4: me->note |= filch_child_stop(sched, clerk.supervisor, "late"); break;
@@ -387,7 +390,7 @@ TEST(children_are_started_and_stopped_by_request)
     same(clerk.answers[1], FILCH_OK);
     same(clerk.answers[2], FILCH_EDEAD);
     assert_string_equal(child_log_from(0), "+a +b +f -f");
-    /* A child added by a foreign thread is restarted like the others. */
+    /* A child that a foreign thread adds is restarted like the other children. */
     ok(filch_child_start(w.sched, clerk.supervisor, &clerk.child));
     fixture_tick(&w);
     send_child(&w, 5, FAILURE);
@@ -451,19 +454,20 @@ TEST(a_dynamic_child_is_released_once_when_it_is_removed)
     ok(filch_child_stop(w.sched, pid, "late"));
     fixture_tick(&w);
     same(releases, 1);
-    child_log.refuse[1] = 1; /* the next start of this child fails */
+    child_log.refuse[1] = 1; /* the next init of this child fails */
     ok(filch_child_start(w.sched, pid, &late));
     fixture_tick(&w);
     same(releases, 2);
-    ok(filch_child_start(w.sched, pid, &late)); /* the child ends with its supervisor */
+    ok(filch_child_start(w.sched, pid, &late)); /* the child of this start ends when its supervisor ends */
     fixture_tick(&w);
-    ok(filch_child_start(w.sched, pid, &late)); /* the id is in use */
+    ok(filch_child_start(w.sched, pid, &late)); /* this start is refused, because the id is in use */
     fixture_tick(&w);
     same(releases, 3);
     ok(filch_terminate(w.sched, pid));
     fixture_tick(&w);
     same(releases, 4);
-    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD); /* the caller still owns the args */
+    /* the start was refused with FILCH_EDEAD: `release` is not called, and the caller still owns the args */
+    same(filch_child_start(w.sched, pid, &late), FILCH_EDEAD);
     same(releases, 4);
     fixture_end(&w);
 }
@@ -483,22 +487,23 @@ TEST(await_of_a_tree_is_answered_when_all_children_are_up)
     memset(&clerk, 0, sizeof clerk);
     fixture_begin(&w, FILCH_NO_WORKERS);
     clerk.supervisor = supervise(w.sched, &outer);
-    child_log.refuse[3] = 1; /* the last child of the outer tree fails to start once */
+    /* the last child of the outer supervisor fails its first start, so the supervisor ends */
+    child_log.refuse[3] = 1;
     fixture_tick(&w);
     same(child_log.exit_count, 1);
     clerk.supervisor = supervise(w.sched, &outer);
-    actor_start(&w, &me, play_await); /* awaits before any child is up */
+    actor_start(&w, &me, play_await); /* sends its await before any child has started */
     fixture_tick(&w);
     assert_string_equal(child_log_from(0), "+a +b +c +d");
     same(clerk.count, 1);
-    actor_start(&w, &other, play_await); /* awaits when all children are up: answered at once */
+    actor_start(&w, &other, play_await); /* sends its await when all children have started: answered at once */
     fixture_tick(&w);
     same(clerk.count, 2);
     same(clerk.answers[0] | clerk.answers[1] | me.note | other.note, FILCH_OK);
     fixture_end(&w);
 }
 
-/* A supervisor type of the test, which counts its instances. */
+/* Number of live processes of the test's own supervisor type. */
 static int wrapped;
 
 static filch_err wrap_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -532,8 +537,8 @@ TEST(a_subtree_may_have_a_type_that_wraps_the_supervisors)
     fixture_begin(&w, FILCH_NO_WORKERS);
     filch_pid pid = supervise(w.sched, &spec);
     fixture_tick(&w);
-    assert_string_equal(child_log_from(0), "+a +b +c +d"); /* as with Filch's own supervisor type: d starts when b and c
-                                                            * are up */
+    /* as with Filch's own supervisor type, child d starts when b and c have started */
+    assert_string_equal(child_log_from(0), "+a +b +c +d");
     same(wrapped, 1);
     ok(filch_cancel(w.sched, pid));
     fixture_tick(&w);
@@ -576,7 +581,8 @@ TEST(every_process_that_requested_a_stop_gets_an_answer)
     fixture_end(&w);
 }
 
-/* The mailbox of the upper supervisor holds one message. It is full when the lower supervisor reports that it is up. */
+/* The mailbox of the upper supervisor holds one message. The mailbox is full when the lower supervisor reports that its
+ * children have started. */
 static void fill_upper_mailbox(uint32_t overflow)
 {
     static const filch_supervisor lower = { .children = &three[1], .child_count = 1 };
@@ -592,7 +598,7 @@ static void fill_upper_mailbox(uint32_t overflow)
     opt.overflow = overflow;
     ok(filch_supervise(w.sched, &upper, &opt, &pid));
     ok(filch_tick(w.sched, 1, NULL));
-    /* With DROP_OLDEST the lower supervisor has reported, and the next message drops the report. */
+    /* with DROP_OLDEST the lower supervisor makes its report first, and the message below drops the report */
     if (overflow == FILCH_OVERFLOW_DROP_OLDEST) ok(filch_tick(w.sched, 1, NULL));
     ok(filch_send(w.sched, pid, filch_int(1)));
     fixture_tick(&w);
@@ -612,7 +618,7 @@ TEST(a_list_that_is_too_large_is_answered_with_etoobig)
     static const filch_supervisor spec = { .children = three, .child_count = 3 };
     filch_options                 opt = FILCH_OPTIONS_INIT;
     fixture                       w;
-    actor                         me = { .stage = 2 }; /* begins with the request for a list */
+    actor                         me = { .stage = 2 }; /* stage 2: the clerk begins with its request for a list */
     memset(&clerk, 0, sizeof clerk);
     opt.payload_max = 2 * sizeof(filch_child_info);
     fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
@@ -660,7 +666,7 @@ TEST(options_of_a_child_without_their_size_are_refused)
     fixture_begin(&w, FILCH_NO_WORKERS);
     same(filch_supervise(w.sched, &spec, NULL, NULL), FILCH_EINVAL);
     same(filch_child_start(w.sched, (filch_pid){ 0, 0 }, &one_child), FILCH_EINVAL);
-    /* Options of a newer header are accepted while the new fields are zero. */
+    /* Options of a newer header are accepted if the fields that this version does not know are zero. */
     newer.known.size = sizeof newer;
     pid = supervise(w.sched, &spec);
     fixture_tick(&w);

@@ -17,10 +17,11 @@ static struct {
     atomic_bool          inside, release, held, sent;
     filch_receiver       receiver;
     filch_err            code[4];
-    uint64_t             on_thread, elsewhere; /* number of steps on the test's own thread, and on others */
-    pthread_t            test_thread;
-    uint64_t             slept, fired, ticks;
-    filch_pid            pid;
+    /* on_thread: number of steps on the thread of the test; elsewhere: on other threads */
+    uint64_t  on_thread, elsewhere;
+    pthread_t test_thread;
+    uint64_t  slept, fired, ticks;
+    filch_pid pid;
 } seen;
 
 static void count_step(void)
@@ -58,7 +59,8 @@ static bool is_readable(filch_sched *sched)
     return poll(&fd, 1, 0) == 1 && (fd.revents & POLLIN) != 0;
 }
 
-/* Sleeps in poll as a host would, until the descriptor is readable or the next timer is due. */
+/* Sleeps in poll() as a program with its own loop would, until the wake descriptor is readable or the next timer is
+ * due. */
 static void host_waits(filch_sched *sched)
 {
     uint64_t        ns = filch_next_timeout(sched);
@@ -95,7 +97,8 @@ static const filch_type busy = { .name = "busy", .step = busy_step };
 
 /* ---- a typical host ---- */
 
-/* A process that spawns a child, sends to it, sleeps, and gets one message of a timer and three of a ticker. */
+/* State of a process that spawns a child, sends to it, sleeps, and gets one message of a timer and three messages of a
+ * ticker. */
 typedef struct day {
     uint64_t  began_ns, slept, fired, ticks;
     filch_pid child;
@@ -159,7 +162,7 @@ TEST(host_loop_runs_everything_without_a_thread)
     same(stats.workers, 0);
     same(stats.timers, 0);
     assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
-    /* The number of rounds is small: the loop slept and did not spin. */
+    /* a loop that spins would make far more than 2000 iterations */
     assert_true(laps < 2000);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
     until(thread_count() <= threads);
@@ -185,8 +188,8 @@ TEST(descriptor_becomes_readable_when_another_thread_sends)
         assert_true(filch_next_timeout(sched) == FILCH_FOREVER);
         fli_thread thread;
         ok(fli_thread_start(&thread, "sender", send_one, sched));
-        host_waits(sched); /* sleeps at most a minute; returns at once if a process is queued and the descriptor is
-                            * about to be written */
+        /* waits until `thread` sends, for at most a minute; returns at once if the message is already queued */
+        host_waits(sched);
         fli_thread_join(&thread);
         assert_true(is_readable(sched));
         same(seen.code[0], FILCH_OK);
@@ -215,7 +218,7 @@ TEST(no_wake_up_is_lost_while_others_send_and_the_host_sleeps)
     ok(filch_spawn(sched, &counting, NULL, &seen.pid));
     ok(fli_thread_start(&thread, "sender", send_many, sched));
     while (atomic_load(&seen.messages) < count) {
-        host_waits(sched); /* a lost wake-up would sleep here for a minute */
+        host_waits(sched); /* if a wake-up were lost, this call would sleep for a minute */
         ok(filch_tick(sched, 3, NULL));
     }
     fli_thread_join(&thread);
@@ -246,9 +249,9 @@ TEST(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left)
     ok(filch_tick(sched, 7, &ran));
     same(ran, 7);
     assert_true(is_readable(sched));
-    ok(filch_tick(sched, 0, &ran)); /* a tick without a limit ends, too */
+    ok(filch_tick(sched, 0, &ran)); /* a limit of 0 steps means 65536 steps */
     same(ran, 65536);
-    ok(filch_tick(sched, UINT32_MAX, &ran)); /* a tick with the largest limit ends, too */
+    ok(filch_tick(sched, UINT32_MAX, &ran)); /* also with the largest limit, a tick runs at most 65536 steps */
     same(ran, 65536);
     assert_true(is_readable(sched));
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
@@ -262,12 +265,12 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
     ok(filch_tick(sched, 1, NULL));
     while (filch_next_timeout(sched) == 0) ok(filch_tick(sched, 0, NULL));
     uint64_t ns = filch_next_timeout(sched);
-    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200)); /* the period of the ticker, plus a tick of the
-                                                                         * wheel */
+    /* at most the ticker's period, plus one tick of the timer wheel */
+    assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200));
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
-/* Init of a process that sleeps for the given time and ends. */
+/* Init of a process that sleeps for the time in its args, and then ends. */
 static filch_err sleeper_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     (void)ctx, (void)method;
@@ -301,8 +304,8 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     enum { ROUNDS = 10000, GAP_NS = 150000 };
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     bool         held = false;
-    /* Tries again if the machine is slow: then the timers are found due one by one, or all three at once, and the round
-     * proves nothing. */
+    /* Repeats the round if the machine is slow: if the timers fire one by one, or all three at once, the round proves
+     * nothing. */
     for (unsigned i = 0; i < ROUNDS && !held; i++) {
         seen.slept = 0;
         spawn_sleeper(sched, 0);
@@ -324,7 +327,7 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
-/* ---- which threads may tick ---- */
+/* ---- which threads may call filch_tick() ---- */
 
 static filch_err lingering_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -350,7 +353,8 @@ TEST(a_second_thread_that_ticks_gets_ebusy)
     uint32_t ran = 99;
     same(filch_tick(sched, 0, &ran), FILCH_EBUSY);
     same(ran, 99);
-    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_EBUSY); /* another thread is inside a step */
+    /* the other thread is inside filch_tick(), in a step */
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_EBUSY);
     atomic_store(&seen.release, true);
     fli_thread_join(&thread);
     same(seen.code[0], FILCH_OK);
@@ -392,9 +396,9 @@ TEST(scheduler_with_workers_is_not_ticked)
     assert_true(filch_next_timeout(NULL) == FILCH_FOREVER);
 }
 
-/* ---- stop, on the calling thread ---- */
+/* ---- stopping a scheduler without workers, on the calling thread ---- */
 
-/* Waits for a completion and ignores a cancel. */
+/* The process waits for a completion and ignores a cancel. */
 static filch_err waiting_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -415,8 +419,8 @@ static bool was_cancelled(void *ctx)
     return atomic_load(&seen.cancels) > 0;
 }
 
-/* Completes the yield shortly after the cancel, with another delay in each round: some completions arrive while the
- * stop goes to sleep. */
+/* Completes the yield shortly after the cancel. The delay differs in each round, so that some completions arrive just
+ * when the stopping thread goes to sleep. */
 static void complete_after_cancel(void *arg)
 {
     uint64_t round = *(uint64_t *)arg;
@@ -427,7 +431,7 @@ static void complete_after_cancel(void *arg)
     seen.code[0] = in_time ? filch_complete(seen.receiver, 1, filch_none(), FILCH_OK) : FILCH_EDEADLINE;
 }
 
-/* On a cancel sleeps for 2 ms, then ends. */
+/* On a cancel the process sleeps for 2 ms, then ends. */
 static filch_err tidy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -465,7 +469,8 @@ TEST(stop_runs_processes_to_their_end_and_gets_foreign_completions)
         ok(fli_thread_start(&thread, "answer", complete_after_cancel, &i));
         until(atomic_load(&seen.inside));
         filch_report report = FILCH_REPORT_INIT;
-        /* Close, not stop, because the other thread may still be inside filch_complete(). */
+        /* filch_sched_close() instead of filch_sched_stop(), because the other thread may still be inside
+         * filch_complete() and use the scheduler. */
         same(filch_sched_close(sched, FILCH_SECONDS(60), &report), FILCH_OK);
         same(report.ended, 2);
         filch_report_free(&report);
@@ -473,7 +478,7 @@ TEST(stop_runs_processes_to_their_end_and_gets_foreign_completions)
         same(seen.code[0], FILCH_OK);
         same(seen.elsewhere, 0);
         same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
-        /* If the sleeping stop missed a completion, it would sleep for a minute. */
+        /* If the stopping thread missed a completion, it would sleep for a minute. */
         assert_true(fli_clock_ns() - began_ns < FILCH_SECONDS(55));
     }
 }

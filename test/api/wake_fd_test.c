@@ -12,7 +12,7 @@ static bool readable_within(fixture *w, int ms)
     return n == 1;
 }
 
-/* Polls and ticks until the condition holds. */
+/* Polls the wake descriptor and calls filch_tick() until the condition is true. */
 #define HOST_UNTIL(w, condition)                                             \
     while (!(condition)) {                                                   \
         if (!readable_within((w), 60000)) fail_msg("never: %s", #condition); \
@@ -37,7 +37,7 @@ TEST(a_host_that_only_polls_the_descriptor_runs_every_timer)
     actor_start(&w, &b, play_sleeps);
     HOST_UNTIL(&w, is_over(&a) && is_over(&b));
     ok(filch_tick(w.sched, 0, NULL));
-    assert_false(readable_within(&w, 0)); /* no timer is left, and the timer descriptor is not armed */
+    assert_false(readable_within(&w, 0)); /* no timer is left, so the wake descriptor does not become readable */
     actor_ends(&w, &a, FILCH_OK);
     actor_ends(&w, &b, FILCH_OK);
     fixture_end(&w);
@@ -76,7 +76,7 @@ TEST(a_deadline_set_by_another_thread_makes_the_descriptor_readable)
     fixture_end(&w);
 }
 
-/* Starts a timer of one hour and cancels it. The descriptor must not become readable for it. */
+/* Starts a timer of one hour and cancels it. The wake descriptor must not become readable because of this timer. */
 static filch_err play_takes_back(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());

@@ -25,7 +25,7 @@ static uint64_t scaled(uint64_t count)
     return some > 0 ? some : 1;
 }
 
-/* Relaxed: these are only counts and flags, and order no other memory. */
+/* Accessed with relaxed order: these are only counts and flags, and order no other memory. */
 static FLI_ATOMIC(uint32_t) expected, sleeps, arrived, left;
 static FLI_ATOMIC(bool)     give_up, named_early;
 static FLI_ATOMIC(uint32_t) named_late;
@@ -89,7 +89,8 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 
 static const filch_type waiter = { .name = "guest", .step = waiter_step };
 
-/* Spawns the other processes. Then each process, this one too, waits inside its step until all others are in a step. */
+/* Spawns the other processes. Then each process, the spawner too, waits inside its step until all processes are inside
+ * a step. */
 static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);
@@ -112,7 +113,7 @@ TEST(the_queue_of_a_worker_in_a_long_step_is_stolen)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* The first thief takes a part of the queue and then stays in a step: another worker must take the rest. */
+/* The first thief takes a part of the queue and then stays in a step: other workers must take the rest. */
 TEST(as_many_processes_as_workers_can_be_inside_steps_at_once)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {
@@ -144,7 +145,8 @@ TEST(processes_spawned_by_a_foreign_thread_can_be_inside_steps_at_once)
     }
 }
 
-/* Sleeps first, each process a little longer than the one before it. Then waits for the others inside its step. */
+/* The process sleeps a little longer than the process before it. After the sleep it waits inside its step until all
+ * processes are inside a step. */
 static filch_err late_waiter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0) return waiter_step(self, events, count, out);
@@ -171,7 +173,7 @@ TEST(timers_fire_while_the_workers_of_earlier_timers_are_in_long_steps)
     }
 }
 
-/* ---- long steps are reported ---- */
+/* ---- reports of long steps ---- */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -181,7 +183,7 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
     else fli_store_rlx(&named_early, true);
 }
 
-/* Stays in its step until the step has been reported. */
+/* The process stays in its step until the step has been reported. */
 static filch_err sloth_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -213,7 +215,8 @@ TEST(a_long_step_is_reported_while_it_runs_and_counted_when_it_ends)
     same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);
 }
 
-/* Nothing is queued and no worker has a timeout: another worker must be unparked to check the running one. */
+/* Nothing is queued and no worker is parked with a timeout: another worker must be unparked to check the running
+ * worker. */
 TEST(a_long_step_after_full_idle_is_reported_while_it_runs)
 {
     filch_pid     pid = { 0, 0 };
@@ -232,8 +235,8 @@ TEST(a_long_step_after_full_idle_is_reported_while_it_runs)
     }
 }
 
-/* Sleeps for half a millisecond in each step. So its worker searches twice per millisecond, and each search checks the
- * other workers. */
+/* The process yields a sleep of half a millisecond in each step. So its worker searches twice per millisecond, and each
+ * search checks the other workers for long steps. */
 static filch_err fidget_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -253,7 +256,7 @@ static void count_long_step(void *user, filch_pid pid, const char *name, uint64_
     if (strcmp(name, "hermit") == 0 && finished == 0) (void)fli_add_rlx(&named_running, 1);
 }
 
-/* Stays in its step, which is overdue, until the other process has been stepped often enough. */
+/* The process stays in its step, which is overdue, until process `fidget` has been stepped often enough. */
 static filch_err hermit_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events;
@@ -274,7 +277,7 @@ TEST(a_long_step_is_reported_once_while_it_runs_however_often_checked)
         filch_pid     pid;
         filch_options opt = FILCH_OPTIONS_INIT;
         opt.long_step_ns = LONG_STEP;
-        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without a callback a long step is only counted */
+        opt.on_long_step = i == 0 ? count_long_step : NULL; /* without a callback, long steps are only counted */
         reset(0);
         fli_store_rlx(&named_running, 0);
         filch_sched *sched = start(2, &opt);

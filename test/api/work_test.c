@@ -10,7 +10,8 @@ static FLI_ATOMIC(uint32_t) gate, entered, running, running_max, freed;
 
 static filch_err job_result(void *arg, filch_data *result)
 {
-    if (filch_kind_of(result) != FILCH_KIND_NONE) return FILCH_EUSER; /* error: the result must be empty at first */
+    /* error: the result must be empty when the job starts */
+    if (filch_kind_of(result) != FILCH_KIND_NONE) return FILCH_EUSER;
     *result = *(filch_data *)arg;
     return FILCH_OK;
 }
@@ -21,7 +22,7 @@ static filch_err job_fail(void *arg, filch_data *result)
     return (filch_err)(intptr_t)arg;
 }
 
-/* Job that blocks until the gate is open. */
+/* A job that blocks until the gate is open. */
 static filch_err job_block(void *arg, filch_data *result)
 {
     uint32_t now = fli_add_acqrel(&running, 1) + 1, max = fli_load_rlx(&running_max);
@@ -70,7 +71,7 @@ typedef struct task {
     void         *arg;
 } task;
 
-/* Yields one job and ends with its completion. */
+/* The process yields one job and ends with the result of its completion. */
 static filch_err play_work(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     const task *t = me->user;
@@ -78,7 +79,8 @@ static filch_err play_work(actor *me, const filch_event *events, size_t count, f
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         return events[i].error != FILCH_OK ? events[i].error : filch_done(out, events[i].data);
     }
-    if (me->stage++ > 0) return filch_wait(out); /* after a cancel, continues to wait */
+    /* an event before the completion is a cancel; the process continues to wait */
+    if (me->stage++ > 0) return filch_wait(out);
     filch_err err = filch_yield_work(out, 6, t->fn, t->arg);
     return err == FILCH_OK ? filch_wait(out) : err;
 }
@@ -112,9 +114,8 @@ TEST(every_kind_of_job_result_is_delivered)
             assert_true(filch_as_num(&a.result) == filch_as_num(&all[i]));
             assert_ptr_equal(filch_as_ptr(&a.result), filch_as_ptr(&all[i]));
             if (i == 4) assert_string_equal(filch_text(&a.result), text);
-            if (i == 6 || i == 7)
-                assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i])); /* the result is not
-                                                                             * copied */
+            if (i == 6 || i == 7) /* the bytes of the result were not copied */
+                assert_ptr_equal(filch_raw(&a.result), filch_raw(&all[i]));
             actor_ends(&w, &a, FILCH_OK);
         }
         fixture_end(&w);
@@ -130,7 +131,7 @@ TEST(the_error_of_a_job_is_in_its_completion)
     actor_start(&w, &a, play_work);
     actor_ends(&w, &a, FILCH_EUSER + 8);
     same(a.seen[0].tag, 6);
-    same(a.seen[0].number, 5); /* the completion has the error and the data of the job */
+    same(a.seen[0].number, 5); /* the completion has not only the job's error, but also its data */
     fixture_end(&w);
 }
 
@@ -183,12 +184,13 @@ TEST(a_function_that_blocks_holds_no_worker)
     fixture_begin(&w, 1);
     actor_start(&w, &blocked, play_work);
     UNTIL(&w, fli_load_acq(&entered) == 1);
-    UNTIL(&w, fixture_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED); /* the job may have begun before the step
-                                                                               * returned */
+    /* waits for the end of the step, because the job may begin before the step returns */
+    UNTIL(&w, fixture_inspect(&w, blocked.pid).state == FILCH_STATE_BLOCKED);
     actor_start(&w, &other, play_idle);
     for (int i = 0; i < 100; i++) ok(filch_send(w.sched, other.pid, filch_int(i)));
     ok(filch_cancel(w.sched, other.pid));
-    actor_ends(&w, &other, FILCH_OK); /* the only worker is free for other processes */
+    /* `other` has ended, so the only worker is free although `blocked` waits for its job */
+    actor_ends(&w, &other, FILCH_OK);
     assert_false(is_over(&blocked));
     fli_store_rel(&gate, 1);
     UNTIL(&w, is_over(&blocked));
@@ -253,7 +255,7 @@ TEST(jobs_of_many_processes_all_complete)
     free(a);
 }
 
-/* ---- when the process or the scheduler ends first ---- */
+/* ---- jobs that return after their process or scheduler has ended ---- */
 
 TEST(a_result_for_an_ended_process_is_freed_once)
 {
@@ -274,7 +276,7 @@ TEST(a_result_for_an_ended_process_is_freed_once)
     same(fli_load_acq(&freed), 2);
 }
 
-/* Opens the gate when it is cancelled. The job before its own returns only then. */
+/* The process opens the gate when it is cancelled. Only then the job queued before its own job returns. */
 static filch_err play_opens(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = play_work(me, events, count, out);
@@ -296,7 +298,7 @@ TEST(stop_waits_for_jobs_that_have_begun_and_for_those_behind_them)
     UNTIL(&w, fli_load_acq(&entered) == 1);
     actor_start(&w, &second, play_opens);
     UNTIL(&w, fixture_inspect(&w, second.pid).state == FILCH_STATE_BLOCKED);
-    fixture_end(&w); /* all processes end by themselves */
+    fixture_end(&w); /* the stop waits until all processes have ended by themselves */
     same(first.exit_error, FILCH_OK);
     same(filch_as_int(&first.result), 4);
     same(second.exit_error, FILCH_OK);

@@ -34,7 +34,7 @@ static filch_err handle_fails(void *user, const filch_command *command, uint64_t
     return FILCH_EUSER + 4;
 }
 
-/* Handler that completes the yield and then returns an error as well. */
+/* A handler that completes the yield and then also returns an error. */
 static filch_err handle_both(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user, (void)command;
@@ -45,7 +45,7 @@ static filch_err handle_both(void *user, const filch_command *command, uint64_t 
 typedef struct look {
     void         *user;
     filch_command command;
-    filch_data    data; /* payload of the command, kept */
+    filch_data    data; /* payload of the command, with a reference */
     filch_pid     ctx_self;
     filch_sched  *ctx_sched;
     uint64_t      tag;
@@ -92,7 +92,8 @@ static void begin(int32_t workers)
 
 /* ---- plays ---- */
 
-/* Yields the command `stage` once, with the payload `user`. Ends with the error or the data of the completion. */
+/* The process yields the command with the id `stage` once, with the payload that `user` points to. Ends with the error
+ * or the data of the completion. */
 static filch_err play_yield(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -134,7 +135,7 @@ TEST(errors_of_handlers_and_unknown_commands_are_events)
         actor a = { .stage = cases[i].command };
         actor_start(&w, &a, play_yield);
         UNTIL(&w, is_over(&a));
-        same(a.seen_count, 1); /* one completion, even if the handler made two */
+        same(a.seen_count, 1); /* only one completion arrives, even if the handler made two */
         actor_ends(&w, &a, cases[i].error);
     }
     same(fixture_stats(&w).completions, COUNT_OF(cases));
@@ -178,7 +179,8 @@ TEST(a_handler_gets_the_command_its_data_and_the_yielding_process)
         opt.values = values;
         actor_start_with(&w, &a, play_yield, opt);
         actor_ends(&w, &a, FILCH_OK);
-        assert_true(last_look.user == (void *)(uintptr_t)ids[i]); /* the handler was found by its own id */
+        /* each handler is registered with its id as `user` */
+        assert_true(last_look.user == (void *)(uintptr_t)ids[i]);
         same(last_look.command.id, ids[i]);
         assert_true(same_pid(last_look.command.from, a.pid));
         assert_true(is_null_pid(last_look.command.target));
@@ -193,7 +195,7 @@ TEST(a_handler_gets_the_command_its_data_and_the_yielding_process)
     fixture_end(&w);
 }
 
-/* ---- completing from a foreign thread ---- */
+/* ---- completing a yield from a foreign thread ---- */
 
 TEST(the_first_completion_counts)
 {
@@ -213,8 +215,8 @@ TEST(the_first_completion_counts)
     same(a.seen_count, 1);
     actor_ends(&w, &a, FILCH_OK);
     filch_data moved = filch_move(malloc(50), 50, NULL);
-    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE); /* the process has ended; the caller still owns the
-                                                                      * memory */
+    /* the process has ended, so the completion is refused and the caller still owns the memory */
+    same(filch_complete(to, to.tag, moved, FILCH_OK), FILCH_ESTALE);
     free((void *)filch_raw(&moved));
     filch_stats stats = fixture_stats(&w);
     same(stats.completions, 1);
@@ -251,7 +253,7 @@ TEST(a_completion_for_an_ended_process_has_no_effect)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
-    /* The next yield may use the node of the old one. The old receiver must not complete the new yield. */
+    /* The yield of process b may use the node of the earlier yield. The old receiver must not complete it. */
     actor b = { .stage = CMD_KEEP };
     actor_start(&w, &b, play_yield);
     (void)fixture_tick(&w);
@@ -263,7 +265,7 @@ TEST(a_completion_for_an_ended_process_has_no_effect)
     fixture_end(&w);
 }
 
-/* Makes a yield and ends in one step. */
+/* The process makes a yield and ends in the same step. */
 static filch_err play_last_words(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;
@@ -337,7 +339,7 @@ TEST(thousands_of_yields_of_one_step_complete_in_any_order)
     static yield_batch c;
     actor              a = { .stage = 0 };
     yield_batch_begin(&a, &c, FILCH_NO_WORKERS);
-    /* A fixed shuffle; 7919 is a prime that divides none of the counts. */
+    /* Completes the yields in a fixed mixed order; 7919 is a prime that divides none of the counts. */
     for (uint64_t i = 0; i < c.n; i++) {
         filch_receiver to = kept[i * 7919 % c.n];
         ok(filch_complete(to, to.tag, filch_int(-(int64_t)to.tag), FILCH_OK));
@@ -348,8 +350,8 @@ TEST(thousands_of_yields_of_one_step_complete_in_any_order)
 
 static FLI_ATOMIC(uint32_t) bad_results, wins;
 
-/* Completes every yield. Run by one thread or by several. `wins` counts the accepted completions, `bad_results` the
- * unexpected errors. */
+/* Thread that completes every yield; one or several of these threads run. `wins` counts the accepted completions,
+ * `bad_results` the unexpected errors. */
 static void complete_all(void *arg)
 {
     const yield_batch *c = arg;
@@ -418,7 +420,7 @@ TEST(tags_need_not_differ)
     same(a.note, FILCH_OK);
     for (int i = 0; i < 5; i++) {
         same(a.seen[i].tag, 1);
-        same(a.seen[i].number, 4 - i); /* in the order of the completions */
+        same(a.seen[i].number, 4 - i); /* events with equal tags come in the order of the completions */
     }
     fixture_end(&w);
 }
