@@ -4,7 +4,8 @@
 #include "fuzz/bytes.h"
 #include "port/net.h"
 
-/* Checks for buffers of any size that the text of `address` fits, ends with a NUL, and is as long as reported. */
+/* Writes the text of `address` into a buffer that is `less` bytes too small or large enough. Checks that the text fits,
+ * ends with a NUL, and is as long as reported. */
 static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX], size_t less)
 {
     char   shorter[FLI_ADDRESS_TEXT_MAX];
@@ -35,7 +36,7 @@ static void try_text(fuzz_bytes *in)
 
 static void try_system(fuzz_bytes *in)
 {
-    static const uint16_t families[] = { 1, 2, 10, 0 }; /* AF_UNIX, AF_INET, AF_INET6, and 0: no family */
+    static const uint16_t families[] = { 1, 2, 10, 0 }; /* numbers of AF_UNIX, AF_INET and AF_INET6; 0: no family */
     uint8_t               system[256];
     char                  text[FLI_ADDRESS_TEXT_MAX];
     fli_address           address;

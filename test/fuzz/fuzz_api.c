@@ -17,7 +17,7 @@ enum { ACTIONS_MAX = 8 }; /* maximum number of actions in one step */
 
 static fuzz_bytes in;
 
-/* Payloads that are kept longer than the event they came from. */
+/* Payloads that the test has kept beyond the events that they came from. */
 static struct {
     content    says;
     filch_data data;
@@ -28,29 +28,30 @@ static struct {
     heritage      gives;
 } chains[CHAINS];
 
-static filch_values *scopes[SCOPES]; /* the first now.scope_count are in use */
+static filch_values *scopes[SCOPES]; /* the first now.scope_count elements are in use */
 
-static filch_node *node; /* the node of the scheduler, which then has a second, empty host (`neighbour`); NULL: the
-                          * scheduler has no node */
+/* node of the scheduler and of its second host, `neighbour`; NULL: the scheduler does not belong to a node */
+static filch_node  *node;
 static filch_sched *neighbour;
 
-/* The arguments of the next init, what it must do, and what it has done. */
+/* The arguments of the next call of init, what that init must do, and what it has done. */
 static struct {
     const payload *args;
     const char    *method;
     bool           fails;
-    bool           spawns;  /* the process is being spawned: the model does not know it yet */
-    bool           unborn;  /* the instance was closed again because there was no memory for its relations */
-    bool           refused; /* the spawn must be refused because a first message is too big */
-    uint32_t       number;  /* number of the instance that init has made; 0: none */
-    filch_pid      pid;
-    int64_t        value;
+    bool           spawns; /* true: a process is being spawned, and the model does not know it yet */
+    /* the state was closed after init, because there was no memory for the relations of the process */
+    bool      unborn;
+    bool      refused; /* the spawn must be refused, because a message in its options is too big */
+    uint32_t  number;  /* number of the state that init has made; 0: none */
+    filch_pid pid;
+    int64_t   value;
 } next_init;
 
-/* A spawn requested by a yield: its args are a number that identifies it. */
+/* A spawn that was yielded. The args of the new process are `number`, which identifies the order. */
 typedef struct spawn_order {
     int64_t     number;
-    int         yield_rec; /* index of the yield in the model; NO_PROC: none */
+    int         yield_rec; /* index in the model of the yield that requested the spawn; NO_PROC: none */
     const char *method;
     proc        as;
     content     first[FIRST];
@@ -72,13 +73,13 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 typedef struct instance {
     uint64_t serial;
     uint32_t number, magic;
-    uint8_t  more[]; /* size given by the type: each byte is the number of the instance */
+    uint8_t  more[]; /* its size depends on the type; each byte is the number of the state */
 } instance;
 
 enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
 
-/* Returns true if all bytes are `value`. Uses memcmp, because the fuzzer's counters make a loop here ten times
- * slower. */
+/* Returns true if all `size` bytes at `at` are `value`. Uses memcmp, because the fuzzer's counters make a loop here ten
+ * times slower. */
 static bool is_all(const void *at, size_t size, uint8_t value)
 {
     const uint8_t *bytes = at;
@@ -98,7 +99,7 @@ static spawn_order *find_spawn_order(const filch_data *args)
 
 static void record_spawn(proc *l, const heritage *inherits, filch_pid pid, uint64_t since_ns);
 
-/* Init of a process that was spawned by a yield. */
+/* Init function for a process that was spawned by a yield. */
 static filch_err open_ordered(spawn_order *o, instance *self, size_t size, const filch_ctx *ctx, const char *method)
 {
     yield_rec *q = &now.yield_recs[o->yield_rec];
@@ -196,7 +197,7 @@ static const filch_type types[] = {
 };
 static const filch_type *const bare = &types[3];
 
-/* ---- actions of host and steps ---- */
+/* ---- actions of the test's thread and of steps ---- */
 
 /* Chooses a payload to send: a new one, a kept one, or the payload of the current event. */
 static void choose_payload(payload *p)
@@ -277,7 +278,7 @@ static void deliver_something(void)
     if (now.as == NO_PROC) from = (filch_pid){ 0, 0 };
     choose_payload(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* A package to an invalid pid is refused as FILCH_EFOREIGN. */
+    /* A package to an invalid pid is refused with FILCH_EFOREIGN. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
@@ -325,8 +326,8 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     now.reaping = NO_PROC;
 }
 
-/* Chooses method and args for an init; types marked `bare` take none. Returns the result that a spawn of `type` must
- * have if nothing else is wrong. */
+/* Chooses method and args for a process of `type`; types marked `bare` take neither. Returns the result of the spawn
+ * that follows from method and args. */
 static filch_err choose_init(payload *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -368,7 +369,8 @@ static int choose_ties(filch_spawn_options *opt)
     return name;
 }
 
-/* Returns true if `err` is one of the reasons for which the spawn may be refused. */
+/* Returns true if a spawn may fail with `err`: `wanted` follows from its arguments, `name` is its name, `full` says
+ * that the process limit is reached. */
 static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
 {
     if (err == FILCH_EEXISTS) return name != NO_PROC && ties.owner[name] != NO_PROC;
@@ -376,7 +378,8 @@ static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
     return err == wanted && err != FILCH_OK;
 }
 
-/* Chooses the first messages of a process. Returns their number; sets *too_big if one is too big. */
+/* Chooses the messages that the spawn options of a process contain. Returns their number; sets *too_big if one is too
+ * big. */
 static uint32_t choose_first(payload *messages, filch_data *data, content *says, bool *too_big)
 {
     uint32_t count = 1 + fuzz_below(&in, FIRST);
@@ -391,7 +394,7 @@ static uint32_t choose_first(payload *messages, filch_data *data, content *says,
     return count;
 }
 
-/* Tells the model that a process was spawned, not before `since_ns`. */
+/* Tells the model that a process was spawned at `since_ns` or later. */
 static void record_spawn(proc *l, const heritage *inherits, filch_pid pid, uint64_t since_ns)
 {
     l->pid = pid;
@@ -445,19 +448,20 @@ static void spawn_something(void)
     filch_pid pid = { 1, 1 };
     next_init.spawns = true;
     next_init.refused = too_big;
-    /* filch_spawn_on() with the number of the own node has the result that filch_spawn() has. */
+    /* filch_spawn_on() with the number of the scheduler's own node must have the same result as filch_spawn(). */
     filch_err err =
         seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid) : filch_spawn(now.sched, type, &opt, &pid);
     next_init.spawns = false;
-    payload_sent(&args, false); /* args are lent: moved bytes still belong to the caller */
-    for (size_t i = 0; i < opt.message_count; i++) payload_sent(&messages[i], false); /* first messages are lent too */
+    payload_sent(&args, false); /* args are only lent to the spawn: moved bytes still belong to the caller */
+    /* messages in the spawn options are only lent, too */
+    for (size_t i = 0; i < opt.message_count; i++) payload_sent(&messages[i], false);
     if ((opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK)) != 0 &&
         (now.current == NO_PROC || now.dispatching)) {
         MUST(err == FILCH_ESTATE, "a spawn outside of a step made relations");
         return;
     }
-    if (now.closing && (now.current == NO_PROC || err == FILCH_ECLOSED)) { /* a step may spawn until the stop kills the
-                                                                            * remaining processes */
+    /* while the scheduler closes, a step may spawn until the stop kills the remaining processes */
+    if (now.closing && (now.current == NO_PROC || err == FILCH_ECLOSED)) {
         MUST(err == FILCH_ECLOSED, "a spawn from outside succeeded while closing");
         return;
     }
@@ -482,7 +486,7 @@ static void spawn_something(void)
     for (size_t i = 0; i < opt.message_count; i++) model_first_message(now.proc_count - 1, now.current, &first_says[i]);
 }
 
-/* Spawns a process by a yield, so after the step. Does nothing while memory is short. */
+/* Yields a spawn, which is made after the step. Does nothing while allocations fail. */
 static void yield_spawn(filch_out *out)
 {
     const filch_type   *type = &types[fuzz_below(&in, 3)];
@@ -531,7 +535,8 @@ static void yield_spawn(filch_out *out)
     q->reason = o->method != NULL && strcmp(o->method, "known") != 0 ? FILCH_EMETHOD : FILCH_OK;
 }
 
-/* Completes a yield after its handler has returned. Sometimes completes it a second time, or with a wrong tag. */
+/* Completes a yield that its handler has not completed. Sometimes completes a yield a second time, or with a wrong
+ * tag. */
 static void complete_something(void)
 {
     if (now.yield_rec_count == 0) return;
@@ -552,7 +557,7 @@ static void complete_something(void)
     payload_sent(&p, err == FILCH_OK);
 }
 
-/* Shares, keeps or drops a payload. */
+/* Shares a payload, keeps it, or drops it. */
 static void keep_something(void)
 {
     uint32_t   slot = fuzz_below(&in, KEPT);
@@ -633,8 +638,8 @@ static filch_err complete_now(yield_rec *q)
     return err;
 }
 
-/* Handler result: returns an error, with which the runtime completes the yield unless the yield is completed
- * already. */
+/* Used by handlers to return an error. The runtime completes the yield with the error, unless the handler has completed
+ * it. */
 static filch_err fail_with(yield_rec *q, filch_err error)
 {
     content nothing = { .kind = FILCH_KIND_NONE };
@@ -739,7 +744,7 @@ static void yield_timer_cancel(filch_out *out)
     uint8_t  choice = fuzz_byte(&in);
     uint64_t tag = model_next_tag(YIELD_CANCEL), refused = now.alloc.refused;
     if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
-    /* Chooses the newest timer with a known id, or one of the three before it. */
+    /* Chooses the timer with a known id that was started last, or one of the three before it. */
     for (int i = now.yield_rec_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
         const yield_rec *q = &now.yield_recs[i];
         if ((q->what != YIELD_TIMER && q->what != YIELD_TICKER) || q->id == 0 || skip-- > 0) continue;
@@ -829,8 +834,8 @@ static void act(filch_out *out)
     }
 }
 
-/* Checks a call that chose the status `wanted`: after a successful upgrade the call is refused and the upgrade stays
- * the status. */
+/* Checks the result `err` of a call that chose the status `wanted`. After a successful upgrade such a call must be
+ * refused, and the upgrade stays the status. Returns the status of the step. */
 static last_status check_status(filch_err err, last_status before, last_status wanted)
 {
     MUST(err == (before == STATUS_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another result");
@@ -864,7 +869,8 @@ static last_status choose_status(proc *l, filch_out *out, bool cancelled, last_s
     case 1: return check_status(filch_wait(out), before, STATUS_WAIT);
     case 2:
         if (in.left > 0) return check_status(filch_continue(out), before, STATUS_CONTINUE);
-        return check_status(filch_idle(out), before, STATUS_IDLE); /* without an idle status a run might never end */
+        /* the input is used up: idles, because a process that always continues would never end the run */
+        return check_status(filch_idle(out), before, STATUS_IDLE);
     case 3: return choose_done(l, out, before);
     case 4: return upgrade(l, out) ? STATUS_UPGRADE : before;
     default: return check_status(filch_idle(out), before, STATUS_IDLE);
@@ -903,8 +909,9 @@ static void tick(uint32_t steps, uint32_t *ran)
     MUST(now.closed || steps == 0 || *ran <= steps, "more steps than requested");
 }
 
-/* Runs until no process is ready; then the model checks that everything due has happened. A ticker that fires faster
- * than its process reads would prevent that, so the number of rounds is bounded. */
+/* Runs the scheduler until no process is ready. Then the model checks that everything that was due has happened. A
+ * ticker that fires faster than its process reads would keep the process ready for ever, so the number of rounds is
+ * bounded. */
 static void settle(void)
 {
     uint64_t since_ns = 0;
@@ -951,7 +958,7 @@ static void close_all(void)
     MUST(err == (report.forced > 0 ? FILCH_EDEADLINE : FILCH_OK), "a close with another result");
     MUST(report.ended + report.forced == now.spawned - ended && report.stuck == 0, "the report is miscounted");
     MUST(report.forced >= now.forced && report.forced <= now.forced_most, "force is miscounted");
-    /* `omitted` also counts losses that could not be listed because there was no memory. */
+    /* `omitted` counts the processes that could not be listed because there was no memory. */
     MUST(report.count <= report.forced && report.count + report.omitted >= report.forced, "stragglers are missing");
     for (size_t i = 0; i < report.count; i++) {
         int index = model_find(report.stragglers[i].pid);
@@ -1034,8 +1041,8 @@ static void choose_options(filch_registry *registry)
     if (choice / 64 == 2) starve();
 }
 
-/* Creates a scheduler alone, or as a host of a node with an empty second host. Nothing passes between these hosts
- * because there is no policy. */
+/* Creates a scheduler alone, or as a host of a node with a second host that has no processes. Without a policy the node
+ * allows no traffic between its hosts. */
 static filch_err create(void)
 {
     filch_node_options how = FILCH_NODE_OPTIONS_INIT;

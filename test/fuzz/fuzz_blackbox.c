@@ -20,7 +20,8 @@ enum { OWN = FILCH_CMD_USER, BOX_MAX = 2 << 20, ACTS_MAX = 16, MESSAGE_MAX = 32,
 #define BROKEN (FILCH_EUSER + 7)
 
 static test_alloc alloc;
-static uint64_t   moved, freed; /* number of blocks passed by filch_move, and of blocks freed */
+/* moved: number of blocks passed by filch_move; freed: number of these blocks that were freed */
+static uint64_t moved, freed;
 
 /* The recording that was made last. */
 static struct {
@@ -49,7 +50,7 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
 typedef struct clerk {
     uint64_t sum;
     filch_pid friend, child;
-    uint8_t kind; /* which of the two process types this clerk has */
+    uint8_t kind; /* number of the process type of this clerk: there are two types */
 } clerk;
 
 typedef struct old_clerk {
@@ -190,8 +191,8 @@ static filch_err on_own(void *user, const filch_command *command, uint64_t tag, 
 
 /* ---- recordings ---- */
 
-/* Corrects the size and the checksum of a changed recording. Follows the description of the format and shares no code
- * with the library. */
+/* Corrects the size and the checksum of a changed recording. This code follows the description of the format, and
+ * shares no code with the library. */
 static void seal(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -233,8 +234,8 @@ static void replay_anything(const void *bytes, size_t size, bool pointers)
     if (replay(bytes, size, 0, pointers, &report) == FILCH_EINVAL) (void)replay(bytes, size, 1, pointers, &report);
 }
 
-/* Replays an unchanged recording: the replay must find no difference, unless `no_memory`: memory ran out during the
- * recorded run. How a step noticed missing memory is not recorded. */
+/* Replays an unchanged recording, and checks that the replay finds no difference. Differences are allowed if
+ * `no_memory`: memory ran out during the recorded run, and a recording does not contain failed allocations. */
 static void replay_faithfully(bool no_memory, bool pointers)
 {
     filch_blackbox_report report;
@@ -269,7 +270,7 @@ static void replay_damaged(fuzz_bytes *in, bool pointers)
     replay_anything(box.bytes, box.size, pointers);
 }
 
-/* ---- the life of one process ---- */
+/* ---- one input: spawns a recorded process, lets it run, and replays it ---- */
 
 static filch_values *make_values(uint8_t choice)
 {

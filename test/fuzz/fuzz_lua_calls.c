@@ -123,7 +123,7 @@ static bool is_stopped(filch_sched *sched)
     return err == FILCH_OK || err == FILCH_EDEADLINE;
 }
 
-/* Makes the calls that pick() returns, until it returns nothing. Keeps up to eight results. */
+/* A Lua program that makes the calls that pick() returns, until pick() returns nothing. Keeps up to eight results. */
 static const char chunk[] = "local kept = {}\n"
                             "while true do\n"
                             "  local call = table.pack(pick())\n"

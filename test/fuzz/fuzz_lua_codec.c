@@ -27,7 +27,7 @@ static fli_lua_proc *open_state(void)
 }
 
 /* Returns the attached blocks to which the bytes may refer: a blob, a text, a block too short for a blob, and the code
- * of a function with two variables. */
+ * of a function with two upvalues. */
 static fli_lua_refs attached(void)
 {
     static const char *const blocks[] = { "\xF1\x1C\x4C\x01\x13 the bytes of a blob", "the bytes of a text", "x" };
@@ -56,7 +56,7 @@ static fli_lua_refs attached(void)
     return refs;
 }
 
-/* Reads the bytes as a payload with the attached blocks. */
+/* Decodes the input as a message that may refer to the blocks of attached(). */
 static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
 {
     fli_lua_refs refs = attached();
@@ -66,18 +66,19 @@ static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
     MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload),
          "the references could not be joined to the message");
     MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
-    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload; /* dropped whether the read succeeds or fails */
+    /* stored in the upvalue, so that the caller drops it whether the read succeeds or raises an error */
+    *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload;
     fli_lua_unpack(L, &payload);
     lua_pop(L, 1);
 }
 
-/* Reads the bytes where functions are allowed: a function that was read can be called and collected. */
+/* Decodes the input as a value that may contain functions. If the value is a function, calls it. */
 static void read_functions(lua_State *L, const fuzz_bytes *in)
 {
     const uint8_t *at = in->at;
     int            top = lua_gettop(L);
     lua_newtable(L);
-    lua_pushcfunction(L, fli_lua_pid_text); /* function number 0 of the table */
+    lua_pushcfunction(L, fli_lua_pid_text); /* a C function, to which the input can refer as function number 0 */
     lua_rawseti(L, -2, 1);
     fli_lua_attach_functions(lua_gettop(L));
     if (fli_lua_decode(L, &at, in->at + in->left) && lua_isfunction(L, -1)) (void)lua_pcall(L, 0, 0, 0);
@@ -86,7 +87,7 @@ static void read_functions(lua_State *L, const fuzz_bytes *in)
     lua_gc(L, LUA_GCCOLLECT);
 }
 
-/* Reads the bytes at index 1, writes the value, and reads it again. Leaves the written bytes on the stack. */
+/* Decodes the bytes at index 1, encodes the value, and decodes it again. Leaves the encoded bytes on the stack. */
 static int there_and_back(lua_State *L)
 {
     const fuzz_bytes *in = lua_touserdata(L, 1);
@@ -116,8 +117,8 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
-        /* The bytes may differ because hash tables may list their fields in another order. The entries 1, 2, ... are
-         * then written with or without their keys. */
+        /* Compares the values, not the bytes: a hash table may list its fields in another order, and then the entries
+         * 1, 2, ... may be encoded with or without their keys. */
         MUST(lua_is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);

@@ -19,7 +19,7 @@ static void push_function(lua_State *L, const char *library, const char *name)
     MUST(fli_lua_push_named(L, library, name), "no such function");
 }
 
-/* Lua function with the input as its argument. The only error that it may raise is missing memory. */
+/* Lua function with the input as its argument. The only error that the function may raise is that memory ran out. */
 static int there_and_back(lua_State *L)
 {
     fuzz_bytes *in = lua_touserdata(L, 1);

@@ -75,9 +75,9 @@ static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
     return at;
 }
 
-/* Chooses the size that a struct states: usually the right size, sometimes 0, a shorter or a longer one. A shorter
- * struct ends between two fields, like an older version, because half a pointer cannot be distinguished from a whole
- * one. */
+/* Chooses the size that a struct states: usually the right size, sometimes 0, a smaller size or a larger size. A
+ * shorter struct ends between two fields, like an older version, because half a pointer cannot be distinguished from a
+ * whole one. */
 static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 {
     uint8_t choice = fuzz_byte(in);
@@ -88,7 +88,7 @@ static size_t choose_size(fuzz_bytes *in, size_t right, size_t step)
 
 /* ---- options ---- */
 
-/* Chooses a black-box size: small, or invalid. */
+/* Chooses the option `blackbox`: a small size, or an invalid one. */
 static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 {
     return fuzz_below(in, 8) == 0 ? any | FILCH_BLACKBOX_MAX << 1 : any % 16;
@@ -96,7 +96,7 @@ static uint32_t choose_blackbox(fuzz_bytes *in, uint32_t any)
 
 static void tame(filch_options *opt, fuzz_bytes *in)
 {
-    /* Invalid numbers stay, because they must be refused. Valid numbers are made small. */
+    /* Makes valid numbers small. Keeps invalid numbers, because the library must refuse them. */
     if (opt->workers >= 0 && opt->workers <= 1024) opt->workers = 1 + opt->workers % WORKERS_MOST;
     if (fuzz_below(in, 8) != 0) opt->workers = FILCH_NO_WORKERS;
     if (opt->work_queue > 64) opt->work_queue %= 64;
@@ -124,8 +124,8 @@ static void tame(filch_options *opt, fuzz_bytes *in)
 
 static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
 {
-    filch_options read = FILCH_OPTIONS_INIT; /* the fields that the library reads from a shorter struct; the others have
-                                              * their defaults */
+    /* what the library reads: the fields within `size`, and the defaults of all other fields */
+    filch_options read = FILCH_OPTIONS_INIT;
     if (size < sizeof opt->size) return false;
     memcpy(&read, opt, size < sizeof read ? size : sizeof read);
     if (size > sizeof *opt && rubbish != 0) return false;
@@ -135,7 +135,7 @@ static bool is_possible(const filch_options *opt, size_t size, uint8_t rubbish)
     return read.max_processes <= UINT32_MAX / 2 && read.work_threads <= 1024;
 }
 
-/* The number of processes spawned so far, and the limits of the scheduler. */
+/* The test's own counts of processes, and the limits of the scheduler. */
 static struct {
     uint64_t alive, listened, most;
     size_t   payload_max, memory_max;
@@ -143,8 +143,8 @@ static struct {
     bool     taken[NAMES];
 } books;
 
-/* Returns true if a call may fail for lack of memory because there is a memory limit. Checks that the limit is kept, to
- * the byte. */
+/* Returns true if `err` is FILCH_ENOMEM and the memory limit allows that. Checks that the memory in use is within the
+ * limit, to the byte. */
 static bool lacked_memory(filch_err err)
 {
     bool limited = books.memory_max != 0 && books.alone;
@@ -152,7 +152,7 @@ static bool lacked_memory(filch_err err)
     return err == FILCH_ENOMEM && books.memory_max != 0;
 }
 
-/* Returns a scheduler, or NULL. */
+/* Creates a scheduler with options from the input. Returns NULL if the options were refused. */
 static filch_sched *create(fuzz_bytes *in)
 {
     filch_options opt;
@@ -182,10 +182,10 @@ static filch_sched *create(fuzz_bytes *in)
 /* ---- spawn options ---- */
 
 static const char *const names[NAMES] = { "a", "another", "" };
-static filch_data        first[FIRST]; /* first messages for a process */
+static filch_data        first[FIRST]; /* messages for the spawn options of a process */
 
-/* Chooses a name, messages and relations; the other fields come from the input. Returns the index of the name, or
- * -1. */
+/* Chooses a name, messages and relations; the other fields of `opt` come from the input. Returns the index of the name,
+ * or -1. */
 static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
 {
     static const char bytes[FIRST_SIZE];
@@ -193,7 +193,7 @@ static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
     opt->name = name < NAMES ? names[name] : NULL;
     first[0] = filch_int(1);
     first[1] = filch_bytes(bytes, FIRST_SIZE);
-    first[2] = filch_bytes(NULL, FIRST_SIZE); /* an invalid payload, which is refused */
+    first[2] = filch_bytes(NULL, FIRST_SIZE); /* an invalid payload; a spawn with it is refused */
     opt->messages = fuzz_below(in, 4) == 0 ? first : NULL;
     if (fuzz_below(in, 8) != 0) opt->message_count = opt->messages != NULL ? opt->message_count % (FIRST + 1) : 0;
     else opt->message_count = opt->messages != NULL ? (size_t)UINT32_MAX + 1 + opt->message_count % 8 : 1;
@@ -202,7 +202,7 @@ static int choose_more(fuzz_bytes *in, filch_spawn_options *opt)
     return name < NAMES ? name : -1;
 }
 
-/* Returns true if the struct itself is invalid. */
+/* Returns true if the library must refuse the struct, whatever the state of the scheduler. */
 static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbish)
 {
     if (size < sizeof read->size || (size > sizeof *read && rubbish != 0)) return true;
@@ -212,7 +212,7 @@ static bool is_wrong(const filch_spawn_options *read, size_t size, uint8_t rubbi
     return (read->messages == NULL && read->message_count > 0) || (read->name != NULL && read->name[0] == '\0');
 }
 
-/* Returns true if `err` is one of the reasons to refuse the spawn. */
+/* Returns true if a spawn with the options `read` may fail with `err`. */
 static bool is_reason(const filch_spawn_options *read, int name, filch_err err)
 {
     switch (err) {
@@ -278,7 +278,7 @@ static void spawn(fuzz_bytes *in, filch_sched *sched)
     MUST(sent == FILCH_OK || lacked_memory(sent), "the first message was refused");
 }
 
-/* ---- structs that are filled in ---- */
+/* ---- structs that the library fills in ---- */
 
 static void look(fuzz_bytes *in, filch_sched *sched)
 {
@@ -298,7 +298,7 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     free(asked);
 }
 
-/* Stops the scheduler. The report contains `rubbish` before the call and states `size` as its size. */
+/* Stops the scheduler. Before the call, all bytes of the report are `rubbish`, except its field `size`. */
 static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t size)
 {
     filch_report report;

@@ -7,7 +7,7 @@
 #include <filch.h>
 
 #include "fuzz/bytes.h"
-#include "payload/data.h" /* for FLI_FORM_*, the forms of a payload */
+#include "payload/data.h" /* declares FLI_FORM_*, the forms of a payload */
 #include "support/alloc.h"
 
 enum { BYTES = 4096, SHELF = 8 };
@@ -26,7 +26,7 @@ static void on_free(void *user, void *at, size_t size)
 
 /* ---- making ---- */
 
-/* Makes a payload with any fields, then corrects those that the library cannot check. */
+/* Makes a payload with random fields, then corrects the fields that the library cannot check. */
 static filch_data any(fuzz_bytes *in, const filch_data *real)
 {
     filch_data data;
@@ -40,8 +40,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
         break;
     case FLI_FORM_MOVE:
         if (data.kind == FILCH_KIND_TEXT)
-            data.kind = FILCH_KIND_BYTES; /* no public function makes a payload of this
-                                           * kind */
+            data.kind = FILCH_KIND_BYTES; /* no public function makes a text of the form MOVE */
         data.as.move.size %= BYTES;
         data.as.move.free_fn = on_free;
         data.as.move.at = fuzz_below(in, 4) == 0 ? NULL : malloc(BYTES);
@@ -55,7 +54,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
     return data;
 }
 
-/* Returns true if the payload must be refused. Shares no code with the library. */
+/* Returns true if the library must refuse the payload. This function shares no code with the library. */
 static bool is_wrong(const filch_data *data)
 {
     bool is_bytes = data->kind == FILCH_KIND_TEXT || data->kind == FILCH_KIND_BYTES;
@@ -99,7 +98,8 @@ static void read_all(const filch_data *data)
     const uint8_t *at = filch_raw(data);
     size_t         size = filch_size(data);
     MUST(size <= sizeof copy, "more bytes than there ever were");
-    if (at != NULL && size > 0) memcpy(copy, at, size); /* the address sanitizer checks each byte */
+    /* reads all bytes, so that the address sanitizer checks them */
+    if (at != NULL && size > 0) memcpy(copy, at, size);
 }
 
 static void check_same(const filch_data *a, const filch_data *b)
@@ -110,9 +110,9 @@ static void check_same(const filch_data *a, const filch_data *b)
     MUST(filch_size(a) == 0 || memcmp(filch_raw(a), filch_raw(b), filch_size(a)) == 0, "other bytes");
 }
 
-/* ---- a process that reads its messages ---- */
+/* ---- a process that compares its messages with `expected` ---- */
 
-static filch_data expected; /* content of the message in the mailbox of the process; lent */
+static filch_data expected; /* payload of the message in the mailbox of the process; not owned */
 static bool       expects;
 
 static filch_err take(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -4,7 +4,7 @@
 #include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
-/* A timer is late by the tick of the wheel and a few reads of the clock, which is less than this. */
+/* Maximum delay of a timer: one tick of the timer wheel and a few reads of the clock take less than this. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
 model_state now;
@@ -96,7 +96,7 @@ static load load_of(const proc *l)
         sum.count_most++;
         sum.units_most += n;
         sum.maybes |= now.message_list[i].maybe;
-        /* The model learns later what DROP_OLDEST has dropped. */
+        /* With DROP_OLDEST any of these messages may have been dropped; the model learns later which. */
         if (now.message_list[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
         sum.count++;
         sum.units += n;
@@ -104,13 +104,14 @@ static load load_of(const proc *l)
     return sum;
 }
 
-/* Returns true if one more message exceeds the limit. */
+/* Returns true if a message of `size` bytes exceeds a limit of `l` if the mailbox has `count` messages of `sum`
+ * units. */
 static bool is_over(const proc *l, uint32_t count, uint32_t sum, size_t size)
 {
     return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
 }
 
-/* Checks that the policy of `l` allows this result for a message. */
+/* Checks that the overflow policy of `l` allows `err` as the result of a send to `l`. */
 static void check_admission(proc *l, const content *says, filch_err err)
 {
     load sum = load_of(l);
@@ -172,8 +173,8 @@ void model_first_message(int to, int from, const content *says)
     (void)message_add(&now.procs[to], (message){ .from = from, .says = *says, .first = true, .yield_rec = -1 });
 }
 
-/* Returns 1 if `l` accepts this message after `before` messages like it, 0 if it refuses, -1 if the model cannot
- * know. */
+/* Returns 1 if `l` accepts the message after `before` equal messages, 0 if it refuses the message, -1 if the model
+ * cannot know. */
 static int admits(const proc *l, const content *says, uint32_t before)
 {
     load     sum = load_of(l);
@@ -192,8 +193,8 @@ int model_admits(const int *members, int count, const content *says)
         uint32_t before = 0;
         for (int k = 0; k < i; k++) before += members[k] == members[i];
         int one = admits(&now.procs[members[i]], says, before);
-        /* A mailbox that refuses one message refuses the later ones too, but keeps what it accepted before. The model
-         * does not predict this. */
+        /* If a process with a limit is a member more than once, its mailbox may accept the first messages and refuse
+         * the others. The model does not predict how many. */
         if (one < 0 || (before > 0 && (now.procs[members[i]].max != 0 || now.procs[members[i]].bytes != 0))) return -1;
         taken += one;
     }
@@ -221,22 +222,23 @@ bool model_limited(void)
     for (int i = 0; i < now.proc_count; i++) {
         if (now.procs[i].alive && (now.procs[i].max != 0 || now.procs[i].bytes != 0)) return true;
     }
-    /* A process that will be spawned before the present yield is dispatched may have a limit, too. */
+    /* A spawn that was yielded but not dispatched may make a process with a limit, too. */
     for (int i = 0; i < now.yield_rec_count; i++) {
         if (now.yield_recs[i].what == YIELD_SPAWN && !now.yield_recs[i].dispatched) return true;
     }
     return false;
 }
 
-/* Removes the messages that DROP_OLDEST has dropped: those before `index` from the same sender and by the same kind of
- * send. */
+/* Removes the messages that DROP_OLDEST has dropped: those before `index` that have the sender of message `index` and
+ * were sent in the same way (directly or by a yield). */
 static void skip_dropped(proc *l, int index)
 {
     const message came = now.message_list[index];
     for (int i = l->first, next; i != index; i = next) {
         const message *at = &now.message_list[i];
         next = at->next;
-        /* A message marked `maybe` was refused or dropped. It stays until its sender gets the result. */
+        /* A message marked `maybe` was refused or dropped, but its sender has not got the result yet. It stays until
+         * then. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;
@@ -317,7 +319,7 @@ void model_relations_done(int until)
         if ((q->what != YIELD_RELATION && q->what != YIELD_SPAWN) || q->stage != STAGE_OPEN) continue;
         q->error = relations_yielded(q);
         q->dispatched = true;
-        /* The yield of FILCH_CMD_EXEC is completed when its process ends. */
+        /* A FILCH_CMD_EXEC yield that succeeds is completed only when the spawned process ends. */
         if (q->tie != FILCH_CMD_EXEC || q->error != FILCH_OK) q->stage = STAGE_ANSWERED;
     }
     if (until == now.yield_rec_count) now.by_name = false;
@@ -504,8 +506,8 @@ void model_cancel_scope(int scope, filch_err reason)
     }
 }
 
-/* Checks a cancel without a reason. Its causes are a call, a stop and the deadline of the process; each causes one
- * cancel. */
+/* Checks a cancel without a reason. It was caused by a call, by a stop or by the deadline of the process; each of these
+ * causes one cancel. */
 static void read_plain_cancel(proc *l)
 {
     bool due = l->inherits.due_ns <= still_clock_ns && !l->due_reported;
@@ -553,7 +555,8 @@ void model_step_begin(proc *l, const filch_event *events, size_t count)
                 relations_read(l, &events[i]);
                 break;
             }
-            /* The cancel caused by a stop arrives after all earlier events. */
+            /* A cancel is the first event of its step, except a cancel by a stop, which arrives after all earlier
+             * events. */
             MUST(!plain_cancel && (i == 0 || now.closing), "a second cancel");
             plain_cancel = true;
             read_plain_cancel(l);
@@ -676,7 +679,7 @@ void model_exit(proc *l, filch_err error, const filch_data *result)
     if (l->alive) reap(l);
 }
 
-/* ---- checks when no process is ready ---- */
+/* ---- checks that are made when no process is ready ---- */
 
 static void check_idle_mailbox(proc *l)
 {

@@ -18,7 +18,7 @@
 
 enum { PROCS = 96, MESSAGES = 512, YIELD_RECS = 512, NO_PROC = -1, SCOPES = 16, DEPTH = 6 };
 
-/* Tags of timers and tickers. Their messages carry the tag. */
+/* First tag of timers and tickers. The messages of a timer or ticker carry its tag. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
 /* The status that a step chose; a new process has chosen none yet. */
@@ -44,49 +44,57 @@ typedef struct proc {
     filch_pid pid;
     bool      alive;
     bool      bare;        /* the type of the process has neither init nor close */
-    bool      has_on_exit; /* the process was spawned with an on_exit */
+    bool      has_on_exit; /* the process was spawned with an on_exit function */
     bool      stepping;
-    bool      cancel;   /* a cancel was requested and is not delivered yet */
-    bool      doomed;   /* the process was terminated, or its mailbox overflowed */
-    bool sent_by_yield; /* messages were sent to it by filch_yield_send, so it may overflow before the model knows */
-    bool upgrading;     /* the last step ended with an upgrade: the old instance will be closed next */
-    bool next_bare;
+    bool      cancel; /* a cancel was requested and has not been delivered yet */
+    bool      doomed; /* the process was terminated, or its mailbox overflowed */
+    /* messages were sent to the process by yields, so its mailbox may overflow before the model knows */
+    bool        sent_by_yield;
+    bool        upgrading; /* the last step ended with an upgrade: the state of the old type will be closed next */
+    bool        next_bare;
     last_status last_status;
-    uint32_t    instance, next_instance; /* numbers of its instance and of the one that an upgrade made; 0: none */
+    /* number of the process's state, and of the state that an upgrade has made; 0: none */
+    uint32_t    instance, next_instance;
     const char *next_name;
     const char *name;
     heritage    inherits;
-    bool     due_reported, due_maybe; /* its deadline has caused its cancel; or may have, together with another cause */
+    /* due_reported: its deadline has caused its cancel; due_maybe: its deadline or another cause */
+    bool     due_reported, due_maybe;
     uint32_t max, overflow;
     size_t   bytes;
-    int      first, last;             /* first and last message in its mailbox; -1: none */
-    uint32_t in_step, in_step_units;  /* messages given to the present step: their number and their size */
-    uint32_t outstanding;             /* number of its yields that are not completed */
-    uint64_t dropped, drops_reported; /* number of messages that the policy dropped, as far as known; number reported to
-                                       * the process */
+    int      first, last;            /* indices of the first and last message in its mailbox; -1: none */
+    uint32_t in_step, in_step_units; /* messages that the present step got: their number, and their size in units */
+    uint32_t outstanding;            /* number of its yields that are not completed */
+    /* dropped: number of messages that the overflow policy dropped, as far as known; drops_reported: as reported by
+     * DROPPED events */
+    uint64_t  dropped, drops_reported;
     uint64_t  exits;
-    bool      ends; /* the last step of the process has chosen to end */
+    bool      ends; /* the last step of the process has chosen to end the process */
     filch_err end_error;
     content   end_result;
     /* Fields of relations.h: */
-    bool      traps;                            /* the process traps link failures */
-    int       notices, notices_last;            /* first and last of the notices that it will get */
-    uint32_t  reasoned_cancels;                 /* number of cancels with a reason among the notices */
-    uint32_t  kills;                            /* number of deadlines that these cancels have */
-    uint64_t  kill_ns;                          /* the earliest of these deadlines */
-    bool      by_link, by_deadline, by_closing; /* possible causes of its end, other than its own status */
-    filch_err link_root;                        /* the error that came along the links; 0: not known */
-    bool      end_reported;                     /* an exit notice with the next two fields was delivered */
+    bool traps; /* the process traps link failures */
+    /* indices of the first and last notice that the process will get; -1: none */
+    int      notices, notices_last;
+    uint32_t reasoned_cancels; /* number of cancels with a reason among the notices */
+    uint32_t kills;            /* number of these cancels that have a deadline */
+    uint64_t kill_ns;          /* the earliest deadline of these cancels */
+    /* possible causes of the end of the process, other than its own status */
+    bool by_link, by_deadline, by_closing;
+    /* error of the failed process that ended this process by links; 0: not known */
+    filch_err link_root;
+    /* an EXIT or LINK_DOWN notice about the process was delivered, with the next two fields */
+    bool      end_reported;
     filch_err reported_error, reported_root;
 } proc;
 
 typedef struct message {
-    int     next;     /* next message of the receiver; -1: none */
-    int     from;     /* the sending process, or NO_PROC */
-    bool    any_from; /* sent for a process that has ended: the header does not specify `from` */
+    int     next;     /* index of the next message in the mailbox of the receiver; -1: none */
+    int     from;     /* index of the sending process, or NO_PROC */
+    bool    any_from; /* the sender has ended: filch.h does not specify `from` of the message */
     bool    asked;    /* sent by filch_yield_send */
     bool    maybe;    /* the sender has not got the result yet */
-    bool    first;    /* one of the first messages of its receiver, which count against no limit */
+    bool    first;    /* a message from the spawn options of its receiver; it counts against no limit */
     content says;
     int     yield_rec;
 } message;
@@ -108,27 +116,30 @@ typedef struct yield_rec {
     int            proc;
     yield_kind     what;
     stage          stage;
-    bool           dispatched; /* the handler of this yield was called */
+    bool           dispatched; /* the handler of this yield has been called */
     uint64_t       tag;
     filch_receiver receiver;
-    filch_err      error; /* error of the completion: given by the program, or predicted by the model */
+    filch_err      error; /* error of the completion: set by the test, or predicted by the model */
     content        says;
-    uint64_t       requested_ns, span_ns; /* sleep, timer, ticker: when it was requested, and its time span */
-    uint64_t       ticks;                 /* timer, ticker: how often it has fired */
-    int64_t        id;                    /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
-    bool           armed;                 /* sleep, timer, ticker: it will fire (again) */
-    bool           stopped;               /* ticker: it was cancelled; one more message may be on its way */
-    int            message, to;           /* send: message (-1: gone) and receiver (NO_PROC: unknown to the model) */
-    filch_err      otherwise;             /* send to NO_PROC: the error that the send must get */
-    uint32_t       tie;                   /* relation or spawn: its command FILCH_CMD_* */
-    filch_pid      about;                 /* relation: its pid. Or `name`: index of a name or group, or NO_PROC */
-    int            name;
-    uint64_t       number;  /* unmonitor: the ref. cancel: the deadline. members, broadcast: the result */
-    filch_err      reason;  /* cancel: the reason. spawn: the result of its init */
-    int            child;   /* spawn: the new process, or NO_PROC */
-    bool           tried;   /* spawn: its init was called */
-    uint32_t       how;     /* spawn: flags FILCH_SPAWN_* of its relations */
-    uint64_t       how_tag; /* spawn: the tag of the parent's monitor of the new process */
+    /* sleep, timer, ticker: time at which it was requested, and its time span */
+    uint64_t requested_ns, span_ns;
+    uint64_t ticks;   /* timer, ticker: how often it has fired */
+    int64_t  id;      /* timer, ticker: its id, 0: not known. Cancel: the id to cancel */
+    bool     armed;   /* sleep, timer, ticker: it will fire, or fire again */
+    bool     stopped; /* ticker: it was cancelled; one more message may be on its way */
+    /* send: index of the message (-1: it is gone) and of the receiver (NO_PROC: unknown to the model) */
+    int       message, to;
+    filch_err otherwise; /* send to NO_PROC: the error with which the send must complete */
+    uint32_t  tie;       /* relation or spawn: its command FILCH_CMD_* */
+    /* relation: pid of the other process; or `name`: index of a name or group, or NO_PROC */
+    filch_pid about;
+    int       name;
+    uint64_t  number;  /* unmonitor: the reference; cancel: the deadline; members, broadcast: the result */
+    filch_err reason;  /* cancel: the reason; spawn: the result of init */
+    int       child;   /* spawn: index of the new process, or NO_PROC */
+    bool      tried;   /* spawn: init of the new process was called */
+    uint32_t  how;     /* spawn: flags FILCH_SPAWN_* of its relations */
+    uint64_t  how_tag; /* spawn: the tag of the parent's monitor of the new process */
 } yield_rec;
 
 typedef struct model_state {
@@ -136,34 +147,36 @@ typedef struct model_state {
     filch_options opt;
     test_alloc    alloc;
     bool          closing, closed;
-    uint64_t      opened, shut;        /* number of instances opened, and closed */
-    uint64_t      forced, forced_most; /* number of ends that stop must have forced, and its upper bound */
-    uint64_t      spawned, ended, failed, steps, asked, answered, late;
-    uint64_t      sent, read, to_ended, refused, dropped; /* numbers of messages as far as known, without first
-                                                           * messages */
+    uint64_t      opened, shut; /* number of states that were initialised, and of states that were closed */
+    /* number of processes that the stop must have ended by force; forced_most: upper bound of this number */
+    uint64_t forced, forced_most;
+    uint64_t spawned, ended, failed, steps, asked, answered, late;
+    /* numbers of messages as far as known; messages from spawn options do not count */
+    uint64_t  sent, read, to_ended, refused, dropped;
     uint64_t  first_unread;
     filch_err reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
     int       scope_count;
-    filch_err foreign;             /* the result of a call about a process of another node */
-    bool      by_name;             /* a yield will send to a group or to the owner of a name: then no process may have a
-                                    * limit */
-    uint64_t           sent_maybe; /* sends by yield with an unknown result */
-    bool               vague;      /* some sends had an unknown result: messages cannot be counted exactly */
+    filch_err foreign; /* the result of a call about a process of another node */
+    /* a yield that sends to a group or to a name is not dispatched: until then no process may have a limit */
+    bool               by_name;
+    uint64_t           sent_maybe; /* number of yielded sends with an unknown result */
+    bool               vague;      /* a send had an unknown result, so messages cannot be counted exactly */
     proc               procs[PROCS];
     int                proc_count;
     message            message_list[MESSAGES];
     int                message_count, message_free;
     yield_rec          yield_recs[YIELD_RECS];
     int                yield_rec_count;
-    const filch_event *last_read; /* the last message of the present step, or NULL */
+    const filch_event *last_read; /* the last message that the present step has read, or NULL */
     content            last_read_says;
-    int                yield_rec_fresh; /* the first yield of the present step */
-    int                tie_next; /* the first yield that may make a relation and whose handler was not observed */
-    /* The caller of the present operation: */
-    int  current;     /* the process that is being stepped, or none */
+    int                yield_rec_fresh; /* index of the first yield of the present step */
+    /* index of the first yield that may make a relation and that has not been dispatched as far as the model knows */
+    int tie_next;
+    /* The next fields say in which callback of the runtime the test is. */
+    int  current;     /* index of the process that is being stepped, or NO_PROC */
     bool dispatching; /* a handler is running */
     int  reaping;     /* process whose close or on_exit is running, or NO_PROC */
-    bool posing;      /* inside filch_deliver: messages come from `as` */
+    bool posing;      /* true: inside filch_deliver(); its messages come from process `as` */
     int  as;
 } model_state;
 
@@ -177,7 +190,7 @@ int model_find(filch_pid pid);
 /* Returns true during a callback from the runtime (step, handler, close, on_exit). */
 bool model_inside(void);
 
-/* Returns true if an allocation failed since `refused_before`. */
+/* Returns true if an allocation has failed since the count of failed allocations was `refused_before`. */
 bool model_lacked_memory(uint64_t refused_before);
 
 /* model_has_room() returns true if the model can hold one more message and one more yield, model_has_messages() if it
@@ -189,10 +202,10 @@ bool model_has_messages(int count);
  * that the call must have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
-/* Adds one of the first messages of a process. */
+/* Adds a message from the spawn options of process `to`. */
 void model_first_message(int to, int from, const content *says);
 
-/* Returns how many members of a group accept a message; -1 if the model cannot know. */
+/* Returns how many of the `count` members of a group accept the message `says`; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
 /* Reports that the message was sent to these `count` members. The model predicts which of them refuse it. */
 void model_broadcast(const int *members, int count, int from, const content *says);
@@ -200,13 +213,13 @@ void model_broadcast(const int *members, int count, int from, const content *say
 /* Returns true if any process has a mailbox limit. */
 bool model_limited(void);
 
-/* Returns the reason of the cancel, as filch_ctx_cancelled() does. */
+/* Returns the reason with which a scope of `h` was cancelled, FILCH_OK if none was, as filch_ctx_cancelled() does. */
 filch_err model_cancelled(const heritage *h);
 /* Reports that a scope was cancelled. */
 void model_cancel_scope(int scope, filch_err reason);
 
-/* model_next_tag() returns the tag for the next yield. model_yielded() reports that the yield was accepted,
- * model_yielded_send() what it sends. */
+/* model_next_tag() returns the tag for the next yield. model_yielded() reports that a yield was accepted;
+ * model_yielded_send() reports the message that a yielded send will send. */
 uint64_t   model_next_tag(yield_kind what);
 yield_rec *model_yielded(yield_kind what, uint64_t tag);
 void       model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content *says);
@@ -218,15 +231,15 @@ void model_relations_done(int until);
 /* Reports that filch_complete returned `err`. */
 void model_completed(yield_rec *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
-/* Report that a step begins with these events, and that a step ends. */
+/* model_step_begin() reports that a step begins with these events, model_step_end() that it ends. */
 void model_step_begin(proc *l, const filch_event *events, size_t count);
 void model_step_end(proc *l, filch_err err, last_status status);
 
-/* Report that an instance was closed, and that a process has ended. */
+/* model_closed() reports that a state was closed, model_exit() that a process has ended. */
 void model_closed(uint32_t instance, proc *l);
 void model_exit(proc *l, filch_err error, const filch_data *result);
 
-/* Reports that no process is ready since `since_ns`. Checks that everything due has happened. */
+/* Reports that no process has been ready since `since_ns`. Checks that everything due has happened. */
 void model_check_quiet(uint64_t since_ns);
 
 /* Checks what filch_inspect reported about a process. */

@@ -41,7 +41,7 @@ typedef struct chosen_pid {
     filch_err fault;
 } chosen_pid;
 
-/* Chooses a pid. Inside a step, `self` makes the pid of the stepped process likely. */
+/* Chooses a pid. If `self` is true, the pid of the process that is being stepped is likely. */
 static chosen_pid choose(fuzz_bytes *in, bool self)
 {
     chosen_pid chosen;
@@ -57,14 +57,13 @@ static chosen_pid choose(fuzz_bytes *in, bool self)
     return chosen;
 }
 
-/* Returns the error that a call about both processes must return. */
+/* Returns the error that a call with both pids must return, FILCH_OK if none. */
 static filch_err fault_of_two(const chosen_pid *a, const chosen_pid *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
     if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL)
-        return FILCH_EINVAL; /* the policy is not called for an
-                              * invalid pid */
+        return FILCH_EINVAL; /* for an invalid pid the library does not call the policy */
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -73,7 +72,8 @@ static filch_err fault_of_one(const chosen_pid *chosen)
     return relations_closed() ? FILCH_ECLOSED : chosen->fault;
 }
 
-/* Returns true if the call succeeded, so that the model must record it. */
+/* Checks the result `err` of a call against `wanted`. Returns true if the call succeeded, so that the model must record
+ * it. */
 static bool was_done(filch_err err, filch_err wanted, uint64_t refused, const char *what)
 {
     if (err == FILCH_ENOMEM && model_lacked_memory(refused)) return false;
@@ -92,7 +92,7 @@ static void monitor(fuzz_bytes *in)
     relations_monitored(watcher.proc, target.proc, target.pid, tag, ref);
 }
 
-/* Calls filch_unmonitor() with a valid ref, an old ref, the ref of another process, or 0. */
+/* Calls filch_unmonitor() with a valid reference, an old reference, a reference of another process, or 0. */
 static void unmonitor(fuzz_bytes *in)
 {
     uint8_t    choice = fuzz_byte(in);
@@ -130,7 +130,8 @@ static void untie(fuzz_bytes *in)
     relation *link = a.alive && b.alive ? relations_find(RELATION_LINK, a.proc, b.proc) : NULL;
     filch_err wanted = fault_of_two(&a, &b), err = filch_unlink(now.sched, b.pid, a.pid);
     if (wanted != FILCH_OK && wanted != FILCH_ECLOSED) {
-        /* Both pids may be wrong. This call gets them in reversed order, so either error may be returned. */
+        /* Both pids may be wrong. filch_unlink() gets the pids in reversed order, so it may return the error of either
+         * pid. */
         MUST(err == FILCH_EINVAL || err == now.foreign || (err == FILCH_ENOMEM && model_lacked_memory(refused)),
              "untied");
         return;
@@ -306,7 +307,7 @@ static filch_err make_yield(filch_out *out, const yield_plan *w, uint64_t tag)
     }
 }
 
-/* Returns the ref of a monitor of any process, or 0. */
+/* Returns the reference of a monitor of any process, or 0. */
 static uint64_t choose_ref(fuzz_bytes *in)
 {
     uint8_t         choice = fuzz_byte(in);
@@ -337,7 +338,7 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
     if (w.what == FILCH_CMD_WATCH && ties.watcher_count[w.name] >= WATCHERS) return;
     uint64_t    tag = model_next_tag(YIELD_RELATION);
     const char *text = group ? tie_groups[w.name] : tie_names[w.name];
-    /* The command of a cancel has 16 bytes. */
+    /* A cancel command has 16 bytes. */
     size_t    size = !pids ? strlen(text) : w.what == FILCH_CMD_CANCEL ? 16 : 0;
     filch_err err = make_yield(out, &w, tag);
     if (now.opt.payload_max != 0 && size > now.opt.payload_max) {

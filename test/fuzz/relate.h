@@ -4,14 +4,14 @@
 
 #include "fuzz/model.h"
 
-/* Chooses any pid. Returns the index of its process, or NO_PROC; then *otherwise is the result of a message to that
- * pid. */
+/* Chooses any pid. Returns the index of its process, or NO_PROC; then *otherwise is the result that a send to that pid
+ * must have. */
 int choose_pid(fuzz_bytes *in, filch_pid *pid, filch_err *otherwise);
 
 /* Returns 0, or a time span up to FILCH_FOREVER. */
 uint64_t choose_span(fuzz_bytes *in);
 
-/* Makes one call about relations and checks its result. `out` belongs to the current step; NULL outside of a step. */
+/* Makes one call about relations and checks its result. `out` is that of the current step; NULL outside of a step. */
 void relate_something(fuzz_bytes *in, filch_out *out);
 
 /* broadcast_something() sends to a group by a call, yield_message() sends to a group or a name by a yield. Each calls
@@ -19,8 +19,8 @@ void relate_something(fuzz_bytes *in, filch_out *out);
 void broadcast_something(fuzz_bytes *in, payload *p);
 void yield_message(fuzz_bytes *in, filch_out *out, payload *p);
 
-/* Makes a relation by a yield. Does nothing while memory is short, because the result would come too late for the
- * model. */
+/* Makes a relation by a yield. Does nothing while allocations fail, because the model must know the result before the
+ * completion arrives. */
 void yield_tie(fuzz_bytes *in, filch_out *out);
 
 #endif

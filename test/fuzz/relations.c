@@ -3,24 +3,25 @@
 
 #include "fuzz/still_clock.h"
 
-/* Bound for the lateness of a notice; see LATE_NS in model.c. */
+/* Maximum delay of a deadline's cancel; equal to LATE_NS in model.c. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
 /* A notice that a process will get. */
 typedef struct notice {
-    int              next; /* next notice of the receiver; -1: none */
+    int              next; /* index of the next notice of the receiver; -1: none */
     filch_event_type type;
     filch_pid        about;
-    int              ended; /* the ended process that the notice reports; NO_PROC: it had ended before, or the
-                             * notice has another kind */
+    /* index of the ended process that the notice reports; NO_PROC: it ended before the relation was made, or another
+     * kind of notice */
+    int       ended;
     bool      any_from, after_link;
     int       group;
     uint64_t  tag;
-    filch_err reason; /* cancel: reason; the next field is its deadline */
+    filch_err reason; /* of a cancel: its reason; deadline_ns is its deadline */
     int64_t   deadline_ns;
 } notice;
 
-/* Outside of `ties`, so that this array is not cleared for each input. */
+/* Not a field of `ties`, so that this array is not cleared for each input. */
 static notice   notices[NOTICES];
 static uint64_t tags;
 
@@ -69,7 +70,7 @@ static bool is_pid(filch_pid a, filch_pid b)
     return a.serial == b.serial && a.node == b.node;
 }
 
-/* Adds a notice. Ended processes get none. */
+/* Adds the notice `what` to those that process `to` will get, unless the process has ended. */
 static void add_notice(int to, notice what)
 {
     proc *l = &now.procs[to];
@@ -120,14 +121,14 @@ static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
     if (!is_pid(n->about, event->from) && !n->any_from) return false;
-    /* A process may watch two groups under one tag. The notices of each group come in order, so the name of the group
-     * is compared too. */
+    /* A process may watch two groups with the same tag. Only the notices of one group come in order, so the name of the
+     * group is compared too. */
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
     if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
     return n->type != FILCH_EVENT_CANCEL || (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
 }
 
-/* Returns true if `n` may be delivered before `earlier`, which happened before it. */
+/* Returns true if the notice `n` may be delivered before the notice `earlier`, although `earlier` was caused first. */
 static bool may_overtake(const notice *n, const notice *earlier)
 {
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
@@ -168,7 +169,7 @@ void relations_read(proc *l, const filch_event *event)
     MUST(false, "a notice of what did not happen, or a second one");
 }
 
-/* ---- monitors, links, cancels with a reason ---- */
+/* ---- monitors, links, and cancels with a reason ---- */
 
 static void add(relation what)
 {
@@ -264,7 +265,8 @@ void relations_watched(int group, int process, uint64_t tag)
     ties.watchers[group][ties.watcher_count[group]++] = process;
 }
 
-/* Removes the newest entry of `process` from a list. The header does not specify which entry is removed. */
+/* Removes the newest entry of `process` from a list. filch.h does not specify which entry of the process is removed;
+ * the library removes the newest. */
 static bool take_out(int *list, uint64_t *tags_too, int *count, int process)
 {
     for (int i = *count - 1; i >= 0; i--) {
@@ -311,7 +313,7 @@ static filch_err yielded_pair(const yield_rec *q)
     return b != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* Returns the members of `group` as one number. */
+/* Returns a number that encodes the list of the members of `group`. */
 static uint64_t list_of(int group)
 {
     uint64_t sum = 17;
@@ -334,7 +336,7 @@ bool relations_is_list(const yield_rec *q, const filch_data *data)
     return filch_size(data) % sizeof(filch_pid) == 0 && sum == q->number;
 }
 
-/* Predicts the result of a yield about one process. */
+/* Returns the predicted result of a yield about one process. */
 static filch_err yielded_one(const yield_rec *q)
 {
     int       to = model_find(q->about);
@@ -361,7 +363,7 @@ static filch_err yielded_message(yield_rec *q)
     const int *to = q->tie == FILCH_CMD_BROADCAST ? ties.members[q->name] : &ties.owner[q->name];
     int        count = q->tie == FILCH_CMD_BROADCAST ? ties.member_count[q->name] : ties.owner[q->name] != NO_PROC;
     if (q->tie == FILCH_CMD_SEND_NAME && count == 0) return FILCH_EDEAD;
-    q->number = (uint64_t)count; /* exact, because no process has a mailbox limit */
+    q->number = (uint64_t)count; /* all members get the message, because no process has a mailbox limit */
     model_broadcast(to, count, q->proc, &q->says);
     return FILCH_OK;
 }
@@ -377,8 +379,7 @@ static filch_err yielded_spawn(yield_rec *q)
     bool taken = q->name != NO_PROC && ties.owner[q->name] != NO_PROC;
     MUST(now.closing || full || taken, "a spawn failed without a reason");
     if (taken && full)
-        q->otherwise = FILCH_ELIMIT; /* the header does not specify which of the two errors is
-                                      * returned */
+        q->otherwise = FILCH_ELIMIT; /* filch.h does not specify whether FILCH_ELIMIT or FILCH_EEXISTS is returned */
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
@@ -425,7 +426,8 @@ void relations_ref(uint64_t tag, uint64_t ref)
 
 /* ---- ends of processes ---- */
 
-/* Returns the error with which the process reported by `down` ended, FILCH_OK if the model does not know it. */
+/* Returns the error with which the process ended that the LINK_DOWN notice `down` reports; FILCH_OK if the model does
+ * not know the error. */
 static filch_err root_of(const notice *down)
 {
     if (down->ended == NO_PROC) return FILCH_EDEAD;
@@ -507,7 +509,7 @@ void relations_ended(proc *l)
     }
 }
 
-/* ---- checks when no process is ready ---- */
+/* ---- checks that are made when no process is ready ---- */
 
 static void check_group(int group)
 {

@@ -12,15 +12,16 @@ typedef enum relation_kind { RELATION_MONITOR, RELATION_LINK } relation_kind;
 typedef struct relation {
     relation_kind kind;
     bool          live;
-    bool          after_link; /* made by one spawn with a link: of the two notices, LINK_DOWN comes before EXIT */
-    int           a, b;       /* processes; in a monitor, a monitors b */
-    uint64_t      tag, ref;
+    /* of a monitor: the spawn that made it also made a link, so LINK_DOWN is delivered before EXIT */
+    bool     after_link;
+    int      a, b; /* indices of two processes; in a monitor, process a monitors process b */
+    uint64_t tag, ref;
 } relation;
 
 typedef struct relations {
     relation relation_list[RELATIONS];
     int      relation_count, relations_live;
-    int      owner[NAMES]; /* owner of each name, or NO_PROC */
+    int      owner[NAMES]; /* for each name: index of its owner, or NO_PROC */
     int      members[GROUPS][MEMBERS + YIELDED_MAX], member_count[GROUPS];
     int      watchers[GROUPS][WATCHERS + YIELDED_MAX], watcher_count[GROUPS];
     uint64_t watch_tags[GROUPS][WATCHERS + YIELDED_MAX];
@@ -43,10 +44,10 @@ uint64_t relations_next_tag(void);
 /* Returns true if calls from outside must fail because the scheduler is closed. */
 bool relations_closed(void);
 
-/* Returns the result that a call about this pid must have if nothing else is wrong. */
+/* Returns the result that a call with this pid must have, unless another argument is wrong. */
 filch_err relations_fault(filch_pid pid);
 
-/* Each of these reports one accepted call. */
+/* Each function of this group tells the model that one call was accepted. */
 void relations_monitored(int watcher, int target, filch_pid target_pid, uint64_t tag, uint64_t ref);
 void relations_linked(int a, filch_pid a_pid, int b, filch_pid b_pid);
 void relations_cancelled_with(int by, int to, filch_err reason, uint64_t requested_ns,
@@ -55,15 +56,15 @@ void relations_spawned(int parent, int child, uint32_t how, uint64_t tag, int na
 void relations_joined(int group, int process);
 void relations_watched(int group, int process, uint64_t tag);
 
-/* Reports that a yield of one of these calls was dispatched while there was memory. Returns the result the yield must
- * get. */
+/* Tells the model that the yield `q`, which makes or removes a relation, was dispatched while no allocation failed.
+ * Returns the result with which the yield must complete. */
 filch_err relations_yielded(yield_rec *q);
-/* Returns true if `data` lists the members as predicted. */
+/* Returns true if `data` lists the members of the group as the model predicted for `q`. */
 bool relations_is_list(const yield_rec *q, const filch_data *data);
-/* Records the ref with which a monitor by yield was completed. */
+/* Records the reference with which a yielded monitor was completed. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
-/* Returns the live relation of this kind between the two, or NULL. */
+/* Returns the live relation of this kind between the processes a and b, or NULL. */
 relation *relations_find(relation_kind kind, int a, int b);
 void      relations_untied(relation *b);
 
@@ -74,16 +75,17 @@ bool relations_unwatched(int group, int process);
 /* Reports that a step gets a notice, or a cancel with a reason. */
 void relations_read(proc *l, const filch_event *event);
 
-/* relations_waits() returns true if the process waits for notices, relations_down() if it will end because a linked
- * process has failed. */
+/* relations_waits() returns true if notices are still to be delivered to the process, relations_down() if the process
+ * will end because a linked process has failed. */
 bool relations_waits(const proc *l);
 bool relations_down(const proc *l);
 
-/* Records what may have caused the end of a process, other than its own status. Called before the process is reaped. */
+/* Records what may have caused the end of a process, other than its own status. Called before the close function of the
+ * process. */
 void relations_causes(proc *l);
 /* Reports the end of a process: adds the notices of all processes with relations to it. */
 void relations_ended(proc *l);
-/* Reports that a notice of the end of `l` was delivered with these fields. */
+/* Tells the model that a notice of the end of `l` was delivered with `error` and `result`. */
 void relations_end_reported(proc *l, filch_err error, const filch_data *result);
 
 /* Checks that all notices were delivered, and names and groups match the model. */

@@ -21,7 +21,8 @@ static uint8_t  input[INPUT_MAX];
 static size_t   input_size;
 static uint64_t files, made;
 
-/* Provided by the sanitizers, if linked: they call `callback` before they end the program. */
+/* A function of the sanitizers, NULL if none is linked. It sets `callback`, which they call before they end the
+ * program. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void leave_input(void)
@@ -47,7 +48,7 @@ static void catch_ends(void)
     size_t           count = sizeof ends / sizeof ends[0];
     if (__sanitizer_set_death_callback != NULL) {
         __sanitizer_set_death_callback(leave_input);
-        count -= 2; /* the sanitizers report SIGSEGV and SIGBUS themselves */
+        count -= 2; /* leaves out SIGSEGV and SIGBUS, which the sanitizers report themselves */
     }
     for (size_t i = 0; i < count; i++) signal(ends[i], on_end);
 }
