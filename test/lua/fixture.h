@@ -16,7 +16,7 @@ enum { FIXTURE_TEXT = 16384 };
 typedef struct fixture {
     filch_sched  *sched;
     filch_lua    *lua;
-    filch_err     error; /* error of the first process; `text` is its error text or result */
+    filch_err     error; /* error of the first process; `text` has its error text or its result */
     filch_kind    kind;
     int64_t       number;
     double        real;
@@ -48,7 +48,7 @@ static inline void fixture_ended(void *user, filch_pid pid, filch_err error, con
     atomic_store(&w->over, 1);
 }
 
-/* Opens a fixture. `options` may be NULL; its function `print` is replaced. */
+/* Opens a fixture. `options` may be NULL; its function `print` is replaced by one that keeps the text. */
 static inline void fixture_open(fixture *w, int32_t workers, const filch_lua_options *options)
 {
     memset(w, 0, sizeof *w);
@@ -81,14 +81,14 @@ static inline filch_pid fixture_start(fixture *w, const char *chunk, size_t memo
     return pid;
 }
 
-/* Runs the chunk as a process and waits for its end. */
+/* Runs the chunk as a process and waits until the process ends. */
 static inline void fixture_run(fixture *w, const char *chunk)
 {
     (void)fixture_start(w, chunk, 0);
     until(atomic_load(&w->over));
 }
 
-/* Runs the chunk, which must end without an error; its error fails the test. */
+/* Runs the chunk as a process. The test fails if the process ends with an error. */
 static inline void fixture_passes(fixture *w, const char *chunk)
 {
     fixture_run(w, chunk);

@@ -109,7 +109,7 @@ TEST(a_call_that_fails_returns_nil_and_an_error_text)
         "assert(process.trap() and process.trap(false) and process.trap(nil) and process.trap(true))\n"
         "refused('connect', net.connect('nonsense')) refused('listen', net.listen('nonsense')) refused('open', "
         "fs.open('/no/such/file'))\n"
-        /* under valgrind the start succeeds, and the program fails later */
+        /* under valgrind, exec.run succeeds, and the program fails later */
         "local program, why = exec.run{ '/no/such/program' } assert(program == nil and why or program.self:wait('60s') "
         "~= 0)\n"
         "refused('resolve', net.resolve('127.0.0.1', 'no such service'))\n" WITH_IO(
@@ -285,7 +285,8 @@ TEST(string_arithmetic_and_library_tables_work_as_documented)
         "in pairs(slow) do assert(v == 5) end\n"
         "assert(not pcall(pairs) and not pcall(function() for _ in pairs(5) do end end)) for k in pairs(setmetatable({ "
         "1 }, {})) do assert(k == 1) end\n"
-        /* values that are sent by name with a function, and values that are not */
+        /* library tables and functions are sent by name with a function; other values, such as a wrapped coroutine, are
+         * refused */
         "local lib, fn, everything, wrapped = table, string.upper, _G, coroutine.wrap(function() end)\n"
         "assert(process.exec(function() return lib.concat({ fn('a'), everything.tostring(5) }) end) == 'A5')\n"
         "assert(not pcall(process.spawn, function() return wrapped end)) local own = {} assert(process.exec(function() "
@@ -342,7 +343,8 @@ static int what_is_pushed(lua_State *L)
     return 0;
 }
 
-/* Opens the libraries of the host. It runs before there is a process, so functions of a process are refused. */
+/* The option `open`: adds functions of the host program to a new state. It runs before the process exists, so functions
+ * that need a process are refused. */
 static void open_own(lua_State *L, void *user)
 {
     atomic_int *opened = user;
@@ -353,7 +355,7 @@ static void open_own(lua_State *L, void *user)
         fail_msg("%s", lua_tostring(L, -1));
     }
     if (atomic_fetch_add(opened, 1) < 100) return;
-    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* an error that is not a text */
+    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* the error value is a table, not a text */
     else lua_pushliteral(L, "will not open");
     lua_error(L);
 }
@@ -412,7 +414,7 @@ TEST(option_structs_of_a_wrong_size_are_refused)
     same(filch_lua_load(w.lua, "x", 1, NULL, NULL, NULL, 0), FILCH_EINVAL);
     same(filch_lua_load_file(NULL, "x", &code, NULL, 0), FILCH_EINVAL);
     same(filch_lua_load_file(w.lua, "x", NULL, NULL, 0), FILCH_EINVAL);
-    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* an empty text is a program too */
+    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* an empty text is a valid program */
     same(filch_lua_spawn(NULL, w.sched, code, NULL, &pid), FILCH_EINVAL);
     for (int i = 0; i < 2; i++) {
         how.size = i == 0 ? 1 : sizeof how + 8;
@@ -433,7 +435,7 @@ TEST(option_structs_of_a_wrong_size_are_refused)
     same(filch_lua_sim(w.lua, NULL, NULL, NULL, 1, &report), FILCH_EINVAL);
     same(filch_lua_sim(w.lua, code, NULL, NULL, 1, NULL), FILCH_EINVAL);
     how.spawn = NULL;
-    how.size = sizeof(size_t); /* the oldest version of the struct */
+    how.size = sizeof(size_t); /* size of the oldest version of the struct, which has only the field `size` */
     sim.size = sizeof(size_t);
     ok(filch_lua_sim(w.lua, code, &how, &sim, 1, &report));
     same(report.verdict, FILCH_SIM_OK);
@@ -479,7 +481,8 @@ TEST(a_simulation_refuses_a_check_and_reports_long_errors)
     filch_lua_code_drop(w.lua, code);
 }
 
-/* Loads thousands of pieces of code, most of them unused. One is held, and must survive. */
+/* Loads thousands of pieces of code, most of them unused. The test holds a reference to one piece, which must be
+ * kept. */
 TEST(unused_code_is_evicted_and_held_code_is_kept)
 {
     filch_lua_code *held = NULL, *code = NULL;
@@ -505,8 +508,8 @@ TEST(unused_code_is_evicted_and_held_code_is_kept)
     fixture_passes(&w, "return 1");
 }
 
-/* A process that starts many different functions remembers some of them. Two functions with equal code and equal
- * upvalues count as one. */
+/* A process that starts many different functions keeps some of them in its cache. Two functions with equal code and
+ * equal upvalues have one entry. */
 TEST(equal_functions_are_recognised_in_the_code_cache)
 {
     fixture_passes(&w,
@@ -529,7 +532,8 @@ TEST(a_task_that_wakes_spuriously_waits_again)
 {
     fixture_passes(
         &w, "local me = process.self()\n"
-            /* a and c stop waiting for b after 1 ms. When b ends, a sleeps and c has ended: neither must be woken. */
+            /* tasks a and c stop waiting for task b after 1 ms. When b ends, a sleeps and c has ended: neither may be
+             * woken */
             "local b = task.spawn(function() time.sleep('8ms') end)\n"
             "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return "
             "time.now() - began end)\n"
@@ -538,7 +542,7 @@ TEST(a_task_that_wakes_spuriously_waits_again)
             "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) "
             "time.sleep(0) process.send(me, 'for a task')\n"
             "local m, from = t:await() assert(m == 'for a task' and from == me)\n"
-            /* p: a pattern deeper than any message */
+            /* p: a pattern with more levels than a message can have */
             "local p, q = {}, 1 for i = 1, 101 do p = { p } end for i = 1, 100 do q = { q } end\n"
             "process.send(me, q) assert(process.receive(p, '5ms') == nil and process.receive() ~= nil)\n");
 }
@@ -593,7 +597,7 @@ TEST(wrong_supervisor_specs_and_upgrades_report_an_error)
         "'q', f }) assert(none == nil and why) none, why = supervisor.stop_child(up, 'a') assert(none == nil and why)\n"
         "none, why = supervisor.stop(up)\n"
         "assert(not pcall(supervisor.children, process.self()))\n"
-        /* an upgrade to code that cannot be used fails and changes nothing */
+        /* an upgrade to code that cannot be used returns an error and changes nothing */
         "for _, bad in ipairs { 'plain', 'table', 'nothing', 'bad', 'none' } do local r, said = process.upgrade(bad) "
         "assert(r == nil and type(said) == 'string' and #said > 0, bad) end\n"
         "assert(not pcall(process.upgrade, 5) and not pcall(process.upgrade, print) and not pcall(process.upgradable, "

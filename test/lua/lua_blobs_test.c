@@ -7,7 +7,7 @@
 
 static fixture w;
 
-/* where(value) -> the address of the bytes that would be sent for the value. */
+/* Lua function where(value): returns the address of the bytes that a send of the value would use. */
 static int where(lua_State *L)
 {
     filch_data data;
@@ -31,7 +31,7 @@ static int open_fixture(void **state)
     *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
-    /* the slice is long, so that no step is interrupted: long strings are remembered only during one step */
+    /* the slice is long, so that no step is interrupted: the cache of long strings is cleared after each step */
     options.slice_ns = FILCH_SECONDS(60);
     fixture_open(&w, 2, &options);
     return 0;
@@ -56,7 +56,7 @@ TEST(a_blob_has_the_bytes_of_its_string)
                    "assert(select(2, pcall(setmetatable, b, {})):find('table expected', 1, true))\n");
 }
 
-/* Every way by which a value reaches another process. */
+/* A program that sends values to other processes in every possible way. */
 static const char ways[] =
     "local me, text = process.self(), ('x'):rep(100000)\n"
     "local b = blob.new(text)\n"
@@ -139,7 +139,7 @@ TEST(held_blobs_count_against_memory_and_garbage_does_not)
     fixture_passes(&w, "local text = ('x'):rep(1 << 20) for i = 1, 200 do local b = blob.new(text) end");
     fixture_passes(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                        "for i = 1, 200 do process.send(me, { b }) process.receive() end");
-    /* Kept messages are charged with the blobs that they refer to. */
+    /* The memory of a process includes the blobs to which its kept messages refer. */
     fixture_run(&w, "local me, b = process.self(), blob.new(('x'):rep(1 << 20))\n"
                     "for i = 1, 20 do process.send(me, { b, i }) end\n"
                     "process.receive(function() return false end, '1s')");

@@ -9,7 +9,8 @@ static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
-    options.runaway_ns = FILCH_SECONDS(10); /* under a sanitizer a large message takes longer than the default */
+    /* larger than the default, because under a sanitizer a large message takes long */
+    options.runaway_ns = FILCH_SECONDS(10);
     fixture_open(&w, 1, &options);
     return 0;
 }

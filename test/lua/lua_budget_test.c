@@ -38,7 +38,7 @@ static void drive(const char *chunk, bool spent)
     if (spent && strstr(w.text, "too long") == NULL) fail_msg("%s: ended with %s", chunk, w.text);
 }
 
-/* Each chunk loops in Lua code that C code calls. */
+/* Each chunk runs an endless loop in Lua code that is called by C code, where Lua cannot be interrupted. */
 static const char *const spent[] = {
     "error(setmetatable({}, { __tostring = LOOP }))",
     "local c <close> = setmetatable({}, { __close = LOOP }) error('x')",
@@ -74,7 +74,7 @@ static const char *const spent[] = {
     "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = LOOP }) error('x') end)()",
     "return '1' + setmetatable({}, { __add = LOOP })",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
-    /* one call of a C function, which executes no Lua instruction, so no hook checks the budget */
+    /* the loop is inside table.move, which executes no Lua instruction, so no hook checks the budget */
     ("local from, to = setmetatable({}, { __index = type }), setmetatable({}, { __newindex = type })"
      " tostring(setmetatable({}, { __tostring = function() table.move(from, 1, 1 << 26, 1, to) return 'x' end }))"),
 };
@@ -101,7 +101,8 @@ TEST(pcall_does_not_catch_an_exhausted_budget)
     };
     static const char *const inside[] = {
         "local c <close> = setmetatable({}, { __close = LOOP }) tostring(setmetatable({}, { __tostring = LOOP }))",
-        /* pcall catches this object unchanged: the loop around it goes on until it is terminated */
+        /* pcall catches this object without converting it to a text: the loop around pcall goes on until it is
+         * terminated */
         "error(setmetatable({}, { __tostring = LOOP })) ",
         "table.concat(setmetatable({}, { __len = LOOP }))",
         "xpcall(error, LOOP)",
@@ -115,7 +116,7 @@ TEST(pcall_does_not_catch_an_exhausted_budget)
     }
 }
 
-/* Where Lua can yield, a loop is no error: the process continues in slices until it is terminated. */
+/* Where Lua can yield, an endless loop is no error: the process continues in slices until it is terminated. */
 TEST(an_interruptible_loop_runs_until_it_is_terminated)
 {
     static const char *const loops[] = {
@@ -138,12 +139,14 @@ TEST(an_interruptible_loop_runs_until_it_is_terminated)
         "while true do process.exec(function() end) end",
         "while true do load('return 1')() end",
         "while true do collectgarbage() end",
-        "while true do pcall(load, os.date) end", /* a reader that executes no Lua instruction */
+        /* the reader passed to load is a C function, so it executes no Lua instruction */
+        "while true do pcall(load, os.date) end",
     };
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) drive(loops[i], false);
 }
 
-/* Most instructions of each loop are at places where Lua cannot yield, but the loop always leaves these places. */
+/* Most instructions of each loop are in metamethods, where Lua cannot yield, but the loop leaves each metamethod
+ * soon. */
 TEST(a_loop_with_metamethods_is_interrupted_between_them)
 {
     static const char *const loops[] = {
@@ -153,7 +156,7 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
         "local t = setmetatable({}, { __tostring = function() local n = 0 for i = 1, 30 do n = n + i end return 'x' "
         "end })\n"
         "for i = 1, 300000 do assert(tostring(t) == 'x') end",
-        /* of 5,000 instructions one is at a place where Lua can yield */
+        /* only one of 5,000 instructions is at a place where Lua can yield */
         "local t = setmetatable({}, { __tostring = function() local n = 0 for i = 1, 5000 do n = n + i end return 'x' "
         "end })\n"
         "for i = 1, 3000 do assert(tostring(t) == 'x') end",
@@ -161,7 +164,8 @@ TEST(a_loop_with_metamethods_is_interrupted_between_them)
     for (size_t i = 0; i < 3; i++) fixture_passes(&w, loops[i]);
 }
 
-/* A slice of 20 ms: the watchdog rarely looks in the microseconds in which the old state runs between two upgrades. */
+/* Opens a fixture with a slice of 20 ms, so that the watchdog rarely checks in the microseconds in which the old state
+ * runs between two upgrades. */
 static int open_long_slice_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -172,8 +176,9 @@ static int open_long_slice_fixture(void **state)
     return 0;
 }
 
-/* The new code loops until its budget is spent, so the step is late when the upgrade has failed, but the watchdog has
- * set its hook only in the state of the new code. The other task runs only if this task is interrupted. */
+/* The new code loops until its budget is spent, so the slice is over when the upgrade has failed, but the watchdog has
+ * set its hook only in the state of the new code. The old code must be interrupted nevertheless: only then its other
+ * task runs. */
 TEST(a_process_is_interrupted_after_a_late_upgrade_that_failed)
 {
     fixture_passes(&w, "for i = 1, 3 do\n"
@@ -223,7 +228,7 @@ static const char *const long_calls[] = {
      "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
     ("local a, b, t = ('x'):rep(1 << 20), ('x'):rep(1 << 20), {} for i = 1, 200 do t[i] = i % 2 == 0 and a or b end\n"
      "begin() table.sort(t) assert(#t == 200)"),
-    /* all keys have the same hash, so inserting a key takes as long as all insertions before it */
+    /* all keys have the same hash, so the time to insert a key grows with the number of keys */
     ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
      "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() "
      "assert(msgpack.decode(s)[32767] == 1)"),
@@ -231,7 +236,7 @@ static const char *const long_calls[] = {
     "0) == nil) end",
 };
 
-/* While a C function runs for long, the process beside it must run before the call has returned. */
+/* While one process is in a long call of a C function, the other process must run before the call has returned. */
 TEST(long_calls_of_c_functions_let_other_processes_run)
 {
     for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
@@ -265,7 +270,7 @@ TEST(long_calls_of_c_functions_let_other_processes_run)
     "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n" \
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
-/* Each chunk runs a loop in C that would take seconds and cannot be interrupted. */
+/* Each chunk runs a loop in a C function that would take seconds and cannot be interrupted. */
 TEST(a_c_traversal_over_its_budget_ends_its_process)
 {
     static const char *const walks[] = {
@@ -290,15 +295,15 @@ TEST(a_c_traversal_over_its_budget_ends_its_process)
     }
 }
 
-/* These loops in C can be interrupted, so the process continues. */
+/* Each chunk encodes a large table. The loop in C can be interrupted, so the process continues. */
 TEST(encoding_a_large_table_can_be_interrupted)
 {
     drive(EMPTIED "msgpack.encode(many(100000))", false);
     drive(EMPTIED "json.encode(many(100000))", false);
 }
 
-/* Makes a table `t` in which all keys have one hash value. The table is twice as large as the receiver's, so sending it
- * is fast and reading it is slow. */
+/* Makes a table `t` in which all keys have one hash value. Its hash part is twice as large as that of the table that
+ * the receiver makes, so sending the table is fast and reading it is slow. */
 #define SAME_HASH                                                                                         \
     "local t = {} for i = 1, 70000 do t['k' .. i] = true end for i = 1, 70000 do t['k' .. i] = nil end\n" \
     "for i = 1, 30000 do t[i * 32767] = true end\n"
@@ -433,7 +438,7 @@ TEST(a_coroutine_that_is_being_closed_cannot_yield)
                        "assert(not fine and why:find('being closed', 1, true), why)\n");
 }
 
-/* Opens a fixture with a budget that suffices for thousands of levels of calls. */
+/* Opens a fixture with a time budget that suffices for thousands of nested calls. */
 static int open_large_budget_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -476,7 +481,7 @@ TEST(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash)
         (void)fixture_start(&w, text, 64 << 20);
         until(atomic_load(&w.over));
         if (w.error != FILCH_OK) fail_msg("%d levels: %s", levels[i], w.text);
-        /* here an error in each coroutine closes it */
+        /* in this chain each coroutine is closed by an error in it */
         size = snprintf(text, sizeof text, CHAIN, levels[i], "(function(f) return f() end)",
                         "coroutine.wrap(function() local c <close> = closing coroutine.yield() error('x') end) next()");
         snprintf(text + size, sizeof text - (size_t)size, "assert(not pcall(next))\nassert(deepest < 9000, deepest)\n");

@@ -7,7 +7,8 @@
 static fixture w;
 static size_t  most_refs, template_count; /* results of look_at_codes() */
 
-/* Called by print: the process of the test is inside its step, and no other process lives. */
+/* The `print` function of the fixture: looks at the cached code while the process of the test is inside its step and no
+ * other process lives. */
 static void look_at_codes(void *user, const char *text, size_t size)
 {
     (void)user, (void)text, (void)size;
@@ -20,8 +21,8 @@ static void look_at_codes(void *user, const char *text, size_t size)
     }
 }
 
-/* The process starts one function a hundred times. Its cache has eight places: if the function were not found there, it
- * would be in all of them. */
+/* The process starts one function a hundred times. The cache of the process has eight entries: if the function were not
+ * found there, all entries would hold it. */
 TEST(a_function_started_again_is_found_and_its_state_is_copied)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

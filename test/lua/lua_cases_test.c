@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-/* In virtual time: tasks sleep for times in random order, and some tasks are cancelled. The others wake in order and on
- * time. */
+/* In a simulation, tasks sleep for times in random order, and some tasks are cancelled. The other tasks must wake in
+ * order and on time. */
 TEST(tasks_wake_in_deadline_order_whichever_task_is_cancelled)
 {
     simulate("local woken, tasks, n = {}, {}, 40\n"
@@ -47,7 +47,7 @@ TEST(removed_timeouts_keep_the_order_of_later_ones)
              "      if i % 2 == 0 then task.spawn(function() time.sleep(wait / 2) ch:send(1) end) end\n"
              "      local got = ch:receive(wait)\n"
              "      local took = time.now() - began\n"
-             /* after a long stall both the send and the timeout may be due */
+             /* after a long stall both the send and the timeout are due, and either may come first */
              "      if got then assert(got == 1 and i % 2 == 0 and took < wait + 1.5, took)\n"
              "      else assert(took >= wait - 1e-6 and took < wait + 1.5, took) end\n"
              "    end)\n"
@@ -77,7 +77,7 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
         "s end\n"
         "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) "
         "end end\n"
-        /* contents of a file of ten bytes after three bytes were written in each mode */
+        /* mode = contents of a file of ten bytes after three bytes were written in this mode */
         "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = "
         "'0123456789abc' } do\n"
         "  put '0123456789'\n"
@@ -116,7 +116,8 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
 }
 #endif
 
-/* The program gives nearly every counter a value that differs from those of the other counters. */
+/* The Lua program makes nearly every counter of the scheduler differ from the other counters, so that no two can be
+ * confused. */
 TEST(runtime_stats_equal_the_scheduler_statistics)
 {
     fixture     w;
@@ -131,7 +132,7 @@ TEST(runtime_stats_equal_the_scheduler_statistics)
             "do end end\n"
             "local small = process.spawn { reader, mailbox = 2 }\n"
             "local lossy = process.spawn { reader, mailbox = 2, overflow = 'drop_newest' }\n"
-            /* the readers may take messages meanwhile, so the results of send are counted */
+            /* the readers may take messages at the same time, so the program counts the results of send */
             "local sent, refused, dropped = 20, 0, 0\n"
             "repeat if process.send(small, 1) then sent = sent + 1 else refused = refused + 1 end until refused == 9\n"
             "repeat if process.send(lossy, 1) then sent = sent + 1 else dropped = dropped + 1 end until dropped == 8\n"
@@ -153,7 +154,7 @@ TEST(runtime_stats_equal_the_scheduler_statistics)
     for (size_t i = 0; i < 19; i++) s[i] = strtoull(at, (char **)(uintptr_t)&at, 10);
     static const unsigned long long expected[14] = { 1, 0, 1, 7, 6, 3, 0, 6, 9, 8, 0, 0, 0, 0 };
     for (size_t i = 0; i < 14; i++) {
-        /* A refused send counts twice if it was tried twice: at once, and as a send that may wait. */
+        /* A refused send may count twice: it is tried at once, and again as a send that may wait. */
         if (s[i] != expected[i] && !(i == 8 && s[i] == 18)) fail_msg("figure %zu is %llu in %s", i, s[i], w.text);
     }
     const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };
@@ -236,7 +237,7 @@ static size_t logged_size;
 static void keep_log(void *user, const char *text, size_t size)
 {
     (void)user;
-    const char *words = strchr(text, '>'); /* the end of the pid */
+    const char *words = strchr(text, '>'); /* points to the end of the pid */
     assert_true(words != NULL && text[size - 1] == '\n' && memchr(text, '\n', size - 1) == NULL);
     size_t left = size - (size_t)(words - text) - 2;
     memcpy(logged + logged_size, words + 2, left);
@@ -359,8 +360,8 @@ TEST(errors_name_the_wrong_argument_and_the_nesting_limit)
     fixture_close(&w);
 }
 
-/* Each __tostring runs for 0.2 s of processor time without interruption. Only the sum is above the limit, so the
- * process must not be ended. */
+/* Each __tostring call runs for 0.2 s of CPU time without interruption. Only the sum of several calls exceeds the
+ * limit, so the process must not be ended. */
 TEST(uninterrupted_times_of_several_steps_do_not_add_up)
 {
     fixture           w;

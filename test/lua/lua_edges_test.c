@@ -151,7 +151,7 @@ TEST(a_file_longer_than_a_page_is_loaded_whole)
     ok(w.error);
     assert_string_equal(w.text, "the end");
     filch_lua_code_drop(w.lua, code);
-    /* The buffer for the error text has size 0, or is NULL. */
+    /* A buffer for the error text that has size 0, or is NULL, is allowed. */
     same(filch_lua_load(w.lua, "=", 1, "x", &code, why, 0), FILCH_LUA_ESYNTAX);
     same(filch_lua_load(w.lua, "=", 1, "x", &code, NULL, 10), FILCH_LUA_ESYNTAX);
     ok(unlink(path));
@@ -175,7 +175,7 @@ TEST(invalid_host_options_are_refused)
 }
 
 /* Filch finds the seed and the prototypes of a state by comparing states. In another version of Lua this may fail: then
- * nothing is shared between states, and everything still works. */
+ * states share nothing, and all programs must still work. */
 TEST(programs_run_without_sharing_between_states)
 {
     w.lua->proto_word = 0;
@@ -237,13 +237,13 @@ TEST(a_host_without_a_time_limit_loads_files)
     fixture_close(&other);
 }
 
-/* Blobs, long strings and kept messages reach the memory limit of the process, at every possible place. */
+/* Blobs, long strings and kept messages make the process reach its memory limit, at every possible place. */
 TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
 {
     static const char chunk[] =
         "local me, b, s = process.self(), blob.new(('b'):rep(9000)), ('s'):rep(17000)\n"
         "for i = 1, 6 do process.send(me, { b, s .. i, i }) end\n"
-        /* the other messages are kept */
+        /* the other five messages are kept */
         "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n"
         "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == "
         "9000) end\n"
@@ -260,10 +260,11 @@ TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
     assert_true(passed > 5 && refused > 5);
 }
 
-/* ---- processes of another host ---- */
+/* ---- processes of another host of the node ---- */
 
 static struct {
-    filch_pid lua, far, asked; /* the Lua process, a process of the other host, and the target of an unlink */
+    /* lua: the Lua process; far: a process of the other host; asked: the process about which the policy was asked */
+    filch_pid lua, far, asked;
 } far;
 
 static int note_target(void *user, const filch_access *access)
@@ -281,7 +282,7 @@ static filch_err greet(void *self, const filch_event *events, size_t count, filc
     return filch_idle(out);
 }
 
-/* The policy decides about the other process, not about the process that calls. */
+/* For an unlink, the node's policy is asked about the other process, not about the process that calls. */
 TEST(the_policy_is_asked_about_the_process_to_unlink)
 {
     static const filch_type greeter = { .name = "greeter", .step = greet };

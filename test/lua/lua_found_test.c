@@ -10,7 +10,8 @@ static int open_fixture(void **state)
     return 0;
 }
 
-/* Regression: the process crashed if the pattern received the message at which the saved position of the search was. */
+/* Regression: the process crashed if the pattern function of a receive called receive itself, and that call took the
+ * message at which the outer search had stopped. */
 TEST(a_receive_pattern_may_call_receive)
 {
     fixture_passes(
@@ -23,15 +24,15 @@ TEST(a_receive_pattern_may_call_receive)
         "  return m == 3\n"
         "end)\n"
         "assert(m == 3)\n"
-        /* the pattern takes all messages itself */
+        /* the pattern function takes all messages itself */
         "assert(process.receive(function(m) return process.receive(0) == nil end, 0) == nil)\n"
         "assert(select(2, process.receive(0)) == 'timeout')\n"
-        /* a match does not count if its message was taken meanwhile */
+        /* a match does not count if the pattern function has taken the message */
         "for i = 1, 4 do process.send(me, i) end\n"
         "assert(process.receive(function(m) local x = process.receive(0) return true end, 0) == nil)\n");
 }
 
-/* Regression: messages that had arrived during the sleep were not found. */
+/* Regression: a receive with timeout 0 did not find messages that had arrived during a sleep. */
 TEST(receive_without_waiting_finds_messages_from_a_sleep)
 {
     fixture_passes(&w, "local me = process.self()\n"
@@ -42,7 +43,8 @@ TEST(receive_without_waiting_finds_messages_from_a_sleep)
                        "local none, why = process.receive(0) assert(none == nil and why == 'timeout')\n");
 }
 
-/* Regression: the request was sent, or the process started, before the call found that it could not wait here. */
+/* Regression: at a place where a process cannot wait, process.request sent its request, and process.exec started its
+ * process, before the call failed. */
 TEST(a_call_that_cannot_wait_sends_and_starts_nothing)
 {
     fixture_passes(
@@ -72,7 +74,8 @@ TEST(a_spawn_without_enough_memory_does_not_end_its_caller)
                    "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
 }
 
-/* Regression: a send that fails at a full mailbox must count once in `refused`, and in no other counter. */
+/* Regression: a send to a full mailbox was counted more than once. It must count once in `refused`, and in no other
+ * counter. */
 TEST(a_failed_send_counts_once_as_refused)
 {
     fixture_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
@@ -103,7 +106,7 @@ TEST(trailing_text_after_a_size_is_refused)
             "end\n");
 }
 
-/* Regression: when an error closed a stream, the reported error was always "cannot wait here". */
+/* Regression: when an error closed a stream variable, its error text was replaced by "cannot wait here". */
 TEST(an_error_that_closes_a_stream_keeps_its_text)
 {
     static fixture    with_files;
@@ -155,7 +158,7 @@ TEST(no_builtin_metatable_accepts_a_finalizer)
     fixture_passes(&w,
                    "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
                    "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
-                   /* allowed, as for any other table */
+                   /* another metatable is allowed, as for any other table */
                    "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
                    "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
                    "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not "

@@ -37,7 +37,7 @@ TEST(every_environment_function_has_a_hostile_call)
                        "assert(#missing == 0, 'no row in hostile.lua: ' .. table.concat(missing, ' '))\n");
 }
 
-/* Returns the names of all rows, one per line. */
+/* Returns the names of all rows of hostile.lua, one per line. */
 static char *names_of_rows(void)
 {
     fixture_passes(&w, "local names = {}\n"
@@ -59,7 +59,8 @@ TEST(other_processes_run_beside_every_hostile_call)
                  "process.terminate(pid)\n"
                  "process.receive({ event = 'exit', pid = pid })\n",
                  name);
-        fixture_passes(&w, chunk); /* fails after a timeout; the text then names the row that never ended */
+        /* if a row never ends, this fails after a timeout with a text that names the row */
+        fixture_passes(&w, chunk);
     }
     assert_true(count > 150);
     free(names);

@@ -18,7 +18,7 @@ static struct {
 } measured[MEASURES];
 static size_t measured_count;
 
-/* Measures the memory of the whole program. A process calls this function by print, and waits meanwhile. */
+/* Measures the memory of the whole program. A Lua process calls this function by print and waits until it returns. */
 static void measure(void *user, const char *text, size_t size)
 {
     (void)user, (void)text, (void)size;
@@ -30,7 +30,8 @@ static void measure(void *user, const char *text, size_t size)
     measured[measured_count++].descriptors = open_descriptors();
 }
 
-/* Checks that only the cache and the loaded files hold code after all processes have ended. */
+/* Called after all processes have ended. Checks that only the code cache and the loaded files hold references to
+ * code. */
 static void code_is_let_go(const char *feature)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -80,7 +81,7 @@ static void note_free(void *user, void *bytes, size_t size)
     atomic_fetch_add(&freed, 1);
 }
 
-/* The string that the reader gets is a copy, and the block of the message is remembered for one step only. */
+/* The reader gets a copy of the string, and holds the block of the message only until its step ends. */
 TEST(the_block_of_a_long_message_is_freed_while_its_reader_runs)
 {
     fixture_open(&w, 1, NULL);

@@ -2,7 +2,7 @@
  * worker, so that a process that kept it would be noticed. */
 #include "lua/fixture.h"
 
-/* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand. */
+/* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand of them. */
 #if defined(__SANITIZE_THREAD__)
 #define YIELDS "5000"
 #elif defined(__has_feature)
@@ -89,8 +89,8 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
     }
 }
 
-/* A million active calls need more memory than the other tests have. They also need time, because an interruption walks
- * over all of them. */
+/* Fixture for tests with a million active calls. These need more memory than the other tests have, and more time,
+ * because an interruption walks over all active calls. */
 static fixture deep;
 
 static void run_with_large_limit(const char *chunk)
@@ -147,7 +147,8 @@ TEST(memory_bombs_end_only_their_own_process)
         fixture_run(&w, bombs[i]);
         if (w.error != FILCH_LUA_EMEMORY) fail_msg("%zu: %s %s", i, filch_err_name(w.error), w.text);
         has_text(w.text, "not enough memory");
-        until(fixture_alive(&w) == 1); /* the end of the last process is reported before it is counted */
+        /* the exit event of the last process comes before the process is counted as ended */
+        until(fixture_alive(&w) == 1);
     }
 }
 

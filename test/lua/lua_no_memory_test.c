@@ -18,7 +18,7 @@
 #include "lua/memory/heap.h"
 #include "support/alloc.h"
 
-/* The thread sanitizer takes long for each host, and keeps a record of longjmps that overflows after a hundred
+/* The thread sanitizer takes long to create a Lua host, and keeps a record of longjmps that overflows after a hundred
  * thousand. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOWER = 20 };
@@ -37,15 +37,15 @@ enum { SLOWER = 1 };
 typedef enum thing { MEMORY, HEAP, LOCK, CONDITION, THREAD, SIGNAL, STACK, REFERENCE, THINGS } thing;
 
 static struct {
-    atomic_long held;    /* blocks of malloc in use */
+    atomic_long held;    /* number of malloc blocks in use */
     atomic_long locks;   /* mutexes in use */
     atomic_int  what;    /* the kind of request that fails */
-    atomic_long left;    /* requests until the first failure; 0 or less: it has happened */
-    atomic_long length;  /* number of failures in a row */
+    atomic_long left;    /* number of requests until the first failure; 0 or less: the failure has happened */
+    atomic_long length;  /* number of requests in a row that fail */
     atomic_long refused; /* number of requests that were refused */
 } sys = { .what = THINGS };
 
-/* Requests of this thread are not counted. */
+/* true: requests of this thread are not counted and do not fail */
 static __thread bool exempt;
 
 static bool refuses(thing t)
@@ -57,7 +57,7 @@ static bool refuses(thing t)
     return true;
 }
 
-/* Makes the n-th request for `t` fail, and the `length` - 1 requests after it. */
+/* Makes request number `nth` for `t` fail, and the `length` - 1 requests after it. */
 static void refuse(thing t, long nth, long length)
 {
     atomic_store(&sys.refused, 0);
@@ -66,7 +66,7 @@ static void refuse(thing t, long nth, long length)
     atomic_store(&sys.what, (int)t);
 }
 
-/* Ends the failures. Returns true if a request was refused. */
+/* Lets all requests succeed again. Returns true if a request had failed. */
 static bool was_refused(void)
 {
     atomic_store(&sys.what, THINGS);
@@ -125,7 +125,7 @@ INSTEAD(void *, fli_lua_heap_resize, fli_lua_heap *heap, void *old, size_t old_s
     return NULL;
 }
 
-/* The allocator that Lua calls. */
+/* Replaces the allocator function that Lua calls. */
 INSTEAD(void *, fli_lua_heap_alloc, void *heap, void *old, size_t old_size, size_t size)
 {
     return __wrap_fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
@@ -161,13 +161,13 @@ INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigac
     return -1;
 }
 
-/* Fails like a stack at its limit, or without memory to grow. */
+/* Replaces lua_checkstack(). Fails as it does if the stack is at its limit, or has no memory to grow. */
 INSTEAD(int, lua_checkstack, lua_State *L, int more)
 {
     return refuses(STACK) ? 0 : __real_lua_checkstack(L, more);
 }
 
-/* Fails as filch_keep does without memory: it copies a payload unless the payload is shared. */
+/* Replaces filch_keep(). Fails as it does without memory. A shared payload needs no copy, so keeping it never fails. */
 INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 {
     return refuses(REFERENCE) ? FILCH_ENOMEM : __real_filch_keep(data, out);
@@ -175,12 +175,13 @@ INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 
 /* ---- the host ---- */
 
-/* Creates a host while the n-th request for `t` fails. Returns true if a request failed; checks that the call reported
- * it, or succeeded if `hidden`. */
+/* Creates a Lua host while request number `nth` for `t` fails. Returns true if a request failed. Checks that
+ * filch_lua_create() reported the failure; if `hidden`, it may succeed instead. */
 static bool create_without(thing t, long nth, bool hidden)
 {
-    filch_lua        *lua = NULL;
-    filch_lua_options all = FILCH_LUA_OPTIONS_INIT; /* the signal makes the host need every kind of thing */
+    filch_lua *lua = NULL;
+    /* with a signal set (below), the host requests every kind of resource */
+    filch_lua_options all = FILCH_LUA_OPTIONS_INIT;
     long              before = atomic_load(&sys.held), locks = atomic_load(&sys.locks);
     all.signal = SIGURG;
     refuse(t, nth, 1);
@@ -204,7 +205,7 @@ TEST(a_host_that_cannot_be_created_leaks_nothing)
     static const struct {
         thing t;
         long  least;
-        bool  hidden; /* the call may succeed in spite of the failure, without templates */
+        bool  hidden; /* the host may be created in spite of the failure, but without templates */
     } cases[] = {
         { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false }
     };
@@ -215,7 +216,8 @@ TEST(a_host_that_cannot_be_created_leaks_nothing)
     }
 }
 
-/* Lua requires that shrinking succeeds. But without memory a block of malloc cannot be moved into a chunk. */
+/* Lua requires that shrinking a block succeeds. Without memory, a block that came from malloc cannot be moved into a
+ * chunk of the heap, so it must stay where it is. */
 TEST(shrinking_a_heap_needs_no_memory)
 {
     static char  first[4096];
@@ -240,7 +242,7 @@ TEST(shrinking_a_heap_needs_no_memory)
 
 static test_alloc sched_alloc;
 
-/* The allocator of the test itself, which does not fail. */
+/* An allocator that is exempt from the failures of this test. */
 static void *outside(void *user, void *old, size_t old_size, size_t size)
 {
     exempt = true;
@@ -250,7 +252,7 @@ static void *outside(void *user, void *old, size_t old_size, size_t size)
 }
 
 static fixture w;
-static char    running[64]; /* name of the running program, for messages */
+static char    running[64]; /* name of the Lua program that is running, for error messages */
 
 static filch_err start(filch_lua_code **code, const char *chunk)
 {
@@ -296,13 +298,14 @@ static bool is_over(void)
     if (atomic_load(&w.over) != 0) return true;
     filch_stats stats = FILCH_STATS_INIT;
     ok(filch_sched_stats(w.sched, &stats));
-    bool awaited = stats.yields != stats.completions + stats.abandoned; /* work on other threads is outstanding */
+    /* true: a yield waits for a thread of the pool */
+    bool awaited = stats.yields != stats.completions + stats.abandoned;
     if (ran == 0 && !awaited && filch_next_timeout(w.sched) == FILCH_FOREVER) fail_msg("%s waits for ever", running);
     return false;
 }
 
-/* Fails if code is referenced when no process lives: the cache would keep it until the host is destroyed. The code of
- * files is referenced, so this is not checked for programs that use files. */
+/* Fails if code is referenced when no process lives: the cache would keep it until the host is destroyed. Loaded files
+ * hold references to their code, so programs that use files are not checked (`uses_files`). */
 static bool uses_files = true;
 
 static void expect_unreferenced_codes(void)
@@ -316,8 +319,8 @@ static void expect_unreferenced_codes(void)
     }
 }
 
-/* Runs the chunk to its end. `arm` chooses the requests that fail, from loading the chunk on. Returns true if a request
- * failed. */
+/* Loads the chunk and runs it to its end. `arm` chooses the kind of requests that fail, beginning with request number
+ * `nth` after the load has begun. Returns true if a request failed. */
 static bool run_without(const char *chunk, void (*arm)(long nth, long length), long nth, long length)
 {
     filch_lua_code *code = NULL;
@@ -334,7 +337,7 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
     bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK ||
                 err == FILCH_LUA_EERROR;
     if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
-    /* The test holds a reference to the code, if it was loaded. */
+    /* the test still holds the reference to the code that it loaded */
     filch_lua_code_drop(w.lua, code);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     expect_unreferenced_codes();
@@ -356,7 +359,7 @@ static void arm_heap(long nth, long length)
 
 static void arm_sched(long nth, long length)
 {
-    refuse(THINGS, 0, 0); /* switches off the other failures, which an earlier test may have set */
+    refuse(THINGS, 0, 0); /* switches off failures of other kinds, which an earlier test may have set */
     atomic_store(&sched_alloc.refused, 0);
     test_alloc_fail(&sched_alloc, (uint64_t)nth, length > 1);
 }
@@ -410,7 +413,7 @@ static const char *const programs[] = {
     "<= 10)\n"
     "local co = coroutine.create(function(...) return ... end) assert(select('#', coroutine.resume(co, "
     "table.unpack({}, 1, 100))) == 101)\n",
-    /* long and shared strings; processes by name; many processes of one kind, so that there is a template */
+    /* long and shared strings; processes by name; many processes with the same function, so that a template is made */
     "local me, long = process.self(), ('l'):rep(20000)\n"
     "for i = 1, 4 do process.spawn_linked(function(i, s) assert(#s == 20000) assert(process.send(me, { i, s, blob and "
     "blob.new(s) })) end, i, long) end\n"
@@ -452,7 +455,7 @@ static const char *const programs[] = {
     "assert(supervisor.start_child(top, { worker, long, id = 'late' }))\n"
     "assert(#supervisor.children(top) == 3)\n"
     "assert(supervisor.stop_child(top, 'late') and supervisor.stop(top))\n",
-    /* jobs on the pool: results and errors, also long ones; jobs that are not awaited, begun or not */
+    /* jobs on the thread pool: results and errors, also long ones; jobs that no task awaits, begun or not */
     "local long, b = ('l'):rep(20000), blob.new(('b'):rep(30000))\n"
     "local function twice(x) return x * 2 end\n"
     "for i = 1, 3 do\n"
@@ -478,7 +481,7 @@ static const char *const programs[] = {
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
     "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() "
     "== 0)\n",
-    /* functions that are sent along with functions */
+    /* functions with functions as upvalues */
     "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
     "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared "
     "end\n"
@@ -488,8 +491,8 @@ static const char *const programs[] = {
 };
 enum { PROGRAMS = sizeof programs / sizeof programs[0] };
 
-/* Runs the chunk once for each request that can fail, or for each stride-th request if runs take long. Returns the
- * number of the last request. */
+/* Runs the chunk once for each request that can fail, or only for every `stride`-th request, if runs take long. Returns
+ * the number of the last request. */
 static long sweep(const char *chunk, void (*arm)(long nth, long length), long length, long stride)
 {
     uint64_t share = scaled(100);
@@ -504,7 +507,7 @@ static void arm_thread(long nth, long length)
     refuse(THREAD, nth, length);
 }
 
-/* Memory runs out when arguments (functions among them) are half written, or when the job has been created. */
+/* Memory runs out while the arguments (functions among them) are being encoded, or after the job was created. */
 TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
 {
     static const char *const chunks[] = {
@@ -514,19 +517,20 @@ TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
         "end,\n"
         "               function() return 5 end, function() return 6 end, function() return 7 end }\n"
         "assert(process.exec(function(s, l) return l[7]() + #s end, ('l'):rep(2000), list) == 2007)\n",
-        /* more functions and variables than fit without allocating memory */
+        /* more functions and upvalues than the encoder can hold without allocating memory */
         "local list = {} for i = 1, 20 do local a, b = i, 2 * i list[i] = function() return a + b end end\n"
         "assert(process.exec(function(l) return l[20]() end, list) == 60)\n",
     };
     uses_files = false;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_memory, 1, 1) > 5);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_heap, 2, 1) > 100);
-    assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1); /* no process waits for a thread that was not started */
+    /* if the pool cannot start a thread, no process may wait for that thread */
+    assert_true(sweep(chunks[0], arm_thread, 1, 1) > 1);
     uses_files = true;
 }
 
-/* Starts nine functions, because the cache of started functions has eight places, and its table grows in between. If
- * the cache has no memory, the process is started nevertheless, with all its arguments. */
+/* Starts nine functions, because the cache of started functions has eight entries and its table grows meanwhile. If
+ * there is no memory for the cache, the process must be started nevertheless, with all its arguments. */
 TEST(a_function_that_cannot_be_cached_is_started_with_its_arguments)
 {
 #define START "start(function(x, y) return y or 'lost' end)"
@@ -560,7 +564,8 @@ TEST(any_failed_host_allocation_ends_in_a_result_or_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         assert_true(sweep(programs[i], arm_memory, 1, 1) > 5);
-        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5); /* the n-th request and all later ones fail */
+        /* request number `nth` and all later requests fail */
+        assert_true(sweep(programs[i], arm_memory, 1000000, 3) > 5);
     }
 }
 
@@ -569,7 +574,8 @@ TEST(any_failed_host_allocation_ends_in_a_result_or_an_error)
 TEST(any_failed_heap_allocation_ends_its_process_with_an_error)
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
-        long often = i < PROGRAMS - 3 ? 1 : 3; /* the last three programs take long */
+        /* the last three programs take long, so only every third request is tried */
+        long often = i < PROGRAMS - 3 ? 1 : 3;
         assert_true(sweep(programs[i], arm_heap, 1, 7 * often) > 100);
         assert_true(sweep(programs[i], arm_heap, 2, often) > 100);
         assert_true(sweep(programs[i], arm_heap, 1000000, 5 * often) > 100);
@@ -594,8 +600,8 @@ static void arm_reference(long nth, long length)
     refuse(REFERENCE, nth, length);
 }
 
-/* No program waits for a certain message, because a message is delivered as a string of bytes if the full stack has no
- * space for its value. */
+/* No program waits for a certain message: if the stack is full and has no space for the value of a message, the message
+ * is delivered as its bytes, in a string. */
 static const char *const stack_programs[] = {
     "local me, b, s = process.self(), blob.new(('b'):rep(30000)), ('s'):rep(17000)\n"
     "for i = 1, 2 do assert(process.send(me, { { { b, s, me } }, i })) local m = process.receive() assert(#m[1][1][1] "

@@ -10,7 +10,7 @@
 
 static fixture w;
 
-/* Opens a fixture in which each second instruction of a Lua function is interrupted. */
+/* Opens a fixture in which a Lua function is interrupted after every second instruction. */
 static void open_interrupted(int32_t workers)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -27,8 +27,8 @@ static int open_fixture(void **state)
     return 0;
 }
 
-/* Opens a fixture without the frequent interruptions. For tests with many active calls, because setting a hook walks
- * over all of them. */
+/* Opens a fixture without frequent interruptions. It is for tests with many active calls, because each interruption
+ * walks over all active calls. */
 static int open_uninterrupted_fixture(void **state)
 {
     *state = &w;
@@ -51,7 +51,7 @@ TEST(a_channel_delivers_all_values_in_order)
              "assert(runtime.stats().interrupted > 100)\n",
              values, values);
     (void)fixture_start(&w, chunk, 0);
-    while (!atomic_load(&w.over)) sched_yield(); /* no time limit: N may be large */
+    while (!atomic_load(&w.over)) sched_yield(); /* waits without a time limit, because N may be large */
     if (w.error != FILCH_OK) fail_msg("%s: %s", filch_err_name(w.error), w.text);
 }
 
@@ -127,7 +127,7 @@ TEST(a_sleep_in_a_pattern_does_not_change_the_receive_timeout)
              scaled(50));
 }
 
-/* The function in the pattern returns only if the other task runs meanwhile. */
+/* The function in the pattern returns only if the other task runs at the same time. */
 TEST(a_long_running_pattern_lets_other_tasks_run)
 {
     fixture_passes(&w,
@@ -147,7 +147,7 @@ TEST(a_receive_pattern_may_call_receive)
                        "return m == 4 end)\n"
                        "assert(inner == 3 and m == 4)\n"
                        "assert(process.receive() == 1 and process.receive() == 2 and process.receive() == 5)\n"
-                       /* next: the pattern receives the message that is being matched */
+                       /* here the pattern function receives the message that is being matched */
                        "inner = nil for i = 1, 5 do process.send(me, i) end\n"
                        "m = process.receive(function(m) if m == 2 and not inner then inner = process.receive(2, '1s') "
                        "return true end return m == 5 end)\n"
@@ -160,8 +160,8 @@ static bool is_over(void *user)
     return atomic_load(&((fixture *)user)->over) != 0;
 }
 
-/* A call that fails because the stack is full changes nothing. Takes seconds of CPU time in builds without
- * optimisation, so the wait is longer than usual. */
+/* A call that fails because the stack is full changes nothing. The test takes seconds of CPU time in builds without
+ * optimisation, so it waits longer than other tests. */
 TEST(a_stack_overflow_in_a_channel_call_loses_no_value)
 {
     (void)fixture_start(&w,
@@ -210,8 +210,8 @@ TEST(a_wait_leaves_all_its_queues_however_it_ends)
         "a:waiting() assert(r == 0)\n");
 }
 
-/* The program has about a hundred instructions, and a bug that shows only if a task is interrupted between two certain
- * ones. */
+/* The Lua program has about a hundred instructions, and a bug that shows only if a task is interrupted between two
+ * certain instructions. */
 TEST(a_simulation_finds_a_race_of_three_instructions)
 {
     static const char racy[] = "local n = 0\n"

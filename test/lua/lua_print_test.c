@@ -73,7 +73,7 @@ static filch_pid start(const char *chunk)
     return pid;
 }
 
-/* Fills the pipe until a write would block. */
+/* Fills the pipe to which print writes, until a write would block. */
 static void fill_pipe(void)
 {
     static const char dots[4096];
@@ -108,7 +108,7 @@ TEST(a_printed_line_waits_for_a_slow_reader)
     filch_pid pid = start("print('hello') return 'done'");
     until(sleeps(pid));
     same(filch_lua_flush(w.lua, FILCH_SECONDS(0), NULL),
-         FILCH_OK); /* the line waits in its process, not in the buffer */
+         FILCH_OK); /* nothing is left to flush: the line waits in its process, not in the buffer */
     size_t before = empty_pipe(last, sizeof last);
     assert_true(before >= 4096);
     until(atomic_load(&w.over));
@@ -124,7 +124,7 @@ TEST(print_returns_after_a_line_longer_than_the_pipe_is_written)
     size_t    got = 0;
     filch_pid pid = start("print(('x'):rep(300000)) return 'done'");
     until(sleeps(pid));
-    /* the beginning of the line was written */
+    /* only a part of the line was written, so a flush without waiting fails */
     same(filch_lua_flush(w.lua, FILCH_SECONDS(0), &dropped), FILCH_EDEADLINE);
     same(dropped, 0);
     until(((got += empty_pipe(last, sizeof last)), atomic_load(&w.over)));
@@ -205,7 +205,7 @@ TEST(flush_reports_an_unwritten_rest_of_the_log)
     ok(filch_lua_create(&lua, NULL));
     memset(line, 'x', sizeof line);
     line[sizeof line - 1] = '\n';
-    ok(filch_lua_log(lua, line, sizeof line)); /* more bytes than fit into the pipe */
+    ok(filch_lua_log(lua, line, sizeof line)); /* logs more bytes than fit into the pipe */
     filch_err left = filch_lua_flush(lua, 0, &dropped);
     /* this line is dropped, because the rest of the line before it cannot be written */
     ok(filch_lua_log(lua, "lost\n", 5));

@@ -80,14 +80,15 @@ TEST(functions_used_by_a_spawned_function_are_copied_with_it)
         "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
         "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
         "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
-        /* Functions that are sent together share their variables in the new process too, but not with the functions
-         * of the sender. */
+        /* Functions that are sent together share their upvalues in the new process too, but not with the functions of
+         * the sender. */
         "local count = 1\n"
         "local function inc() count = count + 1 return count end\n"
         "local function get() return count end\n"
         "local got = process.exec(function() inc() inc() count = count + 10 return { inc(), get(), count } end)\n"
         "assert(got[1] == 14 and got[2] == 14 and got[3] == 14 and count == 1)\n"
-        /* Functions inside tables, in arguments, and in a table that contains the function itself. */
+        /* Functions are also copied inside tables, in arguments, and in a table that contains the spawned function
+         * itself. */
         "local M = { twice = function(f, x) return f(f(x)) end }\n"
         "M.self = function() return M end\n"
         "assert(process.exec(function(f) return M.self().twice(f, 5) end, function(x) return x * 10 + count end) == "
@@ -95,7 +96,7 @@ TEST(functions_used_by_a_spawned_function_are_copied_with_it)
         "local many = {} for i = 1, 30 do many[i] = function() return i + count end end\n"
         "assert(process.exec(function() local s = 0 for _, f in ipairs(many) do s = s + f() end return s end) == 495)\n"
         "assert(process.exec('counter_with', function() return 42 end) == 42)\n"
-        /* Many processes of one kind are started from a template. */
+        /* Processes that are started many times from one function are made from a template. */
         "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
 }
 

@@ -31,7 +31,7 @@ TEST(task_any_cancels_the_other_tasks)
         scaled(20));
 }
 
-/* Workers stall now and then, so some ticks are late. A late tick does not delay the ticks after it. */
+/* Workers stall now and then, so some ticks come late. A late tick must not delay the ticks after it. */
 TEST(ticks_do_not_drift)
 {
     simulate("local began, best = time.now(), 1\n"
@@ -65,7 +65,7 @@ TEST(a_selective_receive_checks_each_message_once)
              scaled(20));
 }
 
-/* ---- what a live process leaves behind: bytes of the scheduler ---- */
+/* ---- live processes leave no memory behind: counts the bytes that the scheduler has allocated ---- */
 
 static atomic_size_t live_bytes;
 
@@ -105,7 +105,8 @@ static int open_counted_fixture(void **state)
     return 0;
 }
 
-/* A monitor occupies more than 64 bytes while both processes live, so a monitor that is left behind is noticed. */
+/* While both processes live, a monitor takes more than 64 bytes, so a monitor that a request leaves behind is
+ * noticed. */
 TEST(a_request_leaves_no_monitor_behind)
 {
     fixture_passes(&w, "local function server() while true do local m, from = process.receive() if m ~= 'quiet' then "
@@ -163,8 +164,8 @@ TEST(a_send_to_a_full_mailbox_waits_with_overflow_wait)
 
 TEST(a_waiting_send_fails_when_the_receiver_ends)
 {
-    /* The receiver may read the first message before it sleeps, so only the second or third message finds the mailbox
-     * full. */
+    /* The receiver may read the first message before it sleeps, so the mailbox may be full only for the third
+     * message. */
     simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, "
              "overflow = overflow } end\n"
              "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return "
@@ -221,8 +222,8 @@ TEST(null_and_empty_lists_survive_a_message)
             "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
-/* Two processes sleep for half a second and for a second. Under some seeds the machine oversleeps, and the process with
- * the longer sleep wakes first. */
+/* Two processes sleep for half a second and for a second. With some seeds the simulated machine stalls for longer than
+ * that, and the process with the longer sleep wakes first. */
 TEST(some_seeds_end_sleeps_of_different_lengths_together)
 {
     static const char chunk[] = "local me = process.self()\n"

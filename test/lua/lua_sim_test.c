@@ -2,7 +2,7 @@
  * replayed. */
 #include "lua/fixture.h"
 
-/* The text that a run prints. */
+/* The text that a simulated run prints. */
 typedef struct output {
     char   text[FIXTURE_TEXT];
     size_t size;
@@ -86,7 +86,7 @@ TEST(simulated_time_takes_no_real_time)
     filch_sim_report_free(&report);
 }
 
-/* Two processes read a number, wait, and write it back: in some orders one update is lost. */
+/* Two processes read a number, wait, and write it back increased. In some orders of the steps one update is lost. */
 static const char racy[] =
     "local store = process.spawn(function() local n = 0 while true do local m, from = process.receive()\n"
     "  if m == 'get' then process.reply(from, n) else n = m process.reply(from, true) end end end)\n"

@@ -99,12 +99,12 @@ TEST(code_in_the_program_folders_is_found_by_name)
                        "assert(process.exec('link') == 'deep')\n"
                        "assert(process.exec('far.lua') == 'far')\n"
                        "assert(work.run('fine.lua', 9) == 9)\n"
-                       /* require has one parameter; the other argument is not the table of loaded modules */
+                       /* require has one parameter: a second argument is ignored */
                        "local module = require('jobs.deep')\n"
                        "assert(module ~= 5 and require('jobs.deep', { ['jobs.deep'] = 5 }) == module)\n");
 }
 
-/* Every way to name code, each with every invalid name. */
+/* Every call that names code, with every invalid name. */
 TEST(no_file_outside_the_program_folders_is_read)
 {
     static char chunk[4096];
@@ -146,7 +146,7 @@ TEST(an_error_says_why_a_file_is_not_loaded)
             "assert(why('../outside/config.lua'):gsub('config', 'X') == why('../outside/none.lua'):gsub('none', 'X'))\n"
             "assert(why('no.such'):find(\"module 'no.such' not found\", 1, true))\n"
             "assert(why('broken'):find('broken.lua:1:', 1, true))\n"
-            /* an invalid character at each place of a name */
+            /* names with an invalid character at each place */
             "for i = 1, 3 do\n"
             "  local fine, text = pcall(require, ('abc'):sub(1, i - 1) .. '$' .. ('abc'):sub(i + 1))\n"
             "  assert(not fine and text:find(\"a module's name has letters\", 1, true), text)\n"

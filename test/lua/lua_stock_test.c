@@ -12,12 +12,13 @@ static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
-    options.memory_max = (size_t)512 << 20; /* enough for stacks of a million values */
+    options.memory_max = (size_t)512 << 20; /* enough memory for stacks of a million values */
     fixture_open(&w, 1, &options);
     return 0;
 }
 
-/* show(...) records values; try(f, ...) records the results of a call; the chunk returns everything recorded. */
+/* Beginning of every chunk. show(...) records values; try(f, ...) records the results of a call; the chunk returns
+ * everything recorded. */
 static const char head[] = "local out = {}\n"
                            "local function text(v)\n"
                            "  if type(v) == 'table' then local parts = {} for i = 1, #v do parts[i] = text and "
@@ -81,7 +82,7 @@ TEST(table_functions_act_as_in_stock_lua)
                   "math.maxinteger, 1) try(table.remove, liar, math.maxinteger)\n");
 }
 
-/* Strings have an __index, so functions accept them as tables until they set an element. */
+/* Strings have a metatable with __index, so functions of `table` accept a string until they set an element. */
 TEST(string_rep_acts_as_in_stock_lua)
 {
     same_as_stock(
@@ -132,7 +133,7 @@ TEST(load_acts_as_in_stock_lua)
         "local big = {} for n = 1, 400 do big[n] = 'local x' .. n .. ' = ' .. n end show(#big)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 150 and 'do local x = 1 end ' or nil end) ~= nil)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 2000 and ' ' or nil end) ~= nil)\n");
-    /* Stock Lua returns nil and a message for these calls, or accepts arguments that are not safe in Filch. */
+    /* Calls that differ from stock Lua, which accepts these arguments although they are not safe in Filch. */
     fixture_passes(&w, "local f, why = load(string.char(27) .. 'Lua', 'n', 'b') assert(f == nil and why == 'only text "
                        "can be loaded')\n"
                        "assert(load(string.char(27) .. 'Lua') == nil)\n"

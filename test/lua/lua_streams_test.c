@@ -90,7 +90,7 @@ TEST(a_stream_can_be_handed_to_another_process)
             "local client = assert(listener:accept())\n"
             "local server = process.spawn_monitored(serve)\n"
             "assert(client:give(server))\n"
-            "assert(client:read() == nil and client:give(server) == nil)\n" /* the stream belongs to `server` now */
+            "assert(client:read() == nil and client:give(server) == nil)\n" /* the stream belongs to `server` */
             "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
             "caller:close()\n"
             "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
@@ -106,7 +106,7 @@ TEST(a_stream_can_be_handed_to_another_process)
             "local deaf = process.spawn(function() time.sleep('1h') end)\n"
             "assert(mine:give(deaf)) process.terminate(deaf)\n"
             "assert(select(2, caller:read()) == 'end')\n"
-            /* after the failed give the stream still belongs to this process */
+            /* the give failed, so the stream still belongs to this process */
             "assert(caller:give(deaf) == nil and caller:address())\n");
 }
 #endif

@@ -3,8 +3,8 @@
  * Lua description says. */
 #include "lua/simulated.h"
 
-/* The beginning of all chunks: children that report when they begin and end, and obey messages. The diary sorts the
- * reports of children that begin together, because these may arrive in any order. */
+/* Beginning of every chunk. Defines children that report when they begin and end, and that obey messages. The function
+ * `diary` sorts the reports of children that begin together, because these reports may arrive in any order. */
 #define CHILDREN                                                                                                      \
     "local me = process.self()\n"                                                                                     \
     "local function child(id)\n"                                                                                      \
@@ -118,7 +118,8 @@ TEST(children_can_be_started_and_stopped_later)
     simulate(chunk, scaled(200));
 }
 
-/* The back-off doubles from one second up to four, with virtual clocks; after a stable time it begins again at one. */
+/* In a simulation, the back-off doubles from one second up to four. After a stable time it begins again at one
+ * second. */
 TEST(restart_backoff_and_stable_time_act_as_documented)
 {
     static const char chunk[] =
@@ -192,7 +193,8 @@ TEST(too_many_restarts_end_the_supervisor_and_its_starter)
         "end\n"
         "local ended = process.receive({ event = 'exit', pid = starter }, '1m')\n"
         "assert(ended and ended.error, 'it lives on')\n"
-        /* Without the link, a process that monitors the supervisor gets its exit event. */
+        /* Started with link = false: its failure does not end the starter, and a process that monitors the supervisor
+         * gets its exit event. */
         "local top = assert(supervisor.start { link = false, intensity = 0, children = { { id = 'w', child, 'w', name "
         "= 'w' } } })\n"
         "process.monitor(top)\n"
@@ -230,7 +232,7 @@ TEST(a_failed_supervisor_start_is_reported_and_leaves_no_child)
     simulate(chunk, scaled(100));
 }
 
-/* Each description is refused with the place of the error and a hint, and no process is started. */
+/* Each invalid spec is refused with the place of the error and a hint, and no process is started. */
 TEST(errors_in_a_supervisor_spec_name_the_field)
 {
     static const char chunk[] =
@@ -300,13 +302,14 @@ TEST(errors_in_a_supervisor_spec_name_the_field)
         "assert(why:find('described by a table'), why)\n"
         "_, why = pcall(supervisor.start_child, top, { f, restart = 'never' })\n"
         "assert(why:find(\"^restart is 'never'\"), why)\n"
-        /* three: this process, the supervisor, and the helper process that waited until all children were up */
+        /* the three processes: this one, the supervisor, and the helper that waited until all children had started */
         "assert(runtime.stats().spawned == 3)\n"
         "supervisor.stop(top)\n";
     simulate(chunk, 1);
 }
 
-/* Faults hit a tree for ten virtual minutes. In the end each child that should run does run, exactly once. */
+/* Random faults end children of a tree for ten minutes of virtual time. After that, each child that should run must run
+ * exactly once. */
 TEST(a_supervisor_tree_recovers_from_random_faults)
 {
     static const char chunk[] =

@@ -12,8 +12,8 @@
 enum {
     BATCHES = 30,
     ADVANCE_MS = 310
-}; /* deadlines are whole seconds: none is near a time at which the model is
-    * compared */
+}; /* deadlines are whole seconds, so no deadline is near a multiple of ADVANCE_MS, when the outcomes are compared with
+      the model */
 
 static struct {
     model   *model;
@@ -77,7 +77,7 @@ static void set_int(lua_State *L, const char *name, lua_Integer value)
     lua_setfield(L, -2, name);
 }
 
-/* Pushes { kind = , slot = , target = , timeout = , cases... }. */
+/* Pushes the operation as a table { kind = , slot = , target = , timeout = , cases... }. */
 static void push_op(lua_State *L, const model_op *op)
 {
     lua_newtable(L);
@@ -104,7 +104,7 @@ static void print_op(const model_op *op)
     printf("\n");
 }
 
-/* draw() -> the operations of the next batch; nil: there are no more. */
+/* Lua function draw(): returns the operations of the next batch, or nil if there are no more. */
 static int draw(lua_State *L)
 {
     if (fuzz.batches++ == BATCHES) return 0;
@@ -127,7 +127,8 @@ static int field(lua_State *L, int at)
     return value;
 }
 
-/* check(outcomes by slot, { { length, senders, receivers } by channel }): raises an error if the model disagrees. */
+/* Lua function check(outcomes by slot, { { length, senders, receivers } by channel }): raises an error if the model
+ * disagrees. */
 static int check(lua_State *L)
 {
     model_view view;
@@ -176,7 +177,7 @@ static void run_seed(filch_lua *lua, filch_lua_code *code, uint64_t seed)
     model_destroy(fuzz.model);
 }
 
-/* Runs `runs` seeds, beginning at `from`. `count`: see filch_lua_options. */
+/* Runs `runs` seeds, beginning at `from`. `count` is the option of this name in filch_lua_options. */
 static void run_seeds(uint32_t count, uint64_t from, uint64_t runs)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

@@ -71,8 +71,8 @@ TEST(task_all_and_task_any_wait_for_several_tasks)
                    "assert(time.now() - began < 3000)\n");
 }
 
-/* More tasks than the Lua stack has room for, and the wait is resumed often: each look at the tasks must leave the
- * stack as it was. */
+/* task.any waits for more tasks than fit on the Lua stack, and is resumed often. Each time it checks the tasks, it must
+ * leave the stack as it was. */
 TEST(task_any_waits_for_many_tasks)
 {
     fixture_passes(&w,

@@ -21,7 +21,7 @@ TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
     int64_t first = 0;
     for (int round = 0; round < 5; round++) {
         fixture_passes(&w, "local pids, why = {}, nil\n"
-                           /* `reserve` is freed when memory has run out, so that the error can be reported */
+                           /* the program frees `reserve` when memory has run out, so that it can report the error */
                            "local reserve, collect = ('x'):rep(300000), collectgarbage\n"
                            "while true do\n"
                            "  local fine, pid = pcall(process.spawn_linked, function() process.receive() end)\n"
@@ -34,7 +34,8 @@ TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
                            "return #pids\n");
         if (round == 0) first = w.number;
         assert_true(w.number > 100 && w.number <= TOTAL / 8000);
-        assert_true(w.number >= first - first / 4); /* all freed memory was subtracted from the count */
+        /* nearly as many processes fit as in the first round, so all freed memory was subtracted from the total */
+        assert_true(w.number >= first - first / 4);
     }
 }
 
@@ -67,8 +68,8 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
                        "process.terminate(sink)\n"
                        "while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
                        "assert(process.send(process.self(), t))\n");
-    /* The memory of ended processes is freed a moment after their exit event, so this repeats until there is enough
-     * memory. */
+    /* The memory of ended processes is freed a moment after their exit event, so the chunk is repeated until there is
+     * enough memory. */
     do {
         fixture_passes(
             &w, "local sink, me = process.spawn(function() time.sleep(60) end), process.self()\n"

@@ -31,7 +31,8 @@ TEST(an_upgrade_keeps_pid_name_mailbox_links_and_monitors)
     simulate(chunk, scaled(300));
 }
 
-/* At the upgrade, messages are in the mailbox, among the kept messages, and among the events of the step. */
+/* When the process upgrades, there are messages in its mailbox, among its kept messages, and among the events of the
+ * present step. */
 TEST(an_upgrade_keeps_all_messages_in_order)
 {
     static const char chunk[] = "local me = process.self()\n"
@@ -102,8 +103,8 @@ TEST(errors_for_wrong_upgrade_arguments_name_the_value)
     simulate(chunk, 1);
 }
 
-/* Upgrades to a function, from inside coroutines, tasks and pcalls. Pending to-be-closed variables are closed, and the
- * tasks are dropped. */
+/* A process upgrades to a function from inside coroutines, tasks and pcalls. Its open to-be-closed variables are
+ * closed, and its tasks are dropped. */
 TEST(upgrade_works_from_any_call_context)
 {
     static const char chunk[] =
@@ -124,14 +125,14 @@ TEST(upgrade_works_from_any_call_context)
     simulate(chunk, scaled(50));
 }
 
-/* Completions of sleeps and requests of the old code do not reach the new code; a pending cancel does. */
+/* Completions of sleeps and requests of the old code do not reach the new code; a cancel does. */
 TEST(events_for_the_old_code_do_not_reach_the_new_code)
 {
     static const char chunk[] = "local me = process.self()\n"
                                 "local mute = process.spawn(function() while true do local m, from = process.receive() "
                                 "time.sleep(0.02) process.reply(from, m) end end)\n"
                                 "local pid = process.spawn_monitored('waits', me, mute)\n"
-                                "process.receive()\n" /* returns when the new code runs */
+                                "process.receive()\n" /* receives the message that the new code sends when it runs */
                                 "time.sleep(0.5)\n"
                                 "process.cancel(pid)\n"
                                 "local ended = process.receive({ event = 'exit' }, '1m')\n"
@@ -165,7 +166,8 @@ TEST(an_upgrade_keeps_its_memory_limit_and_fails_beyond_it)
     simulate(chunk, scaled(20));
 }
 
-/* Makes one run, with a host of its own. Returns its hash, which depends on all steps and their times. */
+/* Makes one simulated run with a Lua host of its own. Returns the hash of the run, which depends on all steps and their
+ * times. */
 static uint64_t hash_of_run(const char *chunk, uint64_t seed, char printed[FIXTURE_TEXT])
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -215,10 +217,10 @@ TEST(runs_with_supervisors_and_upgrades_are_repeatable_by_seed)
         others += hash != hashes;
         hashes = hash;
     }
-    same(others, scaled(40)); /* each seed gives another run */
+    same(others, scaled(40)); /* all other seeds gave a different run */
 }
 
-/* A connection stays open during an upgrade. A message that looks like a stream is not accepted as one. */
+/* A connection stays open during an upgrade. A message that imitates a stream is not accepted as a stream. */
 #ifdef FLI_IO
 TEST(an_upgrade_hands_over_its_streams)
 {
@@ -323,7 +325,7 @@ static void reload_now(fixture *w)
     "  end\n"                                                              \
     "end\n" more "return { main = main }\n"
 
-/* Sends requests to a process by name until it answers `wanted`. */
+/* Sends requests to the process `name` until it answers `wanted`. */
 static void answers(fixture *w, const char *name, const char *wanted)
 {
     char chunk[512];
@@ -363,7 +365,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
                        "for i = 1, 100 do assert(process.request('c' .. i, 'get') == 'one a ' .. i) end\n");
     reload_now(&w);
     same(reload.calls, 0);
-    /* The process has new code and its old state. */
+    /* The process answers with the new code and with the state of the old code. */
     folder_write(&f, "counter.lua", COUNTER("two", ""));
     reload_now(&w);
     same(reload.calls, 1);
@@ -374,13 +376,13 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
      * it uses, and would not be notified of the next change. */
     fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
-    /* A changed file that was only loaded by require upgrades its processes too. */
+    /* If a file that processes loaded only by require changes, these processes are upgraded too. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
     same(reload.notified_count, 100);
     fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two b ' .. i do time.sleep(0.001) end end");
-    /* A syntax error is reported once, and changes nothing, also for new processes. */
+    /* A syntax error is reported once and changes nothing: new processes get the old code too. */
     folder_write(&f, "counter.lua", "local function = 3");
     reload_now(&w);
     same(reload.calls, 1);
@@ -400,7 +402,8 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     until(atomic_load(&lines) > 0);
     answers(&w, "c1", "two b 1");
     answers(&w, "c50", "two b 50");
-    assert_true(atomic_load(&lines) <= 2); /* two workers may report the failure at the same time */
+    /* two workers may report the failure at the same time, so two lines are allowed */
+    assert_true(atomic_load(&lines) <= 2);
     folder_write(&f, "counter.lua", COUNTER("four", ""));
     reload_now(&w);
     answers(&w, "c50", "four b 50");
@@ -452,7 +455,7 @@ TEST(a_restarted_child_runs_the_newest_code)
     folder_remove(&f, names, 2);
 }
 
-/* Runs the chunk again and again until it reports no error. */
+/* Runs the chunk again and again until it ends without an error. */
 static void wait_until_passes(fixture *w, const char *chunk)
 {
     char all[1024];
@@ -463,7 +466,7 @@ static void wait_until_passes(fixture *w, const char *chunk)
     fixture_passes(w, all);
 }
 
-/* The body of hand_over is inserted into the file. */
+/* Code of the file odd.lua; `hand_over` is the body of its function of that name. */
 #define SUBJECT(version, hand_over)                                                                                \
     "local function main(n)\n"                                                                                     \
     "  local m, from = process.receive()\n"                                                                        \
@@ -500,7 +503,7 @@ TEST(reload_works_in_unusual_process_states)
     folder_write(&f, "odd.lua", SUBJECT("two", "return n"));
     ok(filch_lua_reload(w.lua, NULL, NULL));
     wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'two' and a[2] == 5)");
-    /* The file was changed twice while the process slept: the process is upgraded once. */
+    /* The file was changed twice while the process slept: when it wakes, the process is upgraded once. */
     fixture_passes(&w, "process.send('odd', 'sleep')");
     folder_write(&f, "odd.lua", SUBJECT("three", "return n"));
     reload_now(&w);
@@ -523,7 +526,8 @@ TEST(reload_works_in_unusual_process_states)
     wait_until_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'six')");
     folder_write(&f, "odd.lua", SUBJECT("seven", "return coroutine.create(print)"));
     reload_now(&w);
-    same(reload.notified_count, 1); /* only `coroutine` was notified: the process `subject` has turned upgrades off */
+    /* only the process "coroutine" was notified: the process "odd" has turned upgrades off */
+    same(reload.notified_count, 1);
     wait_until_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
     folder_write(&f, "odd.lua", SUBJECT("eight", "process.exit('bye')"));
     reload_now(&w);
@@ -542,7 +546,8 @@ TEST(reload_works_in_unusual_process_states)
     reload_now(&w);
     wait_until_passes(&w, "assert(not process.lookup('memory_heavy'))");
     /* A file that does not return a table has no function main. A missing file changes nothing. */
-    until(atomic_load(&lines) == 4); /* the process `coroutine` could not upgrade to the versions nine and ten either */
+    /* four lines so far: the process "coroutine" could not upgrade to the versions nine and ten */
+    until(atomic_load(&lines) == 4);
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);
     until(atomic_load(&lines) == 5);

@@ -9,7 +9,8 @@
 
 static fixture w;
 
-/* Continuation of a protected call of the host program, so that a yield may pass through that call. */
+/* Continuation function of a protected call that the host program makes; with it, Lua code inside the call may
+ * yield. */
 static int after_call(lua_State *L, int status, lua_KContext ctx)
 {
     (void)ctx;
@@ -39,8 +40,9 @@ static filch_lua_options quick(uint64_t slice_ns)
     return options;
 }
 
-/* Uses everything that changes data which setting a hook reads or writes: calls and returns, protected calls and errors
- * inside them, short-lived coroutines, garbage collection, deep recursion. Returns a known sum. */
+/* A program that uses everything that changes the data that the watchdog reads or writes when it sets a hook: calls and
+ * returns, protected calls and errors inside them, short-lived coroutines, garbage collection, deep recursion. Returns
+ * a known sum. */
 static const char torture[] =
     "local rounds = ...\n"
     "local function deep(n) if n == 0 then return 0 end return 1 + deep(n - 1) end\n"
@@ -141,7 +143,7 @@ TEST(a_configured_signal_interrupts_and_is_restored)
     fixture_open(&w, 1, &options);
     (void)sigaction(SIGURG, NULL, &during);
     assert_ptr_not_equal((void *)(uintptr_t)during.sa_handler, (void *)(uintptr_t)before.sa_handler);
-    /* The thread sanitizer delivers signals only when a thread calls libc, so the loop calls time.ns(). */
+    /* The thread sanitizer delivers a signal only when the thread calls the C library, so the loop calls time.ns(). */
     fixture_passes(&w, "local hog = process.spawn(function() while true do time.ns() end end)\n"
                        "while runtime.stats().interrupted < 3 do time.sleep('1ms') end\n"
                        "process.terminate(hog)");
@@ -154,8 +156,9 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     fixture_open(&w, 1, &options);
-    /* First come many short steps, after which the worker reads its clock seldom. A due timer waits until the present
-     * turn ends, but not for turns of the other loops (src/sched/worker_test.c counts them on a clock of its own). */
+    /* Begins with many short steps, after which the worker reads its clock seldom. A timer that is due must wait only
+     * for the end of the present turn, not for turns of the other loops. (src/sched/worker_test.c counts these turns
+     * with a clock of its own.) */
     fixture_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() "
                        "process.send(from, m) end end)\n"
                        "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
@@ -166,7 +169,8 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
                        "  local before = runtime.stats().interrupted\n"
                        "  time.sleep('1ms')\n"
                        "  local turns = runtime.stats().interrupted - before\n"
-                       /* at most three: a turn that ends before the timer is due, the turn after it, a fairness pick */
+                       /* at most three turns: one that ends before the timer is due, the one after it, and a fairness
+                        * pick */
                        "  assert(turns <= 3, turns)\n"
                        "end\n"
                        "for i = 1, 6 do process.terminate(hogs[i]) end\n");
@@ -180,7 +184,7 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.runaway_ns = FILCH_MILLISECONDS(20);
     fixture_open(&w, FILCH_NO_WORKERS, &options);
-    until(thread_count() <= before); /* a joined thread may stay listed for a moment */
+    until(thread_count() <= before); /* the system may list a joined thread for a moment */
     (void)fixture_start(&w,
                         "local hog = process.spawn(function() while true do end end)\n"
                         "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
@@ -191,10 +195,10 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
                         0);
     while (!atomic_load(&w.over)) {
         uint32_t ran;
-        ok(filch_tick(w.sched, 1, &ran)); /* returns although the process is in an endless loop */
+        ok(filch_tick(w.sched, 1, &ran)); /* filch_tick() returns although the process is in an endless loop */
     }
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
-    until(thread_count() <= before); /* a joined thread may stay listed for a moment */
+    until(thread_count() <= before); /* the system may list a joined thread for a moment */
     fixture_close(&w);
 }
 
@@ -205,7 +209,7 @@ TEST(invalid_watch_modes_and_signals_are_refused)
     bad.watch = 3;
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_COUNT;
-    bad.signal = SIGURG; /* invalid, because WATCH_COUNT sends no signal */
+    bad.signal = SIGURG; /* a signal is invalid with WATCH_COUNT, which sends none */
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_THREAD;
     bad.signal = -1;

@@ -8,7 +8,7 @@
 static fixture    w;
 static atomic_int in_jobs, gate;
 
-/* A function of the host program that blocks until it is released. */
+/* A Lua function of the host program that blocks until the test releases it. */
 static int block(lua_State *L)
 {
     atomic_fetch_add(&in_jobs, 1);
@@ -18,7 +18,7 @@ static int block(lua_State *L)
     return 1;
 }
 
-/* Counts the call and returns at once. */
+/* Lua function: counts its calls and returns at once. */
 static int enter(lua_State *L)
 {
     (void)L;
@@ -122,7 +122,8 @@ TEST(several_jobs_run_concurrently)
 
 TEST(a_job_without_a_waiter_is_stopped)
 {
-    /* The pool has four threads: if one of these jobs continued, the last job would not run. */
+    /* The pool has four threads, and these are four jobs. If one of them were not stopped, the last job would not
+     * run. */
     fixture_passes(
         &w, "local forever = {\n"
             "  function() enter() while true do end end,\n"

@@ -4,7 +4,8 @@
 
 #include "lua/fixture.h"
 
-/* Runs `chunk` under `seeds` seeds. `stall` is filch_sim_options.stall: with 0 no wait is longer than requested. */
+/* Runs `chunk` under `seeds` seeds. `stall` is the option filch_sim_options.stall; if it is 0, no wait is longer than
+ * requested. */
 static inline void simulate_with(const char *chunk, uint64_t seeds, uint32_t stall)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

@@ -7,18 +7,18 @@
 
 enum { STATES_MAX = 256, SETTLES = 2, ORDER = MODEL_BATCH + SETTLES };
 
-/* SERVED: the operation has its outcome, but its task has not run yet */
+/* SERVED: the outcome of the operation is known, but its task has not run since */
 typedef enum slot_state { FREE, WAITS, SERVED, OVER } slot_state;
 
 typedef struct slot {
     slot_state state;
-    bool       cancelled; /* a cancel was requested and is not reported yet */
+    bool       cancelled; /* a cancel was requested, and the task has not seen it yet */
     int        until_ms;  /* 0: no deadline */
     model_op   op;
     char       outcome[MODEL_TEXT];
 } slot;
 
-/* An entry in the queue of a channel: case `at` of the operation in `slot`. */
+/* An entry in the queue of a channel: waits for case `at` of the operation in slot `slot`. */
 typedef struct place {
     int slot, at;
 } place;
@@ -77,8 +77,8 @@ static bool uses_inbox(const model_op *op)
 }
 
 /* Draws a case for an operation. At most one task waits for messages at a time (`inbox`), because it is not specified
- * which of several tasks gets a message. The first state is enough to draw from, because all states agree on which
- * slots are free. */
+ * which of several tasks gets a message. Looks only at the first of the possible states, because the same slots are
+ * free in all of them. */
 static model_case draw_case(model *m, int kind, bool inbox)
 {
     model_case c = { draw(m, MODEL_CHANNELS), 0 };
@@ -111,13 +111,13 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
                       inbox && !uses_inbox(&(model_op){ .case_count = i, .cases = { op->cases[0], op->cases[1] } }));
     }
     if (op->kind == MODEL_POST) op->cases[0] = (model_case){ 0, ++m->next_value };
-    /* only the first channel is closed, and seldom */
+    /* only the first channel may be closed, and only in one of three draws */
     if (op->kind == MODEL_CLOSE && (op->cases[0].channel > 0 || draw(m, 3) != 0)) return false;
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) {
         const slot *target = &s->slots[op->target];
         if (target->state != WAITS || op->target == slot_number) return false;
-        /* The order in which the ends of two tasks are seen is not specified. So a task that awaits another task is
-         * neither awaited nor cancelled. */
+        /* It is not specified in which order other tasks see the ends of two tasks. So a task that awaits another task
+         * is neither awaited nor cancelled. */
         if (target->op.kind == MODEL_AWAIT && (op->kind == MODEL_AWAIT || batch_left > 1)) return false;
         if (op->kind == MODEL_CANCEL && target->op.kind == MODEL_AWAIT) return false;
     }
@@ -169,7 +169,8 @@ static void leave(state *s, int slot_number)
     }
 }
 
-/* Records that case `at` of the operation has happened: with `value`, or with 0 if the channel was closed. */
+/* Records that case `at` of the operation in this slot has happened: with `value`, or with 0 if the channel was
+ * closed. */
 static void serve(state *s, int slot_number, int at, int value, bool passed)
 {
     slot       *to = &s->slots[slot_number];
@@ -195,7 +196,7 @@ static int take_value(line *l)
     return value;
 }
 
-/* Tries case `at` of the operation. Returns true if it could proceed at once. */
+/* Tries case `at` of the operation. Returns true if the case could proceed at once. */
 static bool try_channel(state *s, int slot_number, int at)
 {
     model_case c = s->slots[slot_number].op.cases[at];
@@ -274,8 +275,8 @@ static void close_line(state *s, int number)
     while (l->sender_count > 0) serve(s, l->senders[0].slot, l->senders[0].at, 0, false);
 }
 
-/* Applies an operation to the state. `blind`: messages have not arrived yet when the operation checks for them. Both
- * possibilities are allowed. */
+/* Applies an operation to the state. `blind`: the operation finds no messages, because they have not arrived yet. The
+ * model allows both. */
 static void apply(state *s, const model_op *op, bool blind)
 {
     slot *me = &s->slots[op->slot];
@@ -312,8 +313,8 @@ static int inbox_case(const model_op *op)
     return -1;
 }
 
-/* Runs the tasks that have an outcome to handle: ends are reported to tasks that await them, messages are taken,
- * cancels are raised. */
+/* Runs the tasks that have got the outcome of their operation: tasks that await a task get its end, messages are taken,
+ * cancels raise their error. */
 static void settle(state *s)
 {
     for (int round = 0; round < MODEL_SLOTS; round++) {
@@ -374,7 +375,7 @@ typedef struct search {
     const model_view *view;
     state            *found;
     int               found_count;
-    state             last; /* a state that did not agree with the view */
+    state             last; /* the last possible state that did not agree with the view */
 } search;
 
 static void keep(search *f, const state *s)
@@ -393,8 +394,8 @@ static void keep(search *f, const state *s)
     if (f->found_count < STATES_MAX) f->found[f->found_count++] = copy;
 }
 
-/* Tries all orders of the operations. `left`: bits of the operations that have not been applied; `settles`: how often
- * tasks may still run between two operations. */
+/* Tries all orders in which the operations of the batch may be applied. `left`: one bit for each operation that has not
+ * been applied; `settles`: how often tasks may still run between two operations. */
 static void try_orders(search *f, const state *s, unsigned left, int settles)
 {
     if (left == 0) {

@@ -26,22 +26,23 @@ typedef enum model_kind {
 } model_kind;
 
 typedef struct model_case {
-    int channel; /* number of a channel; -1: the inbox */
-    int value;   /* value to send; 0: the case receives */
+    int channel; /* number of a channel; -1: the mailbox of the process */
+    int value;   /* value to send; 0: the case receives a value */
 } model_case;
 
 typedef struct model_op {
     model_kind kind;
-    int        slot;       /* the task that executes the operation */
+    int        slot;       /* slot of the task that executes the operation */
     int        target;     /* for await and cancel: slot of the other task */
-    int        timeout_ms; /* 0: no timeout; for sleep: its duration */
+    int        timeout_ms; /* time limit of the operation, 0: none; for sleep: its duration */
     int        case_count;
     model_case cases[MODEL_CASES]; /* send, receive, iterate and close use the first case only */
 } model_op;
 
 /* The state that the program shows after a batch. */
 typedef struct model_view {
-    char outcome[MODEL_SLOTS][MODEL_TEXT]; /* "": the task still waits, or there is none */
+    /* outcome of the task in each slot; "": the task still waits, or there is none */
+    char outcome[MODEL_SLOTS][MODEL_TEXT];
     int  length[MODEL_CHANNELS], senders[MODEL_CHANNELS], receivers[MODEL_CHANNELS];
 } model_view;
 
@@ -49,10 +50,10 @@ typedef struct model model;
 
 model *model_create(uint64_t seed, const int capacity[MODEL_CHANNELS]);
 void   model_destroy(model *m);
-/* Draws a batch of operations that are possible in the present state. Returns their number. */
+/* Draws a batch of random operations that are possible in the present state of the model. Returns their number. */
 int model_draw(model *m, model_op batch[MODEL_BATCH]);
-/* Checks the view after the batch began and `ms` milliseconds passed. Returns false if the view is impossible: then
- * `why` says what was expected. */
+/* Checks the view that was taken `ms` milliseconds after the batch began. Returns false if the model does not allow
+ * this view; `why` then says what was expected. */
 bool model_check(model *m, const model_op *batch, int count, int ms, const model_view *view, char *why, int why_size);
 
 #endif
