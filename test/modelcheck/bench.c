@@ -65,13 +65,14 @@ void bench_setup(void)
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_send_waiters_init(&b->room);
-    /* Each thread gets spare nodes, so that it need not lock the depot. */
+    /* Each thread gets spare event nodes in its magazine, so that it need not lock the depot. */
     for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
         fli_local *worker = &b->worker[i];
         worker->rt = &b->rt;
         worker->index = i;
         worker->number = i + 1;
-        worker->serial = i + 1; /* not 0, because the fast path of a send requires that the worker is inside a step */
+        /* `serial` must not be 0, because the fast path of a send requires that the worker is inside a step */
+        worker->serial = i + 1;
         worker->fast_rt = &b->rt;
         worker->ready = on_ready_local;
         fli_slab_give(&b->rt.nodes, &worker->nodes, fli_slab_take(&b->rt.nodes, &worker->nodes));
@@ -188,8 +189,8 @@ bool bench_exit(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads messages like the fast path of sched/step.c for a process that is ACTIVE_ONE. Returns true if the process has
- * settled or ended. */
+/* Reads messages as the fast path in sched/step.c does for a process that is ACTIVE_ONE. Returns true if the process
+ * has settled or ended. */
 static bool drive_active_one(fli_proc *p, uint64_t word)
 {
     fli_local      *worker = bench_worker();
@@ -220,8 +221,8 @@ static bool drive_active_one(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads messages like sched/step.c does when there are only value messages. Returns true if the process has settled.
- * Sets *more if it has read any message. */
+/* Reads messages as sched/step.c does when there are only value messages. Returns true if the process has settled. Sets
+ * *more if a message was read. */
 static bool drive_values(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };

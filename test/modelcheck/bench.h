@@ -14,7 +14,7 @@
 
 #define BENCH_NODE 77u
 
-/* The history of a process. Not atomic: used only by the thread that owns the process. */
+/* What a process has received and done. Not atomic: used only by the thread that owns the process. */
 typedef struct bench_life {
     uint32_t inside;                     /* number of workers that are in a step of the process; never more than 1 */
     uint32_t last[FLI_WEAK_THREADS + 1]; /* for each sender: the number of its last message */
@@ -24,20 +24,20 @@ typedef struct bench_life {
 } bench_life;
 
 typedef struct bench {
-    fli_runtime      rt; /* must be the first member: the hooks cast its address to the bench */
+    fli_runtime      rt; /* must be the first member, because hooks cast a pointer to `rt` to a pointer to bench */
     fli_local        worker[FLI_WEAK_THREADS + 1];
     fli_send_waiters room;
     bench_life       lives[8];                   /* indexed by slot */
     uint32_t         woke[FLI_WEAK_THREADS + 1]; /* for each thread: how often it woke the process */
     uint32_t         slept[FLI_WEAK_THREADS + 1];
-    uint32_t         note;  /* not atomic: written by a thread before it cancels or kills the process */
-    bool             noted; /* option of a program: the step that receives the cancel or kill reads `note` */
-    /* Option of a program, or NULL: the step that receives a cancel calls this function and keeps the result in
+    uint32_t         note;  /* number that a thread writes before it cancels or kills the process; not atomic */
+    bool             noted; /* option of a model program: the step that receives the cancel or kill reads `note` */
+    /* Option of a model program, or NULL: the step that receives a cancel calls this function and keeps the result in
      * `note_seen`. */
     uint32_t (*on_cancel)(void);
     uint32_t note_seen;
-    bool     fast; /* option of a program: messages are sent and read on the fast paths */
-    bool     ends; /* option of a program: a process that receives a single message ends in that step */
+    bool     fast; /* option of a model program: messages are sent and read on the fast paths */
+    bool     ends; /* option of a model program: a process that receives a single message ends in that step */
     uint32_t unread[FLI_WEAK_THREADS + 1];
     uint32_t accepted[FLI_WEAK_THREADS + 1], refused[FLI_WEAK_THREADS + 1];
 } bench;
@@ -58,9 +58,9 @@ void bench_finish(fli_proc *p);
 bool bench_exit(fli_proc *p, uint64_t word);
 /* Settles the process: ACTIVE -> IDLE or BLOCKED. Returns false if an event has arrived. */
 bool bench_settle(fli_proc *p, unsigned settle_to);
-/* Sends message number `n` of this thread. */
+/* Sends a message with the number `n` of the calling thread. */
 void bench_send(filch_pid to, uint32_t n);
-/* Checks that every node is in exactly one place: a magazine or the depot. */
+/* Checks that every event node is in exactly one magazine, or in the depot. */
 void        bench_check_nodes(void);
 uint32_t    bench_sum(const uint32_t *by_thread);
 bench_life *bench_life_of(fli_proc *p);

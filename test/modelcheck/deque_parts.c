@@ -13,10 +13,11 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    fli_deque     deque, thief_deques[3]; /* thief_deques: the deques of thieves that steal half of the items */
+    /* thief_deques: the deques of thieves, which steal half of the items at once */
+    fli_deque     deque, thief_deques[3];
     fli_lifo_slot slot;
     item          items[ITEMS];
-    uint32_t      made; /* number of items pushed; used by the owner only */
+    uint32_t      made; /* number of items that were pushed; used by the owner only */
     uint32_t      got[FLI_WEAK_THREADS + 1];
 } table;
 
@@ -39,7 +40,8 @@ static void push(void)
     must(fli_deque_push(&t->deque, it), "the deque has space");
 }
 
-/* Takes an item. The item now belongs to this thread, so these non-atomic accesses must be ordered after the push. */
+/* Records that this thread has taken an item. The thread owns the item now, so its non-atomic accesses must be ordered
+ * after the push. */
 static void take(void *at)
 {
     item *it = at;
@@ -80,7 +82,7 @@ static void steal_two(void)
     steal_one();
 }
 
-/* Steals half of the items into `into`, then empties `into`. */
+/* Steals half of the items of the owner's deque into the deque `into`, then pops all items of `into`. */
 static void half_into(fli_deque *into)
 {
     void    *first = NULL;
@@ -96,7 +98,7 @@ static void steal_half(void)
     half_into(&t->thief_deques[fli_weak_self % 3]);
 }
 
-/* Steals half of the items into thief_deques[0], from which a third thread steals. */
+/* Steals half of the items of the owner's deque into thief_deques[0], from which a third thread steals. */
 static void steal_half_and_pop(void)
 {
     void    *first = NULL;
@@ -145,8 +147,8 @@ static void own_last(void)
     pop();
 }
 
-/* Puts four items into the deque. In the programs with this setup the owner pops down to the items that thieves are
- * about to claim, and pushes again. */
+/* Puts four items into the deque. In the model programs with this setup the owner pops until it reaches items that
+ * thieves are about to take, and then pushes again. */
 static void setup_four(void)
 {
     setup();
@@ -185,7 +187,7 @@ static void own_oldest(void)
     oldest();
 }
 
-/* Pushes three items, then one more below the last two, so that those two are popped first. */
+/* The owner pushes three items, then one more below the last two, so that these two are popped first. */
 static void own_under(void)
 {
     push();
@@ -199,7 +201,7 @@ static void own_under(void)
     pop();
 }
 
-/* The owner pushes five more items: a slot of the ring is reused after a thief has taken its item, otherwise the ring
+/* The owner pushes five more items. If a thief has taken an item, its slot in the ring is reused; otherwise the ring
  * grows. */
 static void own_reuse(void)
 {
@@ -219,7 +221,7 @@ static void setup_two(void)
 
 static void check_count(void)
 {
-    /* Two items are never taken in this program, so the count is at least two. */
+    /* In the programs with this check two items are never taken, so the count is at least two. */
     must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
 }
 
@@ -254,7 +256,7 @@ static void check_never_empty(void)
     must(fli_deque_count(&t->deque) >= 1, "a deque that is never empty is not found empty");
 }
 
-/* Puts an item as a worker does: into the LIFO slot, or into the deque if the slot is full. */
+/* Puts an item as a worker does: into the LIFO slot, or into the deque if the LIFO slot is full. */
 static void put(void)
 {
     item *it = &t->items[t->made++];
@@ -284,7 +286,7 @@ static void own_slot(void)
     take_next();
 }
 
-/* Does a fairness pick: moves the item of the LIFO slot to the deque, then takes the oldest item. */
+/* The owner makes a fairness pick: it moves the item of the LIFO slot to the deque, then takes the oldest item. */
 static void own_slot_oldest(void)
 {
     put();
@@ -295,7 +297,7 @@ static void own_slot_oldest(void)
     put();
 }
 
-/* Steals as a thief does: from the deque first, then from the LIFO slot. */
+/* Steals as a thief does: from the owner's deque first, then from the LIFO slot. */
 static void steal_any(void)
 {
     if (one_from(&t->deque) == FLI_STEAL_EMPTY) take_slot();

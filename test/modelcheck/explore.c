@@ -29,14 +29,14 @@ static const fli_weak_program *const program_lists[] = { parts_litmus, parts_deq
 
 #define BY_PROGRAM INT32_MIN
 
-static bool more; /* the option --long was given */
+static bool more; /* true: the option --long was given */
 
 #define LONG_TOTAL UINT64_C(100000000)
-#define ALL_MAX UINT64_C(20000000) /* maximal executions of one program in the first pass of --total */
-/* maximal executions, in the first pass of --total, of a program with a bound on preemptions; random walks then explore
- * more of it */
+#define ALL_MAX UINT64_C(20000000) /* maximum number of executions of one program in the first pass of --total */
+/* maximum number of executions in the first pass of --total, for a program with a bound on preemptions; random walks
+ * then explore more of it */
 #define BOUNDED_MAX UINT64_C(2000000)
-#define PLAIN_MAX UINT64_C(1000000) /* maximal executions of one program in the second pass of --total */
+#define PLAIN_MAX UINT64_C(1000000) /* maximum number of executions of one program in the second pass of --total */
 #define WALKS_MAX UINT64_C(40000000)
 #define PROBE_WALKS 20000
 #define AGAIN_MAX 8
@@ -55,7 +55,7 @@ static struct {
     double   time;
 } sum;
 
-/* One row of the printed table. */
+/* One row of the printed table: the result of one program in one pass. */
 static struct row {
     const fli_weak_program *program;
     char                    mode[48];
@@ -63,7 +63,8 @@ static struct row {
     double                  took;
 } rows[PASSES * PROGRAMS_MAX + AGAIN_MAX];
 static uint32_t row_count;
-static uint64_t total; /* the option --total; 0: one pass, with a line for each program when it ends */
+/* value of the option --total; 0: only one pass, and the line of a program is printed when the program ends */
+static uint64_t total;
 
 /* Returns true if `part` is the program's name. If no program has that name, returns true if `part` is a prefix of the
  * program's name. */
@@ -82,8 +83,8 @@ static bool must_fail(const fli_weak_program *program)
     return strcmp(program->promise, "a violation") == 0;
 }
 
-/* Returns the text of the error in the result, or NULL. A litmus test must have exactly the expected number of
- * outcomes. */
+/* Returns a text that says what is wrong with the result, or NULL. A litmus test must have exactly the expected number
+ * of outcomes. */
 static const char *wrong(const fli_weak_program *program, const fli_weak_config *config, const fli_weak_result *result)
 {
     if (strncmp(program->name, "litmus_", 7) != 0 || must_fail(program) || config->bound >= 0 || !result->complete)
@@ -91,7 +92,7 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the expected number of outcomes";
 }
 
-/* Returns the limit of preemptions in an execution; -1: no limit. */
+/* Returns the maximum number of preemptions in an execution of `program`; -1: no limit. */
 static int32_t bound_of(const fli_weak_program *program, bool one_more)
 {
     if (program->bound == 0) return -1;
@@ -168,7 +169,7 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     sum.violations++;
     printf("%s: VIOLATION: %s\n", program->name, why);
     if (result.choices[0] != 0) printf("replay: explore --part %s --replay %s\n", program->name, result.choices);
-    return true; /* after a violation the exploration counts as complete */
+    return true; /* after a violation the exploration of the program counts as complete */
 }
 
 /* Collects the programs that the command line names, at most `max`. Returns their number. */
@@ -195,7 +196,7 @@ static void print_table(void)
         printf("%-26s %-30s %11lu %11lu %9lu %9.2f ", row->program->name, row->mode,
                (unsigned long)row->result.executions, (unsigned long)row->result.distinct,
                (unsigned long)row->result.outcomes, row->took);
-        /* The clock is too coarse to compute a rate for so short a run. */
+        /* A run of less than 0.05 s is too short to compute a rate, because the clock is too coarse. */
         if (row->took < 0.05) {
             printf("%11s\n", "-");
             continue;
@@ -214,9 +215,9 @@ static uint64_t missing(void)
     return done < total ? total - done : 0;
 }
 
-/* Sorts the programs so that programs whose walks soon repeat come first: the part of their share that they do not use
- * goes to the programs after them. The order is estimated by a few walks of each program; these walks are part of its
- * share and are not counted twice. */
+/* Sorts the programs so that those with random walks that soon repeat come first: the executions that they do not use
+ * go to the programs after them. The order is estimated by a few walks of each program, which count as part of its
+ * share. */
 static void sort_by_distinct(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
     uint64_t        distinct_walks[PROGRAMS_MAX];
@@ -236,7 +237,7 @@ static void sort_by_distinct(const fli_weak_program **programs, uint32_t count, 
     }
 }
 
-/* Runs all programs that the command line names until `total` different executions have been run. */
+/* Explores the `count` programs in several passes, until `total` different executions have been run. */
 static void run_total(const fli_weak_program *const *programs, uint32_t count, const fli_weak_config *given)
 {
     const fli_weak_program *open[PROGRAMS_MAX];
@@ -259,8 +260,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
     }
-    /* Repeated walks are replaced by walks of the last program, which repeats least: with other seeds, and with a few
-     * more walks than are missing. */
+    /* Some walks were equal to earlier ones and do not count. Makes up for them by walks of the last program, which
+     * repeats least: with other seeds, and with a few more walks than are missing. */
     for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
         walks.seed++;
         walks.walks = missing() + missing() / 4 + 1000;
@@ -275,7 +276,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
 
 #define SITES_MAX 512
 
-static bool uses[PROGRAMS_MAX][SITES_MAX]; /* indexed by program and site */
+/* true: the program (first index) executes the memory access (second index) */
+static bool uses[PROGRAMS_MAX][SITES_MAX];
 
 static const char *order_name(int order)
 {
@@ -290,7 +292,8 @@ static const char *short_where(const char *where)
     return src != NULL ? src + 5 : where;
 }
 
-/* Returns the name of the program that detects the weakened order, or NULL. */
+/* Returns the name of the first program that finds a violation while the memory order at `site` is weakened, or
+ * NULL. */
 static const char *caught_by(const fli_weak_program *const *programs, uint32_t count, uint32_t site)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -322,7 +325,7 @@ static int mutants(const char *part)
     }
     for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) {
         const fli_weak_site site = *fli_weak_site_at(i);
-        /* Orders in the test programs themselves are not weakened. */
+        /* Memory orders in the model programs themselves are not weakened, only those in src/. */
         if (strstr(site.where, "/src/") == NULL || strstr(site.where, part) == NULL) continue;
         for (int order = site.order - 1; order >= 0; order--) {
             if ((order & ~site.order) != 0 || (site.order == FLI_WEAK_ACQREL && order == FLI_WEAK_RLX)) continue;

@@ -19,18 +19,19 @@ static struct scene {
     filch_event         events[1];
     fli_proc           *p;
     fli_event_node     *node;
-    bool                is_async; /* option of a program: the handler does not complete the yield itself */
-    /* Key of the last yield. Relaxed stores and loads: the program passes receivers to other threads without
-     * ordering. */
+    bool                is_async; /* option of a model program: the handler does not complete the yield itself */
+    /* Key of the last yield. Stored and loaded with relaxed order, because the model program passes receivers to other
+     * threads without ordering. */
     FLI_ATOMIC(uint64_t) key;
-    /* Not atomic: used by the process only. */
+    /* Not atomic: used only by the thread that runs the process. */
     uint32_t yielded, completed, handled;
     uint64_t last_key;
     /* For each thread: number of its completions that were accepted. */
     uint32_t ok[FLI_WEAK_THREADS + 1];
 } * s;
 
-/* ---- replacements for step.c: after the loop bench_drive() runs the process ---- */
+/* ---- replacements for functions of step.c: when the inline completion loop ends, bench_drive() runs the process
+ * ---- */
 
 static void leave_loop(fli_worker *w, fli_proc *p)
 {
@@ -68,7 +69,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
         return FILCH_OK;
     }
     s->yielded++;
-    /* Does what filch_yield() does with a spare node. */
+    /* does what filch_yield() does if the worker has a spare node */
     out->pending[0].node = out->spare;
     out->pending[0].command.id = COMMAND;
     out->spare->tag = TAG;
@@ -105,9 +106,10 @@ static void setup(void)
     s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     fli_store_rlx(&s->p->type, &type);
     s->node = fli_yield_open(&b->rt, &b->worker[1], s->p, COMMAND, TAG);
-    fli_yield_retire(s->node); /* the first yield of the process is completed */
+    fli_yield_retire(s->node); /* completes the first yield of the process */
     fli_worker *w = &s->w;
-    w->sched = (filch_sched *)&b->rt; /* `rt` is the first member of filch_sched, and the loop uses no other member */
+    /* `rt` is the first member of filch_sched, and the inline completion loop uses no other member */
+    w->sched = (filch_sched *)&b->rt;
     w->local.rt = &b->rt;
     w->local.fast_rt = &b->rt;
     w->local.current = s->p;

@@ -14,7 +14,7 @@ enum { GEN = 3, OPERATION = 7 };
 static struct {
     fli_stream_state     state;
     FLI_ATOMIC(uint32_t) bytes[2];         /* indexed by direction */
-    uint32_t             fd, operation[2]; /* not atomic, so that a race on them is detected */
+    uint32_t             fd, operation[2]; /* not atomic, so that the explorer detects a race on them */
     uint32_t             got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
 } * s;
 
@@ -40,14 +40,15 @@ static void end_op(fli_direction direction)
     s->gone[fli_weak_self]++;
 }
 
-/* Attempts the operation. Returns true if the socket has bytes. */
+/* Stands for the system call of an operation: returns true if the socket has bytes in this direction. */
 static bool try_it(fli_direction direction)
 {
     must(s->fd == 5, "the descriptor is open while a thread uses it");
     return fli_load_rlx(&s->bytes[direction]) > 0;
 }
 
-/* Completes the operation, counts it in `counts`, and releases the direction. Called by the holder of the direction. */
+/* Completes the operation of a direction, counts it in `counts`, and releases the direction. Called by the thread that
+ * holds the direction. */
 static void complete_op(fli_direction direction, uint32_t *counts)
 {
     must(s->operation[direction] == OPERATION, "the holder of a direction sees the whole operation");
@@ -56,7 +57,7 @@ static void complete_op(fli_direction direction, uint32_t *counts)
     end_op(direction);
 }
 
-/* Does what the loop of fli_op_run() does. */
+/* Does what the loop in fli_op_run() does. */
 static void run(fli_direction direction)
 {
     for (;;) {

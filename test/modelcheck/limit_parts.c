@@ -6,7 +6,7 @@
 static struct {
     fli_proc      *p; /* the process with the full mailbox */
     filch_pid      pid;
-    fli_proc      *senders[2]; /* processes blocked on a yield until the mailbox has space */
+    fli_proc      *senders[2]; /* processes that have yielded a send to `p` and wait until its mailbox has space */
     filch_receiver receivers[2];
 } * s;
 
@@ -73,7 +73,7 @@ static void end(void)
     bench_finish(s->p);
 }
 
-/* Does what FILCH_CMD_SEND does for a process in its step; then the process waits for the completion. */
+/* Does what a FILCH_CMD_SEND yield of sender `which` does. Then the sender waits for the completion. */
 static void send_and_wait(int which, uint32_t n)
 {
     fli_local    *worker = bench_worker();

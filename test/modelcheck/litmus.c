@@ -38,7 +38,7 @@ static void sb_2(void)
     w->r[1] = fli_load_acq(&w->a);
 }
 
-/* Store buffering with read-modify-writes of one word: at least one thread sees the store of the other. */
+/* Store buffering with read-modify-writes of one word: at least one of the two threads sees the store of the other. */
 static void one_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -94,7 +94,7 @@ static void mp_2(void)
     if (w->r[0] == 1) must(w->payload == 7, "a write before the release is seen");
 }
 
-/* Message passing through a relaxed read-modify-write of a third thread, which continues the release sequence. */
+/* Message passing through a third thread: its relaxed read-modify-write continues the release sequence. */
 static void mp_3(void)
 {
     (void)fli_add_rlx(&w->a, 1);
@@ -111,7 +111,8 @@ static void mp_5(void)
     (void)fli_add_rel(&w->a, 1);
 }
 
-/* Independent reads of independent writes: the readers may disagree on the order. 16 outcomes. */
+/* Independent reads of independent writes: the two readers may see the writes in different orders. All 16 outcomes are
+ * allowed. */
 static void iriw_1(void)
 {
     fli_store_rel(&w->a, 1);
@@ -131,7 +132,7 @@ static void iriw_4(void)
     w->r[3] = fli_load_acq(&w->a);
 }
 
-/* One location: no reader sees its values in a different order. */
+/* Coherence: all readers see the values of one location in the same order. */
 static void co_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -149,7 +150,7 @@ static void co_3(void)
     if (w->r[2] == 1) must(w->r[1] >= w->r[0], "an earlier read has seen no newer value");
 }
 
-/* Condition variable: a thread that checked the condition under the lock before it waits is always woken. */
+/* Condition variable: a thread that checks the condition under the lock before it waits is always woken. */
 static void cond_1(void)
 {
     fli_mutex_lock(&w->lock);
@@ -164,7 +165,7 @@ static void cond_2(void)
     fli_cond_signal(&w->cond);
 }
 
-/* Three threads append their numbers under one lock: 3! orders and no other outcome. */
+/* Three threads append their numbers under one lock: there are 3! = 6 outcomes. */
 static void count_up(void)
 {
     fli_mutex_lock(&w->lock);
@@ -172,7 +173,7 @@ static void count_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* try_lock: it runs before, after or during the locked section of the other thread. */
+/* A try_lock runs before, after or during the locked section of the other thread; in the last case it fails. */
 static void try_up(void)
 {
     if (!fli_mutex_try_lock(&w->lock)) {
@@ -183,7 +184,7 @@ static void try_up(void)
     fli_mutex_unlock(&w->lock);
 }
 
-/* The programs below have errors that the explorer must report. */
+/* ---- programs with errors that the explorer must report ---- */
 static void bad_mp_1(void)
 {
     w->payload = 7;
@@ -208,7 +209,7 @@ static void bad_seq_2(void)
 {
     if (fli_load_acq(&w->a) == 2) w->r[0] = w->payload;
 }
-/* Checks the condition before it takes the lock, and waits under the lock: a wake-up can be lost. */
+/* The thread checks the condition before it takes the lock, and then waits: a wake-up can be lost. */
 static void bad_cond_1(void)
 {
     if (fli_load_acq(&w->a) != 0) return;

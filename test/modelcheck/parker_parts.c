@@ -4,7 +4,7 @@
 #include "parts.h"
 #include "port/thread.h"
 
-/* The version with a mutex, compiled under another name. */
+/* The parker that uses a mutex instead of a futex, compiled here under another name. */
 typedef struct lock_parker {
     fli_mutex lock;
     fli_cond  cond;
@@ -29,10 +29,11 @@ bool      lock_park(lock_parker *parker, uint64_t until_ns);
 #undef fli_park
 
 static struct {
-    fli_parker           parker;
-    lock_parker          lock;
-    bool                 of_lock;
-    uint32_t             written[2]; /* for each unparking thread: non-atomic memory written before the unpark */
+    fli_parker  parker;
+    lock_parker lock;
+    bool        of_lock;
+    /* for each thread that unparks: non-atomic memory that it writes before the unpark */
+    uint32_t             written[2];
     FLI_ATOMIC(uint32_t) flags[2];
     uint32_t             unparked;
 } * t;
@@ -73,7 +74,7 @@ static void unpark_second(void)
     unpark();
 }
 
-/* Sets a flag, then unparks. Two unparks before the park count as one. */
+/* Sets a flag, then unparks the other thread. Two unparks before the park count as one. */
 static void set_and_unpark_first(void)
 {
     fli_store_rlx(&t->flags[0], 1);
@@ -92,7 +93,8 @@ static void park_once(void)
     must(t->written[0] == 7, "a write before the unpark is seen");
 }
 
-/* Parks until both unparks were seen. One return of park may stand for both, but no unpark is lost. */
+/* Parks until the flags of both unparking threads were seen. One return of park may stand for two unparks, but no
+ * unpark may be lost. */
 static void park_until_both(void)
 {
     while (fli_load_rlx(&t->flags[0]) + fli_load_rlx(&t->flags[1]) < 2)

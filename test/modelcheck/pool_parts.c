@@ -34,8 +34,8 @@ static struct scene {
         uint32_t ran, cancelled;
     } jobs[JOBS];
     uint32_t submitted;
-    /* The fields below are protected by `lock`. `started`: threads that the pool has started; `over`: it starts no
-     * more. */
+    /* The fields below are protected by `lock`. `started` has the threads that the pool has started; `over`: the pool
+     * starts no more threads. */
     fli_mutex lock;
     fli_cond  changed;
     struct {
@@ -133,7 +133,8 @@ static void end_pool(void)
     fli_cond_broadcast(&s->changed);
 }
 
-/* Waits until `count` jobs have run, then closes the pool. If a wake-up is lost, this is a deadlock. */
+/* Waits until `count` jobs have run, then closes the pool. If the pool loses a wake-up, this function never returns,
+ * and the explorer reports a deadlock. */
 static void wait_and_end(uint32_t count)
 {
     fli_mutex_lock(&s->lock);

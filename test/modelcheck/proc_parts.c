@@ -7,9 +7,9 @@ static struct {
     fli_proc   *p;
     filch_pid   pid;
     filch_type *type;
-} * s; /* written in setup, then constant */
+} * s; /* written by setup(), and not changed afterwards */
 
-/* Data shared by the threads of a program. */
+/* Data that the threads of a model program share. */
 static struct pass {
     FLI_ATOMIC(uint64_t) serial;
     FLI_ATOMIC(uint32_t) note;
@@ -125,7 +125,7 @@ static void cancel(void)
     set_flag(FLI_CANCEL);
 }
 
-/* Writes a note, then cancels. The step that receives the cancel must see the note. */
+/* Writes `note`, then cancels the process. The step that receives the cancel must see the note. */
 static void note_and_cancel(void)
 {
     b->note = 7;
@@ -140,7 +140,7 @@ static void leave_note_and_cancel(void)
     set_flag(FLI_CANCEL);
 }
 
-/* Cancels a tenant of the scope, as src/model/context.c does. */
+/* Cancels the process that is a tenant (member) of the scope, as src/model/context.c does. */
 static void cancel_tenant(const fli_tenant *tenant)
 {
     must(tenant == &pass->tenant, "the scope lists its tenant");
@@ -203,8 +203,8 @@ static void check_cancel(void)
     must(got >= 1 && got <= flags_set, "a cancel is delivered; two may be one event");
 }
 
-/* Several cancels may arrive as one event. But a note written before a cancel must be seen, at the latest by the step
- * that receives the last cancel. */
+/* Several cancels may arrive as one event. But the step that receives the last cancel must have seen every note that
+ * was written before a cancel. */
 static void check_note_seen(void)
 {
     check_cancel();
@@ -225,7 +225,7 @@ static void check_killed(void)
     report_outcome(life);
 }
 
-/* Checks that the process ended with the single message that woke it, or is idle because several messages had
+/* Checks that the process has ended because a single message woke it, or is idle because several messages had
  * arrived. */
 static void check_last(void)
 {
@@ -233,14 +233,15 @@ static void check_last(void)
     else check_wakes();
 }
 
-/* ---- stale pids: the slot is reused by another process ---- */
+/* ---- stale pids: another process reuses the slot ---- */
 
 /* Called when the first process has ended: starts another process in its slot and publishes the new pid. */
 static void spawn_successor(uint32_t slot)
 {
     fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is reused");
-    /* thread 2 sends only to the first process, so the new process must receive nothing from thread 2 */
+    /* thread 2 sends only to the first process: no message of thread 2 has a number above 15, so any that arrives is a
+     * violation */
     bench_life_of(next)->last[2] = 15;
     fli_store_rel(&pass->serial, fli_proc_serial(next));
     bench_drive(next);
@@ -288,7 +289,7 @@ static void check_replaced(void)
     report_outcome(life);
 }
 
-/* The slot is returned to the depot, so that another thread starts the next process in it. */
+/* Ends the process and returns its slot to the depot, so that another thread starts the next process in the slot. */
 static void end_to_depot(void)
 {
     fli_local *worker = bench_worker();
@@ -307,14 +308,15 @@ static void spawn_from_depot(void)
     bench_drive(next);
 }
 
-/* A process is spawned while stop walks the slots: if stop finds a slot alive, the name in it must be readable. */
+/* Setup for a spawn during a stop: if the stop, which walks over all slots, finds a process in a slot, the type name of
+ * the process must be readable. */
 static void setup_free(void)
 {
     setup();
     s->type = fli_weak_new(sizeof *s->type);
     bench_life_of(s->p)->inside++;
     bench_finish(s->p);
-    b->worker[1].procs = b->worker[0].procs; /* the slot is in the magazine of the thread that will spawn */
+    b->worker[1].procs = b->worker[0].procs; /* moves the free slot to the magazine of thread 1, which will spawn */
     b->worker[0].procs.count = 0;
 }
 
@@ -346,10 +348,10 @@ static void check_moved(void)
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
-/* ---- HAS_RELATIONS: the end of a process, concurrently with threads that monitor it, as in src/model ---- */
+/* ---- HAS_RELATIONS: a process ends while other threads monitor it, as in src/model ---- */
 
 static struct monitors {
-    fli_mutex lock;                    /* lock of the slot */
+    fli_mutex lock;                    /* stands for the lock of the slot's relations */
     uint32_t  listed, notified_by_end; /* protected by `lock` */
     uint32_t  notified_at_once[FLI_WEAK_THREADS + 1];
 } * monitors;

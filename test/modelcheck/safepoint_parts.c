@@ -10,7 +10,7 @@
 static struct {
     fli_lua_safepoint      safepoint;
     FLI_ATOMIC(uint32_t)   listed[2];
-    FLI_ATOMIC(uint32_t *) runs; /* stands for fli_lua_runner.proc */
+    FLI_ATOMIC(uint32_t *) runs; /* the object that the thread runs; stands for fli_lua_runner.proc */
     uint32_t               things[2];
     FLI_ATOMIC(uint32_t)   turn;
     fli_mutex              lock;
@@ -40,7 +40,7 @@ static void setup_strict(void)
     setup_safepoint(true);
 }
 
-/* Removes the object from the list, passes the safepoint, then frees the object. */
+/* Removes object `i` from the list, passes the safepoint, then frees the object. */
 static void free_thing(int i)
 {
     fli_store_rlx(&g->listed[i], 0);
@@ -75,7 +75,7 @@ static void look_twice(void)
     look();
 }
 
-/* The end of a step, as in lua/preempt/preempt.c: the thread no longer runs the object, which may then be freed. */
+/* Ends a step, as lua/preempt/preempt.c does: the thread no longer runs the object, so the object may be freed. */
 static void end_step(void)
 {
     fli_store_rel(&g->runs, NULL);

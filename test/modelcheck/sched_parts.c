@@ -28,13 +28,14 @@ typedef struct fixture {
     fli_mutex   lock;
     fli_cond    changed;
     uint32_t    done; /* number of steps; protected by the lock */
-    /* Not atomic: after this many steps the workers are told to end. 0: a thread waits in wait_for() instead. */
+    /* After this many steps the workers are told to end; 0: a thread that waits in wait_for() tells them. Not
+     * atomic. */
     uint32_t             expected;
-    FLI_ATOMIC(uint32_t) finished; /* counts the steps instead of `done` if `expected` is not 0 */
+    FLI_ATOMIC(uint32_t) finished; /* number of steps if `expected` is not 0; otherwise `done` counts them */
     FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
     uint32_t             ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err            results[FLI_WEAK_THREADS + 1];
-    bool                 ends; /* option of the programs about stop: a step ends its process */
+    bool                 ends; /* option of the programs about a stop: a step ends its process */
     fli_proc            *last; /* the only process of a program with `ends` */
 } fixture;
 
@@ -76,7 +77,7 @@ void fli_sched_free(filch_sched *sched)
     (void)sched;
 }
 
-/* Relaxed, because a descriptor does not order memory accesses. */
+/* Uses relaxed accesses, because a descriptor does not order memory accesses. */
 void fli_wakefd_signal(int fd)
 {
     (void)fd;
@@ -109,7 +110,7 @@ void fli_worker_clock(fli_worker *worker)
     worker->clock_ns = fli_clock_ns();
 }
 
-/* Does what finish.c does for a process without relations, messages and yields. */
+/* Does what sched/finish.c does for a process without relations, messages and yields. */
 static void finish(fli_worker *worker, fli_proc *p)
 {
     (void)fli_state_finish(&p->state);
@@ -240,7 +241,7 @@ static void submit(int i)
     fli_ready(&w->sched.rt, fli_current_worker(&w->sched.rt), &w->procs[i]);
 }
 
-/* Waits until `count` processes have run, then tells the workers to end. */
+/* Waits until processes have made `count` steps, then tells the workers to end. */
 static void wait_for(uint32_t count)
 {
     fli_mutex_lock(&w->lock);
@@ -267,7 +268,8 @@ static void submit_other(void)
     submit(1);
 }
 
-/* Acts as a worker inside a step that makes two processes ready. Then runs its own queue, and parks. */
+/* Acts as a worker inside a step that makes two processes ready. After the step the worker runs the processes of its
+ * own queue, and parks. */
 static void push_and_work(void)
 {
     fli_current_set(&w->list[fli_weak_self - 1]->local);
@@ -364,7 +366,7 @@ static void check_closed(void)
     fli_weak_outcome((uint64_t)w->results[2] * 64 + (uint64_t)w->results[3]);
 }
 
-/* ---- the end of a process, as stop counts it ---- */
+/* ---- the count of live processes, which a stop reads when a process ends ---- */
 
 static void setup_ended(void)
 {
@@ -390,8 +392,8 @@ static void count_alive(void)
         must(w->payload[0] == 7 && w->list[0]->local.procs.count > 0, "a process counted as ended has freed its slot");
 }
 
-/* One process has ended, and its on_exit spawns another process that stays alive. Both are counted as in sched/finish.c
- * and spawn.c. */
+/* A process ends, and its on_exit spawns another process that stays alive. The live processes are counted as in
+ * sched/finish.c and spawn.c. */
 static void leave_and_spawn(void)
 {
     fli_counters *counters = &w->list[0]->local.counters;

@@ -6,7 +6,7 @@
 #include "sync/slab.h"
 
 typedef struct thing {
-    uint32_t handle; /* not atomic: written when the object is created */
+    uint32_t handle; /* not atomic, like `value`: written when the object is created */
     uint32_t value;
     uint8_t  padding[56];
 } thing;
@@ -22,7 +22,7 @@ typedef struct table {
     fli_magazine         magazines[FLI_WEAK_THREADS + 1];
     fli_inject           queue;
     queue_item           queue_items[4];
-    FLI_ATOMIC(uint32_t) handle; /* passes a handle to another thread */
+    FLI_ATOMIC(uint32_t) handle; /* the handle that one thread passes to another */
     FLI_ATOMIC(uint32_t) put_done;
     uint32_t             taken[FLI_WEAK_THREADS + 1], sum[FLI_WEAK_THREADS + 1], found;
     filch_registry      *registry;
@@ -81,7 +81,8 @@ static void take_four(void)
     for (int i = 0; i < 4; i++) (void)take(NULL);
 }
 
-/* Takes four objects and passes the last handle to use_passed(), which looks it up without reading `fresh`. */
+/* Takes four objects from the slab and passes the last handle to use_passed(), which looks the handle up without
+ * reading `fresh`. */
 static void pass_on(void)
 {
     uint32_t handle = 0;
@@ -171,14 +172,15 @@ static void take_some(void)
     }
 }
 
-/* A thread that learned of two puts must see a count of at least two, as no thread takes an item. */
+/* A thread that sees `put_done`, which is set after two puts, must see a count of at least two, because no thread takes
+ * an item. */
 static void check_count(void)
 {
     if (fli_load_acq(&t->put_done) == 1)
         must(fli_inject_count(&t->queue) >= 2, "a put that happened before is counted");
 }
 
-/* A thread that sees the count must see what was written before the put. */
+/* A thread that sees the count of a put must see what was written before the put. */
 static void check_published(void)
 {
     if (fli_inject_count(&t->queue) >= 1) t->sum[fli_weak_self] = fli_load_rlx(&t->handle);
@@ -244,7 +246,8 @@ static void add_and_freeze(void)
     fli_registry_use(t->registry);
 }
 
-/* Adds an id that exists already. This changes nothing, and the error tells whether the registry is frozen. */
+/* Tries to add a handler for an id that exists already. This changes nothing, and the error tells whether the registry
+ * is frozen. */
 static void find_if_frozen(void)
 {
     if (filch_registry_add(t->registry, 5, handler, NULL) != FILCH_EFROZEN) return;

@@ -4,12 +4,12 @@
 
 static struct {
     fli_proc      *p;
-    filch_receiver receiver; /* the program passes it to the completing threads */
+    filch_receiver receiver; /* receiver of the yield; the model program passes it to the threads that complete */
 } * s;
 
 static struct pass {
-    /* The key of a yield opened by a thread. Relaxed stores and loads: the program passes receivers to other threads
-     * without ordering. */
+    /* Key of a yield that a thread has opened. Stored and loaded with relaxed order, because the model program passes
+     * receivers to other threads without ordering. */
     FLI_ATOMIC(uint64_t) key;
     uint32_t             ok[FLI_WEAK_THREADS + 1], late[FLI_WEAK_THREADS + 1];
     uint32_t             named;
@@ -31,7 +31,7 @@ static void setup_open(void)
     s->p->flags |= FLI_PROC_WAITING;
 }
 
-/* Setup in which the process is BLOCKED on the yield. */
+/* Setup in which the process is BLOCKED: it waits for the yield. */
 static void setup_blocked(void)
 {
     setup_open();
@@ -77,8 +77,8 @@ static void check_completed(void)
     fli_weak_outcome((uint64_t)life->completion * 16 + bench_sum(b->woke));
 }
 
-/* Ends the process while the yield is outstanding. Then takes two nodes again and writes to them without ordering, as
- * the next user of the yield's node would. */
+/* Ends the process while the yield is outstanding. Then takes two nodes and writes to them without ordering, as a later
+ * yield that reuses the node would. */
 static void end_and_reuse(void)
 {
     fli_local *worker = bench_worker();
@@ -95,8 +95,8 @@ static void end_and_reuse(void)
     for (int i = 0; i < 2; i++) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, taken[i]));
 }
 
-/* Ends the process, then opens a yield of another process with the same node. The old receiver must not complete the
- * new yield. */
+/* Ends the process, then opens a yield of another process, which uses the node of the first yield. The old receiver
+ * must not complete the new yield. */
 static void end_and_open(void)
 {
     fli_local *worker = bench_worker();
@@ -125,7 +125,8 @@ static void name_and_end(void)
     end_and_reuse();
 }
 
-/* Reads the command that the process waits for. A completion at the same time may win or be stale. */
+/* Reads the command that the process waits for. A completion that runs at the same time may be accepted, or be
+ * stale. */
 static void name_only(void)
 {
     uint32_t command = 0;
@@ -168,13 +169,13 @@ static void complete_key(void)
 
 static void check_open(void)
 {
-    /* A receiver that was passed on without ordering may be stale; then no completion is accepted. No other result is
-     * allowed. */
+    /* The other thread may read an old key, so its receiver may be stale. Then no completion is accepted; otherwise
+     * exactly one is. */
     must(bench_sum(pass->ok) <= 1, "at most one completion wins");
     if (bench_sum(pass->ok) == 1) check_completed();
 }
 
-/* Completes the yield twice. The second completion must be late, also if the first has won. */
+/* Completes the yield twice. The second completion must be refused as late, whether the first was accepted or not. */
 static void complete_then_again(void)
 {
     complete_it();
