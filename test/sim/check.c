@@ -31,19 +31,20 @@
         if (!(condition)) fli_sim_fail(why); \
     } while (0)
 
-/* The slots or nodes visited in this walk. A mark is the number of the walk that set it, so that the marks need not be
- * cleared between walks; clearing would be most of the work of a small walk. */
+/* The slots or nodes that the present walk (one check of all data) has visited. A mark is the number of the walk that
+ * set it, so that marks need not be cleared between walks; clearing would be most of the work of a small walk. */
 typedef struct marks {
     uint32_t *by; /* for each slot or node: the number of the last walk that visited it */
     uint32_t  room, count;
 } marks;
 
-static marks    queued; /* processes in run queues */
+static marks    queued; /* slots of the processes in run queues */
 static marks    posted; /* nodes in mailboxes */
 static uint32_t walk;
 
 /* The run queues and the parked workers are checked in every walk. The mailboxes are checked in every walk while there
- * are few slots; otherwise only in every n-th walk, so that on average about this many slots are checked per walk. */
+ * are few slots; otherwise only in every n-th walk, so that on average about SLOTS_PER_WALK slots are checked per
+ * walk. */
 #define SLOTS_PER_WALK 64
 static uint32_t since_procs;
 
@@ -58,7 +59,7 @@ static void marks_for(marks *m, uint32_t count)
     m->room = room;
 }
 
-/* Marks an entry. Returns false if the entry was already marked in this walk. */
+/* Marks entry `at`. Returns false if the entry was already marked in this walk. */
 static bool mark(marks *m, uint32_t at)
 {
     bool first = m->by[at] != walk;
@@ -78,8 +79,8 @@ static void walk_deque(fli_deque *deque)
     uint32_t top = fli_deque_top(PEEK(&deque->word)), bottom = PEEK(&deque->bottom);
     if (top == bottom) return;
     fli_ring *ring = PEEK(&deque->ring);
-    /* `bottom` may be less than `top` for a moment: by one in a pop that lost its item to a thief, by any number in a
-     * push below items that thieves have taken. */
+    /* `bottom` may be less than `top` for a moment: by one during a pop of an item that a thief has taken, by any
+     * number during a push below items that thieves have taken. */
     int32_t slots = (int32_t)ring->mask + 1, count = (int32_t)(bottom - top);
     MUST(count <= slots, "a deque holds more items than it has slots");
     for (uint32_t i = top; (int32_t)(bottom - i) > 0; i++) mark_queued(PEEK(&ring->slots[i & ring->mask]));
@@ -87,12 +88,12 @@ static void walk_deque(fli_deque *deque)
 
 static void walk_global(const fli_inject *queue)
 {
-    if (queue->lock.held) return; /* the queue is being changed */
+    if (queue->lock.held) return; /* a thread is changing the queue */
     for (size_t i = 0; i < queue->length; i++) mark_queued(queue->ring[(queue->first + i) & (queue->room - 1)]);
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
 
-/* Like fli_slab_at(), but not a point of the simulation. */
+/* Like fli_slab_at(), but the simulator does not switch threads in it. */
 static void *object_at(const fli_slab *slab, uint32_t handle)
 {
     const fli_slab_map *map = PEEK(&slab->map);
@@ -113,8 +114,8 @@ static void walk_active_one(filch_sched *sched, const fli_proc *p)
 {
     uint32_t              head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
-    /* Exception: the slow path has drained the mailbox (as a stop does for all processes) and queued the process again.
-     * The fast path will refuse this process, because it has pending events. */
+    /* Exception: the slow path has moved the events to the private lists (a stop does this for all processes) and
+     * queued the process again. The fast path will not take this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
     uint8_t what = (PEEK(&p->state) & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
     MUST(head != 0 && node->next == 0 && node->what == what, "an ACTIVE_ONE process has more than one value message");
@@ -142,12 +143,13 @@ static void walk_procs(filch_sched *sched)
         bool            is_active_one = (PEEK(&p->state) & FLI_STATE_MASK) >> FLI_STATE_SHIFT == FLI_ACTIVE_ONE;
         if (state == FLI_ACTIVE || state == FLI_IDLE || state == FLI_BLOCKED) walk_waiters(p, state);
         if (is_active_one && queued.by[slot] == walk) walk_active_one(sched, p);
-        /* Only if no worker owns the process: while a worker reads the mailbox, `head_taken` may change. */
+        /* Checks the mailbox only if no worker owns the process: a worker that reads the mailbox may change
+         * `head_taken`. */
         if (state == FLI_IDLE || state == FLI_BLOCKED) walk_mailbox(sched, p);
     }
 }
 
-/* Checks the fields that the fast path of spawn relies on and does not clear. */
+/* Checks that the fields are cleared that the fast path of a spawn expects to be clear. */
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
@@ -171,7 +173,7 @@ static fli_relation *relation_at(fli_model *m, uint32_t place)
     return object_at(&m->relations, place / 2);
 }
 
-/* Checks the relations of the process in `slot`. No thread must hold the lock of the slot. */
+/* Checks the relations of the process in `slot`. No thread may hold the lock of the slot during the call. */
 static void walk_relation_list(filch_sched *sched, fli_model *m, uint32_t slot, uint32_t first)
 {
     uint64_t word = PEEK(&((fli_proc *)object_at(&sched->rt.procs, slot))->state);
@@ -196,7 +198,7 @@ static void walk_relations(filch_sched *sched)
     fli_model *m = PEEK(&sched->rt.model);
     if (m == NULL) return;
     for (int i = 0; i < FLI_STRIPES; i++) {
-        if (m->stripes[i].lock.held) return; /* the relations are being changed */
+        if (m->stripes[i].lock.held) return; /* a thread is changing the relations */
     }
     fli_host *host = PEEK(&m->hosts[0]);
     uint32_t  fresh = PEEK(&sched->rt.procs.fresh);
@@ -212,7 +214,7 @@ static void walk_relations(filch_sched *sched)
 static void walk_parked(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
-    if (idle->lock.held) return; /* the list of parked workers is being changed */
+    if (idle->lock.held) return; /* a thread is changing the list of parked workers */
     uint32_t n = 0;
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
         MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of parked workers is broken");
@@ -237,7 +239,8 @@ void fli_check_everything(filch_sched *sched, bool all)
 {
     marks_for(&queued, PEEK(&sched->rt.procs.fresh));
     marks_for(&posted, PEEK(&sched->rt.nodes.fresh));
-    if (++walk == 0) { /* the counter has wrapped after 2^32 walks: old marks would count again */
+    /* the counter has wrapped after 2^32 walks: clears the marks, because old marks would count again */
+    if (++walk == 0) {
         memset(queued.by, 0, queued.room * sizeof *queued.by);
         memset(posted.by, 0, posted.room * sizeof *posted.by);
         walk = 1;

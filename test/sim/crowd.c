@@ -75,7 +75,7 @@ static const filch_type keeper = {
     .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step, .close = close_instance
 };
 
-/* Called as on_exit of a process: spawns the next process of its line, also during a stop. */
+/* on_exit function of a process: spawns the next process of the same line, also during a stop. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;

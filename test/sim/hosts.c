@@ -26,7 +26,7 @@ static struct {
     uint32_t      monitored, resolved, limit;
     uint8_t       exit_seen[MONITORS_MAX];
     bool          over;
-    fli_sim_queue waiting; /* the first thread waits here for the last EXIT */
+    fli_sim_queue waiting; /* here the first thread waits until the last EXIT notice has arrived */
 } fixture;
 
 typedef struct actor {
@@ -46,8 +46,8 @@ static bool is_expected(filch_err err)
            err == FILCH_EEXISTS || err == FILCH_ECLOSED;
 }
 
-/* Spawns a process on a host through another host. Some names are already taken: then the spawn must be undone with all
- * its relations. */
+/* Spawns a process on a host through another host. Some spawns ask for a name that is taken: such a spawn must be
+ * undone with all its relations. */
 static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -66,11 +66,11 @@ static void monitor_target(filch_sched *sched, filch_pid target)
     filch_err err = filch_monitor(sched, fixture.watcher, target, id, NULL);
     MUST(is_expected(err), "a monitor returned an unexpected error");
     if (err == FILCH_OK) return;
-    fixture.exit_seen[id] = 1; /* the monitor failed: no EXIT will arrive */
+    fixture.exit_seen[id] = 1; /* the monitor was refused, so no EXIT notice will arrive */
     fixture.resolved++;
 }
 
-/* Makes one random change to processes of any host, through `sched`. */
+/* Makes one random call about processes of any host, through the host `sched`. */
 static void act(filch_sched *sched, filch_pid me)
 {
     filch_pid a = me.serial != 0 && fli_sim_choose(2) == 0 ? me : draw(), b = draw();
@@ -149,7 +149,7 @@ static const filch_type watcher_type = {
     .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step, .close = actor_close
 };
 
-/* A foreign thread that uses the first host and names processes of hosts that may have stopped. */
+/* Thread of the program: makes calls to the first host about processes of hosts that may have stopped. */
 static void change_at_random(void *arg)
 {
     (void)arg;

@@ -31,8 +31,9 @@ static struct {
     test_job     test_jobs[SUBMITTERS][JOBS_MAX];
     uint32_t     each;
     uint32_t     inside[FLI_LANE_COUNT], stuck[FLI_LANE_COUNT];
-    uint32_t     over, expected; /* numbers of jobs that are not STUCK: finished, and submitted */
-    bool         released;
+    /* over: number of finished jobs that are not STUCK; expected: number of submitted jobs that are not STUCK */
+    uint32_t over, expected;
+    bool     released;
 } s;
 
 /* Returns how many jobs of a lane may run at once. */

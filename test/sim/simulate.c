@@ -16,7 +16,7 @@
 
 typedef struct plan {
     uint64_t        first, seeds;
-    bool            one;     /* true: replay a single seed */
+    bool            one;     /* true: run only one seed, to replay it */
     uint32_t        workers; /* number of workers; 0: drawn from the seed */
     uint32_t        size;
     int             strategy; /* a fli_sim_strategy; -1: drawn from the seed */
@@ -40,7 +40,8 @@ static void run_job(void *arg)
 
 /* The command that repeats the schedule, printed by the handler of fatal signals. */
 static char replay[512];
-static int  points_pipe = -1; /* in an attempt of the shrinker: the pipe to which the number of points is written */
+/* in a run of the shrinker: pipe to which the number of thread switches until the violation is written; otherwise -1 */
+static int points_pipe = -1;
 
 /* Seed, workers and size of the failed schedule that the shrinker starts from. */
 static struct {
@@ -67,8 +68,8 @@ static void end_with(const char *why, int number)
     }
     int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    /* Replaces this process by one that searches a shorter schedule. It must receive its own signals, so the timer is
-     * stopped and the signal mask is cleared. */
+    /* Replaces this process by the shrinker, which searches a shorter schedule. The shrinker must receive its own
+     * signals, so the timer is stopped and the signal mask is cleared. */
     (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ 0 }, NULL);
     sigset_t none;
     sigemptyset(&none);
@@ -84,10 +85,11 @@ static void on_fatal(int number)
     end_with("a broken invariant ended the program", number);
 }
 
-#define POINTLESS_SECONDS 2 /* limit of CPU time without a point; a schedule of many thousand points takes less */
+/* limit of CPU time between two possible thread switches (points); a schedule of many thousand points takes less */
+#define POINTLESS_SECONDS 2
 
-/* Handler of the CPU time limit. The engine ends an endless loop that contains points. This handler ends a loop without
- * points, for example in a list that has become circular. */
+/* Handler of the CPU time limit. The simulator ends an endless loop that contains points (places where it may switch
+ * threads). This handler ends a loop without points, for example over a list that has become circular. */
 static void on_time(int number)
 {
     static uint64_t before = UINT64_MAX, schedule;
@@ -130,7 +132,7 @@ static bool run_one(const plan *p, uint64_t seed, fli_sim_result *result)
     config.check = workload_check;
     config.rest = workload_rest;
     config.check_every = fli_prng_below(&prng, 16) == 0 ? 1 : 64;
-    /* drawn last, so that the other draws are the same whether or not the number of workers is given */
+    /* drawn last, so that an option --workers does not change the other draws */
     uint32_t some = draw_workers(&prng);
     j.workers = last_workers = p->workers != 0 ? p->workers : some;
     ran_with[j.workers]++;
@@ -170,14 +172,15 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Returns the CPU time used. The rate is per CPU time, so that other load on the machine does not change it. */
+/* Returns the CPU time that this process has used. The printed rate is per CPU time, so that other load on the machine
+ * does not change it. */
 static double processor_seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* Returns the number of points until the schedule's violation, or 0 if the schedule has no violation. Runs the schedule
- * in a child process, because it may crash. */
+/* Returns the length of the schedule until its violation, in points (places where the simulator may switch threads), or
+ * 0 if it has no violation. Runs the schedule in a child process, because it may crash. */
 static uint64_t points_of(const plan *p, uint64_t seed)
 {
     int   ends[2];
@@ -186,7 +189,7 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (child == 0) {
         fli_sim_result result;
         points_pipe = ends[1];
-        alarm(2); /* ends the child if it loops without points: that is no shorter schedule */
+        alarm(2); /* ends a child that loops without points; such a schedule does not count as shorter */
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
         (void)!write(ends[1], &points, sizeof points);
@@ -203,7 +206,8 @@ static uint64_t points_of(const plan *p, uint64_t seed)
 
 #define SHRINK_SECONDS 10
 
-/* Searches a shorter schedule that fails: fewer workers, fewer messages, other seeds. Prints the shortest. */
+/* Searches a shorter schedule that fails, with fewer workers, fewer messages and other seeds. Prints the shortest one
+ * found. */
 static void shrink(const plan *failed, uint64_t seed)
 {
     plan     best = *failed, tried = *failed;

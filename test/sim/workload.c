@@ -46,20 +46,20 @@ void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* ---- shared by all workloads ---- */
+/* ---- state and functions that all workloads use ---- */
 
 typedef struct run_state {
     filch_sched *sched;
-    int64_t      opened, closed;   /* number of process instances */
-    int64_t      sent, got;        /* number of messages accepted, and of messages read */
-    int64_t      asked, completed; /* number of yields, and of completions */
+    int64_t      opened, closed;   /* number of process states that were initialised, and that were closed */
+    int64_t      sent, got;        /* sent: number of messages accepted; got: number of messages read */
+    int64_t      asked, completed; /* asked: number of yields; completed: number of completions */
     int64_t      wanted;           /* number of messages or completions after which the workload ends */
     uint32_t     size;
     bool         ending; /* true: the scheduler is being stopped, so workload_check() must not read it */
 } run_state;
 
 static run_state     now;
-static fli_sim_queue waiting; /* the first thread waits here for the end */
+static fli_sim_queue waiting; /* here the first thread waits for the end of the workload */
 static bool          over;
 
 #define MUST(condition, why)                 \
@@ -74,7 +74,8 @@ filch_options workload_options(uint32_t workers)
     opt.alloc = workload_alloc;
     opt.node = 1;
     opt.seed = 1 + fli_sim_choose(1000);
-    /* A searching worker loops over points. A short spin gives the same interleavings with fewer points. */
+    /* A searching worker spins, and each iteration may switch threads. Short spins give the same interleavings with
+     * fewer switches. */
     opt.spin_tight = 1;
     opt.spin_yield = 1;
     opt.search_ns = 1;
@@ -153,7 +154,7 @@ static filch_pid spawn(const filch_type *type, const void *args, size_t size)
 }
 
 /* Wakes the first thread, which waits for the end of the workload. If the workload never ends, all threads wait, and
- * the engine reports a lost wake-up. */
+ * the simulator reports a lost wake-up. */
 static void signal_end(void)
 {
     over = true;
@@ -170,7 +171,7 @@ static bool wants_to_end(const filch_event *events, size_t count)
     return count > 0 && events[0].type == FILCH_EVENT_CANCEL;
 }
 
-/* ---- ring: a token is passed around a ring; each hop is one message ---- */
+/* ---- ring: processes pass a token around a ring; each hop is one message ---- */
 
 struct hop {
     filch_pid next;
@@ -220,7 +221,8 @@ static void run_ring(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- storm: many senders (processes and threads), few readers; each sender's messages arrive in order ---- */
+/* ---- storm: many senders (processes and threads) and few readers; the messages of each sender must arrive in order
+ * ---- */
 
 enum { STORM_SENDERS = 12, STORM_OUTSIDE = 2, STORM_READERS = 3 };
 
@@ -303,7 +305,7 @@ static void run_storm(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- yields: completed by the handler, by another thread, twice, or late; the process waits or is idle ---- */
+/* ---- yields: handlers or other threads complete them, some twice or late; the process waits or idles ---- */
 
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_PENDING = 32 };
 
@@ -437,7 +439,8 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 3) {
-            /* 1: the timer was stopped before it fired. 0: it has fired, and its message is here or will arrive. */
+            /* completion 1: the timer was cancelled before it fired; 0: it has fired, and its message has arrived or
+             * will arrive */
             if (filch_as_int(&events[i].data) == 1) {
                 MUST(s->timer_out, "a timer was stopped after it had fired");
                 s->timer_out = false;
@@ -501,17 +504,17 @@ static void run_clock(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- churn: short-lived processes, stale pids, kills, upgrades; no message reaches the wrong process ---- */
+/* ---- churn: short-lived processes, stale pids, kills, upgrades; no message may reach a wrong process ---- */
 
 enum { CHURN_PIDS = 8 };
 
 static struct {
-    filch_pid pids[CHURN_PIDS]; /* pids of processes, some of which have ended long ago */
+    filch_pid pids[CHURN_PIDS]; /* pids of processes; some of the processes have ended long ago */
     int64_t   left;
 } churn;
 
 struct short_lived {
-    uint64_t serial; /* serial that this process must have */
+    uint64_t serial; /* serial number of the pid that this process must have */
     int64_t  steps;
 };
 
@@ -593,17 +596,17 @@ static void run_churn(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- limits: small mailboxes with every overflow policy; no message is lost without a report ---- */
+/* ---- limits: small mailboxes with every overflow policy; no message may be lost without a report ---- */
 
-/* Besides one box per policy there is a mortal box, which ends now and then and is replaced. Senders that wait for
- * space in the mortal box may outlive it. */
+/* A box is a process with a limited mailbox. There is one box per overflow policy, and a mortal box, which ends now and
+ * then and is replaced. Senders that wait for space in the mortal box may outlive it. */
 enum { POLICIES = 5, MORTAL = POLICIES, ALL_BOXES };
 
 static struct {
     filch_pid box[ALL_BOXES];
     int64_t   accepted[ALL_BOXES], read[ALL_BOXES], dropped[ALL_BOXES];
     int64_t   left;
-    int64_t   pushing; /* number of senders that have not finished */
+    int64_t   pushing; /* number of sending processes that have not finished */
 } limited;
 
 struct box {
@@ -639,7 +642,8 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* FILCH_ECLOSED: the last pusher may have ended meanwhile, which ends the workload and closes the scheduler. */
+    /* FILCH_ECLOSED: the last pusher (sender) may have ended before, which ends the workload and closes the
+     * scheduler. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
 
@@ -659,7 +663,8 @@ static void count_send(int64_t policy, filch_err err)
         limited.accepted[policy]++;
     } else if (err == FILCH_EDROPPED) {
         MUST(drops, "a message was dropped under a policy that does not drop");
-        limited.accepted[policy]++; /* counts as accepted: the reader gets a report that it was dropped */
+        /* a dropped message counts as accepted, because the reader gets a DROPPED event for it */
+        limited.accepted[policy]++;
     } else {
         MUST(err == FILCH_EFULL || (err == FILCH_EDEAD && can_end(policy)), "a send returned an unexpected error");
     }
@@ -710,7 +715,7 @@ static void run_limits(uint32_t workers, uint32_t size)
         (void)spawn(&pusher, &p, sizeof p);
     }
     wait_until_over();
-    /* A stop would cancel the boxes before they have read all messages. So this waits first until every box is idle and
+    /* A stop would cancel the boxes before they have read all messages. So this loop waits until every box is idle and
      * has an empty mailbox. */
     for (int i = 0; i < POLICIES; i++) {
         filch_info info = { .size = sizeof info };
@@ -720,8 +725,7 @@ static void run_limits(uint32_t workers, uint32_t size)
         }
     }
     for (int i = 0; i < 4; i++) {
-        /* A dropped message that was not yet reported is reported in the next step. Until then it is counted in
-         * info.dropped. */
+        /* Drops that no DROPPED event has reported yet are counted in info.dropped. */
         filch_info info = { .size = sizeof info };
         MUST(filch_inspect(now.sched, limited.box[i], &info) == FILCH_OK, "a box is gone");
         MUST(limited.accepted[i] == limited.read[i] + (int64_t)info.dropped, "a message was lost without a report");
@@ -729,7 +733,7 @@ static void run_limits(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- stop: a close while processes, yields and sends are in progress ---- */
+/* ---- stop: closes the scheduler while processes, yields and sends are in progress ---- */
 
 static struct {
     bool     closed;
@@ -791,7 +795,7 @@ static void run_stop(uint32_t workers, uint32_t size)
     filch_err err;
     uint64_t  forced = 0;
     do {
-        /* If the clock jumps past the grace period, the close returns early and is called again. */
+        /* If the simulated clock jumps past the grace period, filch_sched_close() returns early and is called again. */
         err = filch_sched_close(now.sched, fli_sim_choose(3) * 100000, &report);
         MUST(err == FILCH_EDEADLINE || err == FILCH_EBUSY, "stubborn processes were not forced");
         /* A foreign thread inside a spawn counts as stuck, but it has no process yet that the report could name. */
@@ -808,20 +812,21 @@ static void run_stop(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
-/* ---- drain: a stop while messages are queued: each message is read or counted, each process is cancelled once ---- */
+/* ---- drain: a stop while messages are queued: each message must be read or counted, each process cancelled once
+ * ---- */
 
 enum { DRAIN_READERS = 4 };
 
 static struct {
     filch_pid readers[DRAIN_READERS]; /* the last reader is supervised by the first reader */
-    /* number of messages that the stopping thread sent to each reader before the stop */
+    /* for each reader: number of messages that the stopping thread sent to it before the stop */
     uint32_t early[DRAIN_READERS];
     uint64_t unread;
 } drained;
 
 struct drain_reader {
     int64_t  number;
-    uint32_t early; /* number of messages counted in `early` that this reader has read */
+    uint32_t early; /* number of early messages (drain.early) that this reader has read */
     bool     asked, waits, child_gone, begun;
 };
 
@@ -933,7 +938,7 @@ static void run_drain(uint32_t workers, uint32_t size)
     end(0, FILCH_OK);
 }
 
-/* ---- tick: no workers; the first thread calls filch_tick, other threads send ---- */
+/* ---- tick: a scheduler without workers; the first thread calls filch_tick(), other threads send ---- */
 
 static void run_tick(uint32_t workers, uint32_t size)
 {
@@ -963,7 +968,7 @@ static void run_tick(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- work: blocking functions on the pool ---- */
+/* ---- work: blocking functions on the thread pool ---- */
 
 static filch_err blocking(void *arg, filch_data *result)
 {
@@ -1010,7 +1015,7 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- poor: allocations fail at random; every call reports it, and all invariants hold ---- */
+/* ---- poor: allocations fail at random; every call must report that, and all invariants must hold ---- */
 
 enum { POOR_COMMAND = 301 };
 
@@ -1107,7 +1112,7 @@ static void run_poor(uint32_t workers, uint32_t size)
     uint32_t fail_per_mille = fli_sim_choose(100);
     workload_alloc_reset(fail_per_mille);
     for (int i = 0; i < 20 && sched == NULL; i++) {
-        /* With many workers, most attempts to create the scheduler fail. So allocations succeed in the last attempt. */
+        /* With many workers, most attempts to create the scheduler fail. In the last attempt no allocation fails. */
         heap.fail_per_mille = i < 19 ? fail_per_mille : 0;
         filch_err err = filch_sched_create(&sched, &opt);
         MUST(err == FILCH_OK || err == FILCH_ENOMEM, "create returned an unexpected error");
@@ -1133,12 +1138,12 @@ static void run_poor(uint32_t workers, uint32_t size)
     filch_registry_destroy(registry);
 }
 
-/* ---- relations: monitor, link, unlink, names, groups, exits of all kinds, in all orders ---- */
+/* ---- relations: processes monitor, link and unlink, use names and groups, and end in all ways, in all orders ---- */
 
-/* An actor lives for a few steps and changes the relations of other actors in each. The registrar monitors every
- * actor, from its spawn or later, and spawns a new actor for each that ends. The workload ends when the registrar
- * has received the last exit. If a notice is lost, the registrar waits for ever; a notice delivered twice is recognised
- * by its tag. */
+/* An actor lives for a few steps and changes relations of other actors in each step. The registrar monitors every
+ * actor, from its spawn or later, and spawns a new actor for each that ends. The workload ends when the registrar has
+ * received the last exit. If an exit notice is lost, the registrar waits for ever; an exit notice that is delivered
+ * twice is recognised by its tag. */
 enum { ACTORS = 10, ACTOR_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
@@ -1146,7 +1151,7 @@ typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } mo
 static struct {
     filch_pid registrar, pids[ACTORS];
     int64_t   spawned, ended, limit;
-    int64_t   joined, left; /* numbers of group changes received by the registrar */
+    int64_t   joined, left; /* numbers of JOINED and of LEFT notices that the registrar has received */
     struct {
         filch_pid target;
         uint8_t   state;
@@ -1159,8 +1164,8 @@ struct actor {
     struct {
         uint64_t id, ref;
     } own[OWN_MONITORS];
-    /* A process that is linked with this actor from its spawn and that no other process knows. An actor with a partner
-     * does nothing but wait for the partner's message or failure. */
+    /* A process that this actor has spawned with a link, and that no other process knows. An actor with a partner only
+     * waits for the partner's message or failure. */
     filch_pid partner;
     bool      traps;
 };
@@ -1177,7 +1182,8 @@ static bool is_gone(filch_err err)
     return err == FILCH_OK || err == FILCH_EDEAD || err == FILCH_EINVAL || err == FILCH_ESTALE;
 }
 
-/* Spawns one more actor. The registrar monitors it from its spawn, or by filch_monitor() just after the spawn. */
+/* Spawns one more actor. The registrar monitors the new actor by a spawn option, or by filch_monitor() just after the
+ * spawn. */
 static void spawn_actor(void)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -1239,7 +1245,7 @@ static void monitor_target(struct actor *v, filch_pid me, filch_pid target)
         actors.monitors[id - 1].target = target;
         actors.monitors[id - 1].state = MONITOR_OPEN;
         filch_err err = filch_monitor(now.sched, me, target, id, &v->own[i].ref);
-        /* FILCH_EINVAL: the target is the process itself, or not a pid */
+        /* FILCH_EINVAL: the target is the process itself, or its pid is invalid */
         MUST(err == FILCH_OK || err == FILCH_EINVAL, "a monitor returned an unexpected error");
         if (err == FILCH_OK) v->own[i].id = id;
         return;
@@ -1280,7 +1286,7 @@ static filch_err partner_step(void *self, const filch_event *events, size_t coun
     switch (fli_sim_choose(4)) {
     case 0: return FILCH_EUSER + 3;
     case 1:
-        /* an error is ignored: the actor may have ended before this process */
+        /* an error is ignored: the actor may have ended before its partner */
         (void)!filch_send(now.sched, *other, filch_int(7));
         return filch_done(out, filch_none());
     case 2:
@@ -1374,7 +1380,7 @@ static const filch_type actor_upgraded = { .name = "actor_upgraded",
                                            .step = actor_step,
                                            .close = close_instance };
 
-/* A foreign thread that makes random changes to the actors. */
+/* Thread of the program: makes random calls about the actors. */
 static void change_at_random(void *arg)
 {
     (void)arg;
@@ -1409,7 +1415,7 @@ static void run_relations(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- calls: foreign threads call, wait for exits and start processes while the scheduler closes ---- */
+/* ---- calls: foreign threads call processes, wait for exits and start processes while the scheduler closes ---- */
 
 enum { CALLS_THREADS = 3, CALLS_SILENT = 7 };
 
@@ -1419,7 +1425,7 @@ static struct {
     bool      closes;
 } calls;
 
-/* Replies with the next number; multiples of CALLS_SILENT get no reply. A number below 0 ends the process after the
+/* Replies to a number n with n + 1; multiples of CALLS_SILENT get no reply. A number below 0 ends the process after the
  * reply. */
 static filch_err replier_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -1451,21 +1457,22 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type brief = { .name = "brief", .init = open_instance, .step = brief_step, .close = close_instance };
 
-/* Checks that `err` is one of the results that a wait with this deadline may have. */
+/* Checks that `err` is a possible result of a wait; with `deadline`, the wait may also time out. */
 static void must_be_expected(filch_err err, bool deadline)
 {
     MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),
          "a wait ended with an unexpected error");
 }
 
-/* Calls a process that replies and then ends: the caller gets the reply. */
+/* Calls a process that replies and then ends: the caller must get the reply. */
 static void call_ending_process(void)
 {
     filch_pid  pid;
     filch_data reply = filch_none();
     filch_err  err = filch_spawn(now.sched, &replier, NULL, &pid);
     if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
-    if (err == FILCH_EDEAD && calls.closes) return; /* the process was cancelled before it could read the call */
+    /* the scheduler closes, and the process was cancelled before it could read the call */
+    if (err == FILCH_EDEAD && calls.closes) return;
     must_be_expected(err, false);
     MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "a wrong reply");
 }

@@ -24,7 +24,8 @@ void run_lanes(uint32_t workers, uint32_t size);
 /* Called before each run: resets the state of the previous run. */
 void workload_reset(void);
 
-/* Checks all data of the scheduler of the running workload (sim/check.h). Not a point of the simulation. */
+/* Checks all data of the scheduler of the running workload (sim/check.h). The simulator does not switch threads in
+ * it. */
 void workload_check(void);
 /* Calls fli_check_rest() for the scheduler of the running workload. Called when every thread waits and the next event
  * is a timeout. */
