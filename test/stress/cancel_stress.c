@@ -26,10 +26,11 @@ static struct {
     filch_sched *sched;
     filch_pid    pids[PROCS];
     struct {
-        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note; /* relaxed accesses: only the cancel may order them */
+        /* accessed with relaxed order: only the cancel may order the write before the read */
+        alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note;
     } left[PROCS];
-    /* the last note that each process has read. Not atomic: used by the process alone until it has acknowledged the
-     * round */
+    /* the last note that each process has read. Not atomic: only the process uses its element, until it has
+     * acknowledged the round */
     uint64_t             last_note[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t             rounds;

@@ -37,10 +37,10 @@ enum { YIELDERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_
 
 #define EVERY_SLOT ((UINT64_C(1) << SLOTS) - 1)
 
-/* A receiver that is passed to the answering threads. */
+/* A receiver that the handler passes to the answering threads. */
 typedef struct slot {
-    /* Completions made. Bits: low 8 = number accepted, above = number stale.  writes: the answering threads.  PAIR
-     * slot.given */
+    /* Number of completions that threads have made. Bits: low 8 = accepted completions, above = stale completions.
+     * writes: the answering threads. PAIR slot.given */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
     /* Counts the threads that are about to answer: a thread that waits for the other thread adds 1, and 16 more when it
      * gives up waiting; a thread that does not wait adds 17.  writes: the answering threads, by an atomic add; reset
@@ -54,8 +54,8 @@ typedef struct slot {
 
 /* The slots of one yielder. */
 typedef struct box {
-    /* Bits: low SLOTS = the slots that thread 0 must answer, next SLOTS = those that thread 1 must answer.  writes: the
-     * handler sets bits, each thread clears its own bits.  PAIR slot.asked */
+    /* Bits: low SLOTS = the slots that thread 0 must answer, next SLOTS = the slots that thread 1 must answer. writes:
+     * the handler sets bits, each thread clears its own bits. PAIR slot.asked */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) asked;
     slot slots[SLOTS];
 } box;
@@ -63,10 +63,11 @@ typedef struct box {
 typedef struct yielder {
     struct game *game;
     uint32_t     who;
-    fli_prng     prng;         /* used by the steps of the yielder */
-    fli_prng     handler_prng; /* used by the handler, which runs on the same worker but outside the step */
-    uint32_t     missing;      /* one bit for each tag with a yield that is not completed yet */
-    uint64_t     asked, answered;
+    fli_prng     prng; /* used only by the steps of the yielder */
+    /* used only by the handler, which runs on the worker of the yielder but outside its step */
+    fli_prng handler_prng;
+    uint32_t missing; /* one bit for each tag with a yield that is not completed yet */
+    uint64_t asked, answered;
 } yielder;
 
 typedef struct game {
@@ -76,7 +77,8 @@ typedef struct game {
     box              boxes[YIELDERS];
     stress_watch     watch;
     FLI_ATOMIC(bool) over;
-    /* Used for the progress check and the report, so relaxed.  writes: each yielder its own element. */
+    /* Number of completions, for the progress check and the final report, so relaxed. writes: each yielder its own
+     * element. */
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
     } answered[YIELDERS];
@@ -84,7 +86,7 @@ typedef struct game {
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) doubled;
-    FLI_ATOMIC(uint64_t) met; /* number of doubled completions in which the two threads met */
+    FLI_ATOMIC(uint64_t) met; /* number of yields that both threads completed at the same time */
 } game;
 
 /* ---- reports ---- */
@@ -123,7 +125,7 @@ static filch_err yielder_init(void *self, const filch_ctx *ctx, const char *meth
     return FILCH_OK;
 }
 
-/* Returns the number that the command contains and that the completion must return. */
+/* Returns the number that yield `number` of the yielder sends in its command; the completion must return it. */
 static int64_t value_of(const yielder *a, uint64_t number)
 {
     return (int64_t)(number * YIELDERS + a->who);
@@ -200,11 +202,12 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     int64_t  value = filch_as_int(&command->data);
     yielder *a = &yielders[value % YIELDERS];
     box     *of = &g->boxes[a->who];
-    /* a set of threads; the empty set means synchronous completion */
+    /* the threads that must complete the yield, one bit each; 0: the handler completes it synchronously */
     uint32_t who = fli_prng_below(&a->handler_prng, 1 << THREADS);
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
     if (at == SLOTS) {
-        if (who != 0) fli_thread_yield(); /* the answering threads are slow: give up the CPU for them */
+        /* no slot is free because the answering threads are slow: gives up the CPU for them */
+        if (who != 0) fli_thread_yield();
         (void)fli_add_rlx(&g->on_the_spot, 1);
         return filch_complete(receiver, tag, filch_int(value), FILCH_OK);
     }
@@ -214,8 +217,8 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     return FILCH_OK;
 }
 
-/* If `patient`, waits for the other thread that must answer. Waits only for a short time, because the other thread may
- * not be running. Returns true if both threads are here. */
+/* If `patient`, waits for the other thread that must complete the yield, for a short time only, because that thread may
+ * not be running. Returns true if both threads have reached this function. */
 static bool meet(slot *s, bool patient)
 {
     uint32_t before = fli_add_rlx(&s->arrived, patient ? 1 : 17);

@@ -52,7 +52,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b)
     fli_add_rlx(&g.wrong, 1);
 }
 
-/* The following functions decide from its number how transfer `n` ends. */
+/* The functions below decide from the number `n` of a transfer how the transfer ends. */
 static bool is_cancelled(uint64_t n)
 {
     return n % 2 == 1;
@@ -70,7 +70,7 @@ static size_t body_size(uint64_t n)
     return (size_t)(n * 7919 % BODY_MAX) + 2;
 }
 
-/* ---- the server: a thread for each connection ---- */
+/* ---- server: one thread for each connection ---- */
 
 static bool send_all(int fd, const char *bytes, size_t size)
 {
@@ -108,12 +108,13 @@ static void *serve(void *arg)
         used += (size_t)n;
         request[used] = '\0';
     }
-    uint64_t n = strtoull(used > 5 ? request + 5 : "1", NULL, 10); /* the request is GET /N */
+    /* the path of the request is /N, where N is the number of the transfer */
+    uint64_t n = strtoull(used > 5 ? request + 5 : "1", NULL, 10);
     if (strstr(request, "\r\n\r\n") != NULL && !is_never_answered(n)) answer(fd, n);
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
     if (is_reset(n)) (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     else
-        while (recv(fd, request, sizeof request, 0) > 0) {} /* reads until the client has closed */
+        while (recv(fd, request, sizeof request, 0) > 0) {} /* reads until the client has closed the connection */
     (void)close(fd);
     fli_add_rel(&g.connections, -1);
     return NULL;
@@ -150,18 +151,18 @@ static int listen_somewhere(void)
     return fd;
 }
 
-/* ---- a process that drives libcurl ---- */
+/* ---- driver: a process that runs transfers of libcurl ---- */
 
 typedef struct transfer {
     CURL    *easy; /* NULL: no transfer */
     uint64_t n, steps;
     size_t   bytes;
-    bool     mixed; /* the transfer received a byte of another transfer */
+    bool     mixed; /* true: the transfer received a byte of another transfer */
 } transfer;
 
 typedef struct watched {
-    uint32_t events; /* the poll events that libcurl waits for; 0: none */
-    uint32_t turn;   /* number of the newest poll: completions of older polls are ignored */
+    uint32_t events; /* the poll events that libcurl waits for at this descriptor; 0: none */
+    uint32_t turn;   /* number of the newest poll of this descriptor: completions of older polls are ignored */
     bool     out, listed;
 } watched;
 
@@ -172,7 +173,7 @@ typedef struct driver {
     int     *changed; /* descriptors with changed `events` */
     uint32_t changed_count;
     uint64_t timer_turn;
-    long     timer_ms; /* timeout that libcurl has asked for; -1: none */
+    long     timer_ms; /* timeout that libcurl has requested; -1: none */
     bool     timer_is_new;
     bool     through;
 } driver;
@@ -278,7 +279,7 @@ static uint64_t tag_of(int kind, uint64_t number)
     return number << 2 | (uint64_t)kind;
 }
 
-/* Turns the polls and timeouts that libcurl has asked for into yields. */
+/* Makes a yield for each poll and timeout that libcurl has requested. */
 static filch_err make_yields(driver *d, filch_out *out)
 {
     filch_err err = FILCH_OK;
@@ -298,7 +299,7 @@ static filch_err make_yields(driver *d, filch_out *out)
         uint64_t delay_ns = FILCH_MILLISECONDS((uint64_t)d->timer_ms);
         err |= filch_yield_sleep(out, tag_of(TAG_TIMER, ++d->timer_turn), delay_ns);
     }
-    /* makes the completion of the outstanding sleep be ignored */
+    /* libcurl has removed its timeout: a new turn makes the driver ignore the completion of the outstanding sleep */
     if (d->timer_is_new && d->timer_ms < 0) d->timer_turn++;
     d->timer_is_new = false;
     return err;
@@ -308,7 +309,7 @@ static void read_poll(driver *d, const filch_event *event)
 {
     int      fd = (int)(event->tag >> 2 & 0xffff), running, ready = (int)filch_as_int(&event->data);
     watched *s = &d->sockets[fd];
-    /* a poll that was cancelled, or completed while it was being cancelled */
+    /* ignores a poll that was cancelled, or that completed while it was being cancelled */
     if (s->turn != (uint32_t)(event->tag >> 18)) return;
     s->out = false;
     if (event->error != FILCH_OK) {
@@ -318,7 +319,7 @@ static void read_poll(driver *d, const filch_event *event)
     int mask = ((ready & FILCH_POLL_IN) != 0 ? CURL_CSELECT_IN : 0) |
                ((ready & FILCH_POLL_OUT) != 0 ? CURL_CSELECT_OUT : 0) |
                ((ready & (FILCH_POLL_ERROR | FILCH_POLL_HANGUP)) != 0 ? CURL_CSELECT_ERR : 0);
-    list_socket(d, fd); /* polls again if libcurl still wants events of this descriptor */
+    list_socket(d, fd); /* lists the descriptor again, because libcurl may still want events of it */
     curl_multi_socket_action(d->multi, fd, mask, &running);
 }
 
@@ -339,7 +340,7 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
                 curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
             }
             break;
-        case TAG_TICK: /* a periodic tick, so that transfers without events are cancelled too */
+        case TAG_TICK: /* a sleep that is repeated, so that transfers without events are cancelled too */
             if (filch_yield_sleep(out, tag_of(TAG_TICK, 0), FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_EUSER;
             break;
         default: break;
@@ -394,7 +395,7 @@ static void driver_exit(void *user, filch_pid pid, filch_err error, const filch_
 
 /* ---- runs ---- */
 
-/* Waits for the end of the last driver. With `ticks`, calls filch_tick() meanwhile. */
+/* Waits until the last driver has ended. With `ticks`, calls filch_tick() while it waits. */
 static void wait_for_all(bool ticks)
 {
     uint64_t seen = 0, until_ns = fli_clock_ns() + STRESS_LIMIT;
@@ -433,7 +434,7 @@ static bool play(uint64_t transfers, int32_t workers)
     filch_err err = filch_sched_stop(g.sched, FILCH_SECONDS(60), NULL);
     if (err != FILCH_OK) wrong("stop", (uint64_t)err, 0);
     if (fli_load_rlx(&g.ended) != transfers) wrong("transfers are missing", fli_load_rlx(&g.ended), transfers);
-    /* The server closes a connection only after the client has closed it, so no connection is left open. */
+    /* The server closes a connection only after the client has closed it, so the server's threads end by themselves. */
     (void)shutdown(listener, SHUT_RDWR);
     (void)pthread_join(server, NULL);
     for (uint64_t late_ns = fli_clock_ns() + STRESS_LIMIT; fli_load_acq(&g.connections) > 0;) {

@@ -35,13 +35,13 @@ enum { THIEVES_MAX = 64 };
 #define SECOND_NS UINT64_C(1000000000)
 
 typedef struct player {
-    alignas(FLI_LINE) fli_deque deque; /* deque of a thief; the owner uses game.deques */
+    alignas(FLI_LINE) fli_deque deque; /* deque of this thief; the owner does not use it, but game.deques */
     /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game         *game;
     uint32_t             number; /* number of the player; 0: the owner */
     fli_prng             prng;
-    /* not atomic, like the fields below: used by the player only, read after the player is joined */
+    /* the fields from here on are not atomic: used only by the player, read by main after the player was joined */
     uint64_t delivered;
     uint64_t steals, stolen, retries;
 } player;
@@ -49,7 +49,7 @@ typedef struct player {
 typedef struct game {
     uint64_t              items;
     uint32_t              thieves;
-    FLI_ATOMIC(uint64_t) *missing; /* one bit per item; set: the item has not been delivered yet */
+    FLI_ATOMIC(uint64_t) *missing; /* one bit per item; set: no thread has taken the item yet */
     /* One byte per item. Not atomic: written before the push, read by the thread that gets the item. */
     unsigned char *notes;
     uint64_t       begun_ns, printed_ns, growths; /* not atomic: used by the owner only */
@@ -88,12 +88,12 @@ static void deliver(player *p, void *got)
     if (item == 0 || item > g->items) complain(p, item, "was never pushed");
     if (g->notes[item] != note_of(item)) complain(p, item, "came before what was written ahead of its push");
     uint64_t bit = UINT64_C(1) << (item % 64);
-    /* If the bit is set, subtracting it clears this bit and changes no other bit. */
+    /* subtracting the bit clears it and changes no other bit, if it is set */
     if ((fli_add_rlx(&g->missing[item / 64], (uint64_t)0 - bit) & bit) == 0) complain(p, item, "was delivered twice");
     p->delivered++;
 }
 
-/* Returns a burst length: usually small, sometimes large. */
+/* Returns how many items to push or take next: usually a small number, sometimes a large one. */
 static uint32_t burst(player *p)
 {
     uint32_t bits = fli_prng_below(&p->prng, 64) == 0 ? 11 : fli_prng_below(&p->prng, 6);
@@ -130,12 +130,12 @@ static void close_deque(game *g, fli_deque *deque)
     fli_deque_fini(deque);
 }
 
-/* The owner changes to a new deque, which replaces the deque before the current one. Does nothing if a thief may still
- * use that deque. */
+/* The owner changes to a new deque, which replaces the deque of the previous round. Does nothing if a thief may still
+ * use the deque of the previous round. */
 static void next_round(player *p)
 {
     game    *g = p->game;
-    uint32_t round = fli_load_rlx(&g->round); /* relaxed, because only this thread writes it */
+    uint32_t round = fli_load_rlx(&g->round); /* relaxed, because only this thread writes `round` */
     for (uint32_t i = 1; i <= g->thieves; i++) {
         if (fli_load_acq(&g->players[i].round) != round) return; /* PAIR game.left, acquire half */
     }
@@ -164,7 +164,8 @@ static void owner(player *p)
     game    *g = p->game;
     uint64_t pushed = 0;
     for (uint32_t turn = 1; pushed < g->items; turn++) {
-        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2]; /* relaxed, because only this thread writes it */
+        /* relaxed, because only this thread writes `round` */
+        fli_deque *deque = &g->deques[fli_load_rlx(&g->round) % 2];
         for (uint32_t n = burst(p); n > 0 && pushed < g->items; n--) {
             pushed++;
             g->notes[pushed] = note_of(pushed);
@@ -181,8 +182,8 @@ static void owner(player *p)
     fli_store_rel(&g->over, 1);
 }
 
-/* Returns the deque to steal from. In half of the cases it is the owner's deque, from which all items come. But the
- * last of several thieves steals only from other thieves. */
+/* Returns the deque to steal from. In half of the cases this is the owner's deque, from which all items come. If there
+ * are several thieves, the last one steals only from other thieves. */
 static fli_deque *victim(player *p, uint32_t round)
 {
     game    *g = p->game;
@@ -199,7 +200,8 @@ static void thief(void *arg)
     game    *g = p->game;
     uint32_t misses = 0;
     for (;;) {
-        /* Read before the search: if `over` was set, this thief can get only items that it steals itself. */
+        /* `over` is read before the search: if it is set, no more items are pushed, and this thief gets only items that
+         * it steals itself */
         bool     over = fli_load_acq(&g->over) != 0; /* PAIR game.over, acquire half */
         uint32_t round = fli_load_acq(&g->round);    /* PAIR game.round, acquire half */
         /* PAIR game.left, release half: this thief no longer uses earlier deques */
@@ -226,7 +228,7 @@ static void thief(void *arg)
     }
 }
 
-/* Checks that every bit is clear and the counts add up. */
+/* Checks that every bit of `missing` is clear, and that the counts of all players add up to the number of items. */
 static bool check(game *g, uint64_t delivered)
 {
     uint64_t lost = 0, example = 0;

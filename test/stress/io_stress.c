@@ -49,7 +49,7 @@ static void wrong(const char *what, uint64_t a, uint64_t b)
     fli_add_rlx(&g.wrong, 1);
 }
 
-/* ---- servers: send back what they receive ---- */
+/* ---- servers: processes that send back what they receive ---- */
 
 typedef struct server {
     filch_stream stream;
@@ -67,7 +67,8 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
         } else if (events[i].error != FILCH_OK) {
             return filch_done(out, filch_none());
         } else if (events[i].tag == 1) {
-            /* The next read begins when this write is completed: otherwise two writes could be outstanding at once. */
+            /* The next read begins when this write is completed: otherwise two writes of the stream could be
+             * outstanding at once. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
         } else {
             err = filch_yield_read(out, 1, s->stream, 0, FILCH_FOREVER);
@@ -92,7 +93,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].error != FILCH_OK) return events[i].error;
         if (events[i].tag == 1) {
             *listener = filch_as_stream(&events[i].data);
-            fli_add_rel(&g.begun, 1); /* the server listens: clients may connect from now on */
+            fli_add_rel(&g.begun, 1); /* counts a server that listens: when all listen, clients may connect */
         } else {
             filch_pid pid;
             err = filch_spawn(g.sched, &server_type, NULL, &pid);
@@ -112,9 +113,9 @@ static const filch_type listener_type = { .name = "listener", .size = sizeof(fil
 typedef struct client {
     fli_prng     prng;
     filch_stream stream;
-    uint64_t     sent, got; /* numbers of bytes; the value of byte n is computed from n */
+    uint64_t     sent, got; /* number of bytes sent and received so far; the value of byte n is computed from n */
     uint64_t     aim;       /* the client reads until `got` reaches this number */
-    uint64_t     exactly;   /* size of the outstanding read; 0: any size */
+    uint64_t     exactly;   /* size of the outstanding read; 0: a read of any size */
     uint32_t     rounds;
     bool         reading, writing;
 } client;
@@ -179,7 +180,7 @@ static filch_err client_event(client *c, const filch_event *event, filch_out *ou
         return client_read(c, out);
     }
     if (event->error != FILCH_OK) {
-        /* The server was killed, or has not taken the connection. */
+        /* These errors are allowed: the server may have been killed, or may not have taken the connection. */
         *done = true;
         if (event->error == FILCH_EEND || event->error == FILCH_ERESET || event->error == FILCH_EFULL) return FILCH_OK;
         if (event->error == FILCH_ECANCELLED && event->tag == 2) return FILCH_OK;
@@ -217,7 +218,7 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
 
 static const filch_type client_type = { .name = "client", .size = sizeof(client), .step = client_step };
 
-/* Called when a client has ended: spawns the next client. */
+/* on_exit function of a client: spawns the next client. */
 static void client_exit(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     (void)user, (void)pid, (void)result;

@@ -43,18 +43,19 @@ typedef struct sender {
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
     struct game *game;
     uint64_t     sender_index;
-    uint64_t     sent;  /* not atomic: used by the sender only */
-    uint64_t     acked; /* not atomic: used only by a sender that is a process */
+    uint64_t     sent;  /* number of messages sent; not atomic: used by the sender only */
+    uint64_t     acked; /* see sender_step(); not atomic: used only by a sender that is a process */
     /* pid of a sender that is a process. Not atomic: set before the process gets its start message */
     filch_pid pid;
-    uint64_t  next; /* number that the receiver expects next. Not atomic: used by the receiver only */
+    /* number in the message that the receiver expects next from this sender. Not atomic: used by the receiver only */
+    uint64_t next;
 } sender;
 
 typedef struct game {
     bool         limited;
-    uint32_t     threads; /* senders [0, threads) are threads, the others processes */
+    uint32_t     threads; /* elements [0, threads) of `all` are foreign threads, the others are processes */
     uint32_t     senders;
-    uint64_t     each, total; /* numbers of messages: per sender, and of all senders */
+    uint64_t     each, total; /* each: number of messages of one sender; total: of all senders */
     filch_sched *sched;
     filch_pid    receiver;
     uint64_t     begun_ns;
@@ -88,15 +89,15 @@ static void complain(game *g, uint64_t sender_index, uint64_t number, const char
 
 /* ---- messages ---- */
 
-/* A payload that shows whether its bytes are undamaged. */
+/* A payload by which the receiver can check that its bytes are undamaged. */
 typedef struct note {
     uint64_t value, inverse;
-    uint64_t more[3]; /* in a large message: value + 1, + 2, + 3 */
+    uint64_t more[3]; /* only in a large message: value + 1, value + 2, value + 3 */
 } note;
 
 enum { NOTE_SMALL = offsetof(note, more) };
 
-/* Returns the next message of `s`. If it is bytes, they are written to *room. */
+/* Returns the payload of the next message of `s`. If the payload is bytes, they are in *room. */
 static filch_data make(const sender *s, note *room)
 {
     uint64_t value = s->sender_index << NUMBER_BITS | s->sent;
@@ -105,7 +106,7 @@ static filch_data make(const sender *s, note *room)
     return filch_bytes(room, s->sent % 16 == 0 ? sizeof *room : NOTE_SMALL);
 }
 
-/* Returns the number in the message. Reports a damaged message. */
+/* Returns the number in the message. Fails the test if the message is damaged. */
 static uint64_t value_of(game *g, const filch_data *data)
 {
     if (filch_kind_of(data) == FILCH_KIND_INT) return (uint64_t)filch_as_int(data);
@@ -218,12 +219,13 @@ static filch_err send_limited(sender *s, filch_out *out)
     return filch_wait(out);
 }
 
-/* `acked` is the number of messages that the receiver has read (open round), or that the mailbox has accepted (limited
- * round). */
+/* s->acked is the number of this sender's messages that the receiver has read (in a round without a mailbox limit), or
+ * that the mailbox has accepted (in a round with a limit). */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     sender *s = *(sender **)self;
-    if (count == 0 && s->sent == 0) return filch_idle(out); /* waits for the start message */
+    /* the first step has no events: the sender waits for its start message */
+    if (count == 0 && s->sent == 0) return filch_idle(out);
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
         if (events[i].type == FILCH_EVENT_MESSAGE) s->acked = (uint64_t)filch_as_int(&events[i].data);

@@ -26,13 +26,15 @@
 enum { HOSTS = 2, KNOWN = 64, CROWD = 200, STORM = 10000 };
 
 static struct {
-    filch_node          *node;
-    filch_sched         *hosts[HOSTS];
-    filch_pid            census[HOSTS];
-    FLI_ATOMIC(uint64_t) known[KNOWN]; /* serials of living processes; the host is the index modulo HOSTS */
+    filch_node  *node;
+    filch_sched *hosts[HOSTS];
+    filch_pid    census[HOSTS];
+    /* serial numbers of the pids of live processes; the host of an element is its index modulo HOSTS */
+    FLI_ATOMIC(uint64_t) known[KNOWN];
     FLI_ATOMIC(uint64_t) spawned, exits_received[HOSTS], doubled, ended;
-    uint8_t *exits_seen[HOSTS]; /* for each host, by number of birth: exits received. Each array is used by one census
-                                   only */
+    /* for each host: number of EXIT notices received about each citizen. Each array is used only by the census process
+     * of its host */
+    uint8_t *exits_seen[HOSTS];
     uint64_t citizen_count;
 } town;
 
@@ -124,7 +126,7 @@ static const filch_type citizen_type = {
     .name = "citizen", .size = sizeof(citizen), .init = citizen_init, .step = citizen_step
 };
 
-/* Receives every exit. Spawns the next citizen. */
+/* Counts the EXIT notices. Spawns a new citizen for each that has ended. */
 static filch_err census_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t  *steps = self;
@@ -207,12 +209,12 @@ static bool storm(void)
     return all;
 }
 
-/* ---- hosts that are created and stopped ---- */
+/* ---- hosts that are created and stopped while other threads use their pids ---- */
 
 enum { VISITS = 12, VISITORS = 64, MEDDLERS = 2 };
 
 static struct {
-    FLI_ATOMIC(uint64_t) serials[VISITORS], node; /* serials and node id of the current host */
+    FLI_ATOMIC(uint64_t) serials[VISITORS], node; /* serial numbers of the visitors, and number of the current host */
     FLI_ATOMIC(uint64_t) watched, exits_seen;
     FLI_ATOMIC(bool)     over;
     filch_pid            watcher;
@@ -232,7 +234,7 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type watcher_type = { .name = "watcher", .step = watcher_step };
 
-/* A foreign thread that calls the first host with pids of a host that may have stopped. */
+/* Thread of the program: calls the first host with pids of a host that may have stopped. */
 static void meddle(void *arg)
 {
     fli_prng prng;

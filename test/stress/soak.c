@@ -44,7 +44,8 @@ enum { CMD_COMPLETE = FILCH_CMD_USER, DESK = 512, WINDOW = 4096, BOX_MAX = 8 };
 
 #define NODE 1
 
-/* Counters of the large scheduler. Relaxed, because they are only compared when all processes have ended. */
+/* Counters of the large scheduler (the test also runs small ones). Relaxed, because they are only compared after all
+ * processes have ended. */
 #define COUNTS(X) \
     X(opened)     \
     X(closed)     \
@@ -63,9 +64,10 @@ static filch_sched *town;
 static FLI_ATOMIC(bool) over;
 static FLI_ATOMIC(bool) post_over; /* true: yields are not completed any more */
 static filch_pid        ledgers[LEDGERS];
-/* serials of the boxes and of the crowd; processes that end are replaced */
+/* serial numbers of the pids of all boxes (processes with a limited mailbox) and of the crowd (short-lived
+ * processes) */
 static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];
-/* for each ledger: number of messages sent to it and not yet read */
+/* for each ledger (process that checks the order of its messages): number of messages sent to it and not yet read */
 static FLI_ATOMIC(uint64_t) ahead[LEDGERS];
 static FLI_ATOMIC(uint64_t) side_messages, side_rounds;
 static FLI_ATOMIC(size_t)   town_bytes, side_bytes;
@@ -164,7 +166,7 @@ static bool enter_ledger(uint64_t sender, uint32_t which, uint64_t *number)
     return true;
 }
 
-static char large[200]; /* never written; for payloads that need a block */
+static char large[200]; /* bytes for payloads that do not fit into an event; never written */
 
 static filch_data any_payload(fli_prng *prng)
 {
@@ -176,7 +178,7 @@ static filch_data any_payload(fli_prng *prng)
     }
 }
 
-/* ---- the desk: yields that foreign threads complete ---- */
+/* ---- desk: holds the receivers of yields that foreign threads complete ---- */
 
 static filch_err on_complete(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -283,7 +285,7 @@ static const filch_type ledger_type = {
     .name = "ledger", .size = sizeof(ledger), .init = open_one, .step = ledger_step, .close = close_one
 };
 
-/* Reads its messages. Every 64 steps it sleeps, so that its mailbox fills up. */
+/* The process reads its messages. Every 64 steps it sleeps, so that its mailbox fills up. */
 static filch_err box_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     uint64_t *steps = self;
@@ -372,7 +374,7 @@ static filch_err requester_step(void *self, const filch_event *events, size_t co
         default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
         }
     }
-    /* Only one sleep at a time, because `due_ns` belongs to it. */
+    /* Makes only one sleep at a time, because `due_ns` is its due time. */
     if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
         make_yield(t, out, TAG_SLEEP);
         sleeps = true;
@@ -390,7 +392,7 @@ static const filch_type requester_type = {
 typedef struct member {
     uint64_t slot;
     fli_prng prng;
-    char     more[64]; /* makes the state too large to be stored in the control block */
+    char     more[64]; /* makes the state too large for the control block */
 } member;
 
 static void replace(void *user, filch_pid pid, filch_err error, const filch_data *result);
@@ -423,7 +425,7 @@ static filch_err member_step(void *self, const filch_event *events, size_t count
     case 2:
         return filch_upgrade(out, fli_prng_below(&f->prng, 2) == 0 ? &member_type : &other_type, NULL,
                              filch_int((int64_t)f->slot));
-    case 3: return filch_wait(out); /* a wait without an outstanding yield, which is an error */
+    case 3: return filch_wait(out); /* waits without an outstanding yield, which is an error that ends the process */
     case 4:
     case 5:
         stress_must("yield", filch_yield(out, CMD_COMPLETE, 7, filch_int(fli_prng_below(&f->prng, 8))));
@@ -469,7 +471,7 @@ static void replace(void *user, filch_pid pid, filch_err error, const filch_data
 {
     (void)pid, (void)error, (void)result;
     ADD(exits, 1);
-    /* at the end of the test an ended process is not replaced, because a stop would wait for the new process */
+    /* at the end of the test an ended process is not replaced, because the stop would wait for the new process */
     if (!fli_load_rlx(&over)) spawn_member((uintptr_t)user);
 }
 
@@ -506,7 +508,7 @@ static void outsider(void *arg)
     }
 }
 
-/* ---- small schedulers, created and stopped ---- */
+/* ---- small schedulers that are created and stopped beside the large one ---- */
 
 typedef struct side_proc {
     uint64_t seed;
@@ -546,7 +548,7 @@ static filch_err side_proc_step(void *self, const filch_event *events, size_t co
     case 1: stress_must("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
     case 2: stress_must("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
     case 3: stress_must("yield", filch_yield_work(out, 4, do_work, NULL)); break;
-    /* a sleep longer than this scheduler exists */
+    /* a sleep that is longer than this scheduler exists */
     case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break;
     case 5: return filch_continue(out);
     case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
@@ -621,7 +623,7 @@ static void town_create(int32_t workers)
         stress_must("spawn", spawn(&requester_type, i, UINT32_MAX, NULL, NULL, &pid));
 }
 
-/* Checks the sums when all processes have ended; the statistics are still readable. */
+/* Called when all processes have ended, while the statistics are still readable. Checks that the counters add up. */
 static void check_books(void)
 {
     filch_stats stats = FILCH_STATS_INIT;
@@ -640,10 +642,11 @@ static void check_books(void)
 }
 
 typedef struct memory {
-    size_t warm_bytes, warm_resident; /* the maximum during the warm-up */
+    size_t warm_bytes, warm_resident; /* maximum of the allocated bytes and of the resident size during the warm-up */
 } memory;
 
-/* Compares memory with the maximum of the warm-up. Peaks are allowed; steady growth exceeds any limit. */
+/* Compares the memory in use with the maximum of the warm-up. The limit allows peaks; steady growth exceeds it sooner
+ * or later. */
 static void watch_memory(memory *m, bool warm)
 {
     size_t bytes = fli_load_rlx(&town_bytes), pages = resident();

@@ -21,7 +21,7 @@ static struct {
     int       alive[WORKERS];
     int       instances;
     uint64_t  starts, faults;
-    bool      patient;    /* true: this tree does not give up */
+    bool      patient;    /* true: the supervisors of this tree have no limit of restarts that they could reach */
     bool      low_memory; /* true: allocations fail now and then */
     filch_pid root;
     int       exits;
@@ -162,13 +162,13 @@ static filch_err begin(filch_sched *sched, void *user)
     return err == FILCH_OK ? filch_sim_later(sched, FILCH_SECONDS(1), blow, NULL) : err;
 }
 
-/* Called when the faults have ended and no process has anything to do. */
+/* Checks the tree. Called when the faults have ended and no process is ready. */
 static filch_err check(filch_sched *sched, void *user)
 {
     filch_pid pid;
     (void)user;
     if (run.exits > 0) {
-        /* FILCH_ENOMEM: a root that cannot start because of missing memory ends with this error. */
+        /* FILCH_ENOMEM: the root supervisor could not start a child because an allocation failed. */
         bool low_memory = run.low_memory && run.gone == FILCH_ENOMEM;
         if (run.patient && !low_memory)
             return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");

@@ -33,14 +33,14 @@
 #include "support/stress.h"
 
 #define PATIENCE FILCH_MICROSECONDS(100)
-#define ONE_IN 64 /* one send in ONE_IN is accompanied by a cancel, one in ONE_IN by a timer */
+#define ONE_IN 64 /* one of ONE_IN sends is made together with a cancel, one of ONE_IN with a timer */
 
 enum { TIMER_TAG = 7 };
 
 typedef struct variant {
     int32_t workers;
     bool    process; /* true: the sender is a process; false: a foreign thread */
-    bool    busy;    /* true: with cancels and timers */
+    bool    busy;    /* true: the sender also makes cancels and the receiver timers */
     bool    hasty;   /* true: workers park without spinning */
 } variant;
 
@@ -52,9 +52,9 @@ typedef struct game {
     uint32_t     seed;
     stress_watch watch;
     /* All accesses are relaxed: the checks must not add an order that the runtime lacks. Each field has one writer. */
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* written by the sender, like the next field */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* written by the sender only, like the next field */
     FLI_ATOMIC(uint64_t) cancels;
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver, like the next three fields */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver only, like the next three fields */
     FLI_ATOMIC(uint64_t) cancelled;
     FLI_ATOMIC(uint64_t) armed;
     FLI_ATOMIC(uint64_t) fired;
@@ -96,7 +96,7 @@ static void complain(game *g, const char *what)
 typedef struct player {
     game    *game;
     fli_prng prng;
-    bool     tired; /* sender: gives up, because no worker has taken the receiver */
+    bool     tired; /* of a sender: it gives up, because no worker has taken the receiver */
 } player;
 
 static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -108,8 +108,8 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* Pauses: usually no longer than it takes to settle a process; one time in `rarely` up to about the time that a worker
- * takes to park. Short pauses are more likely, so that every length occurs. */
+/* Pauses for a random time: usually no longer than a process takes to settle; in one of `rarely` calls up to about the
+ * time that a worker takes to park. Short pauses are more likely, so that every length occurs. */
 static void dawdle(fli_prng *prng, uint32_t rarely)
 {
     uint32_t bits = fli_prng_below(prng, rarely) == 0 ? 5 + fli_prng_below(prng, 6) : fli_prng_below(prng, 5);
@@ -165,12 +165,12 @@ static const filch_type receiver_type = {
 
 /* ---- the senders ---- */
 
-/* Sends the next message if the last one has been handled. Returns false if not. */
+/* Sends the next message if the receiver has handled the last one; otherwise returns false. */
 static bool try_send(game *g, fli_prng *prng)
 {
     uint64_t sent = fli_load_rlx(&g->sent);
     if (fli_load_rlx(&g->handled) != sent || fli_load_rlx(&g->cancelled) != fli_load_rlx(&g->cancels)) return false;
-    /* Yields the CPU: on a loaded machine the worker needs this CPU until it parks. */
+    /* Gives up the CPU, because on a loaded machine the worker needs this CPU to park. */
     for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) fli_thread_yield();
     dawdle(prng, g->v.hasty ? 2 : 256);
     bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
@@ -290,7 +290,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < VARIANTS; i++) {
         variant v = { .workers = 1 << (i / 8), .process = i % 2 != 0, .busy = i / 2 % 2 != 0, .hasty = i / 4 % 2 != 0 };
         uint64_t share = sends / (VARIANTS / 2) * (v.hasty ? 1 : 9) / 10;
-        /* The last variant also gets the remainder of the division. */
+        /* The last variant also gets the remainder of the division of `sends` by VARIANTS. */
         if (i == VARIANTS - 1 || share == 0) share = i == VARIANTS - 1 && sends > played ? sends - played : 1;
         play(&v, share, i);
         played += share;
