@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The allocator by its internal names, because looking up malloc by dlsym would itself allocate memory. */
+/* Internal names of the C library's allocator. Looking up malloc by dlsym() would itself allocate memory. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -30,7 +30,7 @@ void *__libc_memalign(size_t alignment, size_t size);
 static struct {
     char       *marker;
     char        what[16];
-    atomic_long left; /* number of calls until the failure; 0: it has happened, or never will */
+    atomic_long left; /* number of calls until one fails; 0: the failure has happened, or none is planned */
 } plan;
 
 __attribute__((constructor)) static void read_plan(void)
@@ -52,7 +52,7 @@ static bool refuses(const char *what)
     return true;
 }
 
-/* Called after main: no call fails any more, because a coverage build then writes its counters. */
+/* Called after main(). From then on no call fails, because a coverage build writes its counters. */
 static void give_up(void)
 {
     atomic_store(&plan.left, 0);
@@ -66,8 +66,8 @@ static int main_then_give_up(int argc, char **argv, char **environment)
     return program_main(argc, argv, environment);
 }
 
-/* Replaces the start of main, to register give_up() by atexit there. A constructor would be too early: functions that
- * it registers are called last. */
+/* Replaces the function that starts main(), to register give_up() by atexit(). A constructor would be too early:
+ * functions that it registers are called last. */
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
                       void (*rtld_fini)(void), void *stack_end);
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -112,7 +112,7 @@ void *aligned_alloc(size_t alignment, size_t size)
     return refuses("memory") ? nothing() : __libc_memalign(alignment, size);
 }
 
-/* Calls the real function `name`, the next one after this library. */
+/* Calls the function `name` of the next library after this one, usually the C library. */
 #define REAL(type, name, ...) ((type)(uintptr_t)dlsym(RTLD_NEXT, name))(__VA_ARGS__)
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)

@@ -19,7 +19,7 @@ filch_err __wrap_filch_stream_give(filch_out *out, filch_stream stream, filch_pi
 filch_err __real_filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener, uint64_t timeout_ns);
 filch_err __wrap_filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener, uint64_t timeout_ns);
 
-/* Returns true if `nth` is among the numbers of the variable. */
+/* Returns true if `nth` is one of the numbers in the environment variable `variable`. */
 static bool fails(const char *variable, unsigned nth)
 {
     const char *text = getenv(variable);
@@ -31,8 +31,8 @@ static bool fails(const char *variable, unsigned nth)
     return false;
 }
 
-static unsigned gives, accepts; /* not atomic: one acceptor runs at a time, and its supervisor starts the next one after
-                                 * it has ended */
+/* not atomic: only the acceptor uses them, and the supervisor starts a new acceptor after the old one has ended */
+static unsigned gives, accepts;
 
 filch_err __wrap_filch_stream_give(filch_out *out, filch_stream stream, filch_pid to)
 {

@@ -16,10 +16,10 @@
 #define BENCH_EVENTS 64
 
 typedef struct bench {
-    fli_runtime rt; /* must be the first member: the hooks cast its address to the bench */
+    fli_runtime rt; /* must be the first member, because hooks cast a pointer to `rt` to a pointer to bench */
     test_alloc  alloc;
     fli_local   worker;
-    /* The fields below are written by the hooks. */
+    /* The fields below are written by the hooks of `rt`. */
     FLI_ATOMIC(uint64_t) woken;
     FLI_ATOMIC(uint64_t) abandoned;
     uint64_t             cookie, room, no_room, ticks;
@@ -85,13 +85,13 @@ static inline void bench_begin(bench *b)
     fli_current_set(&b->worker);
 }
 
-/* Returns the number of nodes in use: nodes that are neither in the depot nor in the bench's magazine. */
+/* Returns the number of event nodes in use, that is, neither in the depot nor in the magazine of b->worker. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
     return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
 }
 
-/* Checks that all nodes and all memory were returned. */
+/* Ends the test's runtime. Checks that all event nodes and all memory were returned. */
 static inline void bench_end(bench *b)
 {
     same(bench_nodes_out(b), 0);
@@ -128,7 +128,7 @@ static inline filch_pid bench_pid(fli_proc *p)
     return (filch_pid){ BENCH_NODE, fli_proc_serial(p) };
 }
 
-/* Moves new events from the mailbox to the private lists of `p`. */
+/* Moves new events of `p` from the stack behind its state word to its private lists. */
 static inline void bench_drain(bench *b, fli_proc *p)
 {
     fli_mail_drain(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));

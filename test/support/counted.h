@@ -9,7 +9,8 @@
 void __gcov_dump(void);
 void __gcov_reset(void);
 
-/* Writes the counters. Code that runs later is counted by the next call or by exit(). */
+/* Writes the coverage counters to their files. Code that runs after this call is counted by the next call, or by
+ * exit(). */
 static inline void counted_dump(void)
 {
     __gcov_dump();

@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <stddef.h>
 
-/* Returns the number of entries in the folder, not counting . and .., or -1 if the folder cannot be read. */
+/* Returns the number of entries in the folder `path` except . and .., or -1 if the folder cannot be read. */
 static inline int entry_count(const char *path)
 {
     int  n = -2;
@@ -18,7 +18,8 @@ static inline int entry_count(const char *path)
 
 static inline int open_descriptors(void)
 {
-    return entry_count("/proc/self/fd") - 1; /* minus 1: not counting the descriptor that reads the folder */
+    /* minus 1, because the descriptor by which the folder is read does not count */
+    return entry_count("/proc/self/fd") - 1;
 }
 
 static inline int thread_count(void)

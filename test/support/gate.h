@@ -15,7 +15,7 @@ static inline bool gate_is_open(void *at)
     return !fli_load_acq(&((gate *)at)->is_shut);
 }
 
-/* Waits until the gate is open. Returns at once if it is open already. */
+/* Waits until the gate is open. Returns at once if the gate is open already. */
 static inline void gate_pass(gate *g)
 {
     if (gate_is_open(g)) return;

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 typedef struct fault {
-    atomic_int passes; /* number of calls that succeed first */
-    atomic_int times;  /* number of calls that fail then */
+    atomic_int passes; /* number of next calls that succeed */
+    atomic_int times;  /* number of calls that fail after these */
     atomic_int error;
     atomic_int struck; /* number of calls that have failed */
 } fault;
@@ -25,7 +25,7 @@ static inline bool fault_take(atomic_int *count)
     return false;
 }
 
-/* Returns true and sets errno if this call must fail. */
+/* Returns true and sets errno if the present call of the replaced function must fail. */
 static inline bool fault_strikes(fault *f)
 {
     if (atomic_load(&f->times) == 0 || fault_take(&f->passes) || !fault_take(&f->times)) return false;
@@ -56,14 +56,14 @@ static inline void fault_set(fault *f, int passes, int times, int error)
     type __wrap_##name parameters;            \
     type __wrap_##name parameters
 
-/* Defines the replacement of a function that returns -1 and sets errno. */
+/* Defines the replacement of the function `name`, which reports an error by returning -1 and setting errno. */
 #define INSTEAD(type, name, parameters, arguments)                                   \
     INSTEAD_BEGIN(type, name, parameters)                                            \
     {                                                                                \
         return fault_strikes(&fault_of_##name) ? (type)-1 : __real_##name arguments; \
     }
 
-/* Defines the replacement of a function that returns the error code. */
+/* Defines the replacement of the function `name`, which reports an error by returning an error number. */
 #define INSTEAD_CODE(name, parameters, arguments)                                 \
     INSTEAD_BEGIN(int, name, parameters)                                          \
     {                                                                             \

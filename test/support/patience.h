@@ -9,7 +9,7 @@
 
 #include "port/clock.h"
 
-/* The most that the time between two checks counts, however long the thread was suspended. */
+/* Maximum time that is counted between two checks. A longer time, in which the thread was suspended, does not count. */
 #define PATIENCE_LOOK_NS UINT64_C(1000000)
 
 typedef struct patience {
@@ -21,7 +21,7 @@ static inline patience patience_begin(uint64_t ns)
     return (patience){ .left_ns = ns, .looked_ns = fli_clock_ns() };
 }
 
-/* Counts one unsuccessful check. Returns true if the limit is reached. */
+/* Counts the time since the last check. Returns true if the time limit of `p` is reached. */
 static inline bool patience_is_over(patience *p)
 {
     uint64_t now_ns = fli_clock_ns(), passed = now_ns - p->looked_ns;

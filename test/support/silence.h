@@ -10,11 +10,12 @@
 #include "support/patience.h"
 
 #define SILENCE_PATIENCE_NS UINT64_C(20000000000)
-/* How long nothing must happen. Longer than the timeout of a sentinel, which is at most 8 ms. */
+/* Time without a park or a step after which a scheduler counts as silent. It is longer than the timeout of a sentinel,
+ * which is at most 8 ms. */
 #define SILENCE_QUIET_NS UINT64_C(30000000)
 
-/* Waits until the scheduler is silent. Returns false if it does not become silent. Timeouts for timers that are due
- * later do not count. */
+/* Waits until the scheduler is silent. Returns false if it does not become silent. Sentinels may stay parked with
+ * timeouts for timers that are due later. */
 static inline bool silence_comes(filch_sched *sched)
 {
     patience    left = patience_begin(SILENCE_PATIENCE_NS), quiet = patience_begin(SILENCE_QUIET_NS);

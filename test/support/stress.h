@@ -48,13 +48,14 @@ static inline const char *stress_state_name(int32_t state)
 
 /* ---- progress ---- */
 
-/* The main thread waits here until all players have ended, and checks once per second that they make progress. */
+/* By this struct the main thread waits until all players (threads or processes of the test) have ended, and checks once
+ * per second that they make progress. */
 typedef struct stress_watch {
     fli_mutex lock;
     fli_cond  ended;
     uint32_t  left;     /* number of players still running; protected by the lock */
     uint64_t  seen;     /* `progress` at the last check. Not atomic, like `until_ns`: used only by the main thread */
-    uint64_t  until_ns; /* time at which missing progress becomes a failure; 0: not checked yet */
+    uint64_t  until_ns; /* time at which missing progress counts as a failure; 0: no check was made yet */
 } stress_watch;
 
 typedef enum stress_news { STRESS_OVER, STRESS_MOVES, STRESS_STANDS_STILL } stress_news;

@@ -12,7 +12,8 @@
 #include "support/check.h"
 #include "support/patience.h"
 
-/* Long, because this limit matters only if the condition never holds, and because sanitizers and valgrind are slow. */
+/* Time limit of a wait. It is long because sanitizers and valgrind are slow, and because it matters only if the
+ * condition never becomes true. */
 #define UNTIL_NS UINT64_C(20000000000)
 
 /* Pauses between two checks: gives up the time slice; after many checks sleeps 0.2 ms. */
@@ -23,8 +24,8 @@ static inline void until_pause(unsigned looks)
     else (void)ppoll(NULL, 0, &brief, NULL);
 }
 
-/* Returns true as soon as look(ctx) returns true, or false when the time is up. For threads other than the test's own
- * thread. */
+/* Returns true as soon as look(ctx) returns true, or false when the time is up. For threads other than the thread of
+ * the test, which may not fail the test. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
     patience left = patience_begin(UNTIL_NS);
@@ -35,7 +36,7 @@ static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
     return true;
 }
 
-/* Waits until `condition` holds. Fails the test when the time is up. Only for the test's own thread. */
+/* Waits until `condition` holds. Fails the test when the time is up. Only for the thread of the test. */
 #define until(condition)                                                              \
     do {                                                                              \
         patience until_patience = patience_begin(UNTIL_NS);                           \
@@ -61,9 +62,9 @@ static inline bool is_under_valgrind(void)
     return getenv("FILCH_TEST_VALGRIND") != NULL;
 }
 
-/* Returns the command that runs a program of this machine, or NULL if the processor runs it itself. qemu-user does not
- * start programs of the emulated machine for a child, and cannot start threads in the child of a program with threads;
- * a program that cannot be started seems to start and then fails. */
+/* Returns the command (qemu-user) that runs programs of the emulated machine, or NULL if no machine is emulated.
+ * qemu-user does not start programs of the emulated machine for a child, and cannot start threads in the child of a
+ * program with threads; a program that cannot be started seems to start and then fails. */
 static inline const char *emulator(void)
 {
     return getenv("FILCH_EMULATOR");

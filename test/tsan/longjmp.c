@@ -7,7 +7,7 @@
  */
 #include <setjmp.h>
 
-/* Weak: a library of the tests and the program define one each. */
+/* Weak, because a test library and the program that links it both define this function. */
 __attribute__((noreturn, weak, visibility("default"))) void __longjmp_chk(jmp_buf env, int value);
 
 __attribute__((no_sanitize("thread"))) void __longjmp_chk(jmp_buf env, int value)
