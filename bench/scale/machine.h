@@ -24,8 +24,8 @@ typedef struct scale_machine {
     scale_ps clock; /* a reading of the clock */
     scale_ps pause; /* the pause instruction */
     /* ---- between cores ---- */
-    scale_ps near; /* an access to a cache line that a core of the same socket holds */
-    scale_ps far;  /* an access to a cache line that only cores of another socket hold */
+    scale_ps near; /* an access that waits for another core of the same socket */
+    scale_ps far;  /* an access that waits for a core of another socket */
     /* number of load misses that overlap if they are close together: each costs 1 / overlap of its time */
     uint64_t overlap;
     uint64_t window;  /* two load misses are close together if at most this many accesses are between them */

@@ -181,7 +181,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
             }
             at->data = NULL; /* the next iteration parses only the bytes kept in c->in */
         } while (c->next == SERVICE_AGAIN);
-        /* true: a cancel interrupts neither the writes above nor the shutdown below */
+        /* true: a cancel does not interrupt the shutdown below */
         c->writing = c->stopping || c->next == SERVICE_CLOSE;
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());

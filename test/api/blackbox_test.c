@@ -132,7 +132,7 @@ static filch_err clerk_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type clerk_type = { .name = "clerk", .size = sizeof(clerk), .init = clerk_init, .step = clerk_step };
 
-/* Functions of the type to which the clerk changes by "move". */
+/* Functions of the type to which the clerk changes at the message "retire". */
 static filch_err retired_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
     if (method != NULL || filch_kind_of(args) > FILCH_KIND_INT) return FILCH_EINVAL;

@@ -574,8 +574,8 @@ TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
     same(fli_load_rlx(&released), calls);
 }
 
-/* What the handler `ask` finds in its argument. The argument is memory of the calling thread and is invalid after the
- * call has returned. */
+/* What the request function of filch_call_with() finds in its argument. The argument is memory of the calling thread
+ * and is invalid after the call has returned. */
 typedef struct lent {
     FLI_ATOMIC(uint32_t) asked;
     bool                 gone;

@@ -320,7 +320,7 @@ static filch_err play_special_first(actor *me, const filch_event *events, size_t
     return play_rounds(me, events, count, out);
 }
 
-/* A handler completes its yield twice: in the first round, or in a round in the middle. */
+/* Another thread completes the yield before its handler does: in the first round, or in a round in the middle. */
 TEST(of_two_completions_the_first_counts)
 {
     for (uint32_t first = 0; first <= SPECIAL; first += SPECIAL) {

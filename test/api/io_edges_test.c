@@ -135,7 +135,7 @@ TEST(a_megabyte_goes_through_pipes_that_hold_much_less)
     })
 }
 
-/* ---- addresses of streams that have no address or no sender ---- */
+/* ---- addresses of streams, and operations that are refused ---- */
 
 static filch_err read_address_short(script *s, filch_out *out)
 {

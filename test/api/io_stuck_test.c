@@ -275,7 +275,7 @@ TEST(a_program_whose_start_hangs_is_killed_if_it_starts_after_the_deadline)
     })
 }
 
-/* ---- descriptors and signals that a child program inherits ---- */
+/* ---- environment and directory of a child program ---- */
 
 static filch_err yield_shell(filch_out *out, const yielder *a)
 {

@@ -19,7 +19,7 @@ enum { HOLD = FILCH_CMD_USER }; /* a command that is not completed: its handler 
 /* Counts and flags set by the processes of a test. Reset by begin(). */
 static struct {
     atomic_uint_fast64_t opened, closed, steps, cancels, cancels_again, exits, exit_error;
-    /* moved: number of blocks passed by filch_move; freed: number of these blocks that were freed */
+    /* moved: number of processes that storm() has spawned; freed: number of calls of free_moved() */
     atomic_uint_fast64_t moved, freed;
     atomic_bool          inside, release;
     atomic_int           code[8];
@@ -920,7 +920,7 @@ static void storm(void *arg)
         options.on_exit = on_exit_count;
         filch_err err = filch_spawn(s->sched, &ends_on_cancel, &options, &pid);
         tally(s, err);
-        /* seen.moved also counts the processes for which on_exit must be called */
+        /* `moved` counts the spawned processes: on_exit must be called for each */
         if (err == FILCH_OK) atomic_fetch_add(&seen.moved, 1);
         void *bytes = malloc(40);
         err = bytes != NULL ? filch_send(s->sched, pid, filch_move(bytes, 40, free_moved)) : FILCH_OK;

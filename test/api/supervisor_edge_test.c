@@ -28,7 +28,7 @@ TEST(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry)
     fixture_tick(&w);
     child_log.refuse[2] = 1;
     send_child(&w, 1, FAILURE);
-    /* counted from the first start: children b and c were started again */
+    /* the first restart of c failed and was repeated; b was restarted only once */
     assert_string_equal(child_log_from(3), "-b -c +b +c");
     child_log.refuse[1] = 1;
     send_child(&w, 0, FAILURE);

@@ -4,8 +4,8 @@
 #include "fuzz/bytes.h"
 #include "port/net.h"
 
-/* Writes the text of `address` into a buffer that is `less` bytes too small or large enough. Checks that the text fits,
- * ends with a NUL, and is as long as reported. */
+/* Writes the text of `address` to `text`, and to a buffer of `less` bytes. Checks that both texts end with a NUL, that
+ * the second is cut only if it does not fit, and that the reported length is that of the whole text. */
 static void write_out(const fli_address *address, char text[FLI_ADDRESS_TEXT_MAX], size_t less)
 {
     char   shorter[FLI_ADDRESS_TEXT_MAX];

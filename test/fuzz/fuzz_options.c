@@ -152,7 +152,7 @@ static bool lacked_memory(filch_err err)
     return err == FILCH_ENOMEM && books.memory_max != 0;
 }
 
-/* Creates a scheduler with options from the input. Returns NULL if the options were refused. */
+/* Creates a scheduler with options from the input, and checks the result. Returns NULL if no scheduler was created. */
 static filch_sched *create(fuzz_bytes *in)
 {
     filch_options opt;
@@ -298,7 +298,7 @@ static void look(fuzz_bytes *in, filch_sched *sched)
     free(asked);
 }
 
-/* Stops the scheduler. Before the call, all bytes of the report are `rubbish`, except its field `size`. */
+/* Stops the scheduler. Before the call all fields of the report contain `rubbish`, except `size`. */
 static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t size)
 {
     filch_report report;

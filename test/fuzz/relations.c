@@ -3,7 +3,7 @@
 
 #include "fuzz/still_clock.h"
 
-/* Maximum delay of a deadline's cancel; equal to LATE_NS in model.c. */
+/* Maximum delay with which a deadline ends a process; equal to LATE_NS in model.c. */
 #define LATE_NS FILCH_MILLISECONDS(1)
 
 /* A notice that a process will get. */

@@ -74,8 +74,8 @@ TEST(a_spawn_without_enough_memory_does_not_end_its_caller)
                    "assert(process.exec{ function() return 5 end, memory = '1MB' } == 5)\n");
 }
 
-/* Regression: a send to a full mailbox was counted more than once. It must count once in `refused`, and in no other
- * counter. */
+/* Regression: a send that failed at a full mailbox was counted wrongly. It must count once in `refused`, and in no
+ * other counter. */
 TEST(a_failed_send_counts_once_as_refused)
 {
     fixture_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "

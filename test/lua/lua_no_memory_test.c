@@ -167,7 +167,8 @@ INSTEAD(int, lua_checkstack, lua_State *L, int more)
     return refuses(STACK) ? 0 : __real_lua_checkstack(L, more);
 }
 
-/* Replaces filch_keep(). Fails as it does without memory. A shared payload needs no copy, so keeping it never fails. */
+/* Replaces filch_keep(). Can be made to fail, as filch_keep() fails if it must copy a payload and there is no
+ * memory. */
 INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 {
     return refuses(REFERENCE) ? FILCH_ENOMEM : __real_filch_keep(data, out);

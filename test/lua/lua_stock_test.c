@@ -133,7 +133,8 @@ TEST(load_acts_as_in_stock_lua)
         "local big = {} for n = 1, 400 do big[n] = 'local x' .. n .. ' = ' .. n end show(#big)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 150 and 'do local x = 1 end ' or nil end) ~= nil)\n"
         "i = 0 show(load(function() i = i + 1 return i <= 2000 and ' ' or nil end) ~= nil)\n");
-    /* Calls that differ from stock Lua, which accepts these arguments although they are not safe in Filch. */
+    /* These calls differ from stock Lua, which returns nil and a message for some of them, and accepts arguments that
+     * are not safe in Filch. */
     fixture_passes(&w, "local f, why = load(string.char(27) .. 'Lua', 'n', 'b') assert(f == nil and why == 'only text "
                        "can be loaded')\n"
                        "assert(load(string.char(27) .. 'Lua') == nil)\n"

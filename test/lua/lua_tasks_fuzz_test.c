@@ -12,8 +12,7 @@
 enum {
     BATCHES = 30,
     ADVANCE_MS = 310
-}; /* deadlines are whole seconds, so no deadline is near a multiple of ADVANCE_MS, when the outcomes are compared with
-      the model */
+}; /* a deadline is whole seconds after a batch, so none is near a multiple of ADVANCE_MS, when outcomes are compared */
 
 static struct {
     model   *model;

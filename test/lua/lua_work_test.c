@@ -122,8 +122,8 @@ TEST(several_jobs_run_concurrently)
 
 TEST(a_job_without_a_waiter_is_stopped)
 {
-    /* The pool has four threads, and these are four jobs. If one of them were not stopped, the last job would not
-     * run. */
+    /* The pool has four threads. If these five jobs were not stopped, they would occupy all threads, and the last job
+     * would not run. */
     fixture_passes(
         &w, "local forever = {\n"
             "  function() enter() while true do end end,\n"

@@ -366,7 +366,7 @@ static void check_closed(void)
     fli_weak_outcome((uint64_t)w->results[2] * 64 + (uint64_t)w->results[3]);
 }
 
-/* ---- the count of live processes, which a stop reads when a process ends ---- */
+/* ---- the end of a process, and the count of live processes that a stop reads ---- */
 
 static void setup_ended(void)
 {

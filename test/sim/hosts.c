@@ -149,7 +149,7 @@ static const filch_type watcher_type = {
     .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step, .close = actor_close
 };
 
-/* Thread of the program: makes calls to the first host about processes of hosts that may have stopped. */
+/* Foreign thread: makes calls to the first host about processes of hosts that may have stopped. */
 static void change_at_random(void *arg)
 {
     (void)arg;

@@ -40,7 +40,7 @@ static void run_job(void *arg)
 
 /* The command that repeats the schedule, printed by the handler of fatal signals. */
 static char replay[512];
-/* in a run of the shrinker: pipe to which the number of thread switches until the violation is written; otherwise -1 */
+/* in a run of the shrinker: pipe to which the number of points until the violation is written; otherwise -1 */
 static int points_pipe = -1;
 
 /* Seed, workers and size of the failed schedule that the shrinker starts from. */

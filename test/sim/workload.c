@@ -1380,7 +1380,7 @@ static const filch_type actor_upgraded = { .name = "actor_upgraded",
                                            .step = actor_step,
                                            .close = close_instance };
 
-/* Thread of the program: makes random calls about the actors. */
+/* Foreign thread: makes random calls about the actors. */
 static void change_at_random(void *arg)
 {
     (void)arg;

@@ -234,7 +234,7 @@ static filch_err watcher_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type watcher_type = { .name = "watcher", .step = watcher_step };
 
-/* Thread of the program: calls the first host with pids of a host that may have stopped. */
+/* Foreign thread: calls the first host with pids of a host that may have stopped. */
 static void meddle(void *arg)
 {
     fli_prng prng;

@@ -168,7 +168,7 @@ static filch_err check(filch_sched *sched, void *user)
     filch_pid pid;
     (void)user;
     if (run.exits > 0) {
-        /* FILCH_ENOMEM: the root supervisor could not start a child because an allocation failed. */
+        /* FILCH_ENOMEM: the root supervisor could not start because an allocation failed. */
         bool low_memory = run.low_memory && run.gone == FILCH_ENOMEM;
         if (run.patient && !low_memory)
             return filch_sim_fail(sched, "a tree gave up that may restart as often as it likes");

@@ -10,8 +10,8 @@
 #include "support/patience.h"
 
 #define SILENCE_PATIENCE_NS UINT64_C(20000000000)
-/* Time without a park or a step after which a scheduler counts as silent. It is longer than the timeout of a sentinel,
- * which is at most 8 ms. */
+/* Time for which all workers must stay parked before a scheduler counts as silent. It is longer than the timeout of a
+ * sentinel, which is at most 8 ms. */
 #define SILENCE_QUIET_NS UINT64_C(30000000)
 
 /* Waits until the scheduler is silent. Returns false if it does not become silent. Sentinels may stay parked with

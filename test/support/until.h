@@ -25,7 +25,7 @@ static inline void until_pause(unsigned looks)
 }
 
 /* Returns true as soon as look(ctx) returns true, or false when the time is up. For threads other than the thread of
- * the test, which may not fail the test. */
+ * the test, because only the thread of the test may make it fail. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
     patience left = patience_begin(UNTIL_NS);
