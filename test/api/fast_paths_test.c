@@ -569,6 +569,41 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
     }
 }
 
+/* Sends five numbers in one step to the process in `user`, whose mailbox takes three. */
+static filch_err play_writes_five(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
+    for (int i = 0; i < 5; i++) me->stage += filch_send(w.sched, *(filch_pid *)me->user, filch_int(i)) == FILCH_OK;
+    return filch_idle(out);
+}
+
+TEST(drops_among_values_of_one_step_are_reported_in_the_next_step)
+{
+    static const uint32_t policies[] = { FILCH_OVERFLOW_DROP_NEWEST, FILCH_OVERFLOW_DROP_OLDEST };
+    for (size_t i = 0; i < COUNT_OF(policies); i++) {
+        actor               writer, reader;
+        bool                newest = policies[i] == FILCH_OVERFLOW_DROP_NEWEST;
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.mailbox_max = 3;
+        opt.overflow = policies[i];
+        writer = reader = (actor){ .user = &reader.pid };
+        begin(&w, 0);
+        actor_start_with(&w, &reader, play_idle, opt);
+        actor_start(&w, &writer, play_writes_five);
+        fixture_tick(&w);
+        ok(filch_send(w.sched, writer.pid, filch_int(0)));
+        fixture_tick(&w);
+        same(writer.stage, newest ? 3 : 5);
+        same(reader.steps, 2);
+        same(reader.seen_count, 4);
+        same(reader.seen[0].type, FILCH_EVENT_DROPPED);
+        same(reader.seen[0].number, 2);
+        for (int k = 0; k < 3; k++) same(reader.seen[1 + k].number, newest ? k : k + 2);
+        same(fixture_inspect(&w, reader.pid).messages, 0);
+        fixture_end(&w);
+    }
+}
+
 /* In a step that got several messages, makes so many yields that the buffer for yields must grow. */
 static filch_err play_yields_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
@@ -698,6 +733,7 @@ int main(void)
         cmocka_unit_test(a_message_before_an_awaited_completion_is_delivered_after_it),
         cmocka_unit_test(a_process_may_go_on_in_any_way_after_an_asynchronous_completion),
         cmocka_unit_test(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max),
+        cmocka_unit_test(drops_among_values_of_one_step_are_reported_in_the_next_step),
         cmocka_unit_test(many_yields_in_a_step_with_several_messages_all_complete),
         cmocka_unit_test(a_synchronous_completion_comes_before_a_message_sent_earlier),
         cmocka_unit_test(a_process_that_sends_to_itself_before_idling_is_woken),
