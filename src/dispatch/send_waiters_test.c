@@ -168,6 +168,34 @@ TEST(a_small_message_does_not_overtake_a_large_one)
     end(&b);
 }
 
+/* When a large message has been read, all small messages behind it fit, but one retry admits a slice of them. The next
+ * step of the receiver admits the next slice. */
+TEST(one_retry_admits_at_most_a_slice)
+{
+    enum { WAITING = 3 * FLI_SEND_WAITERS_SLICE };
+    bench b;
+    char  bytes[160] = { 0 };
+    begin(&b);
+    fli_proc *to = bench_spawn(&b, 0, 10, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 160), 0));
+    ok(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 16), 1));
+    for (uint64_t i = 1; i < WAITING; i++) ok(yield_send(&b, from, bench_pid(to), filch_int((int64_t)i), 1 + i));
+    for (uint32_t i = 1; i <= 3; i++) {
+        same(read_some(&b, to, 1, NULL), 1);
+        uint64_t load = fli_load_rlx(&to->load);
+        same(fli_load_count(load), i * FLI_SEND_WAITERS_SLICE - (i - 1));
+        same(load & FLI_LOAD_WAITING, i < 3 ? FLI_LOAD_WAITING : 0);
+    }
+    uint64_t next = 0, completed = 0;
+    for (filch_event event; read_some(&b, from, 1, &event) == 1; completed++) same(event.tag, completed);
+    same(completed, 1 + WAITING);
+    for (filch_event event; read_some(&b, to, 1, &event) == 1; next++) same(filch_as_int(&event.data), next + 2);
+    same(next, WAITING - 2);
+    finish(&b, to);
+    finish(&b, from);
+    end(&b);
+}
+
 TEST(waiting_senders_are_completed_when_the_receiver_ends)
 {
     bench b;
@@ -453,6 +481,7 @@ int main(void)
         cmocka_unit_test(waiting_senders_are_admitted_in_order_of_arrival),
         cmocka_unit_test(several_waiting_senders_are_admitted_if_there_is_space),
         cmocka_unit_test(a_small_message_does_not_overtake_a_large_one),
+        cmocka_unit_test(one_retry_admits_at_most_a_slice),
         cmocka_unit_test(waiting_senders_are_completed_when_the_receiver_ends),
         cmocka_unit_test(a_reused_slot_inherits_no_waiting_sender),
         cmocka_unit_test(no_sender_waits_for_the_next_process_of_a_slot),

@@ -282,7 +282,7 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
         node = next;
         nodes[n] = node;
         handle = node->next;
-        if (FLI_LIKELY(node->what == 0)) fli_event_fill_message(rt, node, &events[n]);
+        if (FLI_LIKELY((node->what & ~FLI_NODE_COUNTED) == 0)) fli_event_fill_message(rt, node, &events[n]);
         else fill(rt, node, &events[n]);
     }
     if (node == newest) {

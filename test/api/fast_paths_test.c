@@ -569,9 +569,11 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
     }
 }
 
-/* Sends five numbers in one step to the process in `user`, whose mailbox takes three. */
+/* Sends five numbers in one step to the process in `user`, whose mailbox takes three. Makes yields with a tag before,
+ * whose nodes the messages use again. */
 static filch_err play_writes_five(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
+    for (int i = 0; count == 0 && i < 5; i++) me->note |= filch_yield(out, COMPLETE, 77, filch_none());
     if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return play_idle(me, events, count, out);
     for (int i = 0; i < 5; i++) me->stage += filch_send(w.sched, *(filch_pid *)me->user, filch_int(i)) == FILCH_OK;
     return filch_idle(out);
@@ -598,7 +600,11 @@ TEST(drops_among_values_of_one_step_are_reported_in_the_next_step)
         same(reader.seen_count, 4);
         same(reader.seen[0].type, FILCH_EVENT_DROPPED);
         same(reader.seen[0].number, 2);
-        for (int k = 0; k < 3; k++) same(reader.seen[1 + k].number, newest ? k : k + 2);
+        for (int k = 0; k < 3; k++) {
+            same(reader.seen[1 + k].number, newest ? k : k + 2);
+            same(reader.seen[1 + k].tag, 0);
+            assert_true(same_pid(reader.seen[1 + k].from, writer.pid));
+        }
         same(fixture_inspect(&w, reader.pid).messages, 0);
         fixture_end(&w);
     }
