@@ -9,7 +9,7 @@
 /* FLI_SEND_WAITERS_SLICE: most senders that one retry admits. 64 is what a step with the default batch_max releases. */
 #ifdef FLI_SMALL
 #define FLI_SEND_WAITERS_STRIPES 2
-#define FLI_SEND_WAITERS_SLICE 2
+#define FLI_SEND_WAITERS_SLICE 3
 #else
 #define FLI_SEND_WAITERS_STRIPES 64
 #define FLI_SEND_WAITERS_SLICE 64

@@ -353,14 +353,16 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     fli_proc *other = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL); /* a list of two yields needs no memory */
+    enum { TAKEN_MAX = 100000, MADE = 16 };
+    static fli_event_node *taken[TAKEN_MAX];
+    for (int i = 0; i < MADE; i++) taken[i] = fli_node_take(&b.rt, &b.worker);
+    for (int i = 0; i < MADE; i++) fli_node_give(&b.rt, &b.worker, taken[i]);
     ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
     test_alloc_fail(&b.alloc, 1, true);
     same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2), FILCH_ENOMEM); /* no copy of the payload */
     /* Takes the nodes that are left, so that the next node needs memory. */
-    enum { TAKEN_MAX = 100000 };
-    static fli_event_node *taken[TAKEN_MAX];
-    uint32_t               count = 0;
-    fli_event_node        *node = fli_yield_open(&b.rt, &b.worker, other, FILCH_CMD_SEND, 3);
+    uint32_t        count = 0;
+    fli_event_node *node = fli_yield_open(&b.rt, &b.worker, other, FILCH_CMD_SEND, 3);
     while (count < TAKEN_MAX && (taken[count] = fli_node_take(&b.rt, &b.worker)) != NULL) count++;
     assert_true(count < TAKEN_MAX);
     filch_command command = {
