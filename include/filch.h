@@ -27,8 +27,9 @@
  *     and by the thread that called filch_sched_stop, when it returns FILCH_OK
  * Nothing else is ordered: steps of two processes that exchange no event may run at the same time.
  *
- * The library prints nothing, installs no signal handler, never exits and has no global state: any number of
- * schedulers can exist side by side. Compiles as C99, C11 and C++.
+ * The library prints nothing, installs no signal handler, never exits, and has no global state but the handler for
+ * failed assertions (filch_assert_handler): any number of schedulers can exist side by side. Compiles as C99, C11 and
+ * C++.
  */
 #ifndef FILCH_H
 #define FILCH_H
@@ -590,15 +591,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 
 /* ---- inside a step ------------------------------------------------------------------------------------------ */
 
-/* The statuses. The last one called in a step counts; return its value.
+/* The functions by which a step chooses its status. The last one that a step calls counts; the step returns its value.
  *   continue  the process is ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
  *   wait      no step until one of its yields completes (or a cancel or notice comes): the next step gets completions,
  *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
  *             status
  *   idle      no step until any event arrives
  *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
- * The yields of the step are dispatched after each of these, also after done. If the step fails (filch_fail, or it
- * returns another error), its yields are dropped; what it has sent, spawned and cancelled stays.
+ * Whichever status a step chooses, also done, its yields are dispatched after the step. If the step fails (filch_fail,
+ * or it returns another error), its yields are dropped; what it has sent, spawned and cancelled stays.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
@@ -1003,7 +1004,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_unregister(filch_sched *sched, const ch
 FILCH_API FILCH_MUST_USE filch_err filch_whereis(filch_sched *sched, const char *name, filch_pid *pid);
 FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const char *name, filch_data data);
 
-/* The operations above as yields. The yielding process is the watcher, or one side of the link. They complete with:
+/* Spawning, monitors, links, names and cancels as yields. The yielding process is the watcher, or one side of the link.
+ * The yields complete with:
  *   spawn     the pid: filch_as_pid
  *   exec      the result of the new process, or its error, when it has ended; the new process goes on if the
  *             yielding process ends
@@ -1094,8 +1096,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
 
 /* ---- supervision -------------------------------------------------------------------------------------------- */
 
-/* A supervisor is a process that starts other processes, its children, in order; restarts them when they end; and
- * stops them in reverse order when it ends. Children may be supervisors: a tree, described by constants.
+/* A supervisor is a process that starts other processes, its children, in order; restarts them when they end; and stops
+ * them in reverse order when it ends. A child may itself be a supervisor, so supervisors form a tree, which constants
+ * can describe:
  *
  *     static const filch_child children[] = {
  *         { .id = "store", .type = &store },
@@ -1133,10 +1136,10 @@ struct filch_supervisor;
  * filch_child_start, until `release` is called. */
 typedef struct filch_child {
     const char       *id;                      /* 1 to 63 bytes, different from the ids of its siblings */
-    const filch_type *type;                    /* NULL for a supervisor; otherwise the type, which may wrap
+    const filch_type *type;                    /* type of the child; if `supervisor` is set: NULL, or a type that wraps
                                                   filch_supervisor_type */
-    const struct filch_supervisor *supervisor; /* description of a subtree; passed to the type as its `args`
-                                                  (filch_ptr) */
+    const struct filch_supervisor *supervisor; /* NULL, or: the child is a supervisor with this description, which it
+                                                  gets as its `args` (filch_ptr) */
     const filch_spawn_options *options;        /* options of each start; NULL: none. A name given here is free again
                                                   at each restart */
     uint64_t stop_ns;                          /* time the child gets to end; 0: 5 s, for a supervisor no limit */
@@ -1448,10 +1451,10 @@ typedef struct filch_report {
     uint64_t           unread;    /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
     uint64_t           writes;    /* stream writes that were begun and not finished */
     uint64_t           bytes;     /* bytes of those writes that the system has not accepted */
-    filch_loss        *losses;    /* one for each process with `unread` or `writes` */
+    filch_loss        *losses;    /* one for each process that has lost messages or writes */
     size_t             loss_count;
     uint64_t           jobs;    /* how many of `stuck` are work functions */
-    filch_running_job *running; /* these work functions, in the order in which they began */
+    filch_running_job *running; /* the work functions counted in `jobs`, in the order in which they began */
     size_t             running_count;
     uint64_t
         starved; /* how many of `stuck` are steps on a thread that was ready but not run by the system for 10 s. Each
@@ -1476,7 +1479,7 @@ typedef struct filch_report {
  *      FILCH_ECANCELLED, and named in the report. With a deadline of 0 that is at once: no process is given time to
  *      read or write anything. FILCH_FOREVER: never.
  *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until
- *      the deadline, or briefly), and the threads end.
+ *      the deadline, but at least 100 ms), and the threads end.
  * A step or work function that never returns cannot be interrupted: it is named in the report, no memory that it may
  * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
  * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
@@ -1560,9 +1563,9 @@ FILCH_API void filch_report_free(filch_report *report);
  *
  * filch_access describes an operation on a process of another host: */
 typedef struct filch_access {
-    uint32_t  command;      /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
-    filch_pid who;          /* the process that does the operation, or that yielded the handler's command; {0, 0}: a
-                               thread of the host program */
+    uint32_t  command; /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
+    filch_pid who; /* the process that does the operation; in a handler, the process that yielded the command; {0, 0}: a
+                      thread of the host program */
     filch_sched *from, *to; /* the host on which the call was made, and the host of the target */
     filch_pid    target;    /* {0, 0} for a spawn */
 } filch_access;
@@ -1625,12 +1628,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * whatever the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD.
  *
  * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook),
- * for a scheduler without workers and in a simulation each of these returns FILCH_ESTATE at once. In a work function
- * (filch_yield_work) they are allowed, and occupy a thread of the pool meanwhile.
+ * for a scheduler without workers and in a simulation each of these functions returns FILCH_ESTATE at once. In a work
+ * function (filch_yield_work) they are allowed, and occupy a thread of the pool meanwhile.
  *
  * When the scheduler stops, each wait ends with FILCH_ECLOSED (not with FILCH_EDEAD, even if the stop has ended the
  * process), unless the reply, the space or the end that the call waits for comes first. filch_spawn_wait returns
- * FILCH_OK when its process has ended. The waiting thread no longer uses the scheduler then, so filch_sched_stop may be
+ * FILCH_OK when its process has ended. A thread that waits does not use the scheduler, so filch_sched_stop may be
  * called while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
@@ -1657,8 +1660,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_call(filch_sched *sched, filch_pid to, 
 typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 
 /* As filch_call, but `ask(sched, to, arg)` sends the request: a message to `to`, or to another process that will reply,
- * by any function of this header that may be called inside a step. If `ask` returns an error, so does the call.
- * For protocols with messages that are made by functions; filch_child_start_wait uses it.
+ * by any function of this header that may be called inside a step. If `ask` returns an error, so does the call. For
+ * requests that only a function can send: filch_child_start_wait calls filch_child_start in this way.
  *
  * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
  * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply, as
@@ -1733,11 +1736,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
  * at most 65536 steps in one call. Stores the number of steps in *ran, if not NULL. For schedulers with workers =
  * FILCH_NO_WORKERS.
  *
- * An exception of C++ that leaves a step passes through filch_tick, or through the stop of such a scheduler. Its
- * process is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that step are lost. An init,
- * a handler, a close or an on_exit must not throw: the rest of that operation would be skipped (after an init no stop
- * would succeed). On a worker's thread an exception ends the program. A library that was built with a compiler without
- * an unwinder (the configuration says FILCH_UNWINDER) does none of this: there an exception must not leave a step.
+ * An exception of C++ that leaves a step passes through filch_tick, or through the stop of a scheduler without workers.
+ * The process whose step threw is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that
+ * step are lost. An init, a handler, a close or an on_exit must not throw: the rest of that operation would be skipped
+ * (after an init no stop would succeed). On a worker's thread an exception ends the program. A library that was built
+ * with a compiler without an unwinder (the configuration says FILCH_UNWINDER) does not handle exceptions: with such a
+ * library an exception must not leave a step.
  *
  * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
  * Owns:    nothing.
@@ -1776,10 +1780,10 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit;
  * while 64 calls of a kind do not return, no further call of that kind begins.
  *
- * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and
- * is closed when that process ends; give it to another with filch_stream_give. An id that is closed, given away, or
- * belongs to another process is FILCH_ESTREAM, even after its slot was reused. One read and one write may be
- * outstanding per stream; another is FILCH_EBUSY.
+ * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and is
+ * closed when that process ends; give it to another with filch_stream_give. A command with the id of a stream that is
+ * closed, was given away, or belongs to another process fails with FILCH_ESTREAM, even after the slot of the stream was
+ * reused. One read and one write may be outstanding per stream; a second one fails with FILCH_EBUSY.
  *
  * A failure is reported as the error of the event. If the system gave an error number (errno), it is the data of the
  * event (filch_as_int).
@@ -1919,9 +1923,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
  * of the close may be that of an earlier write: some systems report only then that the device was full
  * (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is
  * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
- * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A
- * call on a file that has begun is not interrupted: until it returns, the file is FILCH_EBUSY. The yields of a step
- * are carried out in order: one step can cancel, write and close.
+ * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
+ * on a file that has begun is not interrupted: until it returns, commands on the file fail with FILCH_EBUSY. The yields
+ * of a step are carried out in order: one step can cancel, write and close.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -1992,11 +1996,11 @@ enum {
  * `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With FILCH_ADOPT_KEEP `fd`
  * stays yours in any case, as standard input should; bytes that are read from the stream are not read from `fd`, and
  * vice versa.
- * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time,
- * non-blocking, because all programs that share it (for example a shell) share the flag. If it cannot be opened again
- * (no /proc), and for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that
- * share it. It stays set when the stream is closed: other streams may have the same file. With FILCH_ADOPT_KEEP, clear
- * it yourself after the last of them.
+ * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
+ * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
+ * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it.
+ * O_NONBLOCK stays set when the stream is closed, because other streams may have the same file. With FILCH_ADOPT_KEEP,
+ * clear the flag yourself when the last of these streams is closed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -2034,9 +2038,9 @@ enum {
 };
 
 /* Open: opens a file and completes with its stream. Reads, writes and close work on it, one at a time; the end of the
- * file is FILCH_EEND. A timeout of 0 does not apply to files. A path that blocks (a FIFO) occupies a thread until the
- * open returns. Open within: the yield completes with FILCH_EDEADLINE after `timeout_ns`, and a file that is opened
- * later is closed.
+ * file is FILCH_EEND. For reads and writes of a file, a timeout of 0 means no time limit. A path that blocks (a FIFO)
+ * occupies a thread until the open returns. Open within: the yield completes with FILCH_EDEADLINE after `timeout_ns`,
+ * and a file that is opened later is closed.
  * Seek: moves the position to `offset` from `whence` (0: the beginning, 1: the current position, 2: the end);
  * completes with the new position.
  *
@@ -2100,7 +2104,7 @@ typedef struct filch_file_info {
  * first, which must be readable: if that fails, nothing has changed. An error of the sync (FILCH_EIO) comes after the
  * rename: whether the rename survives a power failure is unknown.
  * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory.
- * Rmdir: removes one, which must be empty.
+ * Rmdir: removes one directory, which must be empty.
  * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
  *   FILCH_EDIRECTORY  remove of a directory, rmdir of a directory that is not empty, rename over a directory
@@ -2162,8 +2166,8 @@ typedef struct filch_program {
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, with no signal blocked,
  * none ignored but those that your program ignores, and no descriptors but 0, 1 and 2; completes with a filch_program,
- * read by filch_as_program. It runs on a thread of the work pool. If the system has no process left (RLIMIT_NPROC,
- * pids.max) it completes with FILCH_EFULL and EAGAIN: try again later.
+ * read by filch_as_program. The start runs on a thread of the work pool. If the system has no process left
+ * (RLIMIT_NPROC, pids.max) it completes with FILCH_EFULL and EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
  * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded
  * any number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the
@@ -2251,8 +2255,8 @@ typedef struct filch_stats {
     uint64_t steps;
     uint64_t sent;        /* messages accepted */
     uint64_t undelivered; /* messages to ended processes: refused, or never read */
-    uint64_t refused;     /* calls that returned FILCH_EFULL because of a full mailbox. In Lua also a send that then
-                             waits for space */
+    uint64_t refused;     /* calls that returned FILCH_EFULL because of a full mailbox. A send in Lua that then waits
+                             for space is counted too */
     uint64_t dropped;     /* messages dropped by a mailbox policy */
     uint64_t yields;
     uint64_t completions;

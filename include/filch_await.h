@@ -25,10 +25,10 @@
  * After an await, at->error, at->data and at->event describe the event that arrived. They are valid until the next
  * await: use filch_keep for data that you need longer. at->data may be NULL, which reads as an empty payload.
  *
- * It is a `switch` over the line number of the await the step stands at (at->line, for debuggers), so:
- *   - local variables do not survive an await, as they do not survive any return: keep them in the state. Set those
- *     that are needed on both sides again, above FILCH_BEGIN, as `g` and `at` above. (C++ also wants them declared
- * there.)
+ * The macros form a `switch` over at->line, the source line of the await at which the step waits, so:
+ *   - local variables do not survive an await, as they do not survive any return: keep them in the state. Set
+ *     variables that are needed before and after an await above FILCH_BEGIN, as `g` and `at` in the example; in C++
+ *     they must also be declared there.
  *   - one await per line, and none inside a `switch` of your own. Loops and ifs are fine.
  *   - return filch_done(...) or an error from anywhere; falling off the end is filch_done with an empty result.
  *
@@ -36,8 +36,8 @@
  * in the mailbox, with its limits; at most those of the current batch are held. Only held events take memory (malloc):
  * that is why the type needs filch_await_close, or a close of its own that calls filch_await_drop.
  *
- * A cancel ends the process at any await, with the cancel's error; or, with FILCH_FINALLY, the process continues
- * there.
+ * A cancel ends the process at any await, with the cancel's error; or, if the step has a FILCH_FINALLY, the process
+ * continues after FILCH_FINALLY.
  *
  * Compiles as C99, C11 and C++.
  */
@@ -153,7 +153,7 @@ static inline void filch_await_begin(filch_await *at, const filch_event *events,
     at->left--;
     if (at->tidying) return;
     at->reason = events[0].error != FILCH_OK ? events[0].error : FILCH_ECANCELLED;
-    at->line = FILCH_AWAIT_LINE_FINALLY; /* without a FILCH_FINALLY, this leads to the default of FILCH_END */
+    at->line = FILCH_AWAIT_LINE_FINALLY; /* without a FILCH_FINALLY this leads to the `default` label of FILCH_END */
 }
 
 static inline filch_err filch_await_end(filch_await *at)

@@ -261,9 +261,9 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
 FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
 
-/* To be called before lua_pcallk with a continuation (and only that: not lua_pcall, not lua_callk). Another thread may
- * be about to set a hook in this state, and would overwrite data that lua_pcallk stores; this call waits until the
- * hook is set.
+/* Call this function before lua_pcallk with a continuation; lua_pcall and lua_callk do not need it. Another thread may
+ * be about to set a hook in this state, and would overwrite data that lua_pcallk stores; this call waits until the hook
+ * is set.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
  * Owns:    nothing.

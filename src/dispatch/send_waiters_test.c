@@ -201,7 +201,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    /* A sender in the same shard that waits for another receiver keeps waiting. */
+    /* A sender that waits for another receiver of the same stripe keeps waiting. */
     fli_proc *receivers[FLI_SEND_WAITERS_STRIPES], *other = NULL;
     for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) {
         receivers[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
@@ -274,7 +274,7 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     passing_slot = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
     fli_event_node *node = fli_yield_open(&b.rt, &b.worker, from, FILCH_CMD_SEND, 1);
-    char            bytes[64] = { 0 }; /* the copy of the payload is allocated when the receiver has been found alive */
+    char            bytes[64] = { 0 }; /* too long for the node: copied after the receiver was found alive */
     filch_command   command = { .id = FILCH_CMD_SEND,
                                 .from = bench_pid(from),
                                 .target = bench_pid(passing_slot),
@@ -359,7 +359,8 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
     for (int i = 0; i < MADE; i++) fli_node_give(&b.rt, &b.worker, taken[i]);
     ok(yield_send(&b, from, bench_pid(to), filch_int(1), 1));
     test_alloc_fail(&b.alloc, 1, true);
-    same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2), FILCH_ENOMEM); /* no copy of the payload */
+    /* There is no memory for a copy of the payload. */
+    same(yield_send(&b, from, bench_pid(to), filch_bytes(bytes, 64), 2), FILCH_ENOMEM);
     /* Takes the nodes that are left, so that the next node needs memory. */
     uint32_t        count = 0;
     fli_event_node *node = fli_yield_open(&b.rt, &b.worker, other, FILCH_CMD_SEND, 3);

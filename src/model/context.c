@@ -105,8 +105,8 @@ void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t ti
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
     bool      late = fli_values_deadline(values) <= fli_now(endpoint->rt);
-    /* If the deadline has passed, the CANCEL flag is set below, so the timer is no longer needed. It may have fired
-     * already without any effect, because the process could not receive events then. */
+    /* If the deadline has passed, the CANCEL flag is set below, so the timer is no longer needed. The timer may have
+     * fired already, without any effect, because the process could not receive events then. */
     if (late && timer != 0) fli_timers_abandon(&((filch_sched *)endpoint->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;

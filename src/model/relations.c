@@ -422,7 +422,7 @@ filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
     return relation != NULL ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* ---- the end of a process ---- */
+/* ---- notifying and removing relations when a process ends ---- */
 
 /* Locks stripe `mine` and, if the first relation of the list has a second endpoint, the stripe of that endpoint too.
  * *other is that stripe, or `mine`. Returns NULL if the list is empty. */
@@ -469,8 +469,8 @@ static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
-/* Removes names, group memberships, deadlines and scopes before the notices are sent, so that a process that gets the
- * notice finds the name free. */
+/* Removes names, group memberships, deadlines and scopes before the notices are sent, so that a process that gets a
+ * notice of this end finds the names free. */
 static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
 {
     uint32_t released = 0; /* first of the removed places, which are linked by `next` */
@@ -539,7 +539,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
     fli_mutex_unlock(&m->stripes[mine].lock);
 }
 
-/* ---- the beginning of a process ---- */
+/* ---- the relations of a new process ---- */
 
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;

@@ -8,7 +8,8 @@
 /* The operations that sched calls: see fli_record_ops in proc/runtime.h. */
 extern const fli_record_ops fli_record_table;
 
-/* filch_blackbox_replay(), in a scheduler that calls the modules above sched through `upper`. */
+/* Does what filch_blackbox_replay() promises. `upper`: the functions through which the scheduler of the replay calls
+ * the modules above sched. */
 filch_err fli_blackbox_replay(const fli_upper_ops *upper, const void *bytes, size_t size, const filch_type *type,
                               filch_blackbox_report *report);
 

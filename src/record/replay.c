@@ -451,7 +451,7 @@ static filch_err play_alone(replay *rp)
     worker->serial = 0;
     fli_current_set(before);
     filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
-    FLI_ASSERT(stopped == FILCH_OK); /* the scheduler had no processes */
+    FLI_ASSERT(stopped == FILCH_OK); /* cannot fail: the scheduler of the replay has no processes */
     return err;
 }
 

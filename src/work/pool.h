@@ -73,7 +73,7 @@ typedef struct fli_job_lane {
 typedef struct fli_pool_thread {
     struct fli_workpool *pool;
     fli_thread           thread;
-    uint32_t             phase; /* a value of the enum in pool.c */
+    uint32_t             phase; /* UNUSED, STARTED or LEFT: the enum in pool.c */
 } fli_pool_thread;
 
 /* The work pool. All fields below `quiet` are protected by `lock`, so they need not be atomic. */
