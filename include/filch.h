@@ -1306,9 +1306,9 @@ typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
 typedef enum filch_log_level {
     FILCH_LOG_DEBUG = 1,
     FILCH_LOG_INFO,
-    FILCH_LOG_WARNING, /* the runtime uses it when a supervisor starts a child again, messages were dropped, a step
-                          took long, or a stop used force */
-    FILCH_LOG_ERROR    /* the runtime uses it when a supervisor gives up, or a step does not return */
+    FILCH_LOG_WARNING, /* the runtime logs at this level when a supervisor starts a child again, messages were
+                          dropped, a step took long, or a stop used force */
+    FILCH_LOG_ERROR    /* the runtime logs at this level when a supervisor gives up, or a step does not return */
 } filch_log_level;
 
 #define FILCH_LOG_MAX 256 /* size of the longest text that the runtime logs, with its NUL */
@@ -1357,8 +1357,8 @@ typedef struct filch_options {
     void              *on_long_step_user;
     uint32_t           work_threads; /* threads for filch_yield_work, started when first needed, at most 1024; 0: 4 */
     uint32_t           work_queue;   /* functions that may wait for a work thread; 0: 1024 */
-    filch_route_fn     route;        /* called with messages for pids of other nodes; NULL: such sends return
-                                        FILCH_EFOREIGN */
+    filch_route_fn     route;        /* called with messages for pids of other nodes; NULL: a send to such a
+                                        pid returns FILCH_EFOREIGN */
     void             *route_user;
     filch_blackbox_fn on_blackbox; /* NULL: nothing is recorded */
     void             *on_blackbox_user;
@@ -1409,7 +1409,7 @@ typedef struct filch_straggler {
     int32_t state;    /* filch_state when the stop ended the process by force: BLOCKED, IDLE or READY; RUNNING: its step
                          has not returned */
     uint32_t waiting; /* number of outstanding yields */
-    uint32_t command; /* command of one of these yields; 0: none */
+    uint32_t command; /* command of one of the outstanding yields; 0: none */
     uint64_t tag;     /* tag of the yield that `command` is from */
 } filch_straggler;
 
@@ -1419,7 +1419,7 @@ typedef struct filch_loss {
     const char *name;   /* name of the process's type */
     uint64_t    unread; /* messages in its mailbox that no step has read */
     uint64_t    writes; /* stream writes that were begun and not finished */
-    uint64_t    bytes;  /* bytes of those writes that the system has not accepted */
+    uint64_t    bytes;  /* bytes of unfinished writes that the system has not accepted */
     uint64_t    spare[2];
 } filch_loss;
 
@@ -1450,7 +1450,7 @@ typedef struct filch_report {
                                      `stop_ns` */
     uint64_t           unread;    /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
     uint64_t           writes;    /* stream writes that were begun and not finished */
-    uint64_t           bytes;     /* bytes of those writes that the system has not accepted */
+    uint64_t           bytes;     /* bytes of unfinished writes that the system has not accepted */
     filch_loss        *losses;    /* one for each process that has lost messages or writes */
     size_t             loss_count;
     uint64_t           jobs;    /* how many of `stuck` are work functions */
@@ -2135,7 +2135,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_as_entry(const filch_data *data, size_t
                                                   filch_file_kind *kind);
 
 enum {
-    FILCH_RUN_INPUT = 1, /* a pipe to the program's standard input; otherwise it reads an empty input */
+    FILCH_RUN_INPUT = 1, /* a pipe to the program's standard input; otherwise the program reads an empty input */
     FILCH_RUN_OUTPUT =
         2, /* a pipe from the program's standard output; otherwise the program writes to your standard output */
     FILCH_RUN_ERRORS = 4,     /* a pipe from the program's standard error */
@@ -2237,7 +2237,7 @@ typedef struct filch_io_request {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, filch_io_request *request);
 
-/* ---- watching ----------------------------------------------------------------------------------------------- */
+/* ---- counters, log, clock and failed assertions ------------------------------------------------------------- */
 
 #define FILCH_WAIT_BUCKETS 32
 

@@ -100,9 +100,9 @@ typedef struct filch_lua_options {
     uint32_t    rights;  /* FILCH_LUA_MAY_* bits */
     const char *path;    /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
                             copied; NULL: "./?.lua" */
-    filch_lua_write_fn   print; /* NULL: standard output; if it does not accept a line, the process waits */
+    filch_lua_write_fn   print; /* NULL: standard output; a process waits until its line is accepted there */
     void                *print_user;
-    filch_lua_write_fn   log; /* NULL: standard error; a line that it does not accept is dropped and counted */
+    filch_lua_write_fn   log; /* NULL: standard error; a line that is not accepted there is dropped and counted */
     void                *log_user;
     filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
     void                *on_failure_user;

@@ -383,7 +383,7 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
     end(&b);
 }
 
-/* ---- threads ---- */
+/* ---- senders on several threads ---- */
 
 enum { SENDERS = 2, LIVES = 40 };
 

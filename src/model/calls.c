@@ -116,7 +116,7 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
     return err;
 }
 
-/* ---- calls ---- */
+/* ---- public calls ---- */
 
 static filch_err relate_checked(filch_sched *sched, fli_request *request, const char *call)
 {
@@ -265,7 +265,7 @@ filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, 
     return FILCH_OK;
 }
 
-/* ---- yields ---- */
+/* ---- public functions that yield a command ---- */
 
 /* The data of the command that filch_yield_cancel() yields. */
 typedef struct cancel_request {
@@ -350,7 +350,7 @@ filch_err filch_yield_unwatch(filch_out *out, uint64_t tag, const char *group)
     return yield_name(out, FILCH_CMD_UNWATCH, tag, group);
 }
 
-/* ---- handlers ---- */
+/* ---- handlers of the commands of src/model ---- */
 
 static filch_err handle_members(fli_runtime *rt, const char *name, filch_receiver receiver)
 {

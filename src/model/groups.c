@@ -142,7 +142,7 @@ static void index_remove(fli_model *m, fli_group_shard *shard, membership *p)
     else fli_index_remove(&m->mem, &shard->memberships, &p->item);
 }
 
-/* ---- the reserve ---- */
+/* ---- the reserved nodes for events to watchers ---- */
 
 static fli_event_node *reserve_take(group *g)
 {

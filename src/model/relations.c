@@ -65,7 +65,7 @@ void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint 
     unlock_two(m, stripe_of_endpoint(a), stripe_of_endpoint(b));
 }
 
-/* ---- lists ---- */
+/* ---- lists of relations by process ---- */
 
 static fli_relation *relation_at(fli_model *m, uint32_t place)
 {
@@ -146,7 +146,7 @@ void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which)
     if (*head == place) *head = next;
 }
 
-/* ---- relations ---- */
+/* ---- making and freeing relations ---- */
 
 static bool is_double(const fli_relation *relation)
 {
@@ -318,8 +318,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     if (relation == NULL) return FILCH_ESTALE;
-    /* The relation may be reused while its endpoint 1 is read. Then the wrong stripe may be locked, but the generation
-     * does not match `ref` either. */
+    /* The relation may be reused while its endpoint 1 is read. Then the wrong stripe may be locked, but the relation is
+     * not used, because its generation does not match `ref`. */
     unsigned mine = stripe_of_endpoint(watcher),
              other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);

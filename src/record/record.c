@@ -207,7 +207,7 @@ static const fli_rec_hooks recording = { .send = on_send,
                                          .relate = on_relate,
                                          .whereis = on_whereis };
 
-/* ---- steps ---- */
+/* ---- recording the steps ---- */
 
 static void drop_oldest(const fli_mem *mem, fli_recorder *rec)
 {

@@ -226,7 +226,7 @@ static const fli_rec_hooks replaying = { .send = on_send,
                                          .relate = on_relate,
                                          .whereis = on_whereis };
 
-/* ---- payloads ---- */
+/* ---- recorded payloads, values and events ---- */
 
 /* Copies a recorded payload to an owned one. Sets *stop if it is a pointer and report.pointer, which would
  * replace it, is NULL. */
@@ -320,7 +320,7 @@ static void free_events(replay *rp)
     while (rp->event_count > 0) fli_data_free(&rp->events[--rp->event_count].data);
 }
 
-/* ---- the instance ---- */
+/* ---- the replayed instance ---- */
 
 static void close_instance(replay *rp)
 {

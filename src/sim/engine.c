@@ -129,7 +129,7 @@ void fli_sim_current_set(void *worker)
     sim.current->worker = worker;
 }
 
-/* ---- ending ---- */
+/* ---- ending a run ---- */
 
 /* Ends the run. The calling fiber is never resumed. */
 static void end_run(fli_sim_verdict verdict, const char *why)
@@ -146,7 +146,7 @@ void fli_sim_fail(const char *why)
     __builtin_trap();
 }
 
-/* ---- choosing ---- */
+/* ---- drawing choices from the seed ---- */
 
 /* Adds `value` to the hash of the run. Cheap (one multiplication), because it is called for each choice. */
 static void mix(uint64_t value)
@@ -421,7 +421,7 @@ bool fli_sim_wake(fli_sim_queue *queue, bool all)
     return true;
 }
 
-/* ---- threads ---- */
+/* ---- virtual threads ---- */
 
 static void begin_thread(void *arg)
 {

@@ -107,7 +107,7 @@ static struct {
 uint32_t fli_weak_self;
 bool     fli_weak_running, fli_weak_tracing;
 
-/* ---- ending ---- */
+/* ---- ending an execution ---- */
 
 static void end_run(int verdict, const char *why)
 {
@@ -166,7 +166,7 @@ void fli_weak_outcome(uint64_t value)
     x.outcome = fli_prng_mix(x.outcome ^ value);
 }
 
-/* ---- choosing ---- */
+/* ---- choosing threads and values ---- */
 
 static node *new_node(bool is_thread, uint32_t left)
 {

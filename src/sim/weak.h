@@ -121,7 +121,7 @@ typedef struct fli_weak_clock {
     uint16_t at[8];
 } fli_weak_clock;
 
-/* ---- between explore.c and weak_memory.c ---- */
+/* ---- functions that explore.c and weak_memory.c share ---- */
 
 typedef enum fli_weak_kind {
     FLI_WEAK_KIND_LOAD,

@@ -303,7 +303,7 @@ void *__tsan_memmove(void *to, const void *from, size_t size)
     return fli_weak_memmove(to, from, size);
 }
 
-/* ---- clocks ---- */
+/* ---- vector clocks ---- */
 
 static void join(fli_weak_clock *into, const fli_weak_clock *from)
 {

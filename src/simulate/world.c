@@ -117,7 +117,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
     return true;
 }
 
-/* ---- faults ---- */
+/* ---- allocations that fail ---- */
 
 void fli_faulty_let_go(fli_faulty_mem *faulty)
 {

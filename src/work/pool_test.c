@@ -153,7 +153,7 @@ static void wait_not_busy(fli_workpool *pool)
     while (fli_workpool_busy(pool) > 0) fli_thread_yield();
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------ */
+/* ---- starting and waking threads ---------------------------------------------------------------------------- */
 
 TEST(no_thread_is_started_before_the_first_job_and_one_for_it)
 {
@@ -346,7 +346,7 @@ TEST(running_jobs_are_named_with_process_tag_and_command)
     gate_fini(&g);
 }
 
-/* ---- the queue ---------------------------------------------------------------------------------------------- */
+/* ---- the queue of waiting jobs ------------------------------------------------------------------------------ */
 
 TEST(jobs_run_in_the_order_they_were_submitted)
 {
@@ -449,7 +449,7 @@ TEST(a_job_may_free_itself_in_run_and_in_cancel)
     assert_int_equal(fli_load_acq(&freed_count), JOBS);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------ */
+/* ---- closing and joining the pool --------------------------------------------------------------------------- */
 
 TEST(close_cancels_waiting_jobs_in_order_and_outside_the_lock)
 {
@@ -635,7 +635,7 @@ TEST(every_job_runs_if_the_pool_is_not_closed)
     rush_once(4, 1000, RUSH_THREADS * RUSH_JOBS, RUSH_THREADS * RUSH_JOBS);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- allocations that fail ---------------------------------------------------------------------------------- */
 
 typedef struct stingy {
     unsigned calls, fail_at; /* the allocation with number fail_at fails; 0: none fails */
