@@ -68,28 +68,48 @@ static inline void fli_event_fill_value(const fli_event_node *node, filch_event 
     fli_node_get_value(node, &event->data);
 }
 
+/* Fills the fields that differ between plain messages. Requires an event prepared by fli_event_prefill(). */
+static inline void fli_event_fill_plain(const fli_event_node *node, filch_event *event)
+{
+    event->from.serial = node->sender;
+    fli_node_get_plain(node, &event->data);
+}
+
 static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     event->type = FILCH_EVENT_MESSAGE;
     event->error = FILCH_OK;
     event->tag = 0;
     event->from.node = rt->node_id;
-    fli_event_fill_value(node, event);
+    fli_event_fill_plain(node, event);
 }
 
-/* Fast path: takes several value messages without listing them. Precondition: the mailbox has nothing but new value
+/* Frees the payload of a plain message that a step has got and whose node is still in the mailbox. Empties the node
+ * first: if the free function throws, torn.c frees the node with what it holds. */
+static inline void fli_event_free_plain(fli_event_node *node, filch_event *event)
+{
+    if (event->data.form != FLI_FORM_BLOCK) return;
+    fli_node_put_value(node, FILCH_KIND_NONE, 0, 0);
+    fli_data_free(&event->data);
+}
+
+/* Fast path: takes several plain messages without listing them. Precondition: the mailbox has nothing but new plain
  * messages, at most `room`, and the process has no listed event and no flag besides HEAD_HELD. Skips the drain and the
  * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
- * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
-static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
-                                            uint32_t room)
+ * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). Sets *bytes to true if a message
+ * is not a value message. */
+static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
+                                           uint32_t room, bool *bytes)
 {
     uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
     fli_slab_block block = { 0, 0 };
     if (at == seen || (p->completions | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HEAD_HELD)) != 0) return 0;
     do {
         fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
-        if (FLI_UNLIKELY(node->what != 0 || n == 0)) return 0;
+        if (FLI_UNLIKELY(fli_node_shape(node) > FILCH_KIND_PTR || n == 0)) {
+            if (node->what != 0 || n == 0) return 0;
+            *bytes = true;
+        }
         nodes[--n] = node;
         at = node->next;
     } while (at != seen);

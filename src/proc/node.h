@@ -25,9 +25,9 @@
 #include "payload/data.h"
 #include "port/atomic.h"
 
-/* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
- * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are value messages. A
- * value message has no `tag`. */
+/* node->what: which list of the process the node goes to, and how to read it. 0 is a plain message: sent by a process
+ * of this runtime to a mailbox without a limit. Most messages are plain. A plain message has no `tag`, and its `error`
+ * is 0. A value message is a plain message with a payload of form FLI_FORM_VALUE. */
 enum {
     FLI_NODE_COMPLETION = 1,     /* the completion of a yield */
     FLI_NODE_FOREIGN = 2,        /* a message from a process of another scheduler; `tag` is the sender's node id */
@@ -76,12 +76,16 @@ typedef struct fli_event_node {
 
 static_assert(sizeof(fli_event_node) == 64, "a node is one cache line");
 
+/* Writes an owned payload; `what` and `error` stay. Reads the fields of the first word one by one, because they may
+ * have been written one by one, and writes them in one store: see fli_word. */
 static inline void fli_node_put_data(fli_event_node *node, const filch_data *data)
 {
-    node->kind = data->kind;
-    node->form = data->form;
-    node->small = data->small;
-    memcpy(node->data, &data->as, sizeof node->data);
+    const fli_word *from = (const fli_word *)(const void *)&data->as;
+    fli_word       *to = (fli_word *)node->data;
+    fli_shape_put(&node->kind, data->kind, data->form, data->small, node->what, (uint32_t)node->error);
+    to[0] = from[0];
+    to[1] = from[1];
+    to[2] = from[2];
 }
 
 static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, data) == 40 &&
@@ -94,6 +98,19 @@ static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint6
     fli_value_put(&node->kind, kind, first, second); /* also sets `form`, `small`, `what` and `error` to 0 */
 }
 
+/* Returns kind, form, length and `what` of a node as one number, with the kind in the lowest byte. The number is at
+ * most FILCH_KIND_PTR in a value message, and more in every other node. */
+static inline uint32_t fli_node_shape(const fli_event_node *node)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint32_t shape;
+    memcpy(&shape, &node->kind, sizeof shape);
+    return shape;
+#else
+    return node->kind | (uint32_t)node->form << 8 | (uint32_t)node->small << 16 | (uint32_t)node->what << 24;
+#endif
+}
+
 /* Copies the payload of a value message, word by word, as fli_value_put() wrote it. */
 static inline void fli_node_get_value(const fli_event_node *node, filch_data *data)
 {
@@ -104,12 +121,27 @@ static inline void fli_node_get_value(const fli_event_node *node, filch_data *da
     to[2] = from[2];
 }
 
+/* Copies the payload of any node. */
 static inline void fli_node_get_data(const fli_event_node *node, filch_data *data)
 {
-    data->kind = node->kind;
-    data->form = node->form;
-    data->small = node->small;
-    memcpy(&data->as, node->data, sizeof node->data);
+    const fli_word *from = (const fli_word *)node->data;
+    fli_word       *to = (fli_word *)(void *)&data->as;
+    fli_shape_put(data, node->kind, node->form, node->small, 0, 0);
+    to[0] = from[0];
+    to[1] = from[1];
+    to[2] = from[2];
+}
+
+/* Writes an inline payload and makes the node a plain message. Requires fli_inline_fits(). */
+static inline void fli_node_put_bytes(fli_event_node *node, uint64_t kind, const void *bytes, size_t size)
+{
+    fli_inline_own(&node->kind, kind, bytes, size); /* also sets `what` and `error` to 0 */
+}
+
+/* Copies the payload of a plain message. */
+static inline void fli_node_get_plain(const fli_event_node *node, filch_data *data)
+{
+    fli_data_copy(data, (const filch_data *)(const void *)&node->kind);
 }
 
 #endif

@@ -26,7 +26,8 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     fli_event_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node_id && from.serial != 0;
-    node->what = foreign ? FLI_NODE_FOREIGN : FLI_NODE_GENERAL;
+    node->what = foreign ? FLI_NODE_FOREIGN : from.serial == 0 ? FLI_NODE_GENERAL : 0;
+    node->error = 0;
     node->sender_worker = worker != NULL ? worker->number : 0;
     node->sender = from.serial;
     node->tag = foreign ? from.node : 0;
@@ -193,13 +194,21 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
     return err;
 }
 
-/* Makes the node of a value message from the current process. Requires a node in the magazine. */
-static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+/* Takes the node of a plain message from the current process; the caller writes the payload. Requires a node in the
+ * magazine. */
+static inline fli_event_node *take_plain(fli_local *worker)
 {
     fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
     worker->sends++;
     node->sender = worker->serial;
     node->sender_worker = worker->number;
+    return node;
+}
+
+/* Makes the node of a value message from the current process. Requires a node in the magazine. */
+static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+{
+    fli_event_node *node = take_plain(worker);
     fli_node_put_value(node, kind, first, second);
     return node;
 }
@@ -263,6 +272,43 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     to.node = rt->node_id;
 slowly:
     return send_slow(sched, to, kind, first, second);
+}
+
+static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, filch_pid to, uint64_t kind,
+                                                          const void *bytes, size_t size)
+{
+    fli_local *worker = fli_current_get();
+    bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
+    if (inside && restock(worker)) return filch_send_lent(sched, to, kind, bytes, size);
+    return filch_send_any(sched, to, filch_lent((filch_kind)kind, bytes, size));
+}
+
+/* Fast path of filch_send() for bytes that fit into the node. Precondition: as for filch_send_value(), but the payload
+ * is lent bytes, well formed, at most FLI_INLINE_MAX and below the option payload_max. Skips the owned copy of the
+ * payload, and what filch_send_value() skips. Repeats the generation check, in the CAS. General path:
+ * filch_send_any(). */
+filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes, size_t size)
+{
+    fli_local   *worker = fli_current_get();
+    fli_runtime *rt = (fli_runtime *)sched;
+    uint32_t     slot = fli_serial_slot(to.serial);
+    if (FLI_UNLIKELY(worker == NULL || worker->fast_rt != rt || worker->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(to.node != rt->node_id || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
+    bool sound = (kind == FILCH_KIND_BYTES || kind == FILCH_KIND_TEXT) && bytes != NULL;
+    /* payload_max - 1 is the largest size_t if there is no limit. */
+    if (FLI_UNLIKELY(!sound || !fli_inline_fits(kind, size) || size > rt->payload_max - 1)) goto slowly;
+    fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
+    uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
+    if (FLI_UNLIKELY(differs != 0 && !FLI_IS_AWAKE(differs))) goto slowly;
+    fli_event_node *node = take_plain(worker);
+    fli_node_put_bytes(node, kind, bytes, size);
+    bool pushed = differs == 0 ? fli_state_push_idle(&p->state, word, node->self, &node->next)
+                               : fli_state_push_awake(&p->state, word, node->self, &node->next);
+    if (FLI_UNLIKELY(!pushed)) return send_contended(worker, p, word, node);
+    fli_count(&worker->counters.sent, 1);
+    return differs == 0 ? worker->ready(worker, p) : FILCH_OK;
+slowly:
+    return send_lent_slow(sched, to, kind, bytes, size);
 }
 
 extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);

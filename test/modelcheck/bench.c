@@ -219,14 +219,15 @@ static bool drive_active_one(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads messages like sched/step.c does when there are only value messages. Returns true if the process has settled.
+/* Reads messages like sched/step.c does when there are only plain messages. Returns true if the process has settled.
  * Sets *more if it has read any message. */
 static bool drive_values(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
     fli_local      *worker = bench_worker();
     fli_event_node *room[ROOM], **nodes;
-    uint32_t        count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
+    bool            bytes = false;
+    uint32_t        count = fli_mail_take_plain(&b->rt, p, word, room, ROOM, &bytes), get = count < MOST ? count : MOST;
     *more = count > 0;
     if (count == 0) return false;
     uint32_t held = fli_mail_held_head(p);
