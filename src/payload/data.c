@@ -53,13 +53,13 @@ static void block_drop(block *b)
     block_free(b);
 }
 
-static filch_data of_block(uint8_t kind, block *b)
+/* Writes a payload of all bytes of the block, in words: see fli_word. */
+static void put_block(filch_data *out, uint8_t kind, block *b)
 {
-    filch_data data = { .kind = kind, .form = FLI_FORM_BLOCK };
-    data.as.ref.at = b->bytes;
-    data.as.ref.size = b->size;
-    data.as.ref.block = b;
-    return data;
+    fli_shape_put(out, kind, FLI_FORM_BLOCK, 0, 0, 0);
+    out->as.ref.at = b->bytes;
+    out->as.ref.size = b->size;
+    out->as.ref.block = b;
 }
 
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes)
@@ -132,7 +132,7 @@ static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_
     b->size = size;
     memcpy(b->bytes, bytes, size);
     if (nul) ((char *)b->bytes)[size] = '\0';
-    *out = of_block(kind, b);
+    put_block(out, kind, b);
     return FILCH_OK;
 }
 
@@ -144,7 +144,7 @@ static filch_err adopt(const fli_mem *mem, void *bytes, size_t size, filch_free_
     b->size = size;
     b->free_fn = free_fn != NULL ? free_fn : free_plainly;
     b->user = user;
-    *out = of_block(FILCH_KIND_BYTES, b);
+    put_block(out, FILCH_KIND_BYTES, b);
     return FILCH_OK;
 }
 

@@ -126,8 +126,11 @@ static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, fil
     return err;
 }
 
-static filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to, filch_pid from,
-                          const filch_data *data)
+/* Slow exit of fli_send(): the pid is of another scheduler, or its process has ended. Not inlined: the compiler would
+ * move the pids as vectors through the stack at the start of fli_send(), for the package, and each message would wait
+ * for the store buffer (see fli_word). */
+static __attribute__((noinline)) filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to,
+                                                    filch_pid from, const filch_data *data)
 {
     if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
     fli_send_refused(rt, worker, err);
@@ -225,24 +228,9 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
     return FILCH_OK;
 }
 
-/* Refills an empty magazine, so that the caller can retry the fast path. The general path would make a message that is
- * not a value message, and one such message in a mailbox keeps the receiver off its fast path for all messages there.
- * Returns false if the magazine was not empty, or out of memory. */
-static bool restock(fli_local *worker)
-{
-    if (worker->nodes.count > 0) return false;
-    fli_event_node *node = fli_node_take(worker->rt, worker);
-    if (node == NULL) return false;
-    fli_node_give(worker->rt, worker, node);
-    return true;
-}
-
 static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                      uint64_t second)
 {
-    fli_local *worker = fli_current_get();
-    bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
-    if (inside && restock(worker)) return filch_send_value(sched, to, kind, first, second);
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 
@@ -277,9 +265,6 @@ slowly:
 static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, filch_pid to, uint64_t kind,
                                                           const void *bytes, size_t size)
 {
-    fli_local *worker = fli_current_get();
-    bool       inside = worker != NULL && worker->fast_rt == (fli_runtime *)sched;
-    if (inside && restock(worker)) return filch_send_lent(sched, to, kind, bytes, size);
     return filch_send_any(sched, to, filch_lent((filch_kind)kind, bytes, size));
 }
 

@@ -1,6 +1,6 @@
 /* restock_test.c - all messages that a step sends have plain nodes, however many they are and whether they are numbers
- * or bytes, because a worker refills its empty magazine. If one message had a general node, step_several() could not
- * take the batch, and the slow path would run. */
+ * or bytes, because the general path, which fills the magazine, makes plain nodes. If one message had a general node,
+ * step_several() could not take the batch, and the slow path would run. */
 #include "port/thread.h"
 #include "proc/runtime.h"
 #include "sched/sched.h"

@@ -244,6 +244,24 @@ TEST(blocks_that_no_step_reads_are_freed_by_the_stop)
     fixture_end(&w);
 }
 
+/* ---- the sender ---- */
+
+TEST(a_message_of_a_thread_has_no_sender_whatever_its_payload)
+{
+    actor a = { 0 };
+    begin(8);
+    actor_start(&w, &a, play_idle);
+    (void)fixture_tick(&w);
+    for (size_t i = 0; i < 3; i++) {
+        const filch_data payloads[] = { filch_int(7), filch_bytes("few", 3), filch_str("more than 24 bytes of text") };
+        ok(filch_send(w.sched, a.pid, payloads[i]));
+        (void)fixture_tick(&w);
+        assert_true(is_null_pid(a.seen[i].from));
+    }
+    same(a.seen_count, 3);
+    fixture_end(&w);
+}
+
 /* ---- refused ---- */
 
 static struct {
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(forwarded_bytes_arrive_unchanged_at_every_size),
         cmocka_unit_test(a_block_is_freed_once_however_the_step_ends),
         cmocka_unit_test(blocks_that_no_step_reads_are_freed_by_the_stop),
+        cmocka_unit_test(a_message_of_a_thread_has_no_sender_whatever_its_payload),
         cmocka_unit_test(a_step_that_sends_wrong_bytes_gets_the_error_of_the_general_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
