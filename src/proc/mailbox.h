@@ -105,7 +105,7 @@ static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, u
     fli_slab_block block = { 0, 0 };
     if (at == seen || (p->completions | p->messages | (uint8_t)(p->flags & ~FLI_PROC_HEAD_HELD)) != 0) return 0;
     do {
-        fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
+        fli_event_node *node = fli_node_next(rt, &block, at);
         if (FLI_UNLIKELY(fli_node_shape(node) > FILCH_KIND_PTR || n == 0)) {
             if (node->what != 0 || n == 0) return 0;
             *bytes = true;
@@ -133,7 +133,7 @@ static inline __attribute__((always_inline)) fli_event_node *
 fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
-    fli_event_node *node = fli_node_at(rt, p->completions);
+    fli_event_node *node = fli_full_node_at(rt, p->completions);
     /* Refuses several events, or a notice. */
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL;
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)

@@ -35,6 +35,24 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     return node;
 }
 
+/* Makes the message of a value that a foreign thread sends to a mailbox without a limit: in a short node, so that a
+ * backlog takes half the memory, unless a parked worker has left a node, which needs no lock. */
+static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *value)
+{
+    if (fli_load_rlx(&rt->spare_node) != NULL) return make(rt, NULL, (filch_pid){ 0, 0 }, value);
+    fli_event_node *node = fli_slab_take(&rt->short_nodes, NULL);
+    if (node != NULL) fli_node_put_short(node, value);
+    return node;
+}
+
+/* Returns true if a value may be sent in a short node: its sender is a foreign thread, and the mailbox has no limit.
+ * The generation of `to` decides about the limit: if the slot of `p` has another process by now, the push fails. A
+ * simulation reads all fields of a node. */
+static inline bool may_be_short(fli_runtime *rt, const fli_local *worker, fli_proc *p, filch_pid from)
+{
+    return worker == NULL && from.serial == 0 && (fli_state_peek(&p->state) & FLI_LIMITED) == 0 && rt->sim == NULL;
+}
+
 fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
 {
     return make(rt, worker, from, owned);
@@ -143,7 +161,8 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     filch_err err = fli_pid_find(rt, to, &p);
     if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, worker, err, to, from, data);
     if (FLI_LIKELY(fli_data_is_value(data))) {
-        fli_event_node *node = make(rt, worker, from, data);
+        fli_event_node *node =
+            may_be_short(rt, worker, p, from) ? make_foreign_value(rt, data) : make(rt, worker, from, data);
         if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
         err = post_node(rt, worker, p, fli_serial_gen(to.serial), node, false);
         if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, worker, node);

@@ -368,7 +368,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
         /* report_state is IDLE already: the process was idle when the message came, and only settling changes it. */
         if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
-            fli_node_give(&w->sched->rt, worker, node);
+            fli_full_node_give(&w->sched->rt, worker, node);
             return false;
         }
     }
@@ -453,7 +453,7 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     filch_err err = run_step(w, p, 1, false);
     w->given = 0;
     if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
-    fli_node_give(&w->sched->rt, &w->local, node);
+    fli_full_node_give(&w->sched->rt, &w->local, node);
     fli_step_conclude(w, p, err);
 }
 
@@ -478,7 +478,7 @@ static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_p
         if (fli_out_is_idle(out)) {
             p->report_state = FILCH_STATE_IDLE;
             if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-                if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);
+                if (node != NULL) fli_full_node_give(&w->sched->rt, &w->local, node);
                 return false;
             }
         }
@@ -576,7 +576,7 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     worker->serial = fli_serial(fli_word_gen(word), p->slot);
     bool clean = (word & slow_mask) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     if (FLI_LIKELY(clean && (word & FLI_ONE_BIT) != 0 && has_no_pending(w, p))) {
-        return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
+        return step_single(w, p, word, fli_full_node_at(rt, fli_word_head(word)));
     }
     if (clean && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     return step_classify(w, p, word);

@@ -888,7 +888,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
         ok(filch_sched_create(&sched, &opt));
         /* A first process, so that later messages and processes need no more memory. */
         ok(filch_spawn(sched, &child_type, NULL, &pid));
-        for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
+        for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_str("")));
         ok(filch_tick(sched, 0, &ran));
         uint64_t before = alloc.refused;
         test_alloc_fail(&alloc, nth, false);

@@ -44,6 +44,11 @@ static void make_node(void *object, uint32_t handle)
     ((fli_event_node *)object)->self = handle;
 }
 
+static void make_short_node(void *object, uint32_t handle)
+{
+    ((fli_event_node *)object)->self = handle | FLI_SHORT_BIT;
+}
+
 static void make_proc(void *object, uint32_t handle)
 {
     fli_proc *p = object;
@@ -62,6 +67,7 @@ void bench_setup(void)
     b->rt.hooks.room = on_room;
     b->rt.hooks.no_room = on_no_room;
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
+    (void)!fli_slab_init(&b->rt.short_nodes, &b->rt.mem, FLI_SHORT_NODE_SIZE, 1000, make_short_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_send_waiters_init(&b->room);
     /* Each thread gets spare nodes, so that it need not lock the depot. */
