@@ -2612,7 +2612,12 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
     words[0] = FILCH_SHAPE(data, words);
     if (words[0] <= FILCH_KIND_PTR) return filch_send_value(sched, to, words[0], words[1], words[2]);
     if (words[0] >> 8 != FILCH_FORM_LENT) return filch_send_any(sched, to, data);
+#if SIZE_MAX == UINT64_MAX
+    /* Words, not fields: with fields the compiler keeps a second copy of `data` in memory, for values too. */
+    return filch_send_lent(sched, to, words[0] & 0xff, (const void *)(uintptr_t)words[1], (size_t)words[2]);
+#else
     return filch_send_lent(sched, to, words[0] & 0xff, data.as.ref.at, data.as.ref.size);
+#endif
 }
 
 FILCH_INLINE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
