@@ -312,8 +312,8 @@ FILCH_INLINE filch_data filch_ptr(void *pointer);
  * Owns:    lends `text`, `bytes`: they must stay valid until the payload has been sent.
  * Errors:  none here; a NULL with a size is refused (FILCH_EINVAL) when sent.
  */
-FILCH_API filch_data filch_str(const char *text);
-FILCH_API filch_data filch_bytes(const void *bytes, size_t size);
+FILCH_INLINE filch_data filch_str(const char *text);
+FILCH_INLINE filch_data filch_bytes(const void *bytes, size_t size);
 
 /* Makes a payload of bytes that pass to the receiver without a copy. `free_fn` is called once, when the last reader
  * is done; NULL means free().
@@ -366,14 +366,14 @@ FILCH_API void filch_drop(filch_data *data);
  * Owns:    lends; the result is valid as long as `data`.
  * Errors:  none. NULL reads as an empty payload.
  */
-FILCH_INLINE filch_kind filch_kind_of(const filch_data *data);
-FILCH_INLINE int64_t    filch_as_int(const filch_data *data);
-FILCH_INLINE double     filch_as_num(const filch_data *data);
-FILCH_INLINE filch_pid  filch_as_pid(const filch_data *data);
-FILCH_INLINE void      *filch_as_ptr(const filch_data *data);
-FILCH_API const char   *filch_text(const filch_data *data);
-FILCH_API const void   *filch_raw(const filch_data *data);
-FILCH_API size_t        filch_size(const filch_data *data);
+FILCH_INLINE filch_kind  filch_kind_of(const filch_data *data);
+FILCH_INLINE int64_t     filch_as_int(const filch_data *data);
+FILCH_INLINE double      filch_as_num(const filch_data *data);
+FILCH_INLINE filch_pid   filch_as_pid(const filch_data *data);
+FILCH_INLINE void       *filch_as_ptr(const filch_data *data);
+FILCH_INLINE const char *filch_text(const filch_data *data);
+FILCH_INLINE const void *filch_raw(const filch_data *data);
+FILCH_INLINE size_t      filch_size(const filch_data *data);
 
 /* ---- processes ---------------------------------------------------------------------------------------------- */
 
@@ -2554,11 +2554,17 @@ FILCH_API void filch_assert_failed(const char *file, int line, const char *text)
 #ifndef FILCH_NO_INLINE
 
 /* The bodies of the FILCH_INLINE functions, in the common subset of C99 and C++. docs/design/mailbox-fast-paths.md
- * explains why functions for values are inline and functions for bytes are not. */
+ * explains why these functions are inline. */
 
 #if defined(__GNUC__) && defined(__x86_64__)
 typedef uint64_t filch_half __attribute__((vector_size(16)));
 #endif
+
+/* Values of filch_data.form that the inline functions know. Every form but these two has the address of its bytes in
+ * the first word of `as`, and their number in the second. */
+#define FILCH_FORM_VALUE 0  /* no bytes */
+#define FILCH_FORM_INLINE 1 /* the bytes are in as.bytes, and `small` is their number */
+#define FILCH_FORM_LENT 2   /* made by filch_str or filch_bytes */
 
 /* Makes a payload with a value of up to two words. Where possible the payload is written by two stores of 16 bytes. The
  * caller usually passes it on as an argument, which copies it by loads of 16 bytes; a processor cannot forward several
@@ -2578,6 +2584,23 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #endif
 }
 
+/* Makes a payload of lent bytes, by two stores of 16 bytes as filch_value does. */
+FILCH_INLINE filch_data filch_lent(filch_kind kind, const void *at, size_t size)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    filch_data data;
+    filch_half halves[2] = { { (uint64_t)kind | FILCH_FORM_LENT << 8, (uint64_t)(uintptr_t)at }, { size, 0 } };
+    memcpy(&data, halves, sizeof data);
+    return data;
+#else
+    filch_data data = { (uint8_t)kind, FILCH_FORM_LENT, 0, { 0, 0, 0, 0, 0 }, { 0 } };
+    data.as.ref.at = at;
+    data.as.ref.size = size;
+    data.as.ref.block = NULL;
+    return data;
+#endif
+}
+
 /* Returns the kind of a payload in bits 0 to 7 and its form, which is 0 for a value, in bits 8 to 15. On little-endian
  * machines these are the low bits of the first word of the payload. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -2586,11 +2609,14 @@ FILCH_INLINE filch_data filch_value(filch_kind kind, uint64_t first, uint64_t se
 #define FILCH_SHAPE(data, words) ((uint64_t)((data).form << 8 | (data).kind))
 #endif
 
-/* filch_send, filch_done, filch_yield and filch_complete call these functions for values. The value is passed in
- * registers, because a payload that is passed by value is written to the stack and read back, which takes longer
- * than the rest of the call (docs/design/mailbox-fast-paths.md). */
+/* filch_send, filch_done, filch_yield and filch_complete call these functions for values, and filch_send calls
+ * filch_send_lent for lent bytes. The value, or the address and size of the bytes, is passed in registers, because a
+ * payload that is passed by value is written to the stack and read back, which takes longer than the rest of the call
+ * (docs/design/mailbox-fast-paths.md). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
+FILCH_API FILCH_MUST_USE filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes,
+                                                   size_t size);
 FILCH_API FILCH_MUST_USE filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data);
 
 FILCH_API filch_err filch_done_value(filch_out *out, uint64_t kind, uint64_t first, uint64_t second);
@@ -2618,8 +2644,14 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
     uint64_t words[4];
     memcpy(words, &data, sizeof words);
     words[0] = FILCH_SHAPE(data, words);
-    if (words[0] > FILCH_KIND_PTR) return filch_send_any(sched, to, data);
-    return filch_send_value(sched, to, words[0], words[1], words[2]);
+    if (words[0] <= FILCH_KIND_PTR) return filch_send_value(sched, to, words[0], words[1], words[2]);
+    if (words[0] >> 8 != FILCH_FORM_LENT) return filch_send_any(sched, to, data);
+#if SIZE_MAX == UINT64_MAX
+    /* Words, not fields: with fields the compiler keeps a second copy of `data` in memory, for values too. */
+    return filch_send_lent(sched, to, words[0] & 0xff, (const void *)(uintptr_t)words[1], (size_t)words[2]);
+#else
+    return filch_send_lent(sched, to, words[0] & 0xff, data.as.ref.at, data.as.ref.size);
+#endif
 }
 
 FILCH_INLINE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data)
@@ -2681,6 +2713,16 @@ FILCH_INLINE filch_data filch_ptr(void *pointer)
     return filch_value(FILCH_KIND_PTR, word, 0);
 }
 
+FILCH_INLINE filch_data filch_str(const char *text)
+{
+    return filch_lent(FILCH_KIND_TEXT, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
+}
+
+FILCH_INLINE filch_data filch_bytes(const void *at, size_t size)
+{
+    return filch_lent(FILCH_KIND_BYTES, at, size);
+}
+
 FILCH_INLINE filch_data filch_of_stream(filch_stream stream)
 {
     return filch_value(FILCH_KIND_INT, stream.id, 0);
@@ -2710,6 +2752,24 @@ FILCH_INLINE filch_pid filch_as_pid(const filch_data *data)
 FILCH_INLINE void *filch_as_ptr(const filch_data *data)
 {
     return filch_kind_of(data) == FILCH_KIND_PTR ? data->as.ptr : NULL;
+}
+
+FILCH_INLINE const void *filch_raw(const filch_data *data)
+{
+    filch_kind kind = filch_kind_of(data);
+    if (kind != FILCH_KIND_TEXT && kind != FILCH_KIND_BYTES) return NULL;
+    return data->form == FILCH_FORM_INLINE ? data->as.bytes : data->as.ref.at;
+}
+
+FILCH_INLINE const char *filch_text(const filch_data *data)
+{
+    return filch_kind_of(data) == FILCH_KIND_TEXT ? (const char *)filch_raw(data) : "";
+}
+
+FILCH_INLINE size_t filch_size(const filch_data *data)
+{
+    if (data == NULL || data->form == FILCH_FORM_VALUE) return 0;
+    return data->form == FILCH_FORM_INLINE ? data->small : data->as.ref.size;
 }
 
 FILCH_INLINE filch_stream filch_as_stream(const filch_data *data)

@@ -12,6 +12,7 @@
     X(sieve, sieve, 0, 20000, 200, "number passed on")                    \
     X(logistic, logistic, 0, 100000, 100, "term")                         \
     X(pubsub, pubsub, 0, 2000, 3, "delivery")                             \
+    X(request0, request, 0, 500000, 500, "round trip")                    \
     X(request24, request, 24, 500000, 500, "round trip")                  \
     X(request64, request, 64, 500000, 500, "round trip")                  \
     X(request1k, request, 1024, 300000, 500, "round trip")                \

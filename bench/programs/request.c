@@ -1,5 +1,6 @@
 /* request.c - ten clients, each with a server of its own. A request has a payload of `variant` bytes with a serial
- * number in it, the reply a new payload of the same size with the next number. --size is the number of round trips. */
+ * number in it, the reply a new payload of the same size with the next number. With variant 0 the payload is the number
+ * itself: the price of bytes is the difference. --size is the number of round trips. */
 #include "programs.h"
 
 #include <string.h>
@@ -18,8 +19,17 @@ struct side {
 static int64_t serial_of(const filch_data *data)
 {
     int64_t serial = -1;
+    if (payload_size == 0) return filch_as_int(data);
     if (filch_size(data) == payload_size) memcpy(&serial, filch_raw(data), sizeof serial);
     return serial;
+}
+
+/* Returns a payload with this serial number, made in the buffer of `side`. */
+static filch_data payload_of(struct side *side, int64_t serial)
+{
+    if (payload_size == 0) return filch_int(serial);
+    memcpy(side->buffer, &serial, sizeof serial);
+    return filch_bytes(side->buffer, payload_size);
 }
 
 static filch_err server_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -28,9 +38,8 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         if (events[i].type != FILCH_EVENT_MESSAGE) return FILCH_ECANCELLED;
         int64_t serial = serial_of(&events[i].data) + 1;
-        memcpy(server->buffer, filch_raw(&events[i].data), payload_size);
-        memcpy(server->buffer, &serial, sizeof serial);
-        filch_err err = send_to(out, events[i].from, filch_bytes(server->buffer, payload_size));
+        if (payload_size != 0) memcpy(server->buffer, filch_raw(&events[i].data), payload_size);
+        filch_err err = send_to(out, events[i].from, payload_of(server, serial));
         if (err != FILCH_OK) return err;
     }
     return filch_idle(out);
@@ -49,8 +58,7 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
         report(client->serial);
         return filch_done(out, filch_none());
     }
-    memcpy(client->buffer, &client->serial, sizeof client->serial);
-    filch_err err = send_to(out, client->server, filch_bytes(client->buffer, payload_size));
+    filch_err err = send_to(out, client->server, payload_of(client, client->serial));
     return err != FILCH_OK ? err : filch_idle(out);
 }
 

@@ -233,7 +233,7 @@ static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
         free_locked(timers, shard, e);
     }
     fli_mutex_unlock(&shard->lock);
-    if (node != NULL) fli_node_give(timers->rt, fli_current_worker(timers->rt), node);
+    if (node != NULL) fli_full_node_give(timers->rt, fli_current_worker(timers->rt), node);
     return stopped;
 }
 
@@ -338,7 +338,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
         e->slot = fli_serial_slot(worker->serial);
         /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. The timer cannot
          * complete the yield before the lock is released. */
-        fli_event_node *node = fli_node_at(timers->rt, (uint32_t)receiver.key);
+        fli_event_node *node = fli_full_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
         arm_locked(shard, e, due_ns);
     }
@@ -353,7 +353,7 @@ static filch_err handle_timer(fli_timers *timers, fli_local *worker, msg_timer *
     t->node = fli_node_take(timers->rt, worker);
     if (t->node == NULL) return FILCH_ENOMEM;
     if (!remember(timers, worker->current, id)) {
-        fli_node_give(timers->rt, worker, t->node);
+        fli_full_node_give(timers->rt, worker, t->node);
         return FILCH_ENOMEM;
     }
     t->serial = command->from.serial;
@@ -409,7 +409,7 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
     t->e.key = receiver.key;
     /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. Written before the
      * timer is armed, because an armed timer may complete the yield. */
-    fli_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
+    fli_full_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
     return armed(timers, t, due_ns);
 }
 
@@ -446,7 +446,7 @@ static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, ui
     fli_node_put_data(node, &payload);
     fli_proc *p = fli_proc_find(timers->rt, t->serial);
     if (fli_mail_post(timers->rt, worker, p, fli_serial_gen(t->serial), node) == FILCH_OK) return true;
-    fli_node_give(timers->rt, worker, node);
+    fli_full_node_give(timers->rt, worker, node);
     return false;
 }
 
@@ -518,7 +518,7 @@ static void fetch(fli_timers *timers, entry *const *batch, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         if (!is_sleep(batch[i])) continue;
         fli_proc *p = fli_slab_at(&rt->procs, batch[i]->slot);
-        FLI_FETCH(fli_node_at(rt, (uint32_t)batch[i]->key));
+        FLI_FETCH(fli_full_node_at(rt, (uint32_t)batch[i]->key));
         FLI_FETCH(p);
         FLI_FETCH(&p->load);
     }

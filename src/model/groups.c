@@ -147,7 +147,7 @@ static void index_remove(fli_model *m, fli_group_shard *shard, membership *p)
 static fli_event_node *reserve_take(group *g)
 {
     FLI_ASSERT(g->reserve_count > 0);
-    fli_event_node *node = fli_node_at(g->rt, g->reserve);
+    fli_event_node *node = fli_full_node_at(g->rt, g->reserve);
     g->reserve = node->next;
     g->reserve_count--;
     return node;
@@ -155,7 +155,7 @@ static fli_event_node *reserve_take(group *g)
 
 static void reserve_shrink(group *g, uint64_t count)
 {
-    while (count-- > 0) fli_node_give(g->rt, fli_current_worker(g->rt), reserve_take(g));
+    while (count-- > 0) fli_full_node_give(g->rt, fli_current_worker(g->rt), reserve_take(g));
 }
 
 /* Adds `count` nodes to the reserve, or none if out of memory. */

@@ -172,7 +172,7 @@ static bool reserve_notice(fli_relation *relation, unsigned which, const fli_end
 /* Takes the reserved node from the relation. `to` is the runtime from which the node was allocated. */
 static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
 {
-    fli_event_node *node = fli_node_at(to, relation->node[which]);
+    fli_event_node *node = fli_full_node_at(to, relation->node[which]);
     relation->node[which] = 0;
     return node;
 }
@@ -196,7 +196,7 @@ static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint
     const fli_endpoint *ends[2] = { a, b };
     for (unsigned which = 0; which < 2; which++) {
         fli_runtime *rt = ends[which]->rt;
-        if (relation->node[which] != 0) fli_node_give(rt, fli_current_worker(rt), take_node(relation, which, rt));
+        if (relation->node[which] != 0) fli_full_node_give(rt, fli_current_worker(rt), take_node(relation, which, rt));
     }
     fli_relation_free(m, relation);
 }

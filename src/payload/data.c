@@ -53,13 +53,13 @@ static void block_drop(block *b)
     block_free(b);
 }
 
-static filch_data of_block(uint8_t kind, block *b)
+/* Writes a payload of all bytes of the block, in words: see fli_word. */
+static void put_block(filch_data *out, uint8_t kind, block *b)
 {
-    filch_data data = { .kind = kind, .form = FLI_FORM_BLOCK };
-    data.as.ref.at = b->bytes;
-    data.as.ref.size = b->size;
-    data.as.ref.block = b;
-    return data;
+    fli_shape_put(out, kind, FLI_FORM_BLOCK, 0, 0, 0);
+    out->as.ref.at = b->bytes;
+    out->as.ref.size = b->size;
+    out->as.ref.block = b;
 }
 
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes)
@@ -121,10 +121,8 @@ filch_data fli_block_cut(void *block_, const void *at, size_t size)
 static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
 {
     size_t nul = kind == FILCH_KIND_TEXT ? 1 : 0;
-    if (size + nul <= sizeof out->as.bytes) {
-        filch_data data = { .kind = kind, .form = FLI_FORM_INLINE, .small = (uint8_t)size };
-        if (size > 0) memcpy(data.as.bytes, bytes, size);
-        *out = data;
+    if (fli_inline_fits(kind, size)) {
+        fli_inline_own(out, kind, bytes, size);
         return FILCH_OK;
     }
     if (size > SIZE_MAX - 1) return FILCH_ENOMEM;
@@ -134,7 +132,7 @@ static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_
     b->size = size;
     memcpy(b->bytes, bytes, size);
     if (nul) ((char *)b->bytes)[size] = '\0';
-    *out = of_block(kind, b);
+    put_block(out, kind, b);
     return FILCH_OK;
 }
 
@@ -146,7 +144,7 @@ static filch_err adopt(const fli_mem *mem, void *bytes, size_t size, filch_free_
     b->size = size;
     b->free_fn = free_fn != NULL ? free_fn : free_plainly;
     b->user = user;
-    *out = of_block(FILCH_KIND_BYTES, b);
+    put_block(out, FILCH_KIND_BYTES, b);
     return FILCH_OK;
 }
 
@@ -188,7 +186,7 @@ filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, fil
         break;
     default: break;
     }
-    *out = *in;
+    fli_data_copy(out, in);
     return FILCH_OK;
 }
 
@@ -216,28 +214,10 @@ void fli_data_free_moved(const filch_data *data)
 
 /* ---- public: making payloads ---- */
 
-static filch_data lend(uint8_t kind, const void *bytes, size_t size)
-{
-    filch_data data = { .kind = kind, .form = FLI_FORM_LENT };
-    data.as.ref.at = bytes;
-    data.as.ref.size = size;
-    data.as.ref.block = NULL;
-    return data;
-}
-
 filch_data fli_data_lend(const filch_data *data)
 {
-    return data->form == FLI_FORM_MOVE ? lend(data->kind, data->as.move.at, data->as.move.size) : *data;
-}
-
-filch_data filch_str(const char *text)
-{
-    return text == NULL ? lend(FILCH_KIND_TEXT, "", 0) : lend(FILCH_KIND_TEXT, text, strlen(text));
-}
-
-filch_data filch_bytes(const void *bytes, size_t size)
-{
-    return lend(FILCH_KIND_BYTES, bytes, size);
+    return data->form == FLI_FORM_MOVE ? filch_lent((filch_kind)data->kind, data->as.move.at, data->as.move.size)
+                                       : *data;
 }
 
 filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
@@ -280,32 +260,16 @@ void filch_drop(filch_data *data)
     if (data != NULL) fli_data_free(data);
 }
 
-/* ---- public: reading payloads ---- */
-
-const void *filch_raw(const filch_data *data)
-{
-    filch_kind kind = filch_kind_of(data);
-    if (kind != FILCH_KIND_TEXT && kind != FILCH_KIND_BYTES) return NULL;
-    switch (data->form) {
-    case FLI_FORM_INLINE: return data->as.bytes;
-    case FLI_FORM_MOVE: return data->as.move.at;
-    default: return data->as.ref.at;
-    }
-}
-
-const char *filch_text(const filch_data *data)
-{
-    return filch_kind_of(data) == FILCH_KIND_TEXT ? filch_raw(data) : "";
-}
-
-size_t filch_size(const filch_data *data)
-{
-    return data == NULL ? 0 : fli_data_bytes(data);
-}
+static_assert(offsetof(filch_data, as.ref.at) == offsetof(filch_data, as.move.at) &&
+                  offsetof(filch_data, as.ref.size) == offsetof(filch_data, as.move.size),
+              "filch_raw() and filch_size() read moved bytes as lent bytes");
 
 /* ---- public: functions that filch.h inlines, for callers that cannot use inline functions ---- */
 
 extern inline filch_data   filch_value(filch_kind kind, uint64_t first, uint64_t second);
+extern inline filch_data   filch_lent(filch_kind kind, const void *bytes, size_t size);
+extern inline filch_data   filch_str(const char *text);
+extern inline filch_data   filch_bytes(const void *bytes, size_t size);
 extern inline filch_data   filch_none(void);
 extern inline filch_data   filch_int(int64_t value);
 extern inline filch_data   filch_num(double value);
@@ -318,3 +282,6 @@ extern inline double       filch_as_num(const filch_data *data);
 extern inline filch_pid    filch_as_pid(const filch_data *data);
 extern inline void        *filch_as_ptr(const filch_data *data);
 extern inline filch_stream filch_as_stream(const filch_data *data);
+extern inline const void  *filch_raw(const filch_data *data);
+extern inline const char  *filch_text(const filch_data *data);
+extern inline size_t       filch_size(const filch_data *data);

@@ -11,16 +11,17 @@
 
 #include <filch.h>
 
+#include "base/assert.h"
 #include "base/mem.h"
 
-/* Values of filch_data.form. */
+/* Values of filch_data.form. The inline functions of filch.h know the first three. */
 enum {
-    FLI_FORM_VALUE,  /* the union holds the value itself: nothing to copy, count or free */
-    FLI_FORM_INLINE, /* the bytes are in as.bytes; `small` is their number. A text of less than 24 bytes has its NUL
-                        there too */
-    FLI_FORM_LENT,   /* as.ref points to bytes of the caller, valid during the call */
-    FLI_FORM_MOVE,   /* as.move points to bytes that the callee takes if the call succeeds */
-    FLI_FORM_BLOCK   /* as.ref points to bytes of the counted block as.ref.block */
+    FLI_FORM_VALUE = FILCH_FORM_VALUE,   /* the union holds the value itself: nothing to copy, count or free */
+    FLI_FORM_INLINE = FILCH_FORM_INLINE, /* the bytes are in as.bytes; `small` is their number. A text of less than 24
+                        bytes has its NUL there too */
+    FLI_FORM_LENT = FILCH_FORM_LENT,     /* as.ref points to bytes of the caller, valid during the call */
+    FLI_FORM_MOVE,                       /* as.move points to bytes that the callee takes if the call succeeds */
+    FLI_FORM_BLOCK                       /* as.ref points to bytes of the counted block as.ref.block */
 };
 
 /* Makes an owned payload from `in`. Lent and moved bytes are stored inline or in a block of `mem`. FILCH_EINVAL:
@@ -74,10 +75,13 @@ static inline bool fli_data_is_value(const filch_data *data)
     return (unsigned)(data->kind | data->form << 8) <= FILCH_KIND_PTR;
 }
 
-/* A word of a value. A value is copied from registers to a node, and from the node to an event, in words of 8 bytes.
- * Volatile, so that the compiler does not merge two words into one vector access: the processor forwards the data of a
- * store to a later load only if this one store covers the whole load; otherwise the load waits until the store buffer
- * has drained. */
+/* The most bytes that a payload holds inline. */
+#define FLI_INLINE_MAX 24
+
+/* A word of a payload. A payload is copied to a node, and from the node to an event, in words of 8 bytes. Volatile, so
+ * that the compiler does not merge two words into one vector access: the processor forwards the data of a store to a
+ * later load only if this one store covers the whole load; otherwise the load waits until the store buffer has drained.
+ */
 typedef volatile uint64_t fli_word;
 
 /* Writes a value at the start of a payload. The first word gets the kind, with 0 in all its other bytes; the next two
@@ -96,12 +100,110 @@ static inline void fli_value_put(void *payload, uint64_t kind, uint64_t first, u
     words[2] = second;
 }
 
+static_assert(sizeof(filch_data) == 8 + FLI_INLINE_MAX, "a payload is a word and the inline bytes");
+
+/* Copies a payload in words of 8 bytes. */
+static inline void fli_data_copy(filch_data *to, const filch_data *from)
+{
+    const fli_word *source = (const fli_word *)(const void *)from;
+    fli_word       *words = (fli_word *)(void *)to;
+    words[0] = source[0];
+    words[1] = source[1];
+    words[2] = source[2];
+    words[3] = source[3];
+}
+
+static inline uint64_t fli_word_load(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Returns a word that has `size` bytes (less than 8) in memory order, and 0 in the others. The word is built in a
+ * register: copying the bytes to memory and loading the word would wait for the store buffer (see fli_word). */
+static inline uint64_t fli_word_load_part(const uint8_t *at, size_t size)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint32_t four = 0;
+    uint16_t two = 0;
+    uint64_t word = 0;
+    if ((size & 1) != 0) word = at[size - 1];
+    if ((size & 2) != 0) {
+        memcpy(&two, at + (size & 4), sizeof two);
+        word = word << 16 | two;
+    }
+    if ((size & 4) != 0) {
+        memcpy(&four, at, sizeof four);
+        word = word << 32 | four;
+    }
+    return word;
+#else
+    uint64_t word = 0;
+    for (size_t i = 0; i < size; i++) ((uint8_t *)&word)[i] = at[i];
+    return word;
+#endif
+}
+
+/* Writes the union of an inline payload: `size` bytes, at most FLI_INLINE_MAX, and 0 behind them. */
+static inline void fli_inline_put(void *as, const uint8_t *bytes, size_t size)
+{
+    fli_word *words = (fli_word *)as;
+    if (FLI_LIKELY(size == FLI_INLINE_MAX)) {
+        words[0] = fli_word_load(bytes);
+        words[1] = fli_word_load(bytes + 8);
+        words[2] = fli_word_load(bytes + 16);
+    } else if (size >= 16) {
+        words[0] = fli_word_load(bytes);
+        words[1] = fli_word_load(bytes + 8);
+        words[2] = fli_word_load_part(bytes + 16, size - 16);
+    } else if (size >= 8) {
+        words[0] = fli_word_load(bytes);
+        words[1] = fli_word_load_part(bytes + 8, size - 8);
+        words[2] = 0;
+    } else {
+        words[0] = fli_word_load_part(bytes, size);
+        words[1] = 0;
+        words[2] = 0;
+    }
+}
+
+/* Writes the first word of a payload, or of the payload in a node. On little-endian machines it is one store of 8
+ * bytes: see fli_word. `error` fills the gap that a node has there. */
+static inline void fli_shape_put(void *payload, uint64_t kind, uint64_t form, uint64_t small, uint64_t what,
+                                 uint32_t error)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    *(fli_word *)payload = kind | form << 8 | small << 16 | what << 24 | (uint64_t)error << 32;
+#else
+    uint8_t *bytes = payload;
+    bytes[0] = (uint8_t)kind;
+    bytes[1] = (uint8_t)form;
+    bytes[2] = (uint8_t)small;
+    bytes[3] = (uint8_t)what;
+    memcpy(bytes + 4, &error, sizeof error);
+#endif
+}
+
+/* Writes an inline payload. Requires fli_inline_fits(). */
+static inline void fli_inline_own(void *payload, uint64_t kind, const void *bytes, size_t size)
+{
+    fli_shape_put(payload, kind, FLI_FORM_INLINE, size, 0, 0);
+    fli_inline_put((uint8_t *)payload + offsetof(filch_data, as), bytes, size);
+}
+
+/* Returns true if lent bytes fit into the payload. A text needs a byte for its NUL. */
+static inline bool fli_inline_fits(uint64_t kind, size_t size)
+{
+    return size <= (kind == FILCH_KIND_TEXT ? FLI_INLINE_MAX - 1 : FLI_INLINE_MAX);
+}
+
 /* fli_data_own() with the common case inlined: a value is copied. */
 FILCH_MUST_USE static inline filch_err fli_data_own_fast(const fli_mem *mem, size_t max, const filch_data *in,
                                                          filch_data *out)
 {
     if (!fli_data_is_value(in)) return fli_data_own(mem, max, in, out);
-    *out = *in;
+    fli_data_copy(out, in);
     return FILCH_OK;
 }
 

@@ -67,31 +67,52 @@ static inline void fli_event_fill_value(const fli_event_node *node, filch_event 
     fli_node_get_value(node, &event->data);
 }
 
+/* Fills the fields that differ between plain messages. Requires an event prepared by fli_event_prefill(). */
+static inline void fli_event_fill_plain(const fli_event_node *node, filch_event *event)
+{
+    event->from.serial = node->sender;
+    fli_node_get_plain(node, &event->data);
+}
+
 static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     event->type = FILCH_EVENT_MESSAGE;
     event->error = FILCH_OK;
     event->tag = 0;
     event->from.node = rt->node_id;
-    fli_event_fill_value(node, event);
+    fli_event_fill_plain(node, event);
 }
 
-/* Fast path: takes several value messages without listing them. Precondition: the mailbox has nothing but new value
- * messages, all of them counted if it has a limit, at most `room`, and the process has no listed event and no flag
- * besides HEAD_HELD and YIELDS_HEAP. Skips the drain and the
- * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
- * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). */
-static inline uint32_t fli_mail_take_values(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
-                                            uint32_t room)
+/* Frees the payload of a plain message that a step has got and whose node is still in the mailbox. Empties the node
+ * first: if the free function throws, torn.c frees the node with what it holds. */
+static inline void fli_event_free_plain(fli_event_node *node, filch_event *event)
 {
-    uint32_t       at = fli_word_head(word), seen = p->head_taken, n = room;
-    uint8_t        flags = p->flags & (uint8_t) ~(FLI_PROC_HEAD_HELD | FLI_PROC_YIELDS_HEAP);
-    uint8_t        what = (word & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
+    if (event->data.form != FLI_FORM_BLOCK) return;
+    fli_node_put_value(node, FILCH_KIND_NONE, 0, 0);
+    fli_data_free(&event->data);
+}
+
+/* Fast path: takes several plain messages without listing them. Precondition: the mailbox has nothing but new plain
+ * messages (in a mailbox with a limit: counted value messages), at most `room`, and the process has no listed event and
+ * no flag besides HEAD_HELD and YIELDS_HEAP. Skips the drain and the
+ * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
+ * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). Sets *bytes to true if a message
+ * is not a value message. */
+static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
+                                           uint32_t room, bool *bytes)
+{
+    uint32_t at = fli_word_head(word), seen = p->head_taken, n = room;
+    uint8_t  flags = p->flags & (uint8_t) ~(FLI_PROC_HEAD_HELD | FLI_PROC_YIELDS_HEAP);
+    /* the part of fli_node_shape() that all nodes of this mailbox must have */
+    uint32_t       what = (word & FLI_LIMITED) != 0 ? (uint32_t)FLI_NODE_COUNTED << 24 : 0;
     fli_slab_block block = { 0, 0 };
     if (at == seen || (p->completions | p->messages | flags) != 0) return 0;
     do {
-        fli_event_node *node = fli_slab_next(&rt->nodes, &block, at, sizeof *node);
-        if (FLI_UNLIKELY(node->what != what || n == 0)) return 0;
+        fli_event_node *node = fli_node_next(rt, &block, at);
+        if (FLI_UNLIKELY((fli_node_shape(node) ^ what) > FILCH_KIND_PTR || n == 0)) {
+            if (node->what != 0 || what != 0 || n == 0) return 0;
+            *bytes = true;
+        }
         nodes[--n] = node;
         at = node->next;
     } while (at != seen);
@@ -115,7 +136,7 @@ static inline __attribute__((always_inline)) fli_event_node *
 fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
-    fli_event_node *node = fli_node_at(rt, p->completions);
+    fli_event_node *node = fli_full_node_at(rt, p->completions);
     /* Refuses several events, or a notice. */
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL;
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)

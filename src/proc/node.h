@@ -2,8 +2,9 @@
  * of src/model. 64 bytes from a slab, named by a 32-bit handle so that the mailbox head fits into the state word.
  *
  * A node has one owner at a time: the sender until the push, then the receiving process; its worker gives the node
- * back to the slab after the step. The node of a yield is allocated with the yield and waits for the completion;
- * `stamp` decides which thread may fill the node:
+ * back to the slab after the step. A *short node* is the first half of a node, 32 bytes from a slab of its own: a value
+ * that a foreign thread sent to a mailbox without a limit. Its handle has the bit FLI_SHORT_BIT. The node of a yield is
+ * allocated with the yield and waits for the completion; `stamp` decides which thread may fill the node:
  *
  *   FREE     not a yield. Messages never use the stamp.
  *   PENDING  an outstanding yield. Owner: the first claimer, either a completion or the ending process.
@@ -25,9 +26,10 @@
 #include "payload/data.h"
 #include "port/atomic.h"
 
-/* node->what: which list of the process the node goes to, and how to read it. 0 is a value message: a payload of form
- * FLI_FORM_VALUE sent by a process of this runtime to a mailbox without a limit. Most messages are value messages. A
- * value message has no `tag`. In a mailbox with a limit, a value message has FLI_NODE_COUNTED alone. */
+/* node->what: which list of the process the node goes to, and how to read it. 0 is a plain message: sent by a process
+ * of this runtime to a mailbox without a limit. Most messages are plain. A plain message has no `tag`, and its `error`
+ * is 0. A value message is a plain message with a payload of form FLI_FORM_VALUE. In a mailbox with a limit, a value
+ * message has FLI_NODE_COUNTED alone, and a message of bytes has FLI_NODE_GENERAL too. */
 enum {
     FLI_NODE_COMPLETION = 1,      /* the completion of a yield */
     FLI_NODE_FOREIGN = 2,         /* a message from a process of another scheduler; `tag` is the sender's node id */
@@ -47,24 +49,13 @@ enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3,
  * for the receiver's own host. */
 #define FLI_NOTICE_HOST 8
 
+/* The bit of a handle that names a short node. */
+#define FLI_SHORT_BIT (UINT32_C(1) << 31)
+
 typedef struct fli_event_node {
     uint32_t next; /* not atomic: passed to the receiver by PAIR state.push, then owned by the process */
     uint32_t self; /* the node's own handle. Not atomic: set when the node is made */
-    /* Bits: generation:30 | FREE, PENDING or CLAIMED:2. writes: the owner, and the thread that claims the node.
-     * PAIR node.claim */
-    FLI_ATOMIC(uint32_t) stamp;
-    union {
-        uint32_t sender_worker; /* in a message: the index of the sending worker plus one; 0: not sent by a worker */
-        uint32_t yield_index;   /* in a yield: its index in the process's list of outstanding yields */
-        uint32_t notice;        /* in a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
-    };
-    union {
-        uint64_t sender; /* in a message: the serial of the sending process; 0: none */
-        uint64_t owner;  /* in a yield: the serial of the process that yielded */
-        uint64_t about;  /* in a notice: the serial of the process that the notice is about; 0: none */
-    };
-    uint64_t tag; /* with FLI_NODE_FOREIGN: the sender's node id; in a yield or notice: the event's tag */
-    /* The fields from here on have the layout of a filch_data that owns its bytes; `what` and `error` lie in a gap
+    /* The fields down to `data` have the layout of a filch_data that owns its bytes; `what` and `error` lie in a gap
      * of filch_data. */
     uint8_t kind, form, small;
     uint8_t what;
@@ -73,20 +64,48 @@ typedef struct fli_event_node {
         int32_t command; /* in an outstanding yield: the command id */
     };
     uint64_t data[3]; /* in an outstanding yield: data[0] is the number that the handler gets back when the yield is
-                         abandoned */
+                         abandoned. A short node ends after data[1] */
+    union {
+        uint64_t sender; /* in a message: the serial of the sending process; 0: none */
+        uint64_t owner;  /* in a yield: the serial of the process that yielded */
+        uint64_t about;  /* in a notice: the serial of the process that the notice is about; 0: none */
+    };
+    uint64_t tag; /* with FLI_NODE_FOREIGN: the sender's node id; in a yield or notice: the event's tag */
+    /* Bits: generation:30 | FREE, PENDING or CLAIMED:2. writes: the owner, and the thread that claims the node.
+     * PAIR node.claim */
+    FLI_ATOMIC(uint32_t) stamp;
+    union {
+        uint32_t sender_worker; /* in a message: the index of the sending worker plus one; 0: not sent by a worker */
+        uint32_t yield_index;   /* in a yield: its index in the process's list of outstanding yields */
+        uint32_t notice;        /* in a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
+    };
 } fli_event_node;
 
 static_assert(sizeof(fli_event_node) == 64, "a node is one cache line");
 
-static inline void fli_node_put_data(fli_event_node *node, const filch_data *data)
+#define FLI_SHORT_NODE_SIZE 32
+static_assert(offsetof(fli_event_node, data) + 2 * sizeof(uint64_t) == FLI_SHORT_NODE_SIZE,
+              "a short node holds a value");
+
+/* Returns true if the node has only the fields down to data[1]. */
+static inline bool fli_node_is_short(const fli_event_node *node)
 {
-    node->kind = data->kind;
-    node->form = data->form;
-    node->small = data->small;
-    memcpy(node->data, &data->as, sizeof node->data);
+    return (node->self & FLI_SHORT_BIT) != 0;
 }
 
-static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, data) == 40 &&
+/* Writes an owned payload; `what` and `error` stay. Reads the fields of the first word one by one, because they may
+ * have been written one by one, and writes them in one store: see fli_word. */
+static inline void fli_node_put_data(fli_event_node *node, const filch_data *data)
+{
+    const fli_word *from = (const fli_word *)(const void *)&data->as;
+    fli_word       *to = (fli_word *)node->data;
+    fli_shape_put(&node->kind, data->kind, data->form, data->small, node->what, (uint32_t)node->error);
+    to[0] = from[0];
+    to[1] = from[1];
+    to[2] = from[2];
+}
+
+static_assert(offsetof(fli_event_node, kind) == 8 && offsetof(fli_event_node, data) == 16 &&
                   offsetof(filch_data, as) == 8 && sizeof(filch_data) == 32,
               "a payload is four words: the kind and what stands beside it, and three of data");
 
@@ -94,6 +113,19 @@ static_assert(offsetof(fli_event_node, kind) == 32 && offsetof(fli_event_node, d
 static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_value_put(&node->kind, kind, first, second); /* also sets `form`, `small`, `what` and `error` to 0 */
+}
+
+/* Returns kind, form, length and `what` of a node as one number, with the kind in the lowest byte. The number is at
+ * most FILCH_KIND_PTR in a value message, and more in every other node. */
+static inline uint32_t fli_node_shape(const fli_event_node *node)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint32_t shape;
+    memcpy(&shape, &node->kind, sizeof shape);
+    return shape;
+#else
+    return node->kind | (uint32_t)node->form << 8 | (uint32_t)node->small << 16 | (uint32_t)node->what << 24;
+#endif
 }
 
 /* Copies the payload of a value message, word by word, as fli_value_put() wrote it. */
@@ -106,12 +138,43 @@ static inline void fli_node_get_value(const fli_event_node *node, filch_data *da
     to[2] = from[2];
 }
 
+/* Writes the value of a message in a short node. */
+static inline void fli_node_put_short(fli_event_node *node, const filch_data *data)
+{
+    const fli_word *from = (const fli_word *)(const void *)&data->as;
+    fli_word       *to = (fli_word *)node->data;
+    fli_shape_put(&node->kind, data->kind, FLI_FORM_VALUE, 0, FLI_NODE_GENERAL, 0);
+    to[0] = from[0];
+    to[1] = from[1];
+}
+
+/* Copies the value of a short node. */
+static inline void fli_node_get_short(const fli_event_node *node, filch_data *data)
+{
+    fli_value_put(data, node->kind, node->data[0], node->data[1]);
+}
+
+/* Copies the payload of a node that is not short. */
 static inline void fli_node_get_data(const fli_event_node *node, filch_data *data)
 {
-    data->kind = node->kind;
-    data->form = node->form;
-    data->small = node->small;
-    memcpy(&data->as, node->data, sizeof node->data);
+    const fli_word *from = (const fli_word *)node->data;
+    fli_word       *to = (fli_word *)(void *)&data->as;
+    fli_shape_put(data, node->kind, node->form, node->small, 0, 0);
+    to[0] = from[0];
+    to[1] = from[1];
+    to[2] = from[2];
+}
+
+/* Writes an inline payload and makes the node a plain message. Requires fli_inline_fits(). */
+static inline void fli_node_put_bytes(fli_event_node *node, uint64_t kind, const void *bytes, size_t size)
+{
+    fli_inline_own(&node->kind, kind, bytes, size); /* also sets `what` and `error` to 0 */
+}
+
+/* Copies the payload of a plain message. */
+static inline void fli_node_get_plain(const fli_event_node *node, filch_data *data)
+{
+    fli_data_copy(data, (const filch_data *)(const void *)&node->kind);
 }
 
 #endif

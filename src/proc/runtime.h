@@ -141,7 +141,7 @@ struct fli_local {
     filch_event *inline_result;  /* event that takes the result of a yield that completes inline. Not atomic: the
                                     pointer is set once */
     fli_rec_hooks *rec_hooks;    /* hooks of the current step if it is recorded or replayed; otherwise NULL */
-    fli_magazine   nodes, procs;
+    fli_magazine   nodes, procs, short_nodes;
     fli_magazine   relations; /* spare relations of the runtime's model; empty without a model */
     alignas(FLI_LINE) fli_counters counters;
 };
@@ -211,7 +211,7 @@ struct fli_runtime {
     /* The model of this runtime.  writes: src/model, once, on first use.  PAIR runtime.model */
     FLI_ATOMIC(struct fli_model *) model;
     FLI_ATOMIC(uint32_t)           phase;
-    fli_slab                       nodes, procs;
+    fli_slab                       nodes, procs, short_nodes;
     /* A spare node for the next message of a foreign thread.  writes: a worker before it parks, and the sender that
      * takes it, by swap.  PAIR runtime.spare_node */
     alignas(FLI_LINE) FLI_ATOMIC(fli_event_node *) spare_node;
@@ -247,9 +247,30 @@ static inline bool fli_simulator_refuses(fli_runtime *rt, const char *call)
         else fli_add_rlx(&(runtime)->foreign.name, (n));                \
     } while (0)
 
-static inline fli_event_node *fli_node_at(fli_runtime *rt, uint32_t handle)
+/* Returns the node of a handle that does not name a short node. */
+static inline fli_event_node *fli_full_node_at(fli_runtime *rt, uint32_t handle)
 {
     return fli_slab_at_size(&rt->nodes, handle, sizeof(fli_event_node));
+}
+
+static inline fli_event_node *fli_short_node_at(fli_runtime *rt, uint32_t handle)
+{
+    return fli_slab_at_size(&rt->short_nodes, handle & ~FLI_SHORT_BIT, FLI_SHORT_NODE_SIZE);
+}
+
+/* Returns the node of any handle. */
+static inline fli_event_node *fli_node_at(fli_runtime *rt, uint32_t handle)
+{
+    return (handle & FLI_SHORT_BIT) != 0 ? fli_short_node_at(rt, handle) : fli_full_node_at(rt, handle);
+}
+
+/* As fli_node_at(), for a list of nodes: see fli_slab_next(). */
+static inline fli_event_node *fli_node_next(fli_runtime *rt, fli_slab_block *block, uint32_t handle)
+{
+    /* No block has the number of a short node's handle, so a list without short nodes pays nothing for this. */
+    if (FLI_UNLIKELY((handle >> FLI_SLAB_FIRST_BITS) + 1 != block->number && (handle & FLI_SHORT_BIT) != 0))
+        return fli_short_node_at(rt, handle);
+    return fli_slab_next(&rt->nodes, block, handle, sizeof(fli_event_node));
 }
 
 FILCH_MUST_USE static inline fli_event_node *fli_node_take(fli_runtime *rt, fli_local *worker)
@@ -257,9 +278,17 @@ FILCH_MUST_USE static inline fli_event_node *fli_node_take(fli_runtime *rt, fli_
     return fli_slab_take(&rt->nodes, worker != NULL ? &worker->nodes : NULL);
 }
 
-static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_event_node *node)
+/* Gives back a node that is not short. */
+static inline void fli_full_node_give(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     fli_slab_give(&rt->nodes, worker != NULL ? &worker->nodes : NULL, node);
+}
+
+/* Gives back any node. */
+static inline void fli_node_give(fli_runtime *rt, fli_local *worker, fli_event_node *node)
+{
+    if (!fli_node_is_short(node)) fli_full_node_give(rt, worker, node);
+    else fli_slab_give(&rt->short_nodes, worker != NULL ? &worker->short_nodes : NULL, node);
 }
 
 /* Returns the control block of a serial, alive or not; NULL if its slot was never used. */

@@ -26,13 +26,31 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     fli_event_node *node = worker != NULL ? fli_node_take(rt, worker) : take_foreign(rt);
     if (node == NULL) return NULL;
     bool foreign = from.node != rt->node_id && from.serial != 0;
-    bool value = from.serial != 0 && fli_data_is_value_form(owned);
-    node->what = foreign ? FLI_NODE_FOREIGN : value ? 0 : FLI_NODE_GENERAL;
+    node->what = foreign ? FLI_NODE_FOREIGN : from.serial == 0 ? FLI_NODE_GENERAL : 0;
+    node->error = 0;
     node->sender_worker = worker != NULL ? worker->number : 0;
     node->sender = from.serial;
     node->tag = foreign ? from.node : 0;
     fli_node_put_data(node, owned);
     return node;
+}
+
+/* Makes the message of a value that a foreign thread sends to a mailbox without a limit: in a short node, so that a
+ * backlog takes half the memory, unless a parked worker has left a node, which needs no lock. */
+static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *value)
+{
+    if (fli_load_rlx(&rt->spare_node) != NULL) return make(rt, NULL, (filch_pid){ 0, 0 }, value);
+    fli_event_node *node = fli_slab_take(&rt->short_nodes, NULL);
+    if (node != NULL) fli_node_put_short(node, value);
+    return node;
+}
+
+/* Returns true if a value may be sent in a short node: its sender is a foreign thread, and the mailbox has no limit.
+ * The generation of `to` decides about the limit: if the slot of `p` has another process by now, the push fails. A
+ * simulation reads all fields of a node. */
+static inline bool may_be_short(fli_runtime *rt, const fli_local *worker, fli_proc *p, filch_pid from)
+{
+    return worker == NULL && from.serial == 0 && (fli_state_peek(&p->state) & FLI_LIMITED) == 0 && rt->sim == NULL;
 }
 
 fli_event_node *fli_message_make(fli_runtime *rt, fli_local *worker, filch_pid from, const filch_data *owned)
@@ -83,6 +101,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
         size_t bytes = fli_data_bytes(&data);
         if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
         units = fli_limit_units(bytes);
+        if (node->what == 0) node->what = FLI_NODE_GENERAL; /* step_several() releases no units */
     } else if (FLI_LIKELY(!queued && fli_limit_reserve_value(p, gen))) {
         return push_reserved(rt, worker, p, gen, node, 0, false);
     }
@@ -139,8 +158,11 @@ static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, fil
     return err;
 }
 
-static filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to, filch_pid from,
-                          const filch_data *data)
+/* Slow exit of fli_send(): the pid is of another scheduler, or its process has ended. Not inlined: the compiler would
+ * move the pids as vectors through the stack at the start of fli_send(), for the package, and each message would wait
+ * for the store buffer (see fli_word). */
+static __attribute__((noinline)) filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to,
+                                                    filch_pid from, const filch_data *data)
 {
     if (err == FILCH_EFOREIGN) return route(rt, to, from, data);
     fli_send_refused(rt, worker, err);
@@ -153,7 +175,8 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
     filch_err err = fli_pid_find(rt, to, &p);
     if (FLI_UNLIKELY(err != FILCH_OK)) return not_sent(rt, worker, err, to, from, data);
     if (FLI_LIKELY(fli_data_is_value(data))) {
-        fli_event_node *node = make(rt, worker, from, data);
+        fli_event_node *node =
+            may_be_short(rt, worker, p, from) ? make_foreign_value(rt, data) : make(rt, worker, from, data);
         if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
         err = post_node(rt, worker, p, fli_serial_gen(to.serial), node, false);
         if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, worker, node);
@@ -207,13 +230,21 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
     return err;
 }
 
-/* Makes the node of a value message from the current process. Requires a node in the magazine. */
-static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+/* Takes the node of a plain message from the current process; the caller writes the payload. Requires a node in the
+ * magazine. */
+static inline fli_event_node *take_plain(fli_local *worker)
 {
     fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
     worker->sends++;
     node->sender = worker->serial;
     node->sender_worker = worker->number;
+    return node;
+}
+
+/* Makes the node of a value message from the current process. Requires a node in the magazine. */
+static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second)
+{
+    fli_event_node *node = take_plain(worker);
     fli_node_put_value(node, kind, first, second);
     return node;
 }
@@ -259,7 +290,7 @@ static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_p
         return filch_send_any((filch_sched *)rt, to, filch_value((filch_kind)kind, first, second));
     }
     fli_event_node *node = make_value(worker, kind, first, second);
-    node->what = FLI_NODE_COUNTED;
+    fli_shape_put(&node->kind, kind, FLI_FORM_VALUE, 0, FLI_NODE_COUNTED, 0); /* one store: see fli_word */
     bool idle = fli_word_state(word) == FLI_IDLE;
     bool pushed = idle ? fli_state_push_idle(&p->state, word, node->self, &node->next)
                        : fli_state_push_awake(&p->state, word, node->self, &node->next);
@@ -303,6 +334,40 @@ filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint
     to.node = rt->node_id;
 slowly:
     return send_slow(sched, to, kind, first, second);
+}
+
+static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, filch_pid to, uint64_t kind,
+                                                          const void *bytes, size_t size)
+{
+    return filch_send_any(sched, to, filch_lent((filch_kind)kind, bytes, size));
+}
+
+/* Fast path of filch_send() for bytes that fit into the node. Precondition: as for filch_send_value(), but the payload
+ * is lent bytes, well formed, at most FLI_INLINE_MAX and below the option payload_max. Skips the owned copy of the
+ * payload, and what filch_send_value() skips. Repeats the generation check, in the CAS. General path:
+ * filch_send_any(). */
+filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes, size_t size)
+{
+    fli_local   *worker = fli_current_get();
+    fli_runtime *rt = (fli_runtime *)sched;
+    uint32_t     slot = fli_serial_slot(to.serial);
+    if (FLI_UNLIKELY(worker == NULL || worker->fast_rt != rt || worker->nodes.count == 0)) goto slowly;
+    if (FLI_UNLIKELY(to.node != rt->node_id || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
+    bool sound = (kind == FILCH_KIND_BYTES || kind == FILCH_KIND_TEXT) && bytes != NULL;
+    /* payload_max - 1 is the largest size_t if there is no limit. */
+    if (FLI_UNLIKELY(!sound || !fli_inline_fits(kind, size) || size > rt->payload_max - 1)) goto slowly;
+    fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
+    uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));
+    if (FLI_UNLIKELY(differs != 0 && !FLI_IS_AWAKE(differs))) goto slowly;
+    fli_event_node *node = take_plain(worker);
+    fli_node_put_bytes(node, kind, bytes, size);
+    bool pushed = differs == 0 ? fli_state_push_idle(&p->state, word, node->self, &node->next)
+                               : fli_state_push_awake(&p->state, word, node->self, &node->next);
+    if (FLI_UNLIKELY(!pushed)) return send_contended(worker, p, word, node);
+    fli_count(&worker->counters.sent, 1);
+    return differs == 0 ? worker->ready(worker, p) : FILCH_OK;
+slowly:
+    return send_lent_slow(sched, to, kind, bytes, size);
 }
 
 extern inline filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);

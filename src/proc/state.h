@@ -7,7 +7,8 @@
  *   FREE        no process. Owner: the slab, or the spawner preparing the slot.  -> ACTIVE, by spawn.
  *   ACTIVE      ready or running: in exactly one run queue, or held by the worker that took it from there.
  *                                                                                -> IDLE BLOCKED DONE, by that worker.
- *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one value message, which woke the process from IDLE. The next
+ *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one message, a value or inline bytes from a step of this runtime,
+ *               which woke the process from IDLE. The next
  *               event, and every flag except HAS_RELATIONS, turns it into ACTIVE.  -> ACTIVE, or as ACTIVE.
  *   IDLE        in no queue, no owner.                                           -> ACTIVE, by any event.
  *   BLOCKED     in no queue, no owner, a yield is outstanding.      -> ACTIVE, by a completion, notice or flag.
@@ -160,8 +161,8 @@ static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
     return ((word & ~FLI_HAS_RELATIONS) >> FLI_STATE_SHIFT) ^ idle;
 }
 
-/* IDLE -> ACTIVE_ONE: pushes a value message in one attempt. `word` was just read and is IDLE, so its head is 0.
- * Returns false if the word has changed; then nothing was done. */
+/* IDLE -> ACTIVE_ONE: pushes a value message or inline bytes in one attempt. `word` was just read and is IDLE, so its
+ * head is 0. Returns false if the word has changed; then nothing was done. */
 FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
     uint64_t wanted = (word | handle) ^ (uint64_t)(FLI_IDLE ^ FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
@@ -170,7 +171,7 @@ FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* Pushes a value message in one attempt to a process that needs no wake-up: `word` was just read and is ACTIVE or
+/* Pushes a plain message in one attempt to a process that needs no wake-up: `word` was just read and is ACTIVE or
  * ACTIVE_ONE (becomes ACTIVE) or BLOCKED (stays BLOCKED). Returns false if the word has changed; then nothing was done.
  */
 FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)

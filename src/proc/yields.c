@@ -30,21 +30,21 @@ void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, 
 {
     uint32_t *list = fli_yield_list(p);
     list[node->yield_index] = list[last];
-    fli_node_at(rt, list[node->yield_index])->yield_index = node->yield_index;
+    fli_full_node_at(rt, list[node->yield_index])->yield_index = node->yield_index;
 }
 
 void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
-        fli_event_node *node = fli_node_at(rt, list[i]);
+        fli_event_node *node = fli_full_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
         /* If a completion has claimed the node, either the node arrives through the mailbox, or the completion finds
          * the process dead and frees the node. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         uint64_t cookie = node->data[0];
         fli_yield_retire(node);
-        fli_node_give(rt, worker, node);
+        fli_full_node_give(rt, worker, node);
         fli_count(&worker->counters.abandoned, 1);
         if (cookie != 0) rt->hooks.abandon(rt, cookie);
     }
@@ -59,7 +59,7 @@ bool fli_yield_first(fli_runtime *rt, fli_proc *p, uint32_t *command, uint64_t *
 {
     uint32_t *list = fli_yield_list(p);
     for (uint32_t i = 0; i < p->yield_count; i++) {
-        fli_event_node *node = fli_node_at(rt, list[i]);
+        fli_event_node *node = fli_full_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
         /* Another thread may be completing this yield, and writing to its node. So this worker claims the node, reads
          * it, and restores the stamp. A completion between the claim and the restore is refused, which does no harm:
@@ -95,5 +95,5 @@ bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out)
 void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     fli_yield_retire(node);
-    fli_node_give(rt, worker, node);
+    fli_full_node_give(rt, worker, node);
 }

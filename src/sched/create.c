@@ -89,6 +89,11 @@ static void make_node(void *object, uint32_t handle)
     ((fli_event_node *)object)->self = handle;
 }
 
+static void make_short_node(void *object, uint32_t handle)
+{
+    ((fli_event_node *)object)->self = handle | FLI_SHORT_BIT;
+}
+
 static void make_proc(void *object, uint32_t handle)
 {
     fli_proc *p = object;
@@ -145,18 +150,26 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
                              .no_room = on_no_room,
                              .cut = on_cut };
     fli_atomic_init(&rt->phase, FLI_OPEN);
-    filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), UINT32_MAX - 1, make_node);
+    filch_err err = fli_slab_init(&rt->nodes, mem, sizeof(fli_event_node), FLI_SHORT_BIT - 1, make_node);
     if (err != FILCH_OK) return err;
+    err = fli_slab_init(&rt->short_nodes, mem, FLI_SHORT_NODE_SIZE, FLI_SHORT_BIT - 1, make_short_node);
+    if (err != FILCH_OK) goto no_short_nodes;
     /* The slots of max_processes living processes, and the spare slots in the magazines of the workers. */
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
-    if (err != FILCH_OK) fli_slab_fini(&rt->nodes);
+    if (err != FILCH_OK) goto no_procs;
+    return FILCH_OK;
+no_procs:
+    fli_slab_fini(&rt->short_nodes);
+no_short_nodes:
+    fli_slab_fini(&rt->nodes);
     return err;
 }
 
 static void runtime_fini(fli_runtime *rt)
 {
     fli_slab_fini(&rt->procs);
+    fli_slab_fini(&rt->short_nodes);
     fli_slab_fini(&rt->nodes);
 }
 
@@ -345,11 +358,15 @@ no_runtime:
 /* Asserts that every event node has been freed. */
 static void check_nodes(filch_sched *sched)
 {
-    fli_slab *nodes = &sched->rt.nodes;
-    for (uint32_t i = 0; i < sched->worker_total; i++) fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
+    fli_slab *nodes = &sched->rt.nodes, *short_nodes = &sched->rt.short_nodes;
+    for (uint32_t i = 0; i < sched->worker_total; i++) {
+        fli_slab_empty(nodes, &sched->workers[i]->local.nodes);
+        fli_slab_empty(short_nodes, &sched->workers[i]->local.short_nodes);
+    }
     fli_event_node *spare = fli_load_rlx(&sched->rt.spare_node);
     if (spare != NULL) fli_node_give(&sched->rt, NULL, spare);
     FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
+    FLI_ASSERT(short_nodes->spare_count + 1 == fli_load_rlx(&short_nodes->fresh));
 }
 
 /* Frees the scheduler. Thread: any; no other thread uses the scheduler, and its threads have ended. */

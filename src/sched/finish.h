@@ -38,7 +38,7 @@ FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, ui
         return false;
     if ((p->yield_count | p->flags) != 0 || type->close != NULL || p->values != NULL || p->ext != NULL) return false;
     if (FLI_UNLIKELY(!fli_state_exit(&p->state, word))) return false;
-    if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);
+    if (node != NULL) fli_full_node_give(&w->sched->rt, &w->local, node);
     if (p->self != p->inline_state) fli_instance_free(w->sched, type, p->inline_state, p->self);
     fli_finish_slot(w, p, true);
     return true;

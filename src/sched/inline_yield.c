@@ -115,7 +115,7 @@ static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli
         open_yield(node, pending, out->pending[0].command.id);
     } else {
         fli_yield_close(&w->sched->rt, p, node);
-        fli_node_give(&w->sched->rt, &w->local, node);
+        fli_full_node_give(&w->sched->rt, &w->local, node);
     }
     fli_step_conclude(w, p, err);
 }

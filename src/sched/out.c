@@ -44,7 +44,7 @@ void fli_out_drop_pending(filch_out *out, fli_local *worker)
     while (out->pending_count > 0) {
         fli_pending_command *call = &out->pending[--out->pending_count];
         fli_yield_close(worker->rt, worker->current, call->node);
-        fli_node_give(worker->rt, worker, call->node);
+        fli_full_node_give(worker->rt, worker, call->node);
         fli_data_free(&call->command.data);
     }
 }

@@ -1,6 +1,6 @@
-/* restock_test.c - all values that a step sends have value nodes, however many they are, also those that are sent on
- * the general path because the magazine of the worker is empty. If one message had a general node, step_several() could
- * not take the batch, and the slow path would run. */
+/* restock_test.c - all messages that a step sends have plain nodes, however many they are and whether they are numbers
+ * or bytes, because the general path, which fills the magazine, makes plain nodes. If one message had a general node,
+ * step_several() could not take the batch, and the slow path would run. */
 #include "port/thread.h"
 #include "proc/runtime.h"
 #include "sched/sched.h"
@@ -15,23 +15,24 @@ static filch_sched *sched;
 
 static struct {
     filch_pid reader;
-    uint32_t sent, empty, value_nodes; /* messages sent; sends with an empty magazine; value nodes in the mailbox of the
+    uint32_t sent, empty, plain_nodes; /* messages sent; sends with an empty magazine; plain nodes in the mailbox of the
                                     reader */
+    bool      bytes;                   /* the messages are bytes, otherwise numbers */
     filch_err err;
     int64_t   read;
     bool      in_order;
 } seen;
 
-/* Returns the number of value nodes in a mailbox that no step has read. */
-static uint32_t count_value_nodes(filch_pid pid)
+/* Returns the number of plain nodes in a mailbox that no step has read. */
+static uint32_t count_plain_nodes(filch_pid pid)
 {
     fli_runtime *rt = &sched->rt;
     fli_proc    *p = fli_proc_find(rt, pid.serial);
-    uint32_t     value_nodes = 0;
+    uint32_t     plain_nodes = 0;
     for (uint32_t at = fli_word_head(fli_load_rlx(&p->state)); at != 0; at = fli_node_at(rt, at)->next) {
-        value_nodes += fli_node_at(rt, at)->what == 0;
+        plain_nodes += fli_node_at(rt, at)->what == 0;
     }
-    return value_nodes;
+    return plain_nodes;
 }
 
 static filch_err writer_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -41,11 +42,12 @@ static filch_err writer_step(void *self, const filch_event *events, size_t count
     if (count > 0) return filch_done(out, filch_none());
     while (seen.sent < MANY) {
         seen.empty += worker->nodes.count == 0;
-        seen.err = filch_send(sched, seen.reader, filch_int(seen.sent));
+        int64_t number = seen.sent;
+        seen.err = filch_send(sched, seen.reader, seen.bytes ? filch_bytes(&number, sizeof number) : filch_int(number));
         if (seen.err != FILCH_OK) break;
         seen.sent++;
     }
-    seen.value_nodes = count_value_nodes(seen.reader);
+    seen.plain_nodes = count_plain_nodes(seen.reader);
     return seen.sent < MANY ? filch_continue(out) : filch_idle(out);
 }
 
@@ -54,7 +56,9 @@ static filch_err reader_step(void *self, const filch_event *events, size_t count
     (void)self;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
-        seen.in_order &= filch_as_int(&events[i].data) == seen.read++;
+        int64_t number = filch_as_int(&events[i].data);
+        if (seen.bytes) memcpy(&number, filch_raw(&events[i].data), sizeof number);
+        seen.in_order &= number == seen.read++;
     }
     return filch_idle(out);
 }
@@ -63,13 +67,14 @@ static const filch_type writer = { .name = "writer", .step = writer_step };
 static const filch_type reader = { .name = "reader", .step = reader_step };
 
 /* Creates a scheduler with an idle reader and a writer that has not run. */
-static void begin(void)
+static void begin(bool bytes)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     uint32_t      ran;
     alloc = (test_alloc){ 0 };
     memset(&seen, 0, sizeof seen);
     seen.in_order = true;
+    seen.bytes = bytes;
     options.workers = FILCH_NO_WORKERS;
     options.alloc = test_alloc_fn;
     options.alloc_user = &alloc;
@@ -94,34 +99,38 @@ static void end(void)
     test_alloc_balanced(&alloc);
 }
 
-TEST(messages_sent_with_an_empty_magazine_have_value_nodes_too)
+TEST(messages_sent_with_an_empty_magazine_have_plain_nodes_too)
 {
-    begin();
-    tick(0);
-    ok(seen.err);
-    assert_in_range(seen.empty, 3, MANY);
-    same(seen.value_nodes, MANY);
-    end();
+    for (int bytes = 0; bytes <= 1; bytes++) {
+        begin(bytes);
+        tick(0);
+        ok(seen.err);
+        assert_in_range(seen.empty, 3, MANY);
+        same(seen.plain_nodes, MANY);
+        end();
+    }
 }
 
 TEST(a_send_without_memory_for_a_node_fails_and_succeeds_later)
 {
-    begin();
-    test_alloc_fail(&alloc, 1, true);
-    tick(1);
-    same(seen.err, FILCH_ENOMEM);
-    same(seen.value_nodes, seen.sent);
-    assert_in_range(alloc.refused, 1, 10);
-    test_alloc_fail(&alloc, 0, false);
-    tick(0);
-    ok(seen.err);
-    end();
+    for (int bytes = 0; bytes <= 1; bytes++) {
+        begin(bytes);
+        test_alloc_fail(&alloc, 1, true);
+        tick(1);
+        same(seen.err, FILCH_ENOMEM);
+        same(seen.plain_nodes, seen.sent);
+        assert_in_range(alloc.refused, 1, 10);
+        test_alloc_fail(&alloc, 0, false);
+        tick(0);
+        ok(seen.err);
+        end();
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_sent_with_an_empty_magazine_have_value_nodes_too),
+        cmocka_unit_test(messages_sent_with_an_empty_magazine_have_plain_nodes_too),
         cmocka_unit_test(a_send_without_memory_for_a_node_fails_and_succeeds_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@
  *   path              precondition                       skips                       repeats        saves
  *   step_single       state ACTIVE_ONE, nothing pending  drain, collect, release     settle, head   ping-pong 59 %,
  *                                                                                                   skynet 21 %
- *   step_several      only value messages in mailbox     drain, collect, release     settle, head   counting 28 %
+ *   step_several      only plain messages in mailbox     drain, collect, release     settle, head   counting 28 %
  *   step_lone, first  must step, mailbox empty           drain, collect, conclude    settle         spawn 74 %,
  *                                                                                                   skynet 37 %
  *   step_lone, async  completion of the only yield is    drain, collect, conclude    settle, head,  4 % of a process
@@ -37,9 +37,9 @@
  *
  * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path
  * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
- * test/api/fast_paths_test.c for the paths of messages, test/api/inline_yield_test.c for completions,
- * sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants in
- * tools/mutants.txt: several_* and batch_path_* (step_several), first_step_goes_idle_over_new_events and
+ * test/api/fast_paths_test.c and test/api/bytes_test.c for the paths of messages, test/api/inline_yield_test.c for
+ * completions, sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants
+ * in tools/mutants.txt: several_* and batch_path_* (step_several), first_step_goes_idle_over_new_events and
  * completion_node_freed_while_it_is_the_head (step_lone), fast_exit_leaks_the_message_node (fli_finish_fast),
  * short_way_* (choosing a path). A C++ exception may leave the step function on any path: torn.c. Design:
  * docs/design/mailbox-fast-paths.md.
@@ -352,8 +352,9 @@ static inline bool has_no_pending(fli_worker *w, fli_proc *p)
     return FLI_LIKELY(fli_proc_is_idle_word(p, w->idle_word)) || has_no_pending_elsewhere(w, p);
 }
 
-/* Fast path: one value message, sent from a step of this scheduler, to a process that was idle. `node` is the head of
- * `word`. Returns false if the process has settled as idle again; true if it may be in w->rerun.
+/* Fast path: one message, sent from a step of this scheduler to a process that was idle. The message is a value or
+ * inline bytes, so there is nothing to free. `node` is the head of `word`. Returns false if the process has settled as
+ * idle again; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), state ACTIVE_ONE, has_no_pending().
  *   Skips:        drain, collect and release. The event is filled from the node in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
@@ -362,14 +363,14 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
                                                               fli_event_node *node)
 {
     fli_local *worker = &w->local;
-    fli_event_fill_value(node, &w->message);
+    fli_event_fill_plain(node, &w->message);
     begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&worker->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
         /* report_state is IDLE already: the process was idle when the message came, and only settling changes it. */
         if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
-            fli_node_give(&w->sched->rt, worker, node);
+            fli_full_node_give(&w->sched->rt, worker, node);
             return false;
         }
     }
@@ -377,22 +378,24 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     return true;
 }
 
-/* Fast path: the mailbox has only value messages. Their nodes are the last `count` of w->nodes, oldest first. The step
+/* Fast path: the mailbox has only plain messages. Their nodes are the last `count` of w->nodes, oldest first. The step
  * gets up to batch_max of them, and the other messages stay in the mailbox. If the process does not settle, the last
  * delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next step goes on.
- *   Precondition: a clean word (see the head of this file); fli_mail_take_values() has found the nodes.
+ *   Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
  *   Skips:        drain, collect and release. The events are filled from the nodes in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the
  *                 word has another head. The space of the messages in a limited mailbox is released before the settle.
  *   General path: step_slow(). */
-static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
+static inline __attribute__((always_inline)) void step_several(fli_worker *w, fli_proc *p, uint64_t word,
+                                                               uint32_t count, bool bytes)
 {
     fli_runtime *rt = &w->sched->rt;
     fli_local   *worker = &w->local;
     uint32_t max = w->sched->opt.batch_max, get = count < max ? count : max, remote = 0, held = fli_mail_held_head(p);
     fli_event_node **nodes = &w->nodes[FLI_NODES_ROOM(max) - count];
     for (uint32_t i = 0; i < get; i++) {
-        fli_event_fill_value(nodes[i], &w->messages[i]);
+        if (bytes) fli_event_fill_plain(nodes[i], &w->messages[i]);
+        else fli_event_fill_value(nodes[i], &w->messages[i]);
         remote += nodes[i]->sender_worker != worker->number;
     }
     worker->remote_events += remote;
@@ -408,6 +411,7 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     fli_count(&worker->counters.steps, 1);
     fli_count(&w->throttle.batched, get - 1);
     if ((word & FLI_LIMITED) != 0 && fli_limit_release(p, fli_word_gen(word), get, 0)) rt->hooks.room(rt, p);
+    for (uint32_t i = 0; bytes && i < get; i++) fli_event_free_plain(nodes[i], &w->messages[i]);
     bool idle = FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out)), all = get == count;
     if (FLI_LIKELY(idle && all)) {
         p->report_state = FILCH_STATE_IDLE;
@@ -421,6 +425,18 @@ static __attribute__((noinline)) void step_several(fli_worker *w, fli_proc *p, u
     fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) rerun_or_queue(w, p);
     else fli_step_conclude(w, p, err);
+}
+
+/* step_several_values() and step_several_bytes() each contain a compiled copy of step_several(): a value message costs
+ * nothing for bytes that it does not have. */
+static __attribute__((noinline)) void step_several_values(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
+{
+    step_several(w, p, word, count, false);
+}
+
+static __attribute__((noinline)) void step_several_bytes(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
+{
+    step_several(w, p, word, count, true);
 }
 
 /* Fast path: the only event is the synchronous completion of the only yield. The event is in w->events[0]; `node` is
@@ -440,7 +456,7 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     filch_err err = run_step(w, p, 1, false);
     w->given = 0;
     if (!fli_data_is_value_form(&w->events[0].data)) fli_data_free(&w->events[0].data);
-    fli_node_give(&w->sched->rt, &w->local, node);
+    fli_full_node_give(&w->sched->rt, &w->local, node);
     fli_step_conclude(w, p, err);
 }
 
@@ -465,7 +481,7 @@ static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_p
         if (fli_out_is_idle(out)) {
             p->report_state = FILCH_STATE_IDLE;
             if (FLI_LIKELY(fli_state_settle_from(&p->state, word, FLI_IDLE) == FLI_SETTLED)) {
-                if (node != NULL) fli_node_give(&w->sched->rt, &w->local, node);
+                if (node != NULL) fli_full_node_give(&w->sched->rt, &w->local, node);
                 return false;
             }
         }
@@ -541,11 +557,12 @@ static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
     fli_runtime    *rt = &w->sched->rt;
     bool            clean = !has_slow_flags(p, word) && fli_load_rlx(&rt->phase) == FLI_OPEN;
     fli_event_node *node;
-    uint32_t        count;
+    uint32_t        count, room = FLI_NODES_ROOM(w->sched->opt.batch_max);
+    bool            bytes = false;
     if (FLI_UNLIKELY(p->last_worker == FLI_MARK_SAMPLED)) notice(w, p);
-    if (clean && w->fast_steps &&
-        (count = fli_mail_take_values(rt, p, word, w->nodes, FLI_NODES_ROOM(w->sched->opt.batch_max))) > 0) {
-        step_several(w, p, word, count);
+    if (clean && w->fast_steps && (count = fli_mail_take_plain(rt, p, word, w->nodes, room, &bytes)) > 0) {
+        if (bytes) step_several_bytes(w, p, word, count);
+        else step_several_values(w, p, word, count);
         return true;
     }
     if (clean && (node = fli_mail_take_sync_completion(rt, p, word, &w->events[0])) != NULL) {
@@ -570,7 +587,7 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
     worker->serial = fli_serial(fli_word_gen(word), p->slot);
     bool clean = (word & slow_mask) == 0 && fli_load_rlx(&rt->phase) == FLI_OPEN;
     if (FLI_LIKELY(clean && (word & FLI_ONE_BIT) != 0 && has_no_pending(w, p))) {
-        return step_single(w, p, word, fli_node_at(rt, fli_word_head(word)));
+        return step_single(w, p, word, fli_full_node_at(rt, fli_word_head(word)));
     }
     if (clean && p->flags == FLI_PROC_MUST_STEP && fli_mail_is_empty(p, word)) return step_first(w, p, word);
     return step_classify(w, p, word);

@@ -50,7 +50,7 @@ static void forget_step(fli_worker *w, fli_proc *p)
     bool            used = spare != NULL && out->pending_count > 0 && out->pending[0].node == spare;
     if (spare != NULL && !used) {
         fli_yield_close(worker->rt, p, spare);
-        fli_node_give(worker->rt, worker, spare);
+        fli_full_node_give(worker->rt, worker, spare);
     }
     out->spare = NULL;
     worker->inline_key = 0;

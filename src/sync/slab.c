@@ -22,7 +22,7 @@
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle))
 {
-    FLI_ASSERT(size % 64 == 0);
+    FLI_ASSERT(size % 64 == 0 || size == 32);
     memset(slab, 0, sizeof *slab);
     slab->mem = *mem;
     slab->size = size;

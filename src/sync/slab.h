@@ -79,7 +79,7 @@ typedef struct fli_slab {
 
 /* Initialises a slab. `make` initialises a new object once, before any thread knows its handle; NULL leaves the
  * object zeroed. `max` is the number of objects that may exist, not counting retired objects. `size` is a multiple
- * of 64: objects begin on a cache line. */
+ * of 64, so that objects begin on a cache line, or 32. */
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle));
 /* Frees the slab and all its objects. Thread: no other thread uses the slab any more. */

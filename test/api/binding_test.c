@@ -42,6 +42,10 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
     MAKES_THE_SAME(filch_ptr, &library);
     MAKES_THE_SAME(filch_ptr, NULL);
     MAKES_THE_SAME(filch_of_stream, (filch_stream){ UINT64_MAX - 1 });
+    MAKES_THE_SAME(filch_lent, FILCH_KIND_TEXT, &library, 1);
+    MAKES_THE_SAME(filch_bytes, &library, SIZE_MAX);
+    MAKES_THE_SAME(filch_bytes, NULL, 0);
+    MAKES_THE_SAME(filch_str, (const char *)&library);
 }
 
 /* The inline and the exported version must return identical results, compared as bytes: numbers, pointers, structs of
@@ -55,10 +59,18 @@ TEST(a_loaded_library_makes_the_values_that_the_header_makes)
 
 TEST(a_loaded_library_reads_payloads_as_the_header_does)
 {
-    filch_data made[] = { filch_none(),          filch_int(-7),
-                          filch_num(-2.5),       filch_of_pid((filch_pid){ 3, UINT64_MAX }),
-                          filch_ptr(&library),   filch_str("seven"),
-                          filch_bytes("\1\2", 2) };
+    filch_data inside;
+    filch_data lent = filch_str("seven");
+    ok(filch_keep(&lent, &inside)); /* the text is inside the payload */
+    filch_data made[] = { filch_none(),
+                          filch_int(-7),
+                          filch_num(-2.5),
+                          filch_of_pid((filch_pid){ 3, UINT64_MAX }),
+                          filch_ptr(&library),
+                          filch_str("seven"),
+                          inside,
+                          filch_bytes("\1\2", 2),
+                          filch_move(&library, sizeof library, NULL) };
     for (size_t i = 0; i <= sizeof made / sizeof *made; i++) {
         const filch_data *data = i < sizeof made / sizeof *made ? &made[i] : NULL;
         READS_THE_SAME(filch_kind_of, data);
@@ -67,6 +79,10 @@ TEST(a_loaded_library_reads_payloads_as_the_header_does)
         READS_THE_SAME(filch_as_pid, data);
         READS_THE_SAME(filch_as_ptr, data);
         READS_THE_SAME(filch_as_stream, data);
+        READS_THE_SAME(filch_raw, data);
+        READS_THE_SAME(filch_size, data);
+        LOAD(filch_text);
+        assert_string_equal(loaded(data), filch_text(data));
     }
 }
 

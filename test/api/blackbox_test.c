@@ -896,7 +896,7 @@ TEST(any_refused_allocation_costs_at_most_the_recording)
         /* A first process with 20 messages, so that later processes and messages reuse its memory and do not
          * allocate. */
         ok(filch_spawn(sched, &child_type, NULL, &pid));
-        for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_none()));
+        for (int i = 0; i < 20; i++) ok(filch_send(sched, pid, filch_str("")));
         ok(filch_tick(sched, 0, &ran));
         uint64_t before = alloc.refused;
         test_alloc_fail(&alloc, nth, false);

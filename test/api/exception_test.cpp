@@ -32,7 +32,19 @@ static void *count_blocks(void *, void *old, size_t, size_t size)
     return at;
 }
 
-enum how { FIRST_STEP, ONE_MESSAGE, SEVERAL, A_TEXT, ANSWER, SLEEP, AFTER_YIELD, IN_CLOSE, HOWS };
+enum how {
+    FIRST_STEP,
+    ONE_MESSAGE,
+    SEVERAL,
+    A_TEXT,
+    TEXT_OF_A_STEP,
+    TEXTS_OF_A_STEP,
+    ANSWER,
+    SLEEP,
+    AFTER_YIELD,
+    IN_CLOSE,
+    HOWS
+};
 
 struct thrower {
     int64_t how, steps;
@@ -100,6 +112,41 @@ static filch_pid start(filch_sched *sched, int how)
     return pid;
 }
 
+// Sends texts that need blocks to the process in its state, in its first step.
+struct writer {
+    filch_pid to;
+    int64_t   texts;
+};
+
+static filch_err writer_init(void *self, const filch_ctx *, const char *, const filch_data *args)
+{
+    std::memcpy(self, filch_raw(args), sizeof(writer));
+    return FILCH_OK;
+}
+
+static filch_err writer_step(void *self, const filch_event *, size_t, filch_out *out)
+{
+    writer *me = static_cast<writer *>(self);
+    for (int64_t i = 0; i < me->texts; i++)
+        CHECK(filch_send(filch_out_sched(out), me->to, filch_str("a text that is long enough to be a block")) ==
+              FILCH_OK);
+    return filch_done(out, filch_none());
+}
+
+static void send_from_a_step(filch_sched *sched, filch_pid to, int64_t texts)
+{
+    filch_type writer_type = filch_type();
+    writer_type.name = "writer";
+    writer_type.size = sizeof(writer);
+    writer_type.init = writer_init;
+    writer_type.step = writer_step;
+    static const filch_type type = writer_type;
+    filch_spawn_options     options = FILCH_SPAWN_OPTIONS_INIT;
+    writer                  first = { to, texts };
+    options.args = filch_bytes(&first, sizeof first);
+    CHECK(filch_spawn(sched, &type, &options, nullptr) == FILCH_OK);
+}
+
 static bool tick_throws(filch_sched *sched)
 {
     try {
@@ -114,6 +161,8 @@ static void send_what_makes_it_throw(filch_sched *sched, filch_pid pid, int how)
 {
     int messages = how == SEVERAL ? 5 : how == ONE_MESSAGE || how == AFTER_YIELD ? 1 : 0;
     for (int i = 0; i < messages; i++) CHECK(filch_send(sched, pid, filch_int(i)) == FILCH_OK);
+    if (how == TEXT_OF_A_STEP) send_from_a_step(sched, pid, 1);
+    if (how == TEXTS_OF_A_STEP) send_from_a_step(sched, pid, 5);
     if (how == A_TEXT) CHECK(filch_send(sched, pid, filch_str("a text that is long enough to be a block")) == FILCH_OK);
 }
 

@@ -149,7 +149,7 @@ TEST(up_to_24_bytes_are_inside_the_event_and_more_in_one_block)
     actor_start(&w, &a, play_keep);
     (void)fixture_tick(&w);
     /* these messages leave spare event nodes */
-    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_int(1)));
+    for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_bytes("1", 1)));
     (void)fixture_tick(&w);
     shelf_clear(&s);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {

@@ -45,6 +45,11 @@ static void make_node(void *object, uint32_t handle)
     ((fli_event_node *)object)->self = handle;
 }
 
+static void make_short_node(void *object, uint32_t handle)
+{
+    ((fli_event_node *)object)->self = handle | FLI_SHORT_BIT;
+}
+
 static void make_proc(void *object, uint32_t handle)
 {
     fli_proc *p = object;
@@ -63,6 +68,7 @@ void bench_setup(void)
     b->rt.hooks.room = on_room;
     b->rt.hooks.no_room = on_no_room;
     (void)!fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), 1000, make_node);
+    (void)!fli_slab_init(&b->rt.short_nodes, &b->rt.mem, FLI_SHORT_NODE_SIZE, 1000, make_short_node);
     (void)!fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, make_proc);
     (void)!fli_send_waiters_init(&b->room);
     /* Each thread gets spare event nodes in its magazine, so that it need not lock the depot. */
@@ -221,14 +227,15 @@ static bool drive_active_one(fli_proc *p, uint64_t word)
     return false;
 }
 
-/* Reads messages as sched/step.c does when there are only value messages. Returns true if the process has settled. Sets
- * *more if a message was read. */
+/* Reads messages like sched/step.c does when there are only plain messages. Returns true if the process has settled.
+ * Sets *more if it has read any message. */
 static bool drive_values(fli_proc *p, uint64_t word, bool *more)
 {
     enum { ROOM = 4, MOST = 2 };
     fli_local      *worker = bench_worker();
     fli_event_node *room[ROOM], **nodes;
-    uint32_t        count = fli_mail_take_values(&b->rt, p, word, room, ROOM), get = count < MOST ? count : MOST;
+    bool            bytes = false;
+    uint32_t        count = fli_mail_take_plain(&b->rt, p, word, room, ROOM, &bytes), get = count < MOST ? count : MOST;
     *more = count > 0;
     if (count == 0) return false;
     uint32_t held = fli_mail_held_head(p);

@@ -38,8 +38,8 @@ typedef struct marks {
     uint32_t  room, count;
 } marks;
 
-static marks    queued; /* slots of the processes in run queues */
-static marks    posted; /* nodes in mailboxes */
+static marks    queued;               /* slots of the processes in run queues */
+static marks    posted, posted_short; /* nodes and short nodes in mailboxes */
 static uint32_t walk;
 
 /* The run queues and the parked workers are checked in every walk. The mailboxes are checked in every walk while there
@@ -103,9 +103,11 @@ static void *object_at(const fli_slab *slab, uint32_t handle)
 static void walk_mailbox(filch_sched *sched, const fli_proc *p)
 {
     for (uint32_t at = fli_word_head(PEEK(&p->state)); at != 0 && at != p->head_taken;) {
-        MUST(at < posted.count, "a mailbox holds a handle that is no node");
-        MUST(mark(&posted, at), "a node is in two mailboxes, or twice in one");
-        at = ((fli_event_node *)object_at(&sched->rt.nodes, at))->next;
+        bool     is_short = (at & FLI_SHORT_BIT) != 0;
+        uint32_t number = at & ~FLI_SHORT_BIT;
+        MUST(number < (is_short ? posted_short.count : posted.count), "a mailbox holds a handle that is no node");
+        MUST(mark(is_short ? &posted_short : &posted, number), "a node is in two mailboxes, or twice in one");
+        at = ((fli_event_node *)object_at(is_short ? &sched->rt.short_nodes : &sched->rt.nodes, number))->next;
     }
 }
 
@@ -239,10 +241,12 @@ void fli_check_everything(filch_sched *sched, bool all)
 {
     marks_for(&queued, PEEK(&sched->rt.procs.fresh));
     marks_for(&posted, PEEK(&sched->rt.nodes.fresh));
+    marks_for(&posted_short, PEEK(&sched->rt.short_nodes.fresh));
     /* the counter has wrapped after 2^32 walks: clears the marks, because old marks would count again */
     if (++walk == 0) {
         memset(queued.by, 0, queued.room * sizeof *queued.by);
         memset(posted.by, 0, posted.room * sizeof *posted.by);
+        memset(posted_short.by, 0, posted_short.room * sizeof *posted_short.by);
         walk = 1;
     }
     for (uint32_t i = 0; i < sched->worker_total; i++) {

@@ -62,6 +62,11 @@ static inline void bench_make_node(void *object, uint32_t handle)
     ((fli_event_node *)object)->self = handle;
 }
 
+static inline void bench_make_short_node(void *object, uint32_t handle)
+{
+    ((fli_event_node *)object)->self = handle | FLI_SHORT_BIT;
+}
+
 static inline void bench_make_proc(void *object, uint32_t handle)
 {
     fli_proc *p = object;
@@ -81,6 +86,7 @@ static inline void bench_begin(bench *b)
                                .no_room = bench_on_no_room };
     b->worker.rt = &b->rt;
     ok(fli_slab_init(&b->rt.nodes, &b->rt.mem, sizeof(fli_event_node), UINT32_MAX - 1, bench_make_node));
+    ok(fli_slab_init(&b->rt.short_nodes, &b->rt.mem, FLI_SHORT_NODE_SIZE, FLI_SHORT_BIT - 1, bench_make_short_node));
     ok(fli_slab_init(&b->rt.procs, &b->rt.mem, sizeof(fli_proc), 1000, bench_make_proc));
     fli_current_set(&b->worker);
 }
@@ -88,7 +94,9 @@ static inline void bench_begin(bench *b)
 /* Returns the number of event nodes in use, that is, neither in the depot nor in the magazine of b->worker. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
-    return fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
+    uint32_t full = fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
+    return full + fli_load_rlx(&b->rt.short_nodes.fresh) - 1 - b->rt.short_nodes.spare_count -
+           b->worker.short_nodes.count;
 }
 
 /* Ends the test's runtime. Checks that all event nodes and all memory were returned. */
@@ -97,6 +105,7 @@ static inline void bench_end(bench *b)
     same(bench_nodes_out(b), 0);
     fli_current_set(NULL);
     fli_slab_fini(&b->rt.procs);
+    fli_slab_fini(&b->rt.short_nodes);
     fli_slab_fini(&b->rt.nodes);
     test_alloc_balanced(&b->alloc);
 }
