@@ -2272,6 +2272,8 @@ typedef struct filch_stats {
     uint64_t abandoned;                      /* yields that were outstanding when their process ended */
     uint64_t memory; /* bytes that are allocated through option `alloc` now, including kept payloads. Exact while no
                         thread allocates or frees */
+    uint64_t memory_returned; /* bytes of `memory` that are not in use and whose pages the system has back; 0 with
+                                 option `alloc` */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 

@@ -59,8 +59,7 @@ void fli_model_drop(fli_model *m)
     /* PAIR model.refs, both halves: the accesses of every former holder come before the free. */
     if (fli_sub_acqrel(&m->refs, 1) != 1) return;
     fli_mem mem = m->mem;
-    FLI_ASSERT(m->relations.spare_count + 1 == fli_load_rlx(&m->relations.fresh)); /* asserts that no relation is
-                                                                                      left */
+    FLI_ASSERT(fli_slab_is_whole(&m->relations)); /* asserts that no relation is left */
     for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
     for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
     fli_mutex_fini(&m->grow);

@@ -56,8 +56,9 @@ bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
-        /* The load belongs to another generation: the process has ended. */
-        if (!is_of(load, gen)) return false;
+        /* The load belongs to another generation: the process has ended. Or it is 0, because the memory of the slot was
+         * returned to the system (sync/slab.h) after a sender with a stale pid had reserved space. */
+        if (!is_of(load, gen) || load == 0) return false;
         FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
     } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
     return (load & FLI_LOAD_WAITING) != 0;

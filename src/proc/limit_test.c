@@ -268,9 +268,22 @@ TEST(concurrent_senders_never_exceed_the_limit)
     same(fli_limit_take_dropped(&c.proc), fli_load_rlx(&c.drops));
 }
 
+/* The memory of a slot was returned to the system after a sender with a stale pid had reserved space. */
+TEST(a_release_after_the_memory_was_returned_does_nothing)
+{
+    fli_proc p = { 0 };
+    uint32_t gen = 4096; /* its low 12 bits are 0, as those of returned memory */
+    fli_limit_open(&p, gen);
+    same(fli_limit_reserve(&p, gen, 3, false), FLI_ADMIT);
+    fli_store_rlx(&p.load, 0);
+    assert_false(fli_limit_release(&p, gen, 1, 3));
+    same(fli_load_rlx(&p.load), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_release_after_the_memory_was_returned_does_nothing),
         cmocka_unit_test(a_mailbox_takes_as_many_messages_as_its_limit),
         cmocka_unit_test(a_mailbox_takes_as_many_bytes_as_its_limit),
         cmocka_unit_test(a_sender_with_a_stale_generation_changes_nothing),

@@ -101,6 +101,63 @@ static void make_proc(void *object, uint32_t handle)
     fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
 }
 
+/* Above these generations a page of a slab is not returned to the system. Its objects would all go on with the largest
+ * generation of the page: processes would use up their generations, and a generation of a node might begin again. */
+#define PROC_GEN_RETURNED (FLI_GEN_LAST / 2)
+#define NODE_GEN_RETURNED (UINT32_C(1) << 29)
+
+static uint32_t node_generation(void *object)
+{
+    fli_event_node *node = object;
+    uint32_t        generation = fli_load_rlx(&node->stamp) / FLI_STAMP_GENERATION;
+#ifdef FLI_SMALL
+    fli_store_rlx(&node->stamp, 0); /* as the system does; the slabs of tests have no whole page of the system */
+#endif
+    return generation < NODE_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
+}
+
+/* The first bytes of a free node have no meaning except `self` and `stamp`. */
+static void remake_node(void *object, uint32_t handle, uint32_t generation)
+{
+    fli_event_node *node = object;
+    node->self = handle;
+    fli_store_rlx(&node->stamp, generation * FLI_STAMP_GENERATION + FLI_STAMP_FREE);
+}
+
+/* Short nodes hold messages only: no handle to a short node is kept after the message was read, so they have no
+ * generation. */
+static uint32_t short_node_generation(void *object)
+{
+    (void)object;
+    return 0;
+}
+
+static void remake_short_node(void *object, uint32_t handle, uint32_t generation)
+{
+    (void)generation;
+    make_short_node(object, handle);
+}
+
+static uint32_t proc_generation(void *object)
+{
+    fli_proc *p = object;
+    uint32_t  generation = fli_word_gen(fli_state_peek(&p->state));
+    return generation < PROC_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
+}
+
+/* A free slot is blank, and so is one of zeros, but for its slot number and state word. */
+static void remake_proc(void *object, uint32_t handle, uint32_t generation)
+{
+    fli_proc *p = object;
+    p->slot = handle;
+    fli_store_rlx(&p->state, fli_word_make(generation, FLI_FREE, 0));
+}
+
+static const fli_slab_return_ops node_return_ops = { .generation = node_generation, .remake = remake_node };
+static const fli_slab_return_ops short_node_return_ops = { .generation = short_node_generation,
+                                                           .remake = remake_short_node };
+static const fli_slab_return_ops proc_return_ops = { .generation = proc_generation, .remake = remake_proc };
+
 static void on_abandon(fli_runtime *rt, uint64_t cookie)
 {
     fli_timers_abandon(&((filch_sched *)rt)->timers, cookie);
@@ -158,6 +215,16 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) goto no_procs;
+    fli_trim_init(&sched->trim);
+    bool returns = opt->alloc == NULL;
+#ifdef FLI_SMALL
+    returns = true; /* the allocators of tests use malloc */
+#endif
+    if (returns) {
+        fli_slab_allow_return(&rt->nodes, &node_return_ops);
+        fli_slab_allow_return(&rt->short_nodes, &short_node_return_ops);
+        fli_slab_allow_return(&rt->procs, &proc_return_ops);
+    }
     return FILCH_OK;
 no_procs:
     fli_slab_fini(&rt->short_nodes);
@@ -365,8 +432,8 @@ static void check_nodes(filch_sched *sched)
     }
     fli_event_node *spare = fli_load_rlx(&sched->rt.spare_node);
     if (spare != NULL) fli_node_give(&sched->rt, NULL, spare);
-    FLI_ASSERT(nodes->spare_count + 1 == fli_load_rlx(&nodes->fresh));
-    FLI_ASSERT(short_nodes->spare_count + 1 == fli_load_rlx(&short_nodes->fresh));
+    FLI_ASSERT(fli_slab_is_whole(nodes));
+    FLI_ASSERT(fli_slab_is_whole(short_nodes));
 }
 
 /* Frees the scheduler. Thread: any; no other thread uses the scheduler, and its threads have ended. */

@@ -43,6 +43,7 @@
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 #include "sched/stop.h"
+#include "sched/trim.h"
 #include "sched/worker.h"
 #include "sync/inject.h"
 
@@ -206,6 +207,20 @@ static void leave_spare_node(fli_worker *w)
     if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker had left meanwhile */
 }
 
+/* Returns a portion of the free memory to the system, and releases the lock meanwhile; `w` stays parked and is not the
+ * poller. Returns false, without the lock, if another thread has taken `w` off the list of parked workers. */
+static bool return_memory(fli_worker *w)
+{
+    fli_idle *idle = &w->sched->idle;
+    fli_mutex_unlock(&idle->lock);
+    fli_trim_run(w->sched, fli_clock_ns());
+    fli_mutex_lock(&idle->lock);
+    if (w->idle.is_parked) return true;
+    fli_mutex_unlock(&idle->lock);
+    (void)fli_park(&w->idle.parker, FLI_NEVER); /* takes the unpark of that thread */
+    return false;
+}
+
 /* A thread that takes a worker off the list of parked workers unparks it exactly once, unless the worker is the poller.
  * So when fli_park() returns true, the worker knows without the lock that it is off the list. If its timeout passes
  * while another thread takes it off, that thread's unpark is still to come. The worker waits for this unpark, because
@@ -217,6 +232,7 @@ fli_wake fli_parking_park(fli_worker *w)
     fli_wake     why = FLI_WAKE_UNPARKED;
     fli_io_batch batch = { .count = 0 };
     leave_spare_node(w);
+    fli_trim_plan(sched);
     fli_mutex_lock(&idle->lock);
     list_parked_locked(idle, w);
     uint64_t sentinel = fli_sentinel_join_locked(w) ? FLI_SENTINEL : 0;
@@ -250,6 +266,10 @@ fli_wake fli_parking_park(fli_worker *w)
             late = fli_clock_ns() >= until;
         }
         if (!late || !fli_sentinel_heeds_timeout_locked(w)) continue;
+        if (fli_trim_due_ns(sched) <= until) {
+            if (!return_memory(w)) return reason_unparked(idle);
+            continue;
+        }
         unlist_parked_locked(idle, w);
         why = FLI_WAKE_TIMEOUT;
         break;

@@ -16,6 +16,7 @@
 #include "sched/idle.h"
 #include "sched/stop.h"
 #include "sched/throttle.h"
+#include "sched/trim.h"
 #include "sync/inject.h"
 #include "work/pool.h"
 
@@ -53,6 +54,7 @@ struct filch_sched {
     fli_workpool     workpool;
     fli_io           io;
     fli_stop         stop;
+    fli_trim         trim;
 };
 
 /* ---- create.c ---- */

@@ -2,9 +2,11 @@
  *
  * While a worker works or a timer runs, one parked worker, the sentinel, has a timeout. The timeout ends
  *   - when the next timer is due; timers that are close together share a wake-up (fli_sentinel_timer_ns)
+ *   - when memory may be returned to the system (trim.c)
  *   - while any worker works: after 1 ms, then 2, 4, 8. The sentinel then searches: it takes the processes queued
  *     behind a long step, and reports that step
- * While no worker works and no timer runs there is no sentinel: an idle scheduler makes no system call.
+ * While no worker works, no timer runs and no memory is left to return there is no sentinel: an idle scheduler makes no
+ * system call.
  *
  * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a
  * timeout one millisecond after that of the sentinel (then 2 and 4 ms after it, as long as the backup finds the
@@ -25,6 +27,7 @@
 #include "port/clock.h"
 #include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/trim.h"
 #include "sched/worker.h"
 
 #define SENTINEL_FIRST_NS UINT64_C(1000000)
@@ -82,7 +85,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
-    uint64_t     timer = fli_sentinel_timer_ns(sched), until = timer;
+    uint64_t     timer = fli_sentinel_timer_ns(sched), trim = fli_trim_due_ns(sched);
+    uint64_t     until = timer < trim ? timer : trim; /* returning memory needs no backup: it may be late */
     bool         armed = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (armed) {
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);

@@ -112,6 +112,8 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     stats.asleep = fli_idle_parked(&sched->idle);
     stats.timers = fli_timers_count(&sched->timers);
     stats.memory = fli_cap_used(&sched->rt.mem);
+    stats.memory_returned =
+        fli_load_rlx(&sched->rt.nodes.returned_bytes) + fli_load_rlx(&sched->rt.procs.returned_bytes);
     memcpy(out, &stats, stats.size);
     return FILCH_OK;
 }

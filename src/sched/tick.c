@@ -16,6 +16,7 @@
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 #include "sched/torn.h"
+#include "sched/trim.h"
 #include "sched/worker.h"
 #include "sync/inject.h"
 
@@ -69,6 +70,8 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     w->steps_left = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_signal(sched->wake_fd);
     if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
+    fli_trim_plan(sched);
+    fli_trim_run(sched, w->clock_ns);
     return n;
 }
 

@@ -1,9 +1,13 @@
-/* slab.h - objects of one size, named by 32-bit handles. Their memory is not freed while the slab lives. An object
+/* slab.h - objects of one size, named by 32-bit handles. Their addresses stay valid while the slab lives. An object
  * knows its handle from the time it is made.
  *
- * Because the memory stays, any thread may read an object through a stale handle: the object may have been reused,
- * but its memory still holds an object, whose stored generation shows the reuse. Stale pids and late completions are
- * recognised in this way, without locks.
+ * Because the addresses stay valid, any thread may read an object through a stale handle: the object may have been
+ * reused, but its memory still holds an object, whose stored generation shows the reuse. Stale pids and late
+ * completions are recognised in this way, without locks.
+ *
+ * The memory of objects that are free for a while can be returned to the system (fli_slab_trim). A stale handle then
+ * reads zeros, and generation 0 of a free object matches no handle. The slab remembers the largest generation of the
+ * objects whose memory it returned, and they go on with that generation when they are used again.
  *
  * Each worker keeps a *magazine* of free objects and exchanges batches with the shared *depot*, so that taking and
  * giving cost no atomic operation. An object may be given by another worker than the one that took it. Threads without
@@ -35,13 +39,18 @@
 #define FLI_SLAB_BATCH 2
 #define FLI_SLAB_FIRST_BITS 2
 #define FLI_SLAB_MAP_MORE 1
+#define FLI_SLAB_PAGE_BITS 2
+#define FLI_SLAB_SPARE 4
 #else
 #define FLI_MAGAZINE 256
 #define FLI_SLAB_BATCH 64
 #define FLI_SLAB_FIRST_BITS 9
 #define FLI_SLAB_MAP_MORE 8 /* a new map has space for this many times the needed entries */
+#define FLI_SLAB_PAGE_BITS 6
+#define FLI_SLAB_SPARE 4096 /* free objects that the depot keeps at hand */
 #endif
 #define FLI_SLAB_SEGMENTS (33 - FLI_SLAB_FIRST_BITS)
+#define FLI_SLAB_PAGE (1u << FLI_SLAB_PAGE_BITS)
 
 /* Free objects of one worker. Not atomic: only that worker uses its magazine. */
 typedef struct fli_magazine {
@@ -60,21 +69,61 @@ typedef struct fli_slab_map {
     FLI_ATOMIC(uintptr_t) base[];
 } fli_slab_map;
 
+/* Where a page is listed; all lists are under the slab's lock. */
+enum {
+    FLI_PAGE_BUSY,    /* in no list: no object of the page is stored, or a thread is returning its memory */
+    FLI_PAGE_PARTIAL, /* some of its objects are stored */
+    FLI_PAGE_FREE,    /* all its objects are stored */
+    FLI_PAGE_RETURNED /* all its objects are stored, and their memory was returned to the system */
+};
+
+/* FLI_SLAB_PAGE objects with neighbouring handles. A free object that is neither in a magazine nor in `spare` is
+ * *stored*: its bit in its page is set. */
+typedef struct fli_slab_page {
+    uint64_t stored;     /* bit i: the object with the i-th handle of the page is stored */
+    uint32_t next, prev; /* neighbours in the list: page numbers plus one; 0: none */
+    uint32_t generation; /* RETURNED: the generation with which its objects go on */
+    uint8_t  list;       /* FLI_PAGE_* */
+    bool     stays;      /* an object has used up so many generations that the page is never returned */
+} fli_slab_page;
+
+/* How a slab returns memory; for objects that threads read through stale handles. */
+typedef struct fli_slab_return_ops {
+    /* Returns the generation that a free object will have when it is used next, or FLI_SLAB_STAYS. Thread: the only one
+     * that may use the object. */
+    uint32_t (*generation)(void *object);
+    /* Initialises an object whose bytes are those it had when it was given back, or are all zero. Stale handles may be
+     * read meanwhile, so fields that they read are written by atomic stores. */
+    void (*remake)(void *object, uint32_t handle, uint32_t generation);
+} fli_slab_return_ops;
+#define FLI_SLAB_STAYS UINT32_MAX
+
 typedef struct fli_slab {
     FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
     /* Handles below this value have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
     size_t               size;                   /* bytes per object. Not atomic: set at init */
+    uint8_t              size_shift;             /* its logarithm; 0: not a power of two. Not atomic: set at init */
     void (*make)(void *object, uint32_t handle); /* initialises a new object. Not atomic: set at init */
-    fli_mem mem;                                 /* not atomic: set at init */
+    fli_mem                    mem;              /* not atomic: set at init */
+    const fli_slab_return_ops *return_ops;       /* NULL: the slab returns no memory. Not atomic: set after init */
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields from here on are not atomic: used under lock. The first two are on the lock's cache line, for
      * threads without a magazine. */
-    void   **spare; /* free objects; has space for `reach` objects, so giving back cannot fail */
-    uint32_t spare_count;
-    uint32_t max;                         /* number of handles that may be made, those of retired objects included */
-    uint32_t reach;                       /* number of handles for which the segments have memory */
-    void    *segments[FLI_SLAB_SEGMENTS]; /* memory of each segment */
+    void         **spare; /* free objects at hand, at most `spare_room`; the others are stored in their pages */
+    uint32_t       spare_count, spare_room;
+    uint32_t       max;   /* number of handles that may be made, those of retired objects included */
+    uint32_t       reach; /* number of handles for which the segments have memory */
+    uint32_t       segment_count;
+    void          *segments[FLI_SLAB_SEGMENTS];  /* memory of each segment */
+    fli_slab_page *pages[FLI_SLAB_SEGMENTS];     /* the pages of each segment */
+    uint32_t       lists[FLI_PAGE_RETURNED + 1]; /* first page of each list, plus one; 0: empty */
+    uint32_t       stored;                       /* number of stored objects */
+    /* Number of FREE pages.  writes: under lock.  reads: any; relaxed: a hint for whether trimming is worth while */
+    FLI_ATOMIC(uint32_t) free_pages;
+    uint32_t             free_low; /* smallest value of free_pages since fli_slab_trim() reset it */
+    /* Bytes of the RETURNED pages.  writes: under lock.  reads: any, for reports; relaxed */
+    FLI_ATOMIC(uint64_t) returned_bytes;
 } fli_slab;
 
 /* Initialises a slab. `make` initialises a new object once, before any thread knows its handle; NULL leaves the
@@ -92,6 +141,16 @@ void                 fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void
 /* Records that a taken object will never be given back, so that another object may be made in its place. Thread:
  * any. */
 void fli_slab_retire(fli_slab *slab);
+/* Lets the slab return memory to the system. Call it right after init, and only if the memory comes from malloc: the
+ * pages of another allocator may not be private memory that can be discarded. */
+void fli_slab_allow_return(fli_slab *slab, const fli_slab_return_ops *ops);
+/* Returns the memory of up to `pages_max` pages to the system. A page is returned if it was not needed in the current
+ * interval: as many pages as were FREE at each moment of it. A call that has nothing left to return begins a new
+ * interval. Returns the number of pages that further calls can return in the current interval. The depot is not locked
+ * while memory is returned. Thread: any. */
+uint32_t fli_slab_trim(fli_slab *slab, uint32_t pages_max);
+/* Returns true if every object that was made is in the depot. Thread: no other thread uses the slab. */
+bool fli_slab_is_whole(fli_slab *slab);
 /* Gives every object of the magazine back to the depot. */
 void fli_slab_empty(fli_slab *slab, fli_magazine *magazine);
 

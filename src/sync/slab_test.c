@@ -208,7 +208,7 @@ TEST(invalid_handles_find_no_object)
 TEST(growth_that_fails_changes_nothing)
 {
     /* Makes the allocation number `nth` fail once; taken objects stay taken, and the next attempt succeeds. */
-    for (uint64_t nth = 1; nth <= 8; nth++) {
+    for (uint64_t nth = 1; nth <= 12; nth++) {
         test_alloc alloc = { 0 };
         fli_slab   slab;
         uint32_t   taken = 0;
@@ -232,7 +232,7 @@ TEST(growth_that_fails_changes_nothing)
 TEST(if_growth_fails_for_good_existing_objects_stay_usable)
 {
     /* Allocation number `nth` of the growth fails, and all later allocations fail too. */
-    for (uint64_t nth = 1; nth <= 3; nth++) {
+    for (uint64_t nth = 1; nth <= 4; nth++) {
         test_alloc alloc = { 0 };
         fli_slab   slab;
         begin(&slab, &alloc, UINT32_MAX - 1);
@@ -249,6 +249,101 @@ TEST(if_growth_fails_for_good_existing_objects_stay_usable)
         }
         end(&slab, &alloc);
     }
+}
+
+/* ---- memory that is returned to the system ---- */
+
+/* `mark` is the generation of a thing: the next one that it will have. */
+static uint32_t generation_of(void *object)
+{
+    return ((const thing *)object)->mark;
+}
+
+static void remake(void *object, uint32_t handle, uint32_t generation)
+{
+    thing *t = object;
+    t->self = handle;
+    t->mark = generation;
+}
+
+static const fli_slab_return_ops return_ops = { .generation = generation_of, .remake = remake };
+
+enum { PAGES = 40, THINGS = FLI_SLAB_SPARE + PAGES * FLI_SLAB_PAGE };
+
+/* Takes THINGS objects and gives all back. `generation`: the generation that they get. */
+static void make_peak(fli_slab *slab, thing **things, uint32_t generation)
+{
+    for (uint32_t i = 0; i < THINGS; i++) {
+        things[i] = fli_slab_take(slab, NULL);
+        assert_non_null(things[i]);
+        things[i]->mark = generation;
+    }
+    for (uint32_t i = 0; i < THINGS; i++) fli_slab_give(slab, NULL, things[i]);
+}
+
+static uint64_t returned(fli_slab *slab)
+{
+    return fli_load_rlx(&slab->returned_bytes) / (sizeof(thing) * FLI_SLAB_PAGE);
+}
+
+TEST(pages_that_were_not_used_since_the_last_trim_are_returned)
+{
+    test_alloc alloc = { 0 };
+    fli_slab   slab;
+    thing    **things = calloc(THINGS, sizeof *things);
+    begin(&slab, &alloc, UINT32_MAX - 1);
+    fli_slab_allow_return(&slab, &return_ops);
+    make_peak(&slab, things, 1);
+    uint32_t free_pages = fli_load_rlx(&slab.free_pages);
+    assert_in_range(free_pages, PAGES - 2, PAGES); /* the first page lacks object 0 */
+    same(fli_slab_trim(&slab, UINT32_MAX), 0);     /* begins the first interval */
+    same(returned(&slab), 0);
+    make_peak(&slab, things, 1);
+    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* all pages were used in the interval */
+    same(returned(&slab), 0);
+    same(fli_slab_trim(&slab, 3), free_pages - 3);
+    same(returned(&slab), 3);
+    same(fli_slab_trim(&slab, UINT32_MAX), 0);
+    same(returned(&slab), free_pages);
+    same(fli_load_rlx(&slab.free_pages), 0);
+    assert_true(fli_slab_is_whole(&slab));
+    /* The objects at hand and the partial pages come first, then the returned pages, and then new objects. */
+    uint32_t fresh = fli_load_rlx(&slab.fresh);
+    make_peak(&slab, things, 1);
+    same(fli_load_rlx(&slab.fresh), fresh);
+    same(returned(&slab), 0);
+    free(things);
+    end(&slab, &alloc);
+}
+
+TEST(objects_of_a_returned_page_go_on_with_its_largest_generation)
+{
+    test_alloc alloc = { 0 };
+    fli_slab   slab;
+    thing    **things = calloc(THINGS, sizeof *things);
+    begin(&slab, &alloc, UINT32_MAX - 1);
+    fli_slab_allow_return(&slab, &return_ops);
+    make_peak(&slab, things, 5);
+    /* Only one object of its page: the others go on with its generation. The object of another page stays as it is. */
+    uint32_t newest = (THINGS / FLI_SLAB_PAGE - 4) * FLI_SLAB_PAGE + 1;
+    thing   *stays = fli_slab_at(&slab, newest + 2 * FLI_SLAB_PAGE);
+    ((thing *)fli_slab_at(&slab, newest))->mark = 9;
+    stays->mark = FLI_SLAB_STAYS;
+    uint32_t free_pages = fli_load_rlx(&slab.free_pages);
+    (void)fli_slab_trim(&slab, 0);
+    same(fli_slab_trim(&slab, UINT32_MAX), 0);
+    same(returned(&slab), free_pages - 1);
+    for (uint32_t i = 0; i < THINGS; i++) {
+        const thing *t = things[i] = fli_slab_take(&slab, NULL);
+        assert_ptr_equal(fli_slab_at(&slab, t->self), t);
+        bool is_newest = t->self / FLI_SLAB_PAGE == newest / FLI_SLAB_PAGE;
+        if (t->self / FLI_SLAB_PAGE != stays->self / FLI_SLAB_PAGE) same(t->mark, is_newest ? 9 : 5);
+    }
+    same(stays->mark, FLI_SLAB_STAYS);
+    for (uint32_t i = 0; i < THINGS; i++) fli_slab_give(&slab, NULL, things[i]);
+    assert_true(fli_slab_is_whole(&slab));
+    free(things);
+    end(&slab, &alloc);
 }
 
 /* ---- threads ---- */
@@ -309,7 +404,7 @@ TEST(handles_given_back_by_other_threads_are_never_taken_twice)
     /* No object is lost: the objects on the shelf and in the depot are all that were ever made. */
     uint32_t fresh = fli_load_rlx(&market.slab.fresh), out = 0;
     for (int i = 0; i < SHELF; i++) out += fli_load_rlx(&market.shelf[i]) != 0;
-    same(out + market.slab.spare_count, fresh - 1);
+    same(out + market.slab.spare_count + market.slab.stored, fresh - 1);
     assert_true(fresh <= SHELF + TRADERS * (FLI_MAGAZINE + 1));
     end(&market.slab, &alloc);
 }
@@ -327,6 +422,8 @@ int main(void)
         cmocka_unit_test(invalid_handles_find_no_object),
         cmocka_unit_test(growth_that_fails_changes_nothing),
         cmocka_unit_test(if_growth_fails_for_good_existing_objects_stay_usable),
+        cmocka_unit_test(pages_that_were_not_used_since_the_last_trim_are_returned),
+        cmocka_unit_test(objects_of_a_returned_page_go_on_with_its_largest_generation),
         cmocka_unit_test(handles_given_back_by_other_threads_are_never_taken_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,13 @@ typedef struct thing {
     uint8_t  padding[56];
 } thing;
 
+/* An object that threads claim through handles with a generation, as a yield's node. */
+typedef struct claimable {
+    FLI_ATOMIC(uint32_t) stamp;  /* generation * 2, plus 1 while the object is in use */
+    uint32_t             handle; /* not atomic: written when the object is created, and again when it is remade */
+    uint8_t              padding[56];
+} claimable;
+
 typedef struct queue_item {
     uint32_t value;
     void    *next;
@@ -128,6 +135,104 @@ static void trade(void)
     fli_slab_empty(&t->slab, mine);
 }
 
+/* ---- slab: memory that is returned to the system. Pages of 4 objects; the depot keeps 4 objects at hand ---- */
+
+static void make_claimable(void *object, uint32_t handle)
+{
+    claimable *it = object;
+    it->handle = handle;
+    fli_store_rlx(&it->stamp, 2);
+}
+
+/* Reads the generation, then clears it, as the system does a moment later when it discards the memory. */
+static uint32_t claimable_generation(void *object)
+{
+    claimable *it = object;
+    uint32_t   generation = fli_load_rlx(&it->stamp) / 2;
+    fli_store_rlx(&it->stamp, 0);
+    return generation;
+}
+
+static void remake_claimable(void *object, uint32_t handle, uint32_t generation)
+{
+    claimable *it = object;
+    it->handle = handle;
+    fli_store_rlx(&it->stamp, generation * 2);
+}
+
+static const fli_slab_return_ops claimable_ops = { .generation = claimable_generation, .remake = remake_claimable };
+
+#define STALE_HANDLE 5
+#define STALE_GENERATION 2 /* the largest generation that was used; only by STALE_HANDLE */
+
+static void use(claimable *it)
+{
+    fli_store_rlx(&it->stamp, fli_load_rlx(&it->stamp) + 1);
+}
+
+static void give_claimable(uint32_t handle)
+{
+    claimable *it = fli_slab_at(&t->slab, handle);
+    fli_store_rlx(&it->stamp, fli_load_rlx(&it->stamp) + 1);
+    fli_slab_give(&t->slab, NULL, it);
+}
+
+/* Makes 11 objects and gives them back: 1 to 3 and 8 are at hand, 4 to 7 are a free page, which no thread has used
+ * since the interval began; 9 to 11 are in use. Object 5 has been used twice, the others once. */
+static void setup_return(void)
+{
+    fli_mem mem;
+    fli_mem_init(&mem, fli_weak_alloc, NULL);
+    t = fli_weak_new(sizeof *t);
+    (void)!fli_slab_init(&t->slab, &mem, sizeof(claimable), 100, make_claimable);
+    fli_slab_allow_return(&t->slab, &claimable_ops);
+    for (int i = 0; i < 11; i++) use(fli_slab_take(&t->slab, NULL));
+    claimable *twice = fli_slab_at(&t->slab, STALE_HANDLE);
+    fli_store_rlx(&twice->stamp, STALE_GENERATION * 2 + 1);
+    static const uint32_t order[] = { 1, 2, 3, 8, 4, 5, 6, 7 };
+    for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++) give_claimable(order[i]);
+    must(fli_slab_trim(&t->slab, 0) == 0 && fli_load_rlx(&t->slab.free_pages) == 1, "one page is free");
+}
+
+static void return_memory(void)
+{
+    (void)fli_slab_trim(&t->slab, 10);
+}
+
+/* Claims an object through a handle whose object has been given back. */
+static void claim_stale(void)
+{
+    claimable *it = fli_slab_find(&t->slab, STALE_HANDLE);
+    uint32_t   used = STALE_GENERATION * 2 + 1, seen = used;
+    must(fli_load_rlx(&it->stamp) != used, "a stale handle is recognised");
+    must(!fli_cas_acqrel(&it->stamp, &seen, used + 1), "a stale handle claims nothing");
+}
+
+/* Takes the four objects at hand, and then two of the page. */
+static void take_from_page(void)
+{
+    for (int i = 0; i < 6; i++) {
+        claimable *it = fli_slab_take(&t->slab, NULL);
+        must(fli_slab_at(&t->slab, it->handle) == it, "a handle leads to its object");
+        uint32_t generation = fli_load_rlx(&it->stamp) / 2;
+        must(it->handle > 11 || generation >= 2, "no generation of an object is used twice");
+        must(it->handle != STALE_HANDLE || generation > STALE_GENERATION, "no generation of an object is used twice");
+        use(it);
+    }
+}
+
+static void check_return(void)
+{
+    must(t->slab.stored + t->slab.spare_count + 3 + 6 + 1 == fli_load_rlx(&t->slab.fresh), "no object is lost");
+    fli_weak_outcome(fli_load_rlx(&t->slab.fresh) * 16 + (uint32_t)(fli_load_rlx(&t->slab.returned_bytes) / 64));
+}
+
+static void check_returned(void)
+{
+    must(t->slab.stored == 4 && fli_load_rlx(&t->slab.returned_bytes) == 4 * sizeof(claimable), "the page is returned");
+    take_from_page();
+}
+
 static void check_slab(void)
 {
     fli_weak_outcome(fli_load_rlx(&t->slab.fresh) * 16 + t->found);
@@ -135,8 +240,8 @@ static void check_slab(void)
 
 static void check_trade(void)
 {
-    must(t->slab.spare_count == fli_load_rlx(&t->slab.fresh) - 1, "every handle is in the depot");
-    fli_weak_outcome(t->slab.spare_count);
+    must(fli_slab_is_whole(&t->slab), "every handle is in the depot");
+    fli_weak_outcome(fli_load_rlx(&t->slab.fresh));
 }
 
 /* ---- the global queue ---- */
@@ -286,6 +391,16 @@ const fli_weak_program parts_sync[] = {
       .setup = setup,
       .threads = { trade, trade, trade },
       .check = check_trade },
+    { .name = "slab_return_1",
+      .promise = "memory is returned while stale handles are used",
+      .setup = setup_return,
+      .threads = { return_memory, claim_stale, take_from_page },
+      .check = check_return },
+    { .name = "slab_return_2",
+      .promise = "two threads return memory, one uses a stale handle",
+      .setup = setup_return,
+      .threads = { return_memory, return_memory, claim_stale },
+      .check = check_returned },
     { .name = "inject_take",
       .promise = "two threads put, one takes",
       .setup = setup,

@@ -164,6 +164,12 @@ static void walk_spare(filch_sched *sched)
 {
     const fli_slab *procs = &sched->rt.procs;
     for (uint32_t i = 0; i < procs->spare_count; i++) check_blank(procs->spare[i]);
+    for (uint32_t slot = 1; slot < PEEK(&procs->fresh); slot++) {
+        unsigned             segment = fli_slab_segment(slot);
+        uint32_t             first = segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
+        const fli_slab_page *page = &procs->pages[segment][(slot - first) / FLI_SLAB_PAGE];
+        if ((page->stored >> slot % FLI_SLAB_PAGE & 1) != 0) check_blank(object_at(&sched->rt.procs, slot));
+    }
     for (uint32_t i = 0; i < sched->worker_total; i++) {
         const fli_magazine *own = &sched->workers[i]->local.procs;
         for (uint32_t k = 0; k < own->count; k++) check_blank(own->objects[k]);

@@ -94,9 +94,10 @@ static inline void bench_begin(bench *b)
 /* Returns the number of event nodes in use, that is, neither in the depot nor in the magazine of b->worker. */
 static inline uint32_t bench_nodes_out(bench *b)
 {
-    uint32_t full = fli_load_rlx(&b->rt.nodes.fresh) - 1 - b->rt.nodes.spare_count - b->worker.nodes.count;
-    return full + fli_load_rlx(&b->rt.short_nodes.fresh) - 1 - b->rt.short_nodes.spare_count -
-           b->worker.short_nodes.count;
+    const fli_slab *nodes = &b->rt.nodes, *short_nodes = &b->rt.short_nodes;
+    uint32_t        full = fli_load_rlx(&b->rt.nodes.fresh) - 1 - nodes->spare_count - nodes->stored;
+    uint32_t        brief = fli_load_rlx(&b->rt.short_nodes.fresh) - 1 - short_nodes->spare_count - short_nodes->stored;
+    return full - b->worker.nodes.count + brief - b->worker.short_nodes.count;
 }
 
 /* Ends the test's runtime. Checks that all event nodes and all memory were returned. */

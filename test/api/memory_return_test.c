@@ -1,0 +1,170 @@
+/* memory_return_test.c - after a peak the memory of processes and messages goes back to the system, and stale pids and
+ * receivers stay harmless. Without the allocator of the fixture: with option `alloc` nothing is returned. */
+#include <sys/resource.h>
+#include <time.h>
+
+#include "api/fixture.h"
+
+enum { PEAK = 40000 };
+
+/* A process has 128 bytes, and at least a node of 64 for its yield. The objects at hand, the pages that are kept and
+ * the objects in magazines stay. */
+#define ALL (PEAK * UINT64_C(192))
+#define KEPT (UINT64_C(3) << 20)
+
+static FLI_ATOMIC(uint64_t) ended;
+static filch_receiver       held[PEAK], stale[PEAK];
+static filch_pid            pids[PEAK], others[PEAK];
+
+#define HOLD (FILCH_CMD_USER + 7)
+
+static filch_err on_hold(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    (void)tag;
+    held[filch_as_int(&command->data)] = receiver;
+    return FILCH_OK;
+}
+
+/* Yields once, and ends with the first message. */
+static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *index = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_YIELD) continue;
+        if (events[i].type != FILCH_EVENT_MESSAGE) return filch_done(out, filch_none());
+        fli_add_rlx(&ended, 1);
+        return filch_done(out, filch_none());
+    }
+    if (count > 0) return filch_idle(out);
+    filch_err err = filch_yield(out, HOLD, 1, filch_int(*index));
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static filch_err member_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx;
+    (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    return FILCH_OK;
+}
+
+static const filch_type member = { .name = "member", .size = 8, .init = member_init, .step = member_step };
+
+static filch_stats stats_of(filch_sched *sched)
+{
+    filch_stats stats = FILCH_STATS_INIT;
+    ok(filch_sched_stats(sched, &stats));
+    return stats;
+}
+
+static void turn(filch_sched *sched, int32_t workers)
+{
+    if (workers == FILCH_NO_WORKERS) ok(filch_tick(sched, 0, NULL));
+    else fli_thread_yield();
+}
+
+/* Spawns PEAK processes that hold a yield and a message each, and lets them end. */
+static void make_peak(filch_sched *sched, int32_t workers, filch_pid *list)
+{
+    uint64_t yields = stats_of(sched).yields;
+    fli_store_rlx(&ended, 0);
+    for (int64_t i = 0; i < PEAK; i++) {
+        filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
+        opt.args = filch_int(i);
+        ok(filch_spawn(sched, &member, &opt, &list[i]));
+    }
+    while (stats_of(sched).yields < yields + PEAK) turn(sched, workers);
+    /* The yields are outstanding. A receiver of an earlier peak completes none of them. */
+    for (int64_t i = 0; i < PEAK && stale[i].sched == sched; i++) {
+        assert_int_not_equal(filch_complete(stale[i], 1, filch_none(), FILCH_OK), FILCH_OK);
+    }
+    for (int64_t i = 0; i < PEAK; i++) ok(filch_send(sched, list[i], filch_int(i)));
+    while (stats_of(sched).alive > 0) turn(sched, workers);
+    same(fli_load_rlx(&ended), PEAK);
+}
+
+static filch_registry *make_registry(void)
+{
+    filch_registry *registry;
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_add(registry, HOLD, on_hold, NULL));
+    return registry;
+}
+
+static filch_sched *start(int32_t workers, filch_registry *registry)
+{
+    filch_sched  *sched;
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = workers;
+    opt.registry = registry;
+    ok(filch_sched_create(&sched, &opt));
+    return sched;
+}
+
+static void peak_is_returned(int32_t workers)
+{
+    filch_registry *registry = make_registry();
+    filch_sched    *sched = start(workers, registry);
+    make_peak(sched, workers, pids);
+    memcpy(stale, held, sizeof stale);
+    while (stats_of(sched).memory_returned < ALL - KEPT) turn(sched, workers);
+    assert_true(stats_of(sched).memory_returned <= stats_of(sched).memory);
+    for (int64_t i = 0; i < PEAK; i++) {
+        same(filch_send(sched, pids[i], filch_int(i)), FILCH_EDEAD);
+        same(filch_cancel(sched, pids[i]), FILCH_EDEAD);
+        assert_int_not_equal(filch_complete(stale[i], 1, filch_none(), FILCH_OK), FILCH_OK);
+    }
+    /* The slots are used again. No process gets the pid of an earlier one, and stale receivers complete nothing. */
+    make_peak(sched, workers, others);
+    for (int64_t i = 0; i < PEAK; i++) {
+        same(filch_send(sched, pids[i], filch_int(i)), FILCH_EDEAD);
+        assert_int_not_equal(filch_complete(stale[i], 1, filch_none(), FILCH_OK), FILCH_OK);
+    }
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    filch_registry_destroy(registry);
+    memset(stale, 0, sizeof stale);
+}
+
+TEST(after_a_peak_memory_is_returned_while_workers_are_parked)
+{
+    peak_is_returned(2);
+}
+
+TEST(after_a_peak_memory_is_returned_by_ticks)
+{
+    peak_is_returned(FILCH_NO_WORKERS);
+}
+
+/* Returns the number of voluntary context switches of this program in 100 ms, in which this thread makes one. */
+static long switches(void)
+{
+    struct rusage before, after;
+    (void)getrusage(RUSAGE_SELF, &before);
+    (void)nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    (void)getrusage(RUSAGE_SELF, &after);
+    return after.ru_nvcsw - before.ru_nvcsw;
+}
+
+TEST(when_the_memory_is_returned_parked_workers_have_no_timeout)
+{
+    filch_registry *registry = make_registry();
+    filch_sched    *sched = start(2, registry);
+    make_peak(sched, 2, pids);
+    while (stats_of(sched).memory_returned < ALL - KEPT) turn(sched, 2);
+    /* Between two portions a worker sleeps for 250 us. */
+    while (switches() > 10) {}
+    same(stats_of(sched).asleep, 2);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL));
+    filch_registry_destroy(registry);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_a_peak_memory_is_returned_while_workers_are_parked),
+        cmocka_unit_test(after_a_peak_memory_is_returned_by_ticks),
+        cmocka_unit_test(when_the_memory_is_returned_parked_workers_have_no_timeout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
