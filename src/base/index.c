@@ -15,8 +15,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/assert.h"
-
 /* Arrays of buckets behind the first: array i holds FLI_INDEX_FIRST << i buckets. 28 arrays: 2^30 buckets. */
 #define ARRAYS 28
 #define BUCKETS_MAX (UINT32_C(1) << 30)
@@ -110,9 +108,9 @@ static void shrink(const fli_mem *mem, fli_index *index)
 
 void fli_index_fini(const fli_mem *mem, fli_index *index)
 {
-    FLI_ASSERT(index->count == 0);
-    while (index->bucket_count > FLI_INDEX_FIRST) shrink(mem, index);
-    fli_free(mem, index->more, index->more != NULL ? ARRAYS * sizeof *index->more : 0);
+    if (index->more == NULL) return;
+    for (unsigned i = 0; i < ARRAYS; i++) fli_free(mem, index->more[i], array_bytes(i));
+    fli_free(mem, index->more, ARRAYS * sizeof *index->more);
 }
 
 fli_index_item *fli_index_bucket(const fli_index *index, uint64_t hash)
@@ -137,16 +135,18 @@ void fli_index_replace(fli_index *index, fli_index_item *old, fli_index_item *it
     *at = item;
 }
 
-void fli_index_remove(const fli_mem *mem, fli_index *index, fli_index_item *item)
+bool fli_index_remove(const fli_mem *mem, fli_index *index, fli_index_item *item)
 {
     fli_index_item **at = bucket_of(index, index->hash(item));
-    while (*at != item) at = &(*at)->next;
+    while (*at != NULL && *at != item) at = &(*at)->next;
+    if (*at == NULL) return false;
     *at = item->next;
     index->count--;
     for (int i = 0; i < SHRINK_MAX && index->bucket_count > FLI_INDEX_FIRST; i++) {
         if (index->count >= index->bucket_count / 4) break;
         shrink(mem, index);
     }
+    return true;
 }
 
 fli_index_item *fli_index_any(const fli_index *index, uint32_t *cursor)

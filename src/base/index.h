@@ -11,6 +11,7 @@
 #ifndef FLI_BASE_INDEX_H
 #define FLI_BASE_INDEX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/mem.h"
@@ -31,14 +32,14 @@ typedef struct fli_index {
 } fli_index;
 
 void fli_index_init(fli_index *index, uint64_t (*hash)(const fli_index_item *item));
-/* Frees the buckets. The index must be empty. */
+/* Frees the buckets. Items that are still in the index stay with the caller. */
 void fli_index_fini(const fli_mem *mem, fli_index *index);
 
 /* Returns the first item of the bucket for `hash`, or NULL. The caller follows `next` and compares keys. */
 fli_index_item *fli_index_bucket(const fli_index *index, uint64_t hash);
 void            fli_index_add(const fli_mem *mem, fli_index *index, fli_index_item *item);
-/* Removes an item that is in the index. */
-void fli_index_remove(const fli_mem *mem, fli_index *index, fli_index_item *item);
+/* Removes an item. Returns false if it is not in the index. */
+bool fli_index_remove(const fli_mem *mem, fli_index *index, fli_index_item *item);
 /* Puts `item` into the place of `old`, which has the same hash. */
 void fli_index_replace(fli_index *index, fli_index_item *old, fli_index_item *item);
 /* Returns some item, or NULL if the index is empty. *cursor, 0 at the first call, is where the search continues: calls

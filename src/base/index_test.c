@@ -52,7 +52,7 @@ TEST(items_are_found_while_the_index_grows_and_shrinks)
     same(index.bucket_count, count);
     for (uint64_t i = 0; i < count; i++) assert_ptr_equal(find(&index, i), &items[i]);
     for (uint64_t i = 0; i < count; i++) {
-        fli_index_remove(&mem, &index, &items[i].item);
+        (void)fli_index_remove(&mem, &index, &items[i].item);
         assert_null(find(&index, i));
         if (i + 1 < count) assert_ptr_equal(find(&index, (i + count) / 2), &items[(i + count) / 2]);
     }
@@ -83,7 +83,7 @@ TEST(no_operation_looks_at_many_items)
         uint64_t chain = 0;
         for (fli_index_item *at = fli_index_bucket(&index, fli_prng_mix(i)); at != NULL; at = at->next) chain++;
         assert_in_range(chain, 1, 40); /* at most four items per bucket on average while shrinking */
-        fli_index_remove(&mem, &index, &items[i].item);
+        (void)fli_index_remove(&mem, &index, &items[i].item);
     }
     fli_index_fini(&mem, &index);
     free(items);
@@ -105,7 +105,7 @@ TEST(without_memory_every_item_is_still_found)
     }
     same(index.bucket_count, FLI_INDEX_FIRST);
     for (uint64_t i = 0; i < 100; i++) assert_ptr_equal(find(&index, i), &items[i]);
-    for (uint64_t i = 0; i < 100; i++) fli_index_remove(&mem, &index, &items[i].item);
+    for (uint64_t i = 0; i < 100; i++) (void)fli_index_remove(&mem, &index, &items[i].item);
     fli_index_fini(&mem, &index);
     test_alloc_balanced(&alloc);
 }
@@ -128,7 +128,7 @@ TEST(replace_keeps_the_others_of_the_bucket)
         for (uint64_t j = 0; j < 64; j++) assert_ptr_equal(find(&index, j), j == i ? &other : &items[j]);
         fli_index_replace(&index, &other.item, &items[i].item);
     }
-    for (uint64_t i = 0; i < 64; i++) fli_index_remove(&mem, &index, &items[i].item);
+    for (uint64_t i = 0; i < 64; i++) (void)fli_index_remove(&mem, &index, &items[i].item);
     fli_index_fini(&mem, &index);
 }
 
@@ -147,7 +147,7 @@ TEST(any_finds_every_item_when_each_is_removed)
         fli_index_add(&mem, &index, &items[i].item);
     }
     for (fli_index_item *at; (at = fli_index_any(&index, &cursor)) != NULL; found++) {
-        fli_index_remove(&mem, &index, at);
+        (void)fli_index_remove(&mem, &index, at);
     }
     same(found, count);
     fli_index_fini(&mem, &index);

@@ -108,6 +108,7 @@ filch_err fli_group_shard_init(fli_group_shard *shard)
 
 void fli_group_shard_fini(const fli_mem *mem, fli_group_shard *shard)
 {
+    FLI_ASSERT(shard->memberships.count == 0);
     fli_index_fini(mem, &shard->memberships);
     fli_table_fini(mem, &shard->table);
 }
@@ -139,7 +140,7 @@ static void index_remove(fli_model *m, fli_group_shard *shard, membership *p)
     if (p->older != NULL) p->older->newer = p->newer;
     if (p->newer != NULL) p->newer->older = p->older;
     else if (p->older != NULL) fli_index_replace(&shard->memberships, &p->item, &p->older->item);
-    else fli_index_remove(&m->mem, &shard->memberships, &p->item);
+    else (void)fli_index_remove(&m->mem, &shard->memberships, &p->item);
 }
 
 /* ---- the reserved nodes for events to watchers ---- */

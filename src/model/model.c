@@ -40,11 +40,15 @@ filch_err fli_model_create(const fli_mem *mem, fli_model **out)
     if (err != FILCH_OK) goto no_slab;
     err = fli_mutex_init(&m->grow);
     if (err != FILCH_OK) goto no_grow;
+    err = fli_mutex_init(&m->hubs);
+    if (err != FILCH_OK) goto no_hubs;
     err = stripes_init(m);
     if (err != FILCH_OK) goto no_stripes;
     *out = m;
     return FILCH_OK;
 no_stripes:
+    fli_mutex_fini(&m->hubs);
+no_hubs:
     fli_mutex_fini(&m->grow);
 no_grow:
     fli_slab_fini(&m->relations);
@@ -62,6 +66,7 @@ void fli_model_drop(fli_model *m)
     FLI_ASSERT(fli_slab_is_whole(&m->relations)); /* asserts that no relation is left */
     for (int i = 0; i < FLI_HOSTS_MAX; i++) fli_free(&mem, fli_load_rlx(&m->hosts[i]), sizeof(fli_host));
     for (int i = 0; i < FLI_STRIPES; i++) fli_mutex_fini(&m->stripes[i].lock);
+    fli_mutex_fini(&m->hubs);
     fli_mutex_fini(&m->grow);
     fli_slab_fini(&m->relations);
     fli_free_aligned(&mem, m, sizeof *m, FLI_LINE);

@@ -7,8 +7,8 @@
  * that the end of either process finds the relation. The relations of a process are protected by the lock of its
  * *stripe*; a relation with two endpoints is changed under both locks.
  *
- * Lock order: stripes, the lower number first; then the locks of name and group tables (table.h). While these locks
- * are held, only the locks of slabs and of the allocator are taken.
+ * Lock order: stripes, the lower number first; then the locks of name and group tables (table.h), or `hubs`. While
+ * these locks are held, only the locks of slabs and of the allocator are taken.
  */
 #ifndef FLI_MODEL_MODEL_H
 #define FLI_MODEL_MODEL_H
@@ -39,7 +39,8 @@ typedef enum fli_relation_kind {
     FLI_RELATION_DEADLINE, /* a timer will cancel or terminate the process */
     FLI_RELATION_MEMBER,   /* the process is a member of a group */
     FLI_RELATION_WATCHER,  /* the process watches a group: gets JOINED and LEFT events */
-    FLI_RELATION_SCOPE     /* the process runs inside a scope (proc/values.h) */
+    FLI_RELATION_SCOPE,    /* the process runs inside a scope (proc/values.h) */
+    FLI_RELATION_HUB       /* the process has an index of its links; the first relation in its list */
 } fli_relation_kind;
 
 /* A *place* in the list of a process is a relation and one of its endpoints: handle * 2 + endpoint number; 0: none. */
@@ -67,7 +68,11 @@ typedef struct fli_relation {
     uint32_t node[2];           /* reserved nodes for the notice to each endpoint; if both are on one host, node[0]
                                    serves both */
     uint16_t kind;
-    uint16_t supervises; /* MONITOR: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
+    union {
+        uint16_t supervises; /* MONITOR: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
+        uint16_t is_indexed; /* LINK: it was put into the index of an endpoint that is a hub. Written under the locks of
+                                both endpoints, or under one of them and `hubs` */
+    };
     union {
         uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
         void              *name_entry;  /* NAME: the entry of the name in the table of names */
@@ -75,6 +80,8 @@ typedef struct fli_relation {
         uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
         void              *membership;  /* MEMBER, WATCHER: the membership in the group */
         struct fli_tenant *tenant;      /* SCOPE: the entry of the process in the scope */
+        fli_index         *links;       /* HUB: links of the process by their endpoints */
+        fli_index_item     link_item;   /* LINK: in the index of an endpoint that is a hub */
     };
 } fli_relation;
 
@@ -111,6 +118,7 @@ typedef struct fli_model {
     FLI_ATOMIC(uint32_t) refs;
     fli_slab             relations;
     fli_mutex            grow; /* protects the allocation of `heads` and of hosts */
+    fli_mutex            hubs; /* held while a process becomes a hub: relations.c */
     filch_policy_fn policy;    /* NULL: every operation between hosts is denied. Not atomic: set before the second host
                                   is added */
     void *policy_user;

@@ -243,14 +243,116 @@ bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
     return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
 }
 
+/* ---- hubs: processes with an index of their links ----
+ *
+ * Finding a link walks the lists of both processes alternately, so a process with few relations finds it soon. If both
+ * have more than HUB_FROM relations, the one with fewer becomes a hub: its links are put into an index, once. Most
+ * processes never need one, and their links cost nothing more.
+ *
+ * The index of a hub is protected by the lock of its stripe. A thread that makes or removes a link holds the locks of
+ * both endpoints. A thread that makes a hub holds the lock of its stripe and `hubs`: the other endpoint of a link
+ * cannot become a hub at the same time, so the link is put into one index only.
+ *
+ * INVARIANT  a link is in the index of one of its endpoints if an endpoint is a hub and neither has ended. */
+
+#ifdef FLI_SMALL
+#define HUB_FROM 2
+#else
+#define HUB_FROM 64
+#endif
+
+static fli_relation *link_of(const fli_index_item *item)
+{
+    return (fli_relation *)((uintptr_t)item - offsetof(fli_relation, link_item));
+}
+
+static uint64_t end_hash(uint32_t host, uint64_t serial)
+{
+    return fli_prng_mix(serial ^ (uint64_t)host << 56);
+}
+
+/* The order of the endpoints means nothing, so their hashes are added. */
+static uint64_t link_hash(const fli_index_item *item)
+{
+    fli_relation *relation = link_of(item);
+    return end_hash(host_of(relation, 0), fli_load_rlx(&relation->serial[0])) +
+           end_hash(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
+}
+
+/* Returns the index of a process; NULL: it is not a hub. Requires the stripe's lock. */
+static fli_index *hub_of(fli_model *m, uint32_t host, uint64_t serial)
+{
+    uint32_t            first = *head_of(m, host, serial);
+    const fli_relation *relation = first != 0 ? relation_at(m, first) : NULL;
+    return relation != NULL && relation->kind == FLI_RELATION_HUB ? relation->links : NULL;
+}
+
+static fli_index *hub_of_end(fli_model *m, fli_relation *relation, unsigned which)
+{
+    return hub_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
+}
+
+static void index_link(fli_model *m, fli_relation *relation)
+{
+    fli_index *links = hub_of_end(m, relation, 0);
+    if (links == NULL) links = hub_of_end(m, relation, 1);
+    if (links == NULL) return;
+    fli_index_add(&m->mem, links, &relation->link_item);
+    relation->is_indexed = 1;
+}
+
+static void unindex_link(fli_model *m, fli_relation *relation)
+{
+    for (unsigned which = 0; which < 2; which++) {
+        fli_index *links = hub_of_end(m, relation, which);
+        if (links != NULL && fli_index_remove(&m->mem, links, &relation->link_item)) return;
+    }
+}
+
+/* Makes a process that is not a hub a hub. Its links with other hubs are in the indexes of those. Does nothing if out
+ * of memory. Requires the stripe's lock. */
+static void make_hub(fli_model *m, const fli_endpoint *endpoint)
+{
+    fli_index *links = fli_alloc(&m->mem, sizeof *links);
+    if (links == NULL) return;
+    fli_relation *hub = NULL;
+    if (fli_relation_make(m, FLI_RELATION_HUB, endpoint, NULL, &hub) != FILCH_OK) {
+        fli_free(&m->mem, links, sizeof *links);
+        return;
+    }
+    fli_index_init(links, link_hash);
+    fli_mutex_lock(&m->hubs);
+    uint32_t *head = head_of(m, endpoint->host, endpoint->serial), first = *head, at = first;
+    do {
+        fli_relation *relation = relation_at(m, at);
+        if (relation->kind == FLI_RELATION_LINK && !relation->is_indexed) {
+            fli_index_add(&m->mem, links, &relation->link_item);
+            relation->is_indexed = 1;
+        }
+        at = relation->next[at & 1];
+    } while (at != first);
+    fli_mutex_unlock(&m->hubs);
+    hub->links = links;
+    fli_relation_list(m, hub, 0);
+    *head = hub->self * 2; /* the ring begins with the hub */
+}
+
+static void free_hub(fli_model *m, fli_relation *hub)
+{
+    fli_index_fini(&m->mem, hub->links);
+    fli_free(&m->mem, hub->links, sizeof *hub->links);
+}
+
 static void list_both(fli_model *m, fli_relation *relation)
 {
+    if (relation->kind == FLI_RELATION_LINK) index_link(m, relation);
     fli_relation_list(m, relation, 0);
     fli_relation_list(m, relation, 1);
 }
 
 static void unlist_both(fli_model *m, fli_relation *relation)
 {
+    if (relation->kind == FLI_RELATION_LINK && relation->is_indexed) unindex_link(m, relation);
     fli_relation_unlist(m, relation, 0);
     fli_relation_unlist(m, relation, 1);
     fli_relation_retire(relation);
@@ -341,7 +443,7 @@ static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host
 }
 
 /* A supervisor monitors its child from the child's birth, which lists at most a name and a link before the monitor. So
- * only the first three relations of the child are looked at. */
+ * only these and the HUB, which is listed first, are looked at. */
 bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 {
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
@@ -351,7 +453,7 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
     fli_stripe_lock(m, &me);
     if (fli_relation_has_list(m, &me)) {
         uint32_t first = *head_of(m, me.host, serial), at = first;
-        for (int i = 0; at != 0 && !found && i < 3; i++) {
+        for (int i = 0; at != 0 && !found && i < 4; i++) {
             fli_relation *relation = relation_at(m, at);
             found = is_supervision(relation, at & 1, me.host, by);
             at = relation->next[at & 1] != first ? relation->next[at & 1] : 0;
@@ -363,24 +465,44 @@ bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 
 /* ---- links ---- */
 
-/* Returns the link between two processes, or NULL. Walks both lists alternately, so that the cost is that of the
- * shorter list. */
+/* Returns true if `relation` is a link between the two processes. */
+static bool is_link_of(fli_relation *relation, const fli_endpoint *a, const fli_endpoint *b)
+{
+    if (relation->kind != FLI_RELATION_LINK) return false;
+    return (is_end(relation, 0, a) && is_end(relation, 1, b)) || (is_end(relation, 0, b) && is_end(relation, 1, a));
+}
+
+static fli_relation *find_link_of_hub(const fli_index *links, const fli_endpoint *a, const fli_endpoint *b)
+{
+    uint64_t        hash = end_hash(a->host, a->serial) + end_hash(b->host, b->serial);
+    fli_index_item *item = fli_index_bucket(links, hash);
+    while (item != NULL && !is_link_of(link_of(item), a, b)) item = item->next;
+    return item != NULL ? link_of(item) : NULL;
+}
+
+/* Returns the link between two processes, or NULL. If neither is a hub, walks both lists alternately, so that the cost
+ * is that of the shorter list, and makes a hub if that was long. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
+    const fli_index *hub_a = hub_of(m, a->host, a->serial), *hub_b = hub_of(m, b->host, b->serial);
+    if (hub_a != NULL || hub_b != NULL) {
+        fli_relation *found = hub_a != NULL ? find_link_of_hub(hub_a, a, b) : NULL;
+        return found == NULL && hub_b != NULL ? find_link_of_hub(hub_b, a, b) : found;
+    }
     const fli_endpoint *ends[2] = { a, b };
     uint32_t            first[2], at[2];
     for (int i = 0; i < 2; i++) {
         first[i] = at[i] = *head_of(m, ends[i]->host, ends[i]->serial);
         if (first[i] == 0) return NULL;
     }
-    for (;;) {
+    for (uint32_t steps = 0;; steps++) {
         for (int i = 0; i < 2; i++) {
-            fli_relation       *relation = relation_at(m, at[i]);
-            unsigned            far = !(at[i] & 1);
-            const fli_endpoint *other = ends[!i];
-            if (relation->kind == FLI_RELATION_LINK && is_end(relation, far, other)) return relation;
+            fli_relation *relation = relation_at(m, at[i]);
+            bool          found = is_link_of(relation, a, b);
             at[i] = relation->next[at[i] & 1];
-            if (at[i] == first[i]) return NULL;
+            if (!found && at[i] != first[i]) continue;
+            if (steps >= HUB_FROM) make_hub(m, ends[i]);
+            return found ? relation : NULL;
         }
     }
 }
@@ -484,7 +606,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
         if (is_double(relation) || relation->kind == FLI_RELATION_EXEC) continue;
         fli_relation_unlist(m, relation, 0);
         fli_relation_retire(relation);
-        if (relation->kind == FLI_RELATION_NAME) fli_name_forget(m, relation);
+        if (relation->kind == FLI_RELATION_HUB) free_hub(m, relation);
+        else if (relation->kind == FLI_RELATION_NAME) fli_name_forget(m, relation);
         else if (relation->kind == FLI_RELATION_MEMBER || relation->kind == FLI_RELATION_WATCHER)
             fli_group_forget(m, relation);
         relation->next[0] = released;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/prng.h"
 
 static uint64_t hash_of(const fli_index_item *item)
@@ -18,6 +19,7 @@ filch_err fli_table_init(fli_table *table)
 
 void fli_table_fini(const fli_mem *mem, fli_table *table)
 {
+    FLI_ASSERT(table->index.count == 0);
     fli_index_fini(mem, &table->index);
     fli_mutex_fini(&table->lock);
 }
@@ -68,5 +70,5 @@ void fli_table_add(const fli_mem *mem, fli_table *table, void *entry)
 
 void fli_table_remove(const fli_mem *mem, fli_table *table, void *entry)
 {
-    fli_index_remove(mem, &table->index, &((fli_entry *)entry)->item);
+    (void)fli_index_remove(mem, &table->index, &((fli_entry *)entry)->item);
 }

@@ -196,6 +196,30 @@ TEST(an_idle_scheduler_makes_no_context_switches)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
+/* Ends when it is cancelled. */
+static filch_err passer_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+    }
+    return filch_idle(out);
+}
+
+/* A parked worker wakes to return the memory of the peak, and no more when that is done. */
+TEST(an_idle_scheduler_makes_no_context_switches_after_a_peak)
+{
+    enum { PEAK = 30000 };
+    static const filch_type passer = { .name = "passer", .step = passer_step };
+    static filch_pid        pids[PEAK];
+    filch_sched            *sched = start(WORKERS, NULL, 0);
+    for (int i = 0; i < PEAK; i++) ok(filch_spawn(sched, &passer, NULL, &pids[i]));
+    for (int i = 0; i < PEAK; i++) ok(filch_cancel(sched, pids[i]));
+    while (stats_of(sched).alive > 0 || stats_of(sched).memory_returned == 0) fli_thread_yield();
+    check_silence(sched, scaled(SILENCE / 5));
+    ok(filch_sched_stop(sched, LIMIT, NULL));
+}
+
 /* The process accepts on a listener, and sleeps for an hour. Neither yield is completed during the test. */
 static filch_err lodger_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
@@ -403,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_scheduler_makes_no_context_switches),
+        cmocka_unit_test(an_idle_scheduler_makes_no_context_switches_after_a_peak),
         cmocka_unit_test(a_scheduler_that_waits_for_io_and_far_timers_makes_no_context_switches),
         cmocka_unit_test(one_submission_wakes_one_worker),
         cmocka_unit_test(one_submission_wakes_one_worker_also_beside_a_long_step),

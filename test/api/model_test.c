@@ -245,6 +245,55 @@ TEST(linking_twice_is_one_link)
     fixture_end(&w);
 }
 
+/* Processes with many links find a link by an index (model/relations.c). */
+TEST(links_between_processes_with_many_links_are_found_and_removed)
+{
+    enum { HUBS = 4, OTHERS = 300 };
+    fixture w;
+    actor   hubs[HUBS] = { { 0 } }, *others = calloc(OTHERS, sizeof *others), late = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    for (int i = 0; i < HUBS; i++) actor_start(&w, &hubs[i], play_ends_on_message);
+    for (int i = 0; i < OTHERS; i++) actor_start(&w, &others[i], play_trap);
+    actor_start(&w, &late, play_ends_on_message);
+    fixture_tick(&w);
+    for (int i = 0; i < OTHERS; i++) {
+        for (int k = 0; k < HUBS; k++) ok(filch_link(w.sched, hubs[k].pid, others[i].pid));
+    }
+    for (int round = 0; round < 3; round++) {
+        /* The first link of two hubs makes an index for one of them. */
+        for (int k = 0; k < HUBS; k++) {
+            for (int j = 0; j < HUBS; j++) {
+                if (j != k) ok(filch_link(w.sched, hubs[k].pid, hubs[j].pid));
+            }
+        }
+        for (int k = 0; k < HUBS; k++) {
+            for (int j = 0; j < k; j++) {
+                ok(filch_unlink(w.sched, hubs[round % 2 == 0 ? k : j].pid, hubs[round % 2 == 0 ? j : k].pid));
+                same(filch_unlink(w.sched, hubs[k].pid, hubs[j].pid), FILCH_ESTALE);
+            }
+        }
+    }
+    for (int i = 0; i < OTHERS; i += 2) {
+        ok(filch_unlink(w.sched, others[i].pid, hubs[0].pid));
+        same(filch_unlink(w.sched, hubs[0].pid, others[i].pid), FILCH_ESTALE);
+    }
+    ok(filch_link(w.sched, hubs[0].pid, hubs[1].pid));
+    ok(filch_link(w.sched, late.pid, hubs[0].pid));
+    ok(filch_link(w.sched, hubs[2].pid, hubs[3].pid));
+    send_number(&w, &hubs[0], -FAILURE);
+    actor_ends(&w, &hubs[0], FAILURE);
+    UNTIL(&w, is_over(&hubs[1]) && is_over(&late));
+    fixture_tick(&w);
+    assert_false(is_over(&hubs[2]) || is_over(&hubs[3]));
+    /* hubs[0] and hubs[1] have failed. */
+    for (int i = 0; i < OTHERS; i++) same(others[i].seen_count, i % 2 == 0 ? 1 : 2);
+    same(filch_unlink(w.sched, hubs[2].pid, hubs[0].pid), FILCH_ESTALE);
+    ok(filch_unlink(w.sched, hubs[3].pid, hubs[2].pid));
+    for (int i = 0; i < OTHERS; i++) ok(filch_unlink(w.sched, hubs[2].pid, others[i].pid));
+    fixture_end(&w);
+    free(others);
+}
+
 TEST(a_link_with_an_ended_process_acts_as_if_it_had_failed)
 {
     fixture w;
@@ -737,6 +786,7 @@ int main(void)
         cmocka_unit_test(an_end_without_error_only_removes_the_link),
         cmocka_unit_test(a_process_that_traps_links_gets_link_down_and_continues),
         cmocka_unit_test(linking_twice_is_one_link),
+        cmocka_unit_test(links_between_processes_with_many_links_are_found_and_removed),
         cmocka_unit_test(a_link_with_an_ended_process_acts_as_if_it_had_failed),
         cmocka_unit_test(a_name_has_one_process_until_that_ends),
         cmocka_unit_test(names_are_1_to_255_bytes),
