@@ -79,7 +79,9 @@ static int end_body(lua_State *L, int status, lua_KContext ctx)
     while (task->waiters.first != NULL) {
         fli_lua_entry *entry = task->waiters.first;
         fli_lua_entry_leave(entry);
-        fli_lua_wake(p, entry->wait->task);
+        /* task.all needs only the last end or a failure: each wake-up walks over all its tasks. */
+        if (entry->wait->open > 0) entry->wait->open--;
+        if (task->failed || entry->wait->open == 0) fli_lua_wake(p, entry->wait->task);
     }
     if (!task->failed || task->awaited || task->cancel_asked) return 0;
     if (lua_getiuservalue(L, 1, TRACE) == LUA_TNIL) {
@@ -294,7 +296,7 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
 
 /* Turns the list of functions and tasks at index 1 into a list of tasks, and pushes the wait for them. Raises an error,
  * and starts no task, if an element is neither a function nor a task. */
-static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
+static fli_lua_wait *spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
     if (count == 0) luaL_error(L, "task.%s: the first argument must be a list of functions", name);
@@ -318,6 +320,7 @@ static void spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
         if (!task->ended) fli_lua_wait_enter(wait, i - 1, &task->waiters);
         lua_pop(L, 1);
     }
+    return wait;
 }
 
 /* Pushes a list with the first result of each task. */
@@ -356,7 +359,8 @@ static int task_all(lua_State *L)
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
-    spawn_all(L, p, "all");
+    fli_lua_wait *wait = spawn_all(L, p, "all");
+    for (uint32_t i = 0; i < wait->count; i++) wait->open += wait->entries[i].queue != NULL;
     return go_on_all(L, LUA_OK, (lua_KContext)until);
 }
 
@@ -392,7 +396,7 @@ static int task_any(lua_State *L)
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
-    spawn_all(L, p, "any");
+    (void)spawn_all(L, p, "any");
     return go_on_any(L, LUA_OK, (lua_KContext)until);
 }
 

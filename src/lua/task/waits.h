@@ -32,6 +32,7 @@ typedef struct fli_lua_wait {
     uint8_t        style;   /* used only by the code that made the wait */
     uint32_t       inbox;   /* number of the case channel.inbox, from 1; 0: none */
     uint32_t       count;
+    uint32_t       open; /* task.all: tasks that have not ended; 0 in every other wait */
     fli_lua_entry  entries[];
 } fli_lua_wait;
 
