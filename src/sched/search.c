@@ -13,6 +13,7 @@
  * Design: docs/design/parking.md.
  */
 #include "base/assert.h"
+#include "clock/timers.h"
 #include "port/clock.h"
 #include "port/thread.h"
 #include "proc/runtime.h"
@@ -50,6 +51,7 @@ static void stop_searching(fli_worker *w)
      * its wake-up. */
     if (has_sentinel && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
     if (!has_sentinel && fli_sentinel_is_needed(sched)) more = true;
+    if (w->needs_help) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
 }
 
@@ -167,9 +169,12 @@ fli_proc *fli_idle_find(fli_worker *w)
             return p;
         }
         uint64_t parked_ns = w->clock_ns;
+        fli_timers_set_away(&w->sched->timers, w->local.index, true);
         fli_wake why = fli_parking_park(w);
+        fli_timers_set_away(&w->sched->timers, w->local.index, false);
         if (w->idle.has_handoff && (p = take_handoff_or_search(w, parked_ns)) != NULL) return p;
         brief = why == FLI_WAKE_TIMEOUT;
+        w->surveys_timers = true;
         w->idle.timeout_at = brief ? fli_counters_steps(&w->local.counters) : 0;
         fli_sentinel_woke(w, brief);
         attempts = 0;

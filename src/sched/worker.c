@@ -10,6 +10,7 @@
 #include "proc/runtime.h"
 #include "sched/find.h"
 #include "sched/idle.h"
+#include "sched/parking.h"
 #include "sched/ready.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
@@ -34,6 +35,8 @@
 
 /* After this time timers fire although processes that timers woke before are still queued. */
 #define TIMERS_AGAIN_NS UINT64_C(100000)
+/* If timers are later than this, another worker is woken. */
+#define TIMERS_LATE_NS UINT64_C(200000)
 
 /* Poll intervals. The processes that a poll makes ready are the newest in the local deque; the process of the first
  * report is on top. The next poll comes when the deque is as short as before the last poll, so that all of them have
@@ -84,6 +87,12 @@ static uint32_t bypass_budget(fli_worker *w)
     return FLI_UNLIKELY(w->saw_continue) ? w->fair_credit : w->fair_countdown - 1;
 }
 
+/* Reads the clock again after `turns` turns at the latest. */
+static void read_clock_within(fli_worker *w, uint32_t turns)
+{
+    if (w->clock_countdown > turns) w->clock_countdown = turns;
+}
+
 /* Charges `count` timers or I/O reports to the budget of `most` wake-ups that may run ahead of the fairness pick. If
  * the budget is used up, the clock is read again when they have run. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
@@ -92,17 +101,44 @@ static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
     w->fair_credit -= before_the_oldest;
     w->fair_countdown += before_the_oldest;
     if (FLI_LIKELY(count < most)) return;
-    uint32_t soon = count < w->fair_countdown ? count : w->fair_countdown;
-    if (w->clock_countdown > soon) w->clock_countdown = soon;
+    read_clock_within(w, count < w->fair_countdown ? count : w->fair_countdown);
 }
 
 /* Returns true if timers may fire: the processes that the last firing woke have left the deque, or TIMERS_AGAIN_NS and
  * as many steps as timers fired have passed, because steps make ever more processes ready. Under overload the timers
- * that are due later would otherwise come first, because the deque runs the newest first. */
+ * that are due later would otherwise come first, because the deque runs the newest first. If timers may not fire, the
+ * clock is read again when those processes have run. */
 static bool have_woken_run(fli_worker *w)
 {
-    if (fli_deque_count(&w->deque) <= w->timers_depth) return true;
-    return w->clock_ns >= w->timers_until_ns && fli_counters_steps(&w->local.counters) >= w->timers_steps;
+    uint32_t queued = fli_deque_count(&w->deque);
+    if (FLI_LIKELY(queued <= w->timers_depth)) return true;
+    if (w->clock_ns >= w->timers_until_ns && fli_counters_steps(&w->local.counters) >= w->timers_steps) return true;
+    read_clock_within(w, queued - w->timers_depth);
+    return false;
+}
+
+/* Fires due timers of this worker, and of others if it must help. A worker that was parked looks at all others: it was
+ * woken for the earliest timer of all, or because a worker is late. It does so until it has found all that was due.
+ * Simulated workers always do: they never park, and the simulation relies on it that a due timer fires. */
+static uint32_t poll_timers(fli_worker *w, uint32_t most)
+{
+    fli_timers *timers = &w->sched->timers;
+    if (FLI_LIKELY(!w->surveys_timers && w->sched->rt.sim == NULL))
+        return fli_timers_poll_near(timers, w->clock_ns, most);
+    uint32_t fired = fli_timers_poll_some(timers, w->clock_ns, most);
+    w->surveys_timers = fired == most;
+    return fired;
+}
+
+/* Timers that have not fired are not in a run queue, where other workers would see them. If more are due than this
+ * worker may fire now, and they are late, another worker must be woken: here, or at the end of the search (search.c).
+ */
+static void call_for_help(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    uint64_t     word = fli_idle_look(&sched->idle);
+    w->needs_help = fli_timers_late_ns(&sched->timers, w->local.index, w->clock_ns) >= TIMERS_LATE_NS;
+    if (w->needs_help && fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
 }
 
 /* Fires up to `most` due timers. The process of the timer that was due first runs first. */
@@ -111,15 +147,17 @@ static void fire_timers(fli_worker *w, uint32_t most)
     if (FLI_UNLIKELY(!have_woken_run(w))) return;
     uint32_t depth = fli_deque_count(&w->deque);
     if (w->fair_every > 1) fli_ready_gather(w);
-    uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
+    uint32_t fired = poll_timers(w, most);
     fli_ready_push_gathered(w);
     spend_bypass(w, fired, most);
+    w->needs_help = false;
     if (FLI_LIKELY(fired == 0)) return;
     w->timers_depth = depth;
     w->timers_until_ns = w->clock_ns + TIMERS_AGAIN_NS;
     w->timers_steps = fli_counters_steps(&w->local.counters) + fired;
     /* If the budget is used up, more timers may be due, which must not wait. */
     if (fired < most) fli_sentinel_note_timers(w, fired);
+    else call_for_help(w);
 }
 
 /* Polls descriptors. Called after the timers have fired; timers and descriptors share one budget. If the timers have
@@ -197,6 +235,7 @@ void fli_worker_run(void *worker)
     fli_worker *w = worker;
     fli_current_set(&w->local);
     fli_thread_prompt();
+    fli_timers_set_away(&w->sched->timers, w->local.index, false);
     w->may_rerun = w->sched->rt.sim == NULL;
     w->steps_left = UINT32_MAX;
     for (;;) {
@@ -205,6 +244,7 @@ void fli_worker_run(void *worker)
         if (p == NULL) break;
         fli_step(w, p);
     }
+    fli_timers_set_away(&w->sched->timers, w->local.index, true);
     fli_current_set(NULL);
 }
 

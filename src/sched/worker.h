@@ -90,8 +90,11 @@ struct fli_worker {
     uint32_t timers_depth;    /* timers may fire when the deque has at most this many processes */
     uint64_t timers_until_ns; /* timers may also fire from this time on, if the worker's count of steps has reached
                                  timers_steps */
-    uint64_t  timers_steps;   /* the worker's count of steps before which timers_until_ns has no effect */
-    bool      gathers;        /* timers are being fired: the processes that they wake go to `gathered` */
+    uint64_t timers_steps;    /* the worker's count of steps before which timers_until_ns has no effect */
+    bool surveys_timers; /* the worker was parked: clock readings look at the timers of all workers, until all that were
+                            due have fired */
+    bool      needs_help; /* more timers are due than this worker may fire, and they are late */
+    bool      gathers;    /* timers are being fired: the processes that they wake go to `gathered` */
     uint32_t  gathered_count;
     fli_proc *gathered[FLI_GATHERED_MAX]; /* in the order in which they were woken */
 
