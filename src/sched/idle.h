@@ -38,25 +38,31 @@ typedef struct fli_idle {
     /* Bits 0 to 15: count of parked workers. Bits 16 to 31: count of searching workers. Bit 32: the sentinel is armed.
      * writes: any worker or submitter, by add.  PAIR idle.word */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
+    /* No worker wakes for timers before this time.  writes: workers that read the clock.  reads: workers that park;
+     * relaxed: an old value makes a timeout come a little earlier. */
+    FLI_ATOMIC(uint64_t) timers_from_ns;
+
+    /* This line is read at each push and each search, and written seldom.
+     * hint: FLI_PARKED_ONE: at least one worker is parked. FLI_SENTINEL: the sentinel is armed.  writes: under lock,
+     * only if the value changes.  reads: workers that push to their own queue; relaxed: a hint (parking.c). */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) hint;
     /* How long a search may last at present; at most option search_ns.  writes: workers that were unparked.  reads:
      * workers; relaxed: an old value makes one search longer or shorter. */
     FLI_ATOMIC(uint64_t) search_ns;
+    /* When the backup wakes by timeout; FLI_NEVER: there is no backup.  writes: under lock.  reads: workers; relaxed:
+     * an old value makes them unpark one worker too many, or rely on a timeout that has just passed. */
+    FLI_ATOMIC(uint64_t) backup_until_ns;
+
     alignas(FLI_LINE) fli_mutex lock;
     /* Under lock, except the atomic fields. */
     struct fli_worker *parked;   /* list of the parked workers; the last one to park comes first, and is unparked first:
                                     its caches are warm */
     struct fli_worker *sentinel; /* the worker that is the sentinel (sentinel.c); NULL: none */
     uint64_t           sentinel_until_ns;
-    /* When the backup wakes by timeout; FLI_NEVER: there is no backup.  writes: under lock.  reads: workers; relaxed:
-     * an old value makes them unpark one worker too many, or rely on a timeout that has just passed. */
-    FLI_ATOMIC(uint64_t) backup_until_ns;
-    /* No worker wakes for timers before this time.  writes: workers that read the clock.  reads: workers that park;
-     * relaxed: an old value makes a timeout come a little earlier. */
-    FLI_ATOMIC(uint64_t) timers_from_ns;
-    struct fli_worker   *backup; /* the worker that is the backup (sentinel.c); NULL: none */
-    struct fli_worker   *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
-                                    none */
-    bool sentinel_armed;         /* after its timeout the sentinel also checks working workers */
+    struct fli_worker *backup; /* the worker that is the backup (sentinel.c); NULL: none */
+    struct fli_worker *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
+                                  none */
+    bool sentinel_armed;       /* after its timeout the sentinel also checks working workers */
     /* The worker threads must return.  writes: under lock.  reads: under lock, and unparked workers without the lock;
      * relaxed: PAIR parker.signal orders the read. */
     FLI_ATOMIC(bool) leaving;
@@ -92,11 +98,19 @@ static inline uint32_t fli_searching_in(uint64_t word)
 /* Called when a process was put in the deque or the LIFO slot of `w`: unparks a worker if that is worth its cost.
  * Thread: `w`. */
 void fli_idle_notify_local(struct fli_worker *w);
-/* Returns the idle word by a relaxed load, as a hint. A hint is enough for a worker that has pushed to its own queue:
- * parking.c explains why. */
+/* Returns whether a worker is parked (FLI_PARKED_ONE) and whether the sentinel is armed (FLI_SENTINEL), by a relaxed
+ * load, as a hint. A hint is enough for a worker that has pushed to its own queue: parking.c explains why. */
 static inline uint64_t fli_idle_look(fli_idle *idle)
 {
-    return fli_load_rlx(&idle->word);
+    return fli_load_rlx(&idle->hint);
+}
+
+/* Called under the idle lock after a change of the parked count or of the bit FLI_SENTINEL: copies them to the hint. */
+static inline void fli_idle_update_hint_locked(fli_idle *idle)
+{
+    uint64_t word = fli_load_rlx(&idle->word);
+    uint64_t hint = (word & FLI_SENTINEL) | (fli_parked_in(word) > 0 ? FLI_PARKED_ONE : 0);
+    if (fli_load_rlx(&idle->hint) != hint) fli_store_rlx(&idle->hint, hint);
 }
 
 /* Unparks all workers for good: their threads return. Thread: the stopping one, when no process is left. */

@@ -9,8 +9,12 @@
  *
  * No thundering herd. A submitter unparks at most one worker, and none while a worker searches. The last searcher that
  * finds work unparks the next one if there is more work (search.c). A worker that pushes to its own deque only reads
- * the word, without an RMW: it will run the process itself, so nothing is lost. It unparks another worker only if it
- * has more work than it can do in the time of a wake-up, or if no sentinel will check it.
+ * `hint`, a copy of what it needs of the word: whether a worker is parked, and whether the sentinel is armed. It may
+ * read an old value, because it will run the process itself, so nothing is lost. It unparks another worker only if it
+ * has more work than it can do in the time of a wake-up, or if no sentinel will check it. The hint is on a cache line
+ * of its own, and changes only when the first worker parks, the last one is unparked, or the sentinel changes. The word
+ * changes with every search: if pushes read the word, each search of one worker would cost every other worker a cache
+ * miss (docs/design/scale.md).
  *
  * Direct handoff. While all workers are parked, only the worker that is unparked could find a queued process. So the
  * submitter takes a worker off the list, under the lock, stores the process in its `handoff`, and unparks it: no queue,
@@ -54,6 +58,7 @@
 filch_err fli_idle_init(fli_idle *idle)
 {
     fli_atomic_init(&idle->word, 0);
+    fli_atomic_init(&idle->hint, 0);
     fli_atomic_init(&idle->search_ns, FLI_NEVER);
     idle->parked = idle->sentinel = idle->backup = idle->poller = NULL;
     idle->sentinel_until_ns = FLI_NEVER;
@@ -92,6 +97,7 @@ static inline void unlist_parked_as_locked(fli_idle *idle, fli_worker *w, uint64
     w->idle.is_parked = false;
     fli_sentinel_leave_locked(idle, w);
     (void)fli_add_acqrel(&idle->word, as - FLI_PARKED_ONE); /* PAIR idle.word */
+    fli_idle_update_hint_locked(idle);
 }
 
 static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
@@ -172,10 +178,10 @@ bool fli_parking_is_worth_wake(fli_worker *w)
 
 void fli_idle_notify_local(fli_worker *w)
 {
-    uint64_t word = fli_load_rlx(&w->sched->idle.word);
-    if (FLI_LIKELY(fli_parked_in(word) == 0 || fli_searching_in(word) > 0)) return;
-    if (fli_sentinel_watches(w, word) && !fli_parking_is_worth_wake(w)) return;
-    fli_parking_wake_one(w->sched);
+    uint64_t hint = fli_idle_look(&w->sched->idle);
+    if (FLI_LIKELY(fli_parked_in(hint) == 0)) return;
+    if (fli_sentinel_watches(w, hint) && !fli_parking_is_worth_wake(w)) return;
+    if (fli_searching_in(fli_load_rlx(&w->sched->idle.word)) == 0) fli_parking_wake_one(w->sched);
 }
 
 /* Sleeps as the poller in the system's poll call, and releases the lock meanwhile. Returns true if `until_ns` has
@@ -239,6 +245,7 @@ fli_wake fli_parking_park(fli_worker *w)
     /* PAIR idle.word, both halves: from here on a submitter sees this worker parked, or this worker sees what the
      * submitter queued. */
     (void)fli_add_acqrel(&idle->word, FLI_PARKED_ONE - FLI_SEARCHING_ONE + sentinel);
+    fli_idle_update_hint_locked(idle);
     if (fli_inject_count(&sched->global) > 0 || fli_find_visible(sched, 2) || fli_load_rlx(&idle->leaving)) {
         unlist_parked_locked(idle, w);
         fli_mutex_unlock(&idle->lock);

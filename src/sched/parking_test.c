@@ -24,6 +24,7 @@ static void list(fli_idle *idle, fli_worker *workers, const int *order)
     idle->poller = &workers[POLLER];
     idle->sentinel = &workers[SENTINEL];
     fli_store_rlx(&idle->word, PARKED * FLI_PARKED_ONE);
+    fli_idle_update_hint_locked(idle);
 }
 
 TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
@@ -43,7 +44,8 @@ TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
         for (int i = 0; i < PARKED; i++) {
             fli_parking_wake_one(sched);
             for (int j = 0; j < PARKED; j++) same(workers[j].idle.is_parked, j > i);
-            same(fli_idle_look(idle), (uint64_t)(PARKED - 1 - i) * FLI_PARKED_ONE + FLI_SEARCHING_ONE);
+            same(fli_load_rlx(&idle->word), (uint64_t)(PARKED - 1 - i) * FLI_PARKED_ONE + FLI_SEARCHING_ONE);
+            same(fli_idle_look(idle), i < PARKED - 1 ? FLI_PARKED_ONE : 0);             /* the hint does not count */
             if (i != POLLER) assert_true(fli_park(&workers[i].idle.parker, FLI_NEVER)); /* the unpark was signalled */
             fli_parking_wake_one(sched); /* unparks no other worker while one searches */
             (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE);
@@ -52,7 +54,7 @@ TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
         assert_null(idle->sentinel);
     }
     fli_parking_wake_one(sched); /* none is parked */
-    same(fli_idle_look(idle), 0);
+    same(fli_load_rlx(&idle->word), 0);
     idle->poller = NULL;
     for (int i = 0; i < PARKED; i++) fli_parker_fini(&workers[i].idle.parker);
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
@@ -75,11 +77,22 @@ TEST(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_fi
     }
 }
 
+/* Pushes read the hint, and search by RMWs of the word: a push must not miss a cache line at each search. */
+TEST(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write)
+{
+    size_t hint = offsetof(fli_idle, hint) / FLI_LINE;
+    assert_true(hint != offsetof(fli_idle, word) / FLI_LINE);
+    assert_true(hint != offsetof(fli_idle, timers_from_ns) / FLI_LINE);
+    assert_true(hint != offsetof(fli_idle, lock) / FLI_LINE);
+    assert_true(hint != offsetof(fli_idle, parked) / FLI_LINE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_finds_work),
         cmocka_unit_test(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last),
+        cmocka_unit_test(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

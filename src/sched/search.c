@@ -8,6 +8,11 @@
  * CPU busy; and a system that prefers threads that ran little would start the worker later (measured without a runtime:
  * 5 us to wake a thread that runs 2 us each time, 13 us if it runs 20 us).
  *
+ * The first attempt is made before the worker counts as searching. Most first attempts find work, and then the worker
+ * has written no shared word. No other thread relies on an uncounted worker, so nothing is lost if its first attempt
+ * misses a process: either the worker counts as searching later, or a submitter has seen no searching worker and has
+ * unparked one.
+ *
  * INVARIANT  a worker counts as searching in the idle word from start_searching() to stop_searching(), except
  *            while it is parked.
  * Design: docs/design/parking.md.
@@ -36,23 +41,37 @@ static void start_searching(fli_idle *idle)
     (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
 }
 
-/* Ends a search that has found work. The last searcher unparks another worker if there is more work than it took. A
- * single process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is no
- * sentinel, a worker is unparked to take the single process or to become the sentinel: otherwise the process, timers
- * and descriptors would wait as long as the owner stays in a step. */
-static void stop_searching(fli_worker *w)
+/* Unparks another worker if there is more work than `w`, which has found some, took. `idle`: the idle word or the hint;
+ * a worker is parked. `own_only`: if there is a sentinel, only the processes queued at `w` count. A single process in a
+ * deque is left to the owner of the deque, if a sentinel will check that owner. If there is no sentinel, a worker is
+ * unparked to take the single process or to become the sentinel: otherwise the process, timers and descriptors would
+ * wait as long as the owner stays in a step. */
+static void wake_for_more(fli_worker *w, uint64_t idle, bool own_only)
 {
     filch_sched *sched = w->sched;
-    uint64_t     word = fli_add_acqrel(&sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
-    fli_sentinel_worked(w);
-    if (fli_searching_in(word) > 0 || fli_parked_in(word) == 0) return;
-    bool has_sentinel = fli_sentinel_watches(w, word), more = fli_find_visible(sched, has_sentinel ? 2 : 1);
-    /* If `w` woke by timeout, its work comes from a few timers and is in its own deque: a second worker is seldom worth
-     * its wake-up. */
-    if (has_sentinel && w->idle.timeout_at != 0) more = fli_parking_is_worth_wake(w);
-    if (!has_sentinel && fli_sentinel_is_needed(sched)) more = true;
+    bool         has_sentinel = fli_sentinel_watches(w, idle), more;
+    if (has_sentinel) more = own_only ? fli_parking_is_worth_wake(w) : fli_find_visible(sched, 2);
+    else more = fli_find_visible(sched, 1) || fli_sentinel_is_needed(sched);
     if (w->needs_help) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
+}
+
+/* Ends a search that has found work. The last searcher unparks another worker if there is more work. If `w` woke by
+ * timeout, its work comes from a few timers and is in its own deque: a second worker is seldom worth its wake-up. */
+static void stop_searching(fli_worker *w)
+{
+    uint64_t word = fli_add_acqrel(&w->sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
+    fli_sentinel_worked(w);
+    if (fli_searching_in(word) == 0 && fli_parked_in(word) > 0) wake_for_more(w, word, w->idle.timeout_at != 0);
+}
+
+/* Called when the first attempt of `w`, before `w` counts as searching, has found work. */
+static void end_first_attempt(fli_worker *w)
+{
+    fli_idle *idle = &w->sched->idle;
+    uint64_t  hint = fli_idle_look(idle);
+    fli_sentinel_worked(w);
+    if (fli_parked_in(hint) > 0 && fli_searching_in(fli_load_rlx(&idle->word)) == 0) wake_for_more(w, hint, true);
 }
 
 /* Takes the process that was handed to `from`. Returns NULL if there is none. Thread: any worker. */
@@ -89,8 +108,10 @@ static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
     if (!w->sched->learns) return;
     FLI_ATOMIC(uint64_t) *search = &w->sched->idle.search_ns;
     uint64_t              most = w->sched->opt.search_ns, now = fli_load_rlx(search);
-    if (parked_for_ns <= most) fli_store_rlx(search, most);
-    else if (parked_for_ns / LONG_PARK > most) fli_store_rlx(search, now < most ? now / 4 : most / 4);
+    uint64_t              next = now;
+    if (parked_for_ns <= most) next = most;
+    else if (parked_for_ns / LONG_PARK > most) next = now < most ? now / 4 : most / 4;
+    if (next != now) fli_store_rlx(search, next); /* only if it changes: all searching workers read this cache line */
 }
 
 /* Pauses or yields between two attempts, see the head of this file. Returns false if it is time to park. */
@@ -157,12 +178,19 @@ fli_proc *fli_idle_find(fli_worker *w)
     uint32_t  attempts = 0;
     bool      brief = is_brief(w);
     if (FLI_UNLIKELY(w->may_rerun && fli_throttle_steals_are_weak(w))) fli_throttle_pause(w);
+    bool      retry = false;
+    fli_proc *p = search_once(w, &retry);
+    if (p != NULL) {
+        end_first_attempt(w);
+        return p;
+    }
     start_searching(idle);
-    uint64_t began_ns = fli_clock_ns();
+    uint64_t began_ns = w->clock_ns;
     for (;;) {
-        bool      retry = false;
-        fli_proc *p = search_once(w, &retry);
-        if (p == NULL && (retry || (!brief && keep_searching(w, ++attempts, began_ns)))) continue;
+        while (p == NULL && (retry || (!brief && keep_searching(w, ++attempts, began_ns)))) {
+            retry = false;
+            p = search_once(w, &retry);
+        }
         if (p == NULL) p = steal_handoff(w);
         if (p != NULL) {
             stop_searching(w);
@@ -184,5 +212,7 @@ fli_proc *fli_idle_find(fli_worker *w)
             (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE); /* PAIR idle.word */
             return NULL;
         }
+        retry = false;
+        p = search_once(w, &retry);
     }
 }

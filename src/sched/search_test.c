@@ -1,9 +1,11 @@
 /* search_test.c - whether a worker that has found work unparks another one. The scheduler has no threads: the test
  * searches as its worker, and keeps a second worker in the list of parked workers. */
 #include "port/clock.h"
+#include "sched/find.h"
 #include "sched/idle.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
+#include "sync/deque.h"
 #include "sync/inject.h"
 
 #include "support/check.h"
@@ -31,11 +33,14 @@ static void park(filch_sched *sched, fli_worker *parked, bool sentinel)
     idle->sentinel = sentinel ? parked : NULL;
     idle->sentinel_armed = sentinel;
     fli_store_rlx(&idle->word, FLI_PARKED_ONE + (sentinel ? FLI_SENTINEL : 0));
+    fli_idle_update_hint_locked(idle);
 }
 
-/* A worker searches and finds a process, `more` others stay queued at it. Returns true if it has unparked the other
- * worker. */
-static bool unparks(bool sentinel, bool reports_long_steps, int more)
+typedef enum found { AT_ONCE, BY_SEARCH } found;
+
+/* A worker finds a process, in its first attempt or in a search. In the first attempt, `more` others, with long steps,
+ * stay queued at it; in a search, at the other worker. Returns true if it has unparked the other worker. */
+static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
 {
     static fli_worker parked;
     filch_options     options = FILCH_OPTIONS_INIT;
@@ -47,20 +52,49 @@ static bool unparks(bool sentinel, bool reports_long_steps, int more)
     for (int i = 0; i < 1 + more; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     parked = (fli_worker){ .sched = sched };
     park(sched, &parked, sentinel);
+    fli_worker **workers = sched->workers, *two[] = { &parked, sched->caller_worker }, *w = sched->caller_worker;
+    fli_victim_progress *progress = w->victim_progress, two_progress[2] = { { 0 } };
+    fli_proc            *left[2] = { NULL, NULL }; /* at the other worker */
+    w->step_ns = FILCH_MILLISECONDS(1);
+    if (how == BY_SEARCH) {
+        /* A process that was handed to a parked worker is found by searching workers only, after all else. A single
+         * process in a deque is left there, because its worker is not known to be stuck. */
+        assert_true(more <= 1);
+        ok(fli_deque_init(&parked.deque, &sched->rt.mem));
+        for (int i = 0; i < 1 + more; i++) left[i] = fli_find_global(w, 0);
+        fli_store_rel(&parked.idle.handoff, left[0]);
+        if (more == 1) assert_true(fli_deque_push(&parked.deque, left[1]));
+        sched->workers = two;
+        sched->worker_count = 1;
+        sched->worker_total = 2;
+        w->victim_progress = two_progress;
+        fli_store_rlx(&sched->idle.search_ns, 0); /* so that the search is too short to find the worker stuck */
+    }
 
-    fli_current_set(&sched->caller_worker->local);
-    fli_proc *p = fli_idle_find(sched->caller_worker);
+    fli_current_set(&w->local);
+    fli_proc *p = fli_idle_find(w);
     fli_current_set(NULL);
     assert_non_null(p);
-    same(fli_worker_queued(sched->caller_worker), more);
+    same(fli_worker_queued(how == AT_ONCE ? w : &parked), more);
     same(fli_inject_count(&sched->global), 0);
     bool unparked = !parked.idle.is_parked;
-    same(fli_idle_look(&sched->idle), unparked ? FLI_SEARCHING_ONE : FLI_PARKED_ONE + (sentinel ? FLI_SENTINEL : 0));
+    same(fli_load_rlx(&sched->idle.word),
+         unparked ? FLI_SEARCHING_ONE : FLI_PARKED_ONE + (sentinel ? FLI_SENTINEL : 0));
     if (unparked) assert_true(fli_park(&parked.idle.parker, FLI_NEVER)); /* the unpark has been signalled */
 
+    if (how == BY_SEARCH) {
+        if (more == 1) same((uintptr_t)fli_deque_pop(&parked.deque), (uintptr_t)left[1]);
+        fli_deque_fini(&parked.deque);
+        sched->workers = workers;
+        sched->worker_count = 0;
+        sched->worker_total = 1;
+        w->victim_progress = progress;
+        if (more == 1) fli_inject_put(&sched->global, left[1]);
+    }
     sched->idle.parked = sched->idle.sentinel = NULL;
     sched->idle.sentinel_armed = false;
     fli_store_rlx(&sched->idle.word, 0);
+    fli_store_rlx(&sched->idle.hint, 0);
     fli_parker_fini(&parked.idle.parker);
     fli_inject_put(&sched->global, p);
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
@@ -69,27 +103,55 @@ static bool unparks(bool sentinel, bool reports_long_steps, int more)
 
 TEST(a_searcher_that_takes_the_only_process_unparks_no_worker)
 {
-    assert_false(unparks(false, false, 0));
-    assert_false(unparks(true, false, 0));
+    for (found how = AT_ONCE; how <= BY_SEARCH; how++) {
+        assert_false(unparks(how, false, false, 0));
+        assert_false(unparks(how, true, false, 0));
+    }
 }
 
 TEST(a_worker_is_unparked_to_report_long_steps_only_if_there_is_no_sentinel)
 {
-    assert_true(unparks(false, true, 0));
-    assert_false(unparks(true, true, 0));
+    for (found how = AT_ONCE; how <= BY_SEARCH; how++) {
+        assert_true(unparks(how, false, true, 0));
+        assert_false(unparks(how, true, true, 0));
+    }
 }
 
 TEST(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a_sentinel)
 {
-    assert_true(unparks(false, false, 1));
-    assert_false(unparks(true, false, 1));
-    assert_true(unparks(true, false, 2));
+    for (found how = AT_ONCE; how <= BY_SEARCH; how++) {
+        assert_true(unparks(how, false, false, 1));
+        assert_false(unparks(how, true, false, 1));
+    }
+    assert_true(unparks(AT_ONCE, true, false, 2));
+}
+
+/* A worker that runs dry and finds a process at once writes no word that other workers read: an RMW of the idle word by
+ * each of 64 workers made every push of the others a cache miss. */
+TEST(a_worker_that_finds_a_process_at_once_does_not_write_the_idle_word)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &type, NULL, NULL));
+    /* As if the most workers searched: one more searcher would overflow the count. */
+    fli_store_rlx(&sched->idle.word, 0xffffu * FLI_SEARCHING_ONE);
+    fli_current_set(&sched->caller_worker->local);
+    fli_proc *p = fli_idle_find(sched->caller_worker);
+    fli_current_set(NULL);
+    assert_non_null(p);
+    same(fli_load_rlx(&sched->idle.word), 0xffffu * FLI_SEARCHING_ONE);
+    fli_store_rlx(&sched->idle.word, 0);
+    fli_inject_put(&sched->global, p);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_searcher_that_takes_the_only_process_unparks_no_worker),
+        cmocka_unit_test(a_worker_that_finds_a_process_at_once_does_not_write_the_idle_word),
         cmocka_unit_test(a_worker_is_unparked_to_report_long_steps_only_if_there_is_no_sentinel),
         cmocka_unit_test(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a_sentinel),
     };

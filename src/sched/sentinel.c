@@ -53,6 +53,7 @@ static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns
 {
     if (armed != idle->sentinel_armed) {
         (void)fli_add_acqrel(&idle->word, armed ? FLI_SENTINEL : (uint64_t)0 - FLI_SENTINEL); /* PAIR idle.word */
+        fli_idle_update_hint_locked(idle);
     }
     idle->sentinel = w;
     idle->sentinel_until_ns = until_ns;
@@ -63,7 +64,7 @@ static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns
 static void set_backup_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns)
 {
     idle->backup = w;
-    fli_store_rlx(&idle->backup_until_ns, until_ns);
+    if (fli_load_rlx(&idle->backup_until_ns) != until_ns) fli_store_rlx(&idle->backup_until_ns, until_ns);
 }
 
 void fli_sentinel_leave_locked(fli_idle *idle, fli_worker *w)

@@ -304,6 +304,7 @@ static void check_idle(void)
 {
     uint64_t word = fli_load_rlx(&w->sched.idle.word);
     must((word & 0xffffffff) == 0, "no worker is counted as parked or searching");
+    must(fli_load_rlx(&w->sched.idle.hint) == (word & FLI_SENTINEL), "the hint says that no worker is parked");
     for (int i = 0; i < 3; i++) must(w->payload[i] == 0 || w->payload[i] == 8, "each queued process was run");
     fli_weak_outcome(w->ran[1] * 16 + w->ran[2]);
 }
