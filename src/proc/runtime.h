@@ -125,15 +125,16 @@ struct fli_local {
     /* Queues a process that the current step has just woken. Always returns FILCH_OK, so that a sender can tail-call
      * it. Not atomic: only its worker uses it. sched/ready.c switches it between several functions. */
     filch_err (*ready)(fli_local *worker, fli_proc *p);
-    bool dispatching;       /* a handler runs: a completion for `current` goes to its list without a push */
-    bool closing;           /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
-                               are refused */
-    uint8_t  worker_mark;   /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
-    uint32_t remote_events; /* messages and processes received from other workers since throttle.c last read this
-                               counter */
-    uint32_t sends, pushed; /* in the current step: messages sent, and processes pushed to the worker's own deque */
-    uint32_t index;         /* index of the worker in arrays with one element per worker */
-    uint32_t number;        /* index plus one: stored in sender_worker of the worker's messages */
+    bool dispatching;         /* a handler runs: a completion for `current` goes to its list without a push */
+    bool closing;             /* a callback outside a step runs (`close`, on_exit, a payload's free function): yields
+                                 are refused */
+    uint8_t  worker_mark;     /* what this worker stores in fli_proc.last_worker: see fli_worker_mark */
+    uint32_t remote_events;   /* messages and processes received from other workers since throttle.c last read this
+                                 counter */
+    uint32_t sends, pushed;   /* in the current step: messages sent, and processes pushed to the worker's own deque */
+    uint32_t contended_sends; /* sends whose first CAS failed, since throttle.c last read this counter */
+    uint32_t index;           /* index of the worker in arrays with one element per worker */
+    uint32_t number;          /* index plus one: stored in sender_worker of the worker's messages */
     /* Key of the yield of the running handler if that yield may complete inline; 0 once it has completed. */
     uint64_t        inline_key;
     fli_event_node *inline_node; /* node of the yield of the running handler; NULL: none, or the result is already in

@@ -223,7 +223,8 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
                                                           fli_event_node *node)
 {
     fli_runtime *rt = worker->rt;
-    filch_err    err = post_node(rt, worker, p, fli_word_gen(word), node, false);
+    worker->contended_sends++;
+    filch_err err = post_node(rt, worker, p, fli_word_gen(word), node, false);
     if (err == FILCH_OK) return FILCH_OK;
     fli_node_give(rt, worker, node);
     fli_send_refused(rt, worker, err);

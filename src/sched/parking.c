@@ -47,6 +47,7 @@
 #include "sched/sched.h"
 #include "sched/sentinel.h"
 #include "sched/stop.h"
+#include "sched/throttle.h"
 #include "sched/trim.h"
 #include "sched/worker.h"
 #include "sync/inject.h"
@@ -173,7 +174,7 @@ void fli_idle_notify_global(filch_sched *sched)
 bool fli_parking_is_worth_wake(fli_worker *w)
 {
     uint32_t queued = fli_worker_queued(w);
-    return queued >= 2 && queued * w->step_ns >= WORTH_WAKE_NS;
+    return queued >= 2 && queued * w->step_ns >= WORTH_WAKE_NS && !fli_throttle_is_pausing(w);
 }
 
 void fli_idle_notify_local(fli_worker *w)

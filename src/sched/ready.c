@@ -157,6 +157,9 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
         /* `p` sent only to processes that were queued already, or its step is a fan-out that starves others. It goes to
          * the end of the global queue: from the deque it would run before its receivers, and send more and more. */
         if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
+        /* Reads the clock before the next step: if many workers send to one mailbox, a step takes milliseconds, and the
+         * worker would join a pause (throttle.c) only after CLOCK_INTERVAL_MAX such steps. */
+        if (FLI_UNLIKELY(w->local.contended_sends >= FLI_CONTENDED_MIN)) w->clock_countdown = 0;
         (void)push_global(w, p);
     }
 }

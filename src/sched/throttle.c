@@ -2,8 +2,7 @@
  *
  * A message to a process on the same worker costs about 15 ns; to a process on another worker it costs 100 to 200 ns,
  * because its cache lines move. Where steps are that short, a second worker can make everything slower: 100 producers
- * and one consumer took 25 ns a message on one worker, and 75 ns on two. A worker should pause for one of four
- * reasons:
+ * and one consumer took 25 ns a message on one worker, and 75 ns on two. There are five reasons for a pause:
  *
  *   remote events   Each message from another worker, and each process that ran last on another worker, adds twice its
  *                   cost to remote_cost_ns; time that passes is subtracted. A worker with a high value spends more than
@@ -16,25 +15,34 @@
  *                   Condition: all recent steps of the worker sent only to receivers that were runnable already, and
  *                   all workers together receive less than they send. (The receivers are elsewhere: receivers on this
  *                   worker would have run in between.)
+ *   contention      The first CAS of one send in four failed: other workers send to the same mailboxes. Eight workers
+ *                   that send to one process take fifty times as long for a message as one (docs/design/scale.md).
  *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
  *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two)
  *   dead steals     A weak steal is dead if it led to no step beyond those of the stolen processes. Fewer dead steals
  *                   are enough for a pause, because a growing tree of processes always leads to more steps
  *                   (docs/log/2026-11-what-a-second-worker-costs.md).
  *
- * Each pause is an experiment. The rate of all workers is measured before the pause, with no worker paused, and during
- * it. The rate counts the events that steps received, not the messages sent, because messages that pile up in a mailbox
- * are no gain. If the rate falls by less than a quarter of one worker's share, the pause helped, and the next pause, of
- * any worker, is longer: 1, 4, 16, 64 ms. If not, the next pause is 1 ms again, and no worker pauses for 4 ms; that
- * time is doubled with each pause in a row that did not help, up to 64 ms (back-off). After a pause with at least 1.5
- * times the rate, the next decision needs a quarter of the time; after two such pauses in a row, the next pause is 16
- * times as long. docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
+ * A pause decides how many workers are used. The worker that has a reason starts the pause, and leads it. All other
+ * workers join at their next clock reading or when they run dry, until only `active` workers are awake (must_join). At
+ * first `active` is 1. There is one pause at a time: `until_ns`, the end of the pause, is set by a CAS. A worker that
+ * joins sleeps in its parker until that time, or until the leader ends the pause early.
+ *
+ * Each pause is an experiment. The leader compares the rate of all workers before the pause, with no worker paused,
+ * with that during the pause, after SETTLE_NS. The rate counts the events that steps received, not the messages sent,
+ * because messages that pile up in a mailbox are no gain. If the rate falls by at most an eighth, the pause helped, and
+ * the next pause is longer: 1, 4, 16, 64 ms. If not, the next pause is 1 ms again and leaves four times as many workers
+ * awake (1 again, if that is more than half of them), and no worker pauses for 4 ms; that time is doubled with each
+ * pause in a row that did not help, up to 64 ms (back-off). After a pause with at least 1.5 times the rate, the next
+ * decision needs a quarter of the time; after two such pauses in a row, the next pause is 16 times as long.
+ * docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
  *
  * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy
- * worker with an empty queue, so no wake-up can be lost by waking it. At least one worker is not paused. The paused
- * worker checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends the pause if another worker is
- * still in the step in which it was at the last check, or if a stop has begun. If all others park meanwhile, these
- * checks, at most 17, are the only activity of the scheduler.
+ * worker with an empty queue, so no wake-up can be lost by waking it. At least one worker is not paused; it may be
+ * parked, and is then unparked for what the pausing workers moved to the global queue. The leader checks the others
+ * after 1 ms, after 2 ms more, then every 4 ms. It ends the pause of all workers if another worker is still in the step
+ * in which it was at the last check, or if a stop has begun. If all others park meanwhile, these checks, at most 17,
+ * are the only activity of the scheduler.
  *
  * Design: docs/design/worker-throttling.md.
  */
@@ -69,8 +77,15 @@
  * for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
+/* The rate during a pause is measured from this time on: until then queues and cache lines move to the workers that
+ * stay awake. */
+#define SETTLE_NS UINT64_C(500000)
 
 #define SHORT_STEP_NS UINT64_C(500)
+/* A worker sends to contended mailboxes if the first CAS of one send in CONTENDED_SHARE fails. */
+#define CONTENDED_SHARE 4
+/* After a pause that did not help, the next one leaves this many times as many workers awake. */
+#define ACTIVE_FACTOR 4
 
 /* REMOTE_COST_HIGH_NS   remote_cost_ns from which a worker should pause
  * AWAKE_NS              time without a paused worker that must come before a pause, to compare the pause with
@@ -103,6 +118,8 @@
 
 filch_err fli_throttle_init(fli_throttle *throttle)
 {
+    fli_atomic_init(&throttle->until_ns, 0);
+    fli_atomic_init(&throttle->active, 1);
     fli_atomic_init(&throttle->paused, 0);
     fli_atomic_init(&throttle->pause_ns, PAUSE_FIRST_NS);
     fli_atomic_init(&throttle->backoff_ns, BACKOFF_FIRST_NS);
@@ -202,11 +219,40 @@ static bool is_building_backlog(fli_worker *w)
     return sent_by_all(w->sched) - t->before.sent > done_by_all(w->sched) - t->before.done + BACKLOG_MIN;
 }
 
+bool fli_throttle_is_pausing(fli_worker *w)
+{
+    return w->clock_ns < fli_load_rlx(&w->sched->throttle.until_ns);
+}
+
+/* Returns true if a pause is under way, and more workers are awake than are to stay so. */
+static bool must_join(fli_worker *w)
+{
+    if (FLI_LIKELY(!fli_throttle_is_pausing(w))) return false;
+    filch_sched *sched = w->sched;
+    uint32_t     asleep = fli_idle_parked(&sched->idle) + fli_load_rlx(&sched->throttle.paused);
+    return asleep + fli_load_rlx(&sched->throttle.active) < sched->worker_count;
+}
+
+/* Returns true if many of the messages that the worker sent since the last clock reading went to mailboxes to which
+ * other workers sent at the same time. */
+static bool is_contended(fli_worker *w)
+{
+    uint64_t sent = fli_load_rlx(&w->local.counters.sent), passed = sent - w->throttle.sent;
+    uint32_t count = w->local.contended_sends;
+    bool     contended = count >= FLI_CONTENDED_MIN && count > passed / CONTENDED_SHARE;
+    w->throttle.sent = sent;
+    w->local.contended_sends = 0;
+    w->throttle.contended = contended;
+    return contended;
+}
+
 bool fli_throttle_is_due(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
     uint64_t cost = t->remote_cost_ns + w->local.remote_events * REMOTE_NS * 2, passed = w->clock_ns - t->decayed_at_ns;
-    bool     backlog = is_building_backlog(w);
+    if (FLI_UNLIKELY(must_join(w))) return true;
+    bool backlog = is_building_backlog(w), contended = is_contended(w);
+    backlog = backlog || contended;
     w->local.remote_events = 0;
     t->decayed_at_ns = w->clock_ns;
     if (FLI_LIKELY(cost <= passed)) {
@@ -228,6 +274,7 @@ void fli_throttle_note_steal(fli_worker *w, uint32_t count)
 bool fli_throttle_steals_are_weak(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
+    if (must_join(w)) return true;
     if (t->last_steal == 0) return false;
     uint64_t steps = fli_counters_steps(&w->local.counters) - t->last_steal_at;
     bool     weak = steps <= 2 * (uint64_t)t->last_steal && w->step_ns < SHORT_STEP_NS;
@@ -279,23 +326,36 @@ static bool is_any_worker_stuck(fli_worker *w)
     return stuck;
 }
 
-/* Waits until `until_ns`. Returns false if the wait ended early: a stop has begun, or a worker is stuck in a step. */
-static bool wait_until(fli_worker *w, uint64_t until_ns)
+/* Sleeps until `until_ns`. Returns false if a stop has begun. */
+static bool sleep_until(fli_worker *w, uint64_t until_ns)
 {
     filch_sched *sched = w->sched;
-    uint64_t     every_ns = LOOK_FIRST_NS;
-    (void)is_any_worker_stuck(w);
-    while (w->clock_ns < until_ns) {
-        uint64_t look_ns = fli_clock_after(w->clock_ns, every_ns);
-        if (every_ns < LOOK_LAST_NS) every_ns *= 2;
+    bool         over = false;
+    while (!over && w->clock_ns < until_ns) {
         fli_mutex_lock(&sched->throttle.lock);
-        bool over = fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
-        if (!over)
-            (void)fli_cond_wait_until(&sched->throttle.resume, &sched->throttle.lock,
-                                      look_ns < until_ns ? look_ns : until_ns);
+        over = fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
+        if (!over) (void)fli_cond_wait_until(&sched->throttle.resume, &sched->throttle.lock, until_ns);
         fli_mutex_unlock(&sched->throttle.lock);
         w->clock_ns = fli_clock_ns();
-        if (over || is_any_worker_stuck(w)) return false;
+    }
+    return !over;
+}
+
+/* Waits until `until_ns`, and takes the mark `began` after SETTLE_NS. Returns false if the wait ended early: a stop has
+ * begun, or a worker is stuck in a step. If contended sends are the reason of the pause, steps that take milliseconds
+ * are what it shall end, and do not end it. */
+static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *began)
+{
+    uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_FIRST_NS), every_ns = LOOK_FIRST_NS;
+    (void)is_any_worker_stuck(w);
+    if (!sleep_until(w, fli_clock_after(w->clock_ns, SETTLE_NS))) return false;
+    measure(w, began);
+    while (w->clock_ns < until_ns) {
+        if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns) ||
+            (!w->throttle.contended && is_any_worker_stuck(w)))
+            return false;
+        if (every_ns < LOOK_LAST_NS) every_ns *= 2;
+        look_ns = fli_clock_after(w->clock_ns, every_ns);
     }
     return true;
 }
@@ -309,9 +369,9 @@ static void back_off(fli_worker *w)
     if (backoff_ns < BACKOFF_LAST_NS) fli_store_rlx(&throttle->backoff_ns, backoff_ns * 2);
 }
 
-bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during)
+bool fli_throttle_helped(uint64_t before, uint64_t during)
 {
-    return during >= before - before / (4 * workers);
+    return during >= before - before / 8;
 }
 
 /* Sets the length of the next pause, or starts a back-off, by the rates before and during this pause (events per
@@ -321,11 +381,13 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     fli_throttle *throttle = &w->sched->throttle;
     bool          proven = MUCH_FASTER(before, during), again = proven && fli_load_rlx(&throttle->proven_rate) > 0;
     fli_store_rlx(&throttle->proven_rate, proven ? during : 0);
-    if (fli_throttle_helped(w->sched->worker_count, before, during)) {
+    if (fli_throttle_helped(before, during)) {
         uint64_t next_ns = pause_ns * (again ? PAUSE_FACTOR_PROVEN : PAUSE_FACTOR);
         fli_store_rlx(&throttle->pause_ns, next_ns < PAUSE_LAST_NS ? next_ns : PAUSE_LAST_NS);
         fli_store_rlx(&throttle->backoff_ns, BACKOFF_FIRST_NS);
     } else {
+        uint32_t active = fli_load_rlx(&throttle->active) * ACTIVE_FACTOR;
+        fli_store_rlx(&throttle->active, active <= w->sched->worker_count / 2 ? active : 1);
         fli_store_rlx(&throttle->pause_ns, PAUSE_FIRST_NS);
         back_off(w);
     }
@@ -338,7 +400,51 @@ static void throttle_exit(fli_worker *w)
     fli_store_rlx(&throttle->ended_sent, sent_by_all(w->sched));
     fli_store_rlx(&throttle->ended_done, done_by_all(w->sched));
     fli_store_rel(&throttle->ended_ns, w->clock_ns); /* PAIR throttle.ended, release half: publishes both counts */
-    (void)fli_sub_acqrel(&throttle->paused, 1);      /* PAIR throttle.paused */
+}
+
+/* Sleeps until the end of the pause that another worker has started. Uses the parker of the worker, which is not in the
+ * list of parked workers: 63 workers that slept under one lock would wait for that lock. */
+static void follow(fli_worker *w, uint64_t until_ns)
+{
+    fli_throttle *throttle = &w->sched->throttle;
+    spill_to_global(w);
+    /* PAIR throttle.follows, both halves (RMWs): the worker says that it sleeps, then checks that the pause goes on; a
+     * thread that ends the pause says so, then looks for workers that sleep. One of them sees the other. */
+    (void)fli_swap_acqrel(&w->throttle.follows, true);
+    bool goes_on = fli_add_acqrel(&throttle->until_ns, 0) == until_ns;
+    bool unparked = goes_on && fli_park(&w->idle.parker, until_ns);
+    /* If another thread has cleared `follows`, its unpark has come or is to come: it must not be left for the next
+     * park. */
+    if (!unparked && !fli_swap_acqrel(&w->throttle.follows, false)) (void)fli_park(&w->idle.parker, FLI_NEVER);
+    w->clock_ns = fli_clock_ns();
+}
+
+/* Ends the pause under way for all workers. Thread: any. */
+static void end_pause(filch_sched *sched)
+{
+    (void)fli_swap_acqrel(&sched->throttle.until_ns, 0); /* PAIR throttle.follows */
+    for (uint32_t i = 0; i < sched->worker_count; i++) {
+        fli_worker *w = sched->workers[i];
+        if (fli_swap_acqrel(&w->throttle.follows, false)) fli_unpark(&w->idle.parker); /* PAIR throttle.follows */
+    }
+}
+
+/* Pauses for `pause_ns`, together with all workers but throttle.active, and judges the pause. */
+static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
+{
+    uint64_t          before = rate_since(w, &w->throttle.before);
+    fli_throttle_mark began;
+    spill_to_global(w);
+    /* A pause that ended early says nothing about the next one. If it ended because another worker is stuck in a step,
+     * the paused workers must run the processes queued at that worker: so they back off, unless they would only send
+     * more messages to the stuck worker. */
+    if (wait_until(w, w->clock_ns + pause_ns, &began)) {
+        learn(w, pause_ns, before, rate_since(w, &began));
+    } else {
+        if (!backlogged) back_off(w);
+        end_pause(w->sched);
+    }
+    throttle_exit(w);
 }
 
 void fli_throttle_pause(fli_worker *w)
@@ -350,16 +456,13 @@ void fli_throttle_pause(fli_worker *w)
     w->throttle.dead_steals = 0;
     w->throttle.backlog_sends = 0;
     if (!throttle_enter(sched)) return;
-    uint64_t          before = rate_since(w, &w->throttle.before), pause_ns = fli_load_rlx(&sched->throttle.pause_ns);
-    fli_throttle_mark began;
-    spill_to_global(w);
-    measure(w, &began);
-    /* A pause that ended early says nothing about the next one. If it ended because another worker is stuck in a step,
-     * this worker must run the processes queued at that worker: so it backs off, unless it would only send more
-     * messages to the stuck worker. */
-    if (wait_until(w, w->clock_ns + pause_ns)) learn(w, pause_ns, before, rate_since(w, &began));
-    else if (!backlogged) back_off(w);
-    throttle_exit(w);
+    uint64_t pause_ns = fli_load_rlx(&sched->throttle.pause_ns), until_ns = fli_load_rlx(&sched->throttle.until_ns);
+    /* PAIR throttle.until, both halves: of two workers that start a pause at once, one follows the other. */
+    if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, w->clock_ns + pause_ns))
+        lead(w, pause_ns, backlogged);
+    else follow(w, until_ns);
+    w->throttle.contended = false;
+    (void)fli_sub_acqrel(&sched->throttle.paused, 1); /* PAIR throttle.paused */
 }
 
 void fli_throttle_end_all(filch_sched *sched)
@@ -367,4 +470,5 @@ void fli_throttle_end_all(filch_sched *sched)
     fli_mutex_lock(&sched->throttle.lock);
     fli_cond_broadcast(&sched->throttle.resume);
     fli_mutex_unlock(&sched->throttle.lock);
+    end_pause(sched);
 }

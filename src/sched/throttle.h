@@ -2,6 +2,7 @@
 #ifndef FLI_SCHED_THROTTLE_H
 #define FLI_SCHED_THROTTLE_H
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,6 +12,13 @@
 #include "port/thread.h"
 
 struct fli_worker;
+
+/* Number of contended sends between two clock readings from which a worker should pause. */
+#ifdef FLI_SMALL
+#define FLI_CONTENDED_MIN 1
+#else
+#define FLI_CONTENDED_MIN 32
+#endif
 
 /* Counts of all workers together at the time `ns`: `done` events received by steps, `sent` messages sent. */
 typedef struct fli_throttle_mark {
@@ -29,8 +37,13 @@ typedef struct fli_worker_throttle {
                                 anything else */
     uint32_t backlog_steps;  /* number of steps since the last check that sent only to receivers that were
                                 already runnable */
+    uint64_t          sent;  /* the worker's count of sent messages at the last clock reading */
     uint64_t          backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
-    fli_throttle_mark before; /* counts to compare a pause with; no worker has been paused since they were taken */
+    fli_throttle_mark before;    /* counts to compare a pause with; no worker has been paused since they were taken */
+    bool              contended; /* at the last clock reading, many sends of the worker were contended */
+    /* The worker sleeps in its parker until a pause of another worker ends. A thread that clears it unparks the worker.
+     * writes: the worker, and threads that end the pause, by swap.  PAIR throttle.follows */
+    FLI_ATOMIC(bool) follows;
     /* Number of events received beyond the first event of each step.  writes: the worker.  reads: any; relaxed, for a
      * rate. */
     FLI_ATOMIC(uint64_t) batched;
@@ -38,7 +51,14 @@ typedef struct fli_worker_throttle {
 
 /* The throttle fields of a scheduler. */
 typedef struct fli_throttle {
-    FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: a worker that pauses, by add.
+    /* The line that workers read at each clock reading; written twice for each pause.
+     * until_ns: end of the pause under way, or of the last one; a worker that starts a pause sets it by CAS, so that
+     * there is one pause at a time. 0: the last pause was ended early. active: how many workers stay awake in it.
+     * writes: the worker that starts or ends a pause.  reads: workers; relaxed: an old value makes a worker join a
+     * pause later, or sleep until the end that a pause had at first. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) until_ns;
+    FLI_ATOMIC(uint32_t) active;
+    alignas(FLI_LINE) FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: a worker that pauses, by add.
                                     PAIR throttle.paused */
     /* pause_ns: length of the next pause. backoff_until_ns: no pause begins before this time. backoff_ns: length of the
      * next back-off, which follows a pause that did not help.
@@ -77,7 +97,10 @@ bool fli_throttle_steals_are_weak(struct fli_worker *w);
 
 /* Returns true if a pause helped. `before` and `during`: events received per millisecond before and during the
  * pause. */
-bool fli_throttle_helped(uint32_t workers, uint64_t before, uint64_t during);
+bool fli_throttle_helped(uint64_t before, uint64_t during);
+
+/* Returns true if a pause is under way. Thread: a worker; a hint. */
+bool fli_throttle_is_pausing(struct fli_worker *w);
 
 /* Moves the processes queued at `w` to the global queue, and pauses `w`. Thread: the worker, between steps. */
 void fli_throttle_pause(struct fli_worker *w);

@@ -335,6 +335,64 @@ TEST(a_pausing_worker_moves_its_deque_to_the_global_queue)
     end(sched);
 }
 
+TEST(a_worker_joins_the_pause_of_another_until_that_ends)
+{
+    filch_sched *sched = begin_held();
+    fli_worker  *w = sched->caller_worker;
+    w->clock_ns = fli_clock_ns();
+    uint64_t until_ns = w->clock_ns + FILCH_MILLISECONDS(20);
+    assert_false(fli_throttle_is_due(w));
+    fli_store_rlx(&sched->throttle.until_ns, until_ns);
+    assert_true(fli_throttle_is_due(w));
+    assert_true(fli_throttle_steals_are_weak(w));
+    fli_throttle_pause(w);
+    assert_true(w->clock_ns >= until_ns);
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0); /* another worker judges the pause */
+    same(paused(sched), 0);
+    assert_false(fli_load_rlx(&w->throttle.follows));
+    assert_false(fli_throttle_is_due(w)); /* the pause is over */
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
+TEST(no_more_workers_join_a_pause_than_may_sleep)
+{
+    filch_sched *sched = begin_held();
+    fli_worker  *w = sched->caller_worker;
+    w->clock_ns = fli_clock_ns();
+    fli_store_rlx(&sched->throttle.until_ns, w->clock_ns + FILCH_SECONDS(3600));
+    fli_store_rlx(&sched->throttle.paused, 1); /* one of two workers is paused, and one stays awake */
+    assert_false(fli_throttle_is_due(w));
+    fli_store_rlx(&sched->throttle.paused, 0);
+    fli_store_rlx(&sched->throttle.active, 2);
+    assert_false(fli_throttle_is_due(w));
+    fli_store_rlx(&sched->throttle.active, 1);
+    assert_true(fli_throttle_is_due(w));
+    fli_store_rlx(&sched->throttle.until_ns, 0);
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
+#ifndef FLI_SMALL /* with the constants of FLI_SMALL one contended send is enough */
+TEST(many_sends_to_contended_mailboxes_make_a_pause_due)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = caller_worker_of(sched);
+    fli_count(&w->local.counters.sent, 1000);
+    w->local.contended_sends = 200; /* one in five */
+    assert_false(read_clock_often(w, 1, 0));
+    same(w->local.contended_sends, 0);
+    fli_count(&w->local.counters.sent, 1000);
+    w->local.contended_sends = 300;
+    assert_true(read_clock_often(w, 1, 0));
+    assert_false(read_clock_often(w, 1, 0));
+    fli_count(&w->local.counters.sent, 30);
+    w->local.contended_sends = 30; /* too few to say anything */
+    assert_false(read_clock_often(w, 1, 0));
+    end(sched);
+}
+#endif
+
 TEST(one_worker_always_stays_unpaused)
 {
     filch_sched *sched = begin_held();
@@ -396,13 +454,11 @@ TEST(the_lifo_slot_of_a_pausing_worker_goes_to_the_front_of_the_global_queue)
     end(sched);
 }
 
-TEST(a_pause_that_costs_at_most_a_quarter_of_a_worker_helped)
+TEST(a_pause_that_costs_at_most_an_eighth_of_the_rate_helped)
 {
-    assert_true(fli_throttle_helped(2, 800, 700));
-    assert_false(fli_throttle_helped(2, 800, 699));
-    assert_true(fli_throttle_helped(8, 3200, 3100));
-    assert_false(fli_throttle_helped(8, 3200, 3099));
-    assert_true(fli_throttle_helped(2, 0, 0));
+    assert_true(fli_throttle_helped(800, 700));
+    assert_false(fli_throttle_helped(800, 699));
+    assert_true(fli_throttle_helped(0, 0));
 }
 
 /* Pauses `w`. Pretends that all work counted so far was done in the last millisecond; none is done during the pause. */
@@ -456,6 +512,20 @@ TEST(inline_steps_before_a_pause_count_as_work)
     filch_sched *sched = begin(2);
     pause_after_inline_steps(sched->caller_worker);
     assert_true(backoff_of(sched->caller_worker) > 0);
+    end(sched);
+}
+
+TEST(after_a_pause_that_did_not_help_the_next_leaves_more_workers_awake)
+{
+    filch_sched *sched = begin(8);
+    fli_worker  *w = sched->caller_worker;
+    same(fli_load_rlx(&sched->throttle.active), 1);
+    pause_without_help(w);
+    same(fli_load_rlx(&sched->throttle.active), 4);
+    pause_with_help(w);
+    same(fli_load_rlx(&sched->throttle.active), 4);
+    pause_without_help(w);
+    same(fli_load_rlx(&sched->throttle.active), 1); /* 16 would be more than half of the workers */
     end(sched);
 }
 
@@ -688,12 +758,18 @@ int main(void)
         cmocka_unit_test(dead_steals_make_a_pause_due_sooner_but_not_at_once),
 #endif
         cmocka_unit_test(a_pausing_worker_moves_its_deque_to_the_global_queue),
+        cmocka_unit_test(a_worker_joins_the_pause_of_another_until_that_ends),
+        cmocka_unit_test(no_more_workers_join_a_pause_than_may_sleep),
+#ifndef FLI_SMALL
+        cmocka_unit_test(many_sends_to_contended_mailboxes_make_a_pause_due),
+#endif
         cmocka_unit_test(one_worker_always_stays_unpaused),
         cmocka_unit_test(the_newest_of_a_pausing_worker_goes_to_the_front_of_the_global_queue),
         cmocka_unit_test(the_lifo_slot_of_a_pausing_worker_goes_to_the_front_of_the_global_queue),
-        cmocka_unit_test(a_pause_that_costs_at_most_a_quarter_of_a_worker_helped),
+        cmocka_unit_test(a_pause_that_costs_at_most_an_eighth_of_the_rate_helped),
         cmocka_unit_test(a_pause_that_did_not_help_starts_the_back_off),
         cmocka_unit_test(inline_steps_before_a_pause_count_as_work),
+        cmocka_unit_test(after_a_pause_that_did_not_help_the_next_leaves_more_workers_awake),
         cmocka_unit_test(each_pause_that_did_not_help_doubles_the_back_off_up_to_a_limit),
         cmocka_unit_test(a_pause_that_helped_makes_the_next_one_longer),
         cmocka_unit_test(two_pauses_with_a_proven_rate_make_the_next_much_longer),
