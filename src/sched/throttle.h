@@ -53,9 +53,9 @@ typedef struct fli_worker_throttle {
 typedef struct fli_throttle {
     /* The line that workers read at each clock reading; written twice for each pause.
      * until_ns: end of the pause under way, or of the last one; a worker that starts a pause sets it by CAS, so that
-     * there is one pause at a time. 0: the last pause was ended early. active: how many workers stay awake in it.
-     * writes: the worker that starts or ends a pause.  reads: workers; relaxed: an old value makes a worker join a
-     * pause later, or sleep until the end that a pause had at first. */
+     * there is one pause at a time (PAIR throttle.until). 0: the last pause was ended early. active: how many workers
+     * stay awake in it. writes: the worker that starts or ends a pause.  reads: workers; relaxed: an old value makes a
+     * worker join a pause later, or sleep until the end that a pause had at first. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) until_ns;
     FLI_ATOMIC(uint32_t) active;
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: a worker that pauses, by add.
