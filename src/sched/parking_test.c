@@ -8,6 +8,7 @@
 #include "sched/worker.h"
 
 #include "support/check.h"
+#include "support/until.h"
 
 enum { PLAIN, POLLER, SENTINEL, PARKED };
 
@@ -87,11 +88,35 @@ TEST(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write)
     assert_true(hint != offsetof(fli_idle, parked) / FLI_LINE);
 }
 
+static FLI_ATOMIC(bool) released;
+
+static filch_err hold(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    until(fli_load_rlx(&released));
+    return filch_done(out, filch_none());
+}
+
+TEST(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed)
+{
+    static const filch_type holder = { .name = "holder", .step = hold };
+    filch_options           options = FILCH_OPTIONS_INIT;
+    filch_sched            *sched;
+    options.workers = 2;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &holder, NULL, NULL));
+    /* One worker stays in a step; the other one parks and watches it. */
+    until(fli_idle_look(&sched->idle) == (FLI_PARKED_ONE | FLI_SENTINEL));
+    fli_store_rlx(&released, true);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_finds_work),
         cmocka_unit_test(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last),
+        cmocka_unit_test(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed),
         cmocka_unit_test(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ TEST(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a
 
 /* A worker that runs dry and finds a process at once writes no word that other workers read: an RMW of the idle word by
  * each of 64 workers made every push of the others a cache miss. */
-TEST(a_worker_that_finds_a_process_at_once_does_not_write_the_idle_word)
+TEST(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was)
 {
     filch_options options = FILCH_OPTIONS_INIT;
     filch_sched  *sched;
@@ -151,7 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_searcher_that_takes_the_only_process_unparks_no_worker),
-        cmocka_unit_test(a_worker_that_finds_a_process_at_once_does_not_write_the_idle_word),
+        cmocka_unit_test(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was),
         cmocka_unit_test(a_worker_is_unparked_to_report_long_steps_only_if_there_is_no_sentinel),
         cmocka_unit_test(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a_sentinel),
     };
