@@ -5,6 +5,7 @@
  * spinning. A wait is charged to the code that called the function of this file. */
 #include "port/clock.h"
 #include "port/cpu.h"
+#include "port/pages.h"
 #include "port/random.h"
 #include "port/thread.h"
 #include "port/wakefd.h"
@@ -330,4 +331,11 @@ void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
 {
     (void)alarm;
     (void)at_ns;
+}
+
+/* The model returns no memory to the system: its pages are those of its own heap. */
+void fli_pages_discard(void *at, size_t bytes)
+{
+    (void)at;
+    (void)bytes;
 }
