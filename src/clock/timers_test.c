@@ -99,6 +99,10 @@ static bool read_one(bench *b, fli_proc *p, filch_event *event)
     bench_drain(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
     fli_mail_release(&b->rt, &b->worker, p, event, &node, 1);
+    /* These tests read completions while a message waits. So the message must not get its turn after one of them. */
+    if (p->messages != 0) {
+        fli_node_at(&b->rt, fli_node_at(&b->rt, p->messages)->next)->what &= (uint8_t)~FLI_NODE_PASSED;
+    }
     return true;
 }
 

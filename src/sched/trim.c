@@ -81,6 +81,7 @@ void fli_trim_run(filch_sched *sched, uint64_t now_ns)
     if (!fli_cas_weak_rlx(&sched->trim.due_ns, &due, fli_clock_after(now_ns, INTERVAL_NS))) return;
     bool more_nodes = trim(&sched->rt.nodes), more_short = trim(&sched->rt.short_nodes),
          more_procs = trim(&sched->rt.procs);
-    if (more_nodes || more_short || more_procs) fli_store_rlx(&sched->trim.due_ns, fli_clock_after(fli_clock_ns(), PAUSE_NS));
+    if (more_nodes || more_short || more_procs)
+        fli_store_rlx(&sched->trim.due_ns, fli_clock_after(fli_clock_ns(), PAUSE_NS));
     else if (!has_surplus(sched)) fli_store_rlx(&sched->trim.due_ns, FLI_NEVER);
 }

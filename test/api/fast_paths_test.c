@@ -172,7 +172,7 @@ static filch_err play_spawns_short_lived(actor *me, const filch_event *events, s
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
     /* The process spawned last runs its first step before it gets its event; each earlier one has run two steps. */
-    if (me->stage % 2 == 1 && brief.steps < (uint32_t)me->stage) return filch_continue(out);
+    if (brief.when != AT_ONCE && me->stage % 2 == 1 && brief.steps < (uint32_t)me->stage) return filch_continue(out);
     if (me->stage % 2 == 1) {
         if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
         if (brief.when == AT_A_COMPLETION) me->note |= filch_complete(kept, 1, filch_str(answer), FILCH_OK);

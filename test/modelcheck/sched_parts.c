@@ -62,6 +62,29 @@ void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
 {
     (void)timers, (void)index, (void)away;
 }
+/* No memory is returned to the system. */
+void fli_trim_init(fli_trim *trim)
+{
+    (void)trim;
+}
+
+void fli_trim_plan(filch_sched *sched)
+{
+    (void)sched;
+}
+
+uint64_t fli_trim_due_ns(filch_sched *sched)
+{
+    (void)sched;
+    return FLI_NEVER;
+}
+
+void fli_trim_run(filch_sched *sched, uint64_t now_ns)
+{
+    (void)sched;
+    (void)now_ns;
+}
+
 uint64_t fli_timers_count(const fli_timers *timers)
 {
     (void)timers;
@@ -441,7 +464,7 @@ const fli_weak_program parts_sched[] = {
       .setup = setup_2,
       .threads = { work, work, submit_one },
       .check = check_idle,
-      .bound = 2 },
+      .bound = 1 },
     { .name = "idle_2_submitters",
       .promise = "two submitters, two workers",
       .setup = setup_2_expected,
