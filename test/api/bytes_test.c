@@ -100,7 +100,11 @@ static void all_sizes_arrive(uint32_t each, bool text, bool mixed)
         (void)fixture_tick(&w);
         same(s.read, (i + 1) * each);
         same(s.numbers, mixed ? (i + 1) * each : 0);
+#ifdef FLI_SMALL
+        (void)blocks; /* the small segments of the slabs are blocks too, and grow during the test */
+#else
         if (each == 1 && i > 0) same(fli_load_rlx(&w.blocks), blocks); /* the blocks of read messages are freed */
+#endif
     }
     ok(s.writer.note);
     fixture_end(&w);

@@ -222,7 +222,7 @@ static const char *const long_calls[] = {
     "local t = {} for i = 1, 60000 do t[i] = {} end begin() for i = 1, 10 do collectgarbage() end assert(#t == 60000)",
     "local t = {} for i = 1, 100000 do t[i] = i end begin() assert(#json.encode(t) == 588896)",
     "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() assert(json.decode(json.encode(t)).k7[1] == 7)",
-    "local t = {} for i = 1, 100000 do t[i] = i end local s = json.encode(t) begin() assert(#json.decode(s) == 100000)",
+    "local t = {} for i = 1, 600000 do t[i] = i end local s = json.encode(t) begin() assert(#json.decode(s) == 600000)",
     "local t = {} for i = 1, 200000 do t[i] = { i } end begin() assert(#msgpack.encode(t) > 600000)",
     ("local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = msgpack.encode(t) begin()\n"
      "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
