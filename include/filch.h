@@ -1156,7 +1156,8 @@ typedef struct filch_supervisor {
     uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more
                            is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
                            supervisor handles that. The end of one child counts once, however many children are
-                           restarted for it. A restart that fails (init, no memory) counts too, and is tried again */
+                           restarted for it; a child that ends while it is to be stopped for such a restart does not
+                           count. A restart that fails (init, no memory) counts too, and is tried again */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
      * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is
@@ -2258,18 +2259,18 @@ typedef struct filch_stats {
     uint64_t refused;     /* calls that returned FILCH_EFULL because of a full mailbox. A send in Lua that then waits
                              for space is counted too */
     uint64_t dropped;     /* messages dropped by a mailbox policy */
-    uint64_t yields;
+    uint64_t yields;      /* commands passed to their handler; those of a failed step are dropped and not counted */
     uint64_t completions;
-    uint64_t late_completions; /* second completions, and completions for ended processes: ignored */
-    uint64_t steals;           /* successful steals */
-    uint64_t stolen;           /* processes moved by steals */
-    uint64_t sleeps;           /* times a worker parked */
-    uint64_t wakes;            /* times a worker was unparked */
-    uint64_t long_steps;
+    uint64_t late_completions;               /* second completions, and completions for ended processes: ignored */
+    uint64_t steals;                         /* successful steals */
+    uint64_t stolen;                         /* processes moved by steals */
+    uint64_t sleeps;                         /* times a worker parked */
+    uint64_t wakes;                          /* times a worker was unparked */
+    uint64_t long_steps;                     /* steps over option `long_step_ns`, each counted once */
     uint64_t timers;                         /* timers armed now */
     uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited in a queue; bucket i: <
                                                 2^(i+1) ns */
-    uint64_t abandoned;                      /* yields that were outstanding when their process ended */
+    uint64_t abandoned;                      /* of `yields`: not completed when their process ended */
     uint64_t memory; /* bytes that are allocated through option `alloc` now, including kept payloads. Exact while no
                         thread allocates or frees */
     uint64_t memory_returned; /* bytes of `memory` that are not in use and whose pages the system has back; 0 with

@@ -595,7 +595,8 @@ static void on_exit_event(supervisor *s, const filch_event *event, filch_out *ou
     if (c == NULL || c->state == FLI_CHILD_DOWN)
         return; /* the process is not a child: another part of the program made this supervisor monitor it */
     bool stopped = c->state == FLI_CHILD_STOPPING;
-    /* If only must_stop is set, the child ended by itself before the supervisor stopped it. */
+    /* If only must_stop is set, the child ended by itself before the supervisor stopped it. It counts as stopped: its
+     * end is no further restart. */
     bool asked = stopped || c->must_stop;
     bool well = event->error == FILCH_OK && !stopped;
     c->state = FLI_CHILD_DOWN;

@@ -236,10 +236,9 @@ TEST(on_failure_reports_a_process_without_memory_for_its_messages)
     fixture_open(&own, 1, &options);
     (void)fixture_start(
         &own,
-        /* The messages are sent in the slice of the spawn: the new process finds them in its first step. */
-        "local long = ('z'):rep(1 << 19)\n"
-        "local pid = process.spawn { function() time.sleep('1h') end; memory = '1MB', monitor = true }\n"
-        "for i = 1, 3 do process.send(pid, long) end\n"
+        /* The process loops and does not receive: each of its steps keeps the messages that have arrived. */
+        "local pid = process.spawn { function() while true do end end; memory = '1MB', monitor = true }\n"
+        "for i = 1, 3 do process.send(pid, ('z'):rep(1 << 19)) end\n"
         "local e = process.receive()\n"
         "assert(e.error:find('not enough memory to keep messages', 1, true), e.error)\n",
         0);
