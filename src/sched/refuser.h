@@ -6,11 +6,7 @@
 
 #include "dispatch/send_waiters.h"
 
-#ifdef FLI_SMALL
-#define FLI_REFUSER_SLICE 4
-#else
 #define FLI_REFUSER_SLICE 1024 /* senders that are completed in one step, about 0.1 ms of work */
-#endif
 
 /* Completes the senders of a detached queue with FILCH_EDEAD: the first FLI_REFUSER_SLICE at once, the others in later
  * steps of a process. Thread: the worker that ends the receiver. */
