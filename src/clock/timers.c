@@ -106,7 +106,6 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     size_t    bytes = shard_count * sizeof *timers->shards;
     filch_err err = FILCH_ENOMEM;
     *timers = (fli_timers){ .rt = rt, .shard_count = shard_count };
-    fli_atomic_init(&timers->away_ns, FLI_NEVER);
     timers->shards = fli_zalloc_aligned(&rt->mem, bytes, FLI_LINE);
     if (timers->shards == NULL) goto no_shards;
     err = fli_slab_init(&timers->sleeps, &rt->mem, sizeof(entry), SLEEP_BIT - 1, make_sleep);
@@ -116,7 +115,6 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     for (uint32_t i = 0; i < shard_count; i++) {
         fli_wheel_init(&timers->shards[i].wheel, now_ns);
         fli_atomic_init(&timers->shards[i].next_ns, FLI_NEVER);
-        fli_atomic_init(&timers->shards[i].away, true);
         err = fli_mutex_init(&timers->shards[i].lock);
         if (err == FILCH_OK) continue;
         while (i-- > 0) fli_mutex_fini(&timers->shards[i].lock);
@@ -151,8 +149,7 @@ static uint64_t id_of(entry *e)
 
 static void hint_locked(fli_timer_shard *shard)
 {
-    uint64_t next_ns = fli_wheel_next_ns(&shard->wheel);
-    if (next_ns != fli_load_rlx(&shard->next_ns)) fli_store_rlx(&shard->next_ns, next_ns);
+    fli_store_rlx(&shard->next_ns, fli_wheel_next_ns(&shard->wheel));
     fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
@@ -287,22 +284,13 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     return true;
 }
 
-/* Lowers away_ns to `ns`. PAIR timers.away, release half: a worker that swaps away_ns afterwards sees that the owner is
- * away, and the new next_ns. */
-static void lower_away(fli_timers *timers, uint64_t ns)
-{
-    uint64_t was = fli_load_rlx(&timers->away_ns);
-    while (ns < was && !fli_cas_acqrel(&timers->away_ns, &was, ns)) {}
-}
-
-static void arm_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t due_ns)
+static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
     fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
     /* Most timers are due later than the first timer of the wheel, and need not change the hint. */
     if (due_ns < fli_load_rlx(&shard->next_ns)) hint_locked(shard);
     else fli_store_rlx(&shard->count, shard->wheel.count);
-    if (FLI_UNLIKELY(fli_load_rlx(&shard->away))) lower_away(timers, fli_load_rlx(&shard->next_ns));
 }
 
 /* Returns a msg_timer without a receiver, or NULL if there is no memory. */
@@ -325,7 +313,7 @@ static void arm(fli_timers *timers, entry *e, uint64_t due_ns)
 {
     fli_timer_shard *shard = &timers->shards[fli_load_rlx(&e->shard)];
     fli_mutex_lock(&shard->lock);
-    arm_locked(timers, shard, e, due_ns);
+    arm_locked(shard, e, due_ns);
     fli_mutex_unlock(&shard->lock);
 }
 
@@ -352,7 +340,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
          * complete the yield before the lock is released. */
         fli_event_node *node = fli_full_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
-        arm_locked(timers, shard, e, due_ns);
+        arm_locked(shard, e, due_ns);
     }
     fli_mutex_unlock(&shard->lock);
     return e != NULL ? FILCH_OK : FILCH_ENOMEM;
@@ -543,23 +531,10 @@ typedef struct fire_batch {
     uint32_t count;
 } fire_batch;
 
-/* Returns true if a worker should fire the timers of `shard`. A worker fires its own timers when they are due. It
- * leaves those of a worker that works to their owner, unless the owner is late: all workers that read the clock would
- * otherwise take the lock of a due shard at the same time. */
-static bool is_due(const fli_timer_shard *shard, bool own, uint64_t now_ns)
+/* Moves due timers from one wheel to the batch, until the batch has `room` timers. */
+static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
-    uint64_t next_ns = fli_load_rlx(&shard->next_ns);
-    if (FLI_LIKELY(next_ns > now_ns)) return false;
-    return own || fli_load_rlx(&shard->away) || now_ns - next_ns >= FLI_TIMERS_HELP_NS;
-}
-
-/* Moves due timers from one wheel to the batch, until the batch has `room` timers. If another worker uses the wheel of
- * another worker, that worker fires the timers. */
-static void collect(fli_timer_shard *shard, bool own, uint64_t now_ns, uint32_t room, fire_batch *r)
-{
-    if (FLI_LIKELY(!is_due(shard, own, now_ns)) || r->count == room) return;
-    if (own) fli_mutex_lock(&shard->lock);
-    else if (!fli_mutex_try_lock(&shard->lock)) return;
+    fli_mutex_lock(&shard->lock);
     fli_wheel_fetch(&shard->wheel, now_ns);
     for (fli_timer *t; r->count < room && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; r->count++) {
         r->batch[r->count] = FLI_OUTER(entry, wheel, t);
@@ -567,19 +542,6 @@ static void collect(fli_timer_shard *shard, bool own, uint64_t now_ns, uint32_t 
     }
     hint_locked(shard);
     fli_mutex_unlock(&shard->lock);
-}
-
-/* Collects from `others` wheels besides `mine`, beginning after the one at which the last call ended. */
-static void collect_others(fli_timers *timers, fli_timer_shard *mine, uint32_t others, uint64_t now_ns, uint32_t room,
-                           fire_batch *r)
-{
-    uint32_t at = mine->next_other, n = timers->shard_count;
-    for (uint32_t i = 0; i < others && r->count < room; i++) {
-        if (&timers->shards[at] == mine) at = at + 1 < n ? at + 1 : 0;
-        collect(&timers->shards[at], false, now_ns, room, r);
-        at = at + 1 < n ? at + 1 : 0;
-    }
-    mine->next_other = at;
 }
 
 /* Frees or rearms the fired timers of one wheel, from index `i` of the batch on. Returns the index of the first timer
@@ -593,57 +555,25 @@ static uint32_t settle_fired(fli_timers *timers, const fire_batch *r, uint32_t i
     do after_locked(timers, shard, r->batch[i], r->again_ns[i]);
     while (++i < r->count && fli_load_rlx(&r->batch[i]->shard) == index);
     hint_locked(shard);
-    if (FLI_UNLIKELY(fli_load_rlx(&shard->away))) lower_away(timers, fli_load_rlx(&shard->next_ns));
     fli_mutex_unlock(&shard->lock);
     return i;
 }
 
-static uint64_t next_away_ns(const fli_timers *timers, const fli_timer_shard *mine)
+uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
 {
-    uint64_t next = FLI_NEVER;
-    for (uint32_t i = 0; i < timers->shard_count; i++) {
-        const fli_timer_shard *shard = &timers->shards[i];
-        if (shard == mine || !fli_load_rlx(&shard->away)) continue;
-        uint64_t ns = fli_load_rlx(&shard->next_ns);
-        if (ns < next) next = ns;
-    }
-    return next;
-}
-
-/* Collects from the wheels of owners that are away, if one of their timers is due. Only the worker whose swap finds
- * that away_ns has passed looks at the wheels. Then it lowers away_ns to what is left. */
-static void collect_away(fli_timers *timers, fli_timer_shard *mine, uint64_t now_ns, uint32_t room, fire_batch *r)
-{
-    if (FLI_LIKELY(fli_load_rlx(&timers->away_ns) > now_ns) || r->count == room) return;
-    uint64_t left = fli_swap_acqrel(&timers->away_ns, FLI_NEVER); /* PAIR timers.away, acquire half */
-    for (uint32_t i = 0; left <= now_ns && i < timers->shard_count; i++) {
-        fli_timer_shard *shard = &timers->shards[i];
-        if (shard == mine || !fli_load_rlx(&shard->away)) continue;
-        collect(shard, false, now_ns, room, r);
-    }
-    if (left <= now_ns) left = next_away_ns(timers, mine);
-    lower_away(timers, left);
-}
-
-/* Number of other wheels that fli_timers_poll_near() looks at. With two workers these are all others; with more, the
- * cost of a clock reading does not grow with the number of workers. */
-#define OTHERS_NEAR 2
-
-static uint32_t poll(fli_timers *timers, uint64_t now_ns, uint32_t most, uint32_t others)
-{
-    fli_local       *worker = fli_current_worker(timers->rt);
-    fli_timer_shard *mine = &timers->shards[worker->index];
-    uint32_t         fired = 0, room;
-    fire_batch       r;
-    if (others >= timers->shard_count) others = timers->shard_count - 1;
+    fli_local *worker = fli_current_worker(timers->rt);
+    uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
+    fire_batch r;
+    /* Starts at another wheel in each call. Otherwise a first wheel that always has due timers would starve the
+     * others. */
+    if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
     do {
-        bool mine_first = (mine->polls++ & 1) != 0;
         r.count = 0;
         room = most - fired < BATCH ? most - fired : BATCH;
-        if (mine_first) collect(mine, true, now_ns, room, &r);
-        collect_others(timers, mine, others, now_ns, room, &r);
-        if (!mine_first) collect(mine, true, now_ns, room, &r);
-        collect_away(timers, mine, now_ns, room, &r);
+        for (uint32_t i = 0; i < n && r.count < room; i++) {
+            fli_timer_shard *shard = &timers->shards[first + i < n ? first + i : first + i - n];
+            if (fli_load_rlx(&shard->next_ns) <= now_ns) collect(shard, now_ns, room, &r);
+        }
         fetch(timers, r.batch, r.count);
         for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, worker, r.batch[i], now_ns);
         for (uint32_t i = 0; i < r.count;) i = settle_fired(timers, &r, i);
@@ -654,23 +584,7 @@ static uint32_t poll(fli_timers *timers, uint64_t now_ns, uint32_t most, uint32_
 
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns)
 {
-    return poll(timers, now_ns, UINT32_MAX, UINT32_MAX);
-}
-
-uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
-{
-    return poll(timers, now_ns, most, UINT32_MAX);
-}
-
-uint32_t fli_timers_poll_near(fli_timers *timers, uint64_t now_ns, uint32_t most)
-{
-    return poll(timers, now_ns, most, OTHERS_NEAR);
-}
-
-void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
-{
-    fli_store_rlx(&timers->shards[index].away, away);
-    if (away) lower_away(timers, fli_load_rlx(&timers->shards[index].next_ns));
+    return fli_timers_poll_some(timers, now_ns, UINT32_MAX);
 }
 
 uint64_t fli_timers_next_ns(const fli_timers *timers)
@@ -681,34 +595,6 @@ uint64_t fli_timers_next_ns(const fli_timers *timers)
         if (ns < next) next = ns;
     }
     return next;
-}
-
-uint64_t fli_timers_help_ns(const fli_timers *timers, uint32_t index)
-{
-    uint64_t next = FLI_NEVER;
-    for (uint32_t i = 0; i < timers->shard_count; i++) {
-        const fli_timer_shard *shard = &timers->shards[i];
-        uint64_t               ns = fli_load_rlx(&shard->next_ns);
-        if (ns >= next) continue;
-        if (i != index && !fli_load_rlx(&shard->away)) ns = fli_clock_after(ns, FLI_TIMERS_HELP_NS);
-        if (ns < next) next = ns;
-    }
-    return next;
-}
-
-uint64_t fli_timers_late_ns(const fli_timers *timers, uint32_t index, uint64_t now_ns)
-{
-    uint64_t next_ns = fli_load_rlx(&timers->shards[index].next_ns), away_ns = fli_load_rlx(&timers->away_ns);
-    if (away_ns < next_ns) next_ns = away_ns;
-    return next_ns < now_ns ? now_ns - next_ns : 0;
-}
-
-bool fli_timers_any(const fli_timers *timers)
-{
-    for (uint32_t i = 0; i < timers->shard_count; i++) {
-        if (fli_load_rlx(&timers->shards[i].next_ns) != FLI_NEVER) return true;
-    }
-    return false;
 }
 
 uint64_t fli_timers_count(const fli_timers *timers)

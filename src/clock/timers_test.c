@@ -34,19 +34,14 @@ static void on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
     if (while_firing != NULL) while_firing((bench *)rt);
 }
 
-static void begin_with(bench *b, uint32_t shards)
+static void begin(bench *b)
 {
     bench_begin(b);
     b->rt.hooks.abandon = on_abandon;
     b->rt.hooks.ticks = on_ticks;
     b->rt.hooks.ready = on_ready;
     while_firing = NULL;
-    ok(fli_timers_init(&timers, &b->rt, shards, fli_clock_ns()));
-}
-
-static void begin(bench *b)
-{
-    begin_with(b, 2);
+    ok(fli_timers_init(&timers, &b->rt, 2, fli_clock_ns()));
 }
 
 static void end(bench *b)
@@ -828,117 +823,6 @@ TEST(an_abandoned_sleep_does_not_free_the_node_of_an_earlier_timer)
     end(&b);
 }
 
-/* ---- owners and helpers ---- */
-
-enum { SHARDS = 9 };
-
-/* Worker `index` arms a sleep of an hour. Worker 0 is the current worker afterwards. */
-static void sleep_at(bench *b, fli_proc *p, uint32_t index)
-{
-    b->worker.index = index;
-    ok(command(b, p, FILCH_CMD_SLEEP, HOUR_NS, index));
-    b->worker.index = 0;
-}
-
-TEST(a_worker_leaves_the_timers_of_a_working_owner_to_it_until_they_are_late)
-{
-    bench b;
-    begin_with(&b, SHARDS);
-    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
-    fli_proc *p = spawn(&b);
-    sleep_at(&b, p, 5);
-    uint64_t due_ns = fli_timers_next_ns(&timers);
-    same(fli_timers_help_ns(&timers, 0), due_ns + FLI_TIMERS_HELP_NS);
-    same(fli_timers_help_ns(&timers, 5), due_ns);
-    same(fli_timers_poll(&timers, due_ns + FLI_TIMERS_HELP_NS - 1), 0);
-    /* Each poll looks at two of the eight other shards. */
-    uint32_t fired = 0;
-    for (int i = 0; i < (SHARDS - 1) / 2; i++)
-        fired += fli_timers_poll_near(&timers, due_ns + FLI_TIMERS_HELP_NS, UINT32_MAX);
-    same(fired, 1);
-    sleep_at(&b, p, 5);
-    b.worker.index = 5;
-    same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
-    finish(&b, p);
-    end(&b);
-}
-
-TEST(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due)
-{
-    bench b;
-    begin_with(&b, SHARDS);
-    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
-    fli_proc *p = spawn(&b);
-    /* Armed before the owner goes away, and after. */
-    sleep_at(&b, p, 4);
-    fli_timers_set_away(&timers, 4, true);
-    fli_timers_set_away(&timers, 8, true);
-    sleep_at(&b, p, 8);
-    uint64_t first_ns = fli_load_rlx(&timers.shards[4].next_ns), second_ns = fli_load_rlx(&timers.shards[8].next_ns);
-    same(fli_timers_help_ns(&timers, 0), first_ns);
-    same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
-    for (int i = 0; i < SHARDS; i++) same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
-    /* Each poll fires one of the two; the other one stays published. The two shards that a poll looks at in turn are
-     * others. */
-    for (int i = 0; i < 2; i++) {
-        timers.shards[0].next_other = 1;
-        same(fli_timers_poll_near(&timers, second_ns, 1), 1);
-    }
-    same(fli_timers_count(&timers), 0);
-    finish(&b, p);
-    end(&b);
-}
-
-TEST(a_timer_that_is_armed_for_an_owner_that_is_away_fires_when_it_is_due)
-{
-    bench b;
-    begin_with(&b, SHARDS);
-    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
-    fli_timers_set_away(&timers, 7, true);
-    fli_proc *p = spawn(&b);
-    sleep_at(&b, p, 7);
-    same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
-    finish(&b, p);
-    end(&b);
-}
-
-/* The owner publishes the first tick when it goes away; the worker that fires a tick publishes the next one. */
-TEST(a_ticker_of_an_owner_that_is_away_ticks_in_time)
-{
-    bench b;
-    begin_with(&b, SHARDS);
-    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
-    fli_proc *p = spawn(&b);
-    b.worker.index = 6;
-    int64_t ticker = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 1);
-    b.worker.index = 0;
-    fli_timers_set_away(&timers, 6, true);
-    for (int i = 0; i < 20; i++) same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
-    same(cancel(&b, p, ticker), 1);
-    finish(&b, p);
-    end(&b);
-}
-
-TEST(timers_are_late_if_the_worker_or_an_owner_that_is_away_is)
-{
-    bench b;
-    begin_with(&b, SHARDS);
-    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
-    fli_proc *p = spawn(&b);
-    assert_false(fli_timers_any(&timers));
-    sleep_at(&b, p, 3);
-    assert_true(fli_timers_any(&timers));
-    uint64_t due_ns = fli_timers_next_ns(&timers);
-    same(fli_timers_late_ns(&timers, 3, due_ns - 1), 0);
-    same(fli_timers_late_ns(&timers, 3, due_ns + 5), 5);
-    same(fli_timers_late_ns(&timers, 0, due_ns + 5), 0);
-    fli_timers_set_away(&timers, 3, true);
-    same(fli_timers_late_ns(&timers, 0, due_ns + 5), 5);
-    same(fli_timers_poll_near(&timers, due_ns, UINT32_MAX), 1);
-    finish(&b, p);
-    end(&b);
-}
-
 /* ---- threads ---- */
 
 enum { POLLERS = 2 };
@@ -956,7 +840,6 @@ static void poll_on(void *arg)
     poller *me = arg;
     me->worker.rt = &me->b->rt;
     fli_current_set(&me->worker);
-    fli_timers_set_away(&timers, me->worker.index, false);
     while (!fli_load_acq(&polled_enough)) {
         (void)fli_timers_poll(&timers, fli_clock_ns());
         fli_thread_yield();
@@ -990,7 +873,6 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
     for (int i = 0; i < POLLERS; i++) {
         memset(&pollers[i], 0, sizeof pollers[i]);
         pollers[i].b = &b;
-        pollers[i].worker.index = (uint32_t)i;
         ok(fli_thread_start(&pollers[i].thread, "poller", poll_on, &pollers[i]));
     }
     fli_proc *p = spawn(&b);
@@ -1055,11 +937,6 @@ int main(void)
         cmocka_unit_test(ticks_without_memory_for_a_message_are_counted_in_the_next),
         cmocka_unit_test(a_ticker_with_a_delayed_message_can_be_stopped),
         cmocka_unit_test(poll_some_fires_at_most_max_timers_and_the_others_stay_due),
-        cmocka_unit_test(a_worker_leaves_the_timers_of_a_working_owner_to_it_until_they_are_late),
-        cmocka_unit_test(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due),
-        cmocka_unit_test(a_timer_that_is_armed_for_an_owner_that_is_away_fires_when_it_is_due),
-        cmocka_unit_test(a_ticker_of_an_owner_that_is_away_ticks_in_time),
-        cmocka_unit_test(timers_are_late_if_the_worker_or_an_owner_that_is_away_is),
         cmocka_unit_test(a_due_sleep_is_not_starved_by_timers_of_another_wheel),
         cmocka_unit_test(all_timers_due_at_once_fire),
         cmocka_unit_test(a_timer_with_the_longest_span_can_be_armed_and_stopped),

@@ -3,8 +3,7 @@
  * Where a process is queued:
  *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local
  *     deque. The data of the process has just been written by this CPU
- *   - woken by the worker between steps (timers, I/O): the local deque; those that timers wake together are pushed
- *     in reverse order, so that the earliest runs first
+ *   - woken by the worker between steps (timers, I/O): the local deque
  *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them
  *     (parking.c)
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global
@@ -140,10 +139,12 @@ void fli_ready_sample(fli_worker *w)
 void fli_ready_continue(fli_worker *w, fli_proc *p)
 {
     uint32_t pushed = w->local.pushed;
-    /* The LIFO slot may also be full because this step was a fairness pick. Then, too, the process in the slot runs
-     * next, and the pick is not brought forward. */
-    bool woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
+    bool     woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !starves_others(w)) {
+        /* No sample is still requested, because the push of a process that this step woke has taken it. That holds for
+         * a push to the LIFO slot too: the worker empties the slot before it runs another process, so the slot was
+         * filled after the clock reading that requested the sample. */
+        FLI_ASSERT(w->slow_push_from != FLI_PUSH_SAMPLE);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed)))
             fli_idle_notify_local(w);
         else push_global_fallback(w, p);
@@ -178,32 +179,12 @@ void fli_ready_nudge(filch_sched *sched)
     else signal_host(sched);
 }
 
-void fli_ready_gather(fli_worker *w)
-{
-    w->gathered_count = 0;
-    w->gathers = true;
-}
-
-void fli_ready_push_gathered(fli_worker *w)
-{
-    w->gathers = false;
-    while (w->gathered_count > 0) (void)fli_ready_local(&w->local, w->gathered[--w->gathered_count]);
-}
-
-/* Queues a process that a timer or a report of the poller has woken, or keeps it for fli_ready_push_gathered(). */
-static void ready_between_steps(fli_worker *w, fli_proc *p)
-{
-    if (w->gathers && w->gathered_count < FLI_GATHERED_MAX) w->gathered[w->gathered_count++] = p;
-    else (void)fli_ready_local(&w->local, p);
-}
-
 void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (worker != NULL) {
-        /* `p` was woken by a step (worker->current is set), or between steps. */
-        if (worker->current != NULL) (void)worker->ready(worker, p);
-        else ready_between_steps(fli_worker_of(worker), p);
+        /* `p` was woken by a step (worker->current is set), or between steps by a timer or a report of the poller. */
+        (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_local(worker, p));
         return;
     }
     if (sched->worker_count > 0 && fli_idle_handoff(sched, p)) return;

@@ -17,11 +17,6 @@ filch_err fli_ready_local(fli_local *worker, fli_proc *p);
 filch_err fli_ready_next(fli_local *worker, fli_proc *p);
 /* Queues a process that returned CONTINUE, behind the processes that its step has woken. */
 void fli_ready_continue(fli_worker *w, fli_proc *p);
-/* From here to fli_ready_push_gathered(), processes that are woken between steps are gathered instead of queued, up to
- * FLI_GATHERED_MAX. fli_ready_push_gathered() pushes them to the local deque in reverse order: the process that was
- * woken first runs first. */
-void fli_ready_gather(fli_worker *w);
-void fli_ready_push_gathered(fli_worker *w);
 /* Requests one sample of a queue wait: the next process queued by this worker is measured. */
 void fli_ready_sample(fli_worker *w);
 

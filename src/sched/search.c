@@ -18,7 +18,6 @@
  * Design: docs/design/parking.md.
  */
 #include "base/assert.h"
-#include "clock/timers.h"
 #include "port/clock.h"
 #include "port/thread.h"
 #include "proc/runtime.h"
@@ -52,7 +51,6 @@ static void wake_for_more(fli_worker *w, uint64_t idle, bool own_only)
     bool         has_sentinel = fli_sentinel_watches(w, idle), more;
     if (has_sentinel) more = own_only ? fli_parking_is_worth_wake(w) : fli_find_visible(sched, 2);
     else more = fli_find_visible(sched, 1) || fli_sentinel_is_needed(sched);
-    if (w->needs_help) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
 }
 
@@ -197,12 +195,9 @@ fli_proc *fli_idle_find(fli_worker *w)
             return p;
         }
         uint64_t parked_ns = w->clock_ns;
-        fli_timers_set_away(&w->sched->timers, w->local.index, true);
         fli_wake why = fli_parking_park(w);
-        fli_timers_set_away(&w->sched->timers, w->local.index, false);
         if (w->idle.has_handoff && (p = take_handoff_or_search(w, parked_ns)) != NULL) return p;
         brief = why == FLI_WAKE_TIMEOUT;
-        w->surveys_timers = true;
         w->idle.timeout_at = brief ? fli_counters_steps(&w->local.counters) : 0;
         fli_sentinel_woke(w, brief);
         attempts = 0;

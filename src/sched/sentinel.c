@@ -82,19 +82,11 @@ bool fli_sentinel_join_locked(fli_worker *w)
     return true;
 }
 
-/* Returns `next_ns`, or the time until which no worker wakes for timers, if that is later. */
-static uint64_t no_earlier(filch_sched *sched, uint64_t next_ns)
-{
-    uint64_t from = fli_load_rlx(&sched->idle.timers_from_ns);
-    return next_ns > from ? next_ns : from;
-}
-
 uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
-    uint64_t     timer = no_earlier(sched, fli_timers_help_ns(&sched->timers, w->local.index));
-    uint64_t     trim = fli_trim_due_ns(sched);
+    uint64_t     timer = fli_sentinel_timer_ns(sched), trim = fli_trim_due_ns(sched);
     uint64_t     until = timer < trim ? timer : trim; /* returning memory needs no backup: it may be late */
     bool         armed = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (armed) {
@@ -148,7 +140,7 @@ bool fli_sentinel_is_needed(filch_sched *sched)
 bool fli_sentinel_misses_timers(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
-    if (!fli_timers_any(&sched->timers)) return false;
+    if (fli_timers_next_ns(&sched->timers) == FLI_NEVER) return false;
     fli_mutex_lock(&idle->lock);
     bool missing = idle->sentinel == NULL && idle->backup == NULL;
     fli_mutex_unlock(&idle->lock);
@@ -175,5 +167,6 @@ void fli_sentinel_note_timers(fli_worker *w, uint32_t timers)
 
 uint64_t fli_sentinel_timer_ns(filch_sched *sched)
 {
-    return no_earlier(sched, fli_timers_next_ns(&sched->timers));
+    uint64_t next = fli_timers_next_ns(&sched->timers), from = fli_load_rlx(&sched->idle.timers_from_ns);
+    return next > from ? next : from;
 }

@@ -22,7 +22,6 @@
 typedef struct fli_worker fli_worker;
 
 #define FLI_BATCH_MAX 1024
-#define FLI_GATHERED_MAX 64
 #define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
 
 /* The part of a worker that other threads may read. */
@@ -85,18 +84,6 @@ struct fli_worker {
                                  poll_steps */
     uint64_t poll_steps;      /* the worker's count of steps before which poll_until_ns has no effect */
     uint64_t step_ns;         /* average time of a step between the last two clock readings */
-
-    /* Fields for timers: worker.c. */
-    uint32_t timers_depth;    /* timers may fire when the deque has at most this many processes */
-    uint64_t timers_until_ns; /* timers may also fire from this time on, if the worker's count of steps has reached
-                                 timers_steps */
-    uint64_t timers_steps;    /* the worker's count of steps before which timers_until_ns has no effect */
-    bool surveys_timers; /* the worker was parked: clock readings look at the timers of all workers, until all that were
-                            due have fired */
-    bool      needs_help; /* more timers are due than this worker may fire, and they are late */
-    bool      gathers;    /* timers are being fired: the processes that they wake go to `gathered` */
-    uint32_t  gathered_count;
-    fli_proc *gathered[FLI_GATHERED_MAX]; /* in the order in which they were woken */
 
     /* Measures how long processes wait in a queue, one process at a time: ready.c. */
     uint64_t sample_serial, sample_ns;    /* the process being measured, and when it was queued; serial 0: none */

@@ -48,20 +48,7 @@ uint64_t fli_timers_next_ns(const fli_timers *timers)
     (void)timers;
     return FLI_NEVER;
 }
-uint64_t fli_timers_help_ns(const fli_timers *timers, uint32_t index)
-{
-    (void)timers, (void)index;
-    return FLI_NEVER;
-}
-bool fli_timers_any(const fli_timers *timers)
-{
-    (void)timers;
-    return false;
-}
-void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
-{
-    (void)timers, (void)index, (void)away;
-}
+
 /* No memory is returned to the system. */
 void fli_trim_init(fli_trim *trim)
 {
