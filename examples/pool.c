@@ -20,7 +20,7 @@
 #define POISON 13
 #define JOB_FAILED (FILCH_EUSER + 1)
 
-/* Result of the program. Written by the desk, read by main after the stop. */
+/* Result of the program. The process that hands out the jobs writes it; main() reads it after the stop. */
 static struct {
     sem_t   over;
     int     done, given_up, failures;

@@ -1293,7 +1293,7 @@ typedef struct filch_failure {
     size_t            size; /* sizeof(filch_failure) of the library: a later version may add fields */
     filch_pid         pid;
     const char       *type;   /* name of the process's type */
-    const char       *name;   /* registered name of the process, the last one of several; NULL: none */
+    const char       *name;   /* the name that the process registered last; NULL: none */
     filch_err         error;  /* never FILCH_OK */
     const filch_data *detail; /* detail passed to filch_fail; empty if none */
 } filch_failure;
@@ -2365,8 +2365,8 @@ typedef struct filch_sim_options {
     uint32_t whole_steps;              /* 1: steps are never interrupted */
     /* Rates of faults, which begin once the scenario has returned. */
     uint32_t no_memory;     /* allocations of the scheduler that fail */
-    uint32_t late_answer;   /* completions that arrive later, by up to `late_ns`; also those of sleeps, but not those of
-                               filch_yield_timer, _ticker and _timer_cancel */
+    uint32_t late_answer;   /* rate of completions that arrive up to `late_ns` later. Completions of sleeps count; those
+                               of   filch_yield_timer, _ticker and _timer_cancel are never late */
     uint32_t double_answer; /* completions that are sent a second time, without effect */
     uint32_t handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
     uint32_t stall; /* turns before which a worker is stalled: it runs nothing for many turns. Also, at four times this

@@ -33,7 +33,7 @@ struct cli_program {
     filch_lua   *lua;
     int          wake_pipe[2];  /* a pipe: the signal handler and the end of the first process write a byte into it */
     filch_err    first;         /* error code of the first process; valid once first_over is set */
-    bool         first_started; /* cli_program_start() has started the first process: its end will write a byte */
+    bool         first_started; /* the first process was started; when it ends, a byte is written into wake_pipe */
     bool         first_over;    /* the first process has ended */
     int          signal;        /* number of the signal that was received; 0: none */
     char         answer;        /* the last lower-case letter read from the pipe that has no other meaning; 0: none */

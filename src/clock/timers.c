@@ -465,8 +465,8 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
 /* Completes the yield that waits for this timer: a sleep, or an I/O operation whose deadline has passed. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* The tag is in the yield, so the tag check of filch_complete() always succeeds here. An error means that the
-     * process has ended, and is ignored. */
+    /* filch_complete() compares its tag with receiver.tag: both are receiver.tag here, so the check always succeeds.
+     * The tag of the event is stored in the yield. An error means that the process has ended, and is ignored. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }

@@ -108,7 +108,7 @@ filch_err fli_cap_create(fli_mem *mem, size_t max, uint32_t worker_count)
     return FILCH_OK;
 }
 
-/* Returns the counter behind `mem`, or NULL if it has none. */
+/* Returns the counter of allocated bytes that the allocator `mem` keeps, or NULL if `mem` does not count. */
 static cap *cap_of(const fli_mem *mem)
 {
     return mem->alloc == capped || mem->alloc == counted ? mem->user : NULL;

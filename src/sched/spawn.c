@@ -286,8 +286,8 @@ static inline uint64_t pair_at(const uint32_t *first)
     return both;
 }
 
-/* Returns true if the options have the size of this version, and all of them are zero but method, arguments, `tag` and
- * `on_exit_user` (the last two mean nothing alone). */
+/* Returns true if the options have the size of this version, and all but four are zero: `method` and `args`, `tag`
+ * (unused without a monitor) and `on_exit_user` (unused without on_exit). */
 static inline bool is_simple(const filch_spawn_options *opt)
 {
     static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&

@@ -180,8 +180,8 @@ static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
                                 .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
-/* Moves the mark `before` to the end of the last pause, if it is older than that end. With `may_reset`, takes a new
- * mark now if the mark is older than MARK_NS. */
+/* The mark `before` is the time from which the rate without a pause is measured. Moves the mark to the end of the last
+ * pause if the mark is older than that end. With `may_reset`, moves it to the present if it is older than MARK_NS. */
 static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;

@@ -26,7 +26,8 @@ typedef struct fli_sim_config {
     uint64_t         seed;
     fli_sim_strategy strategy;
     uint32_t         depth; /* PCT: number of priority changes plus 1; 0: 3 */
-    /* PCT: expected number of points of a run, among which the priority changes are spread; 0: 20000 */
+    /* PCT (random priorities of threads): expected number of scheduling points of a run, over which the changes of
+     * priorities are spread; 0: 20000 */
     uint64_t length;
     uint32_t switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
     uint64_t point_max;   /* a run with more points counts as endless; 0: 50 million */

@@ -61,8 +61,8 @@ typedef struct thread {
     uint8_t       state;
     bool          timed_out;
     bool          yields; /* true: the thread is not chosen until another thread has run */
-    uint32_t      points; /* number of points of this thread */
-    uint32_t      others; /* how many points all other threads together had passed when this thread yielded */
+    uint32_t      points; /* number of scheduling points that this thread has passed */
+    uint32_t      others; /* scheduling points that all other threads had passed when this thread gave way in a loop */
 } thread;
 
 /* A choice made in the execution. `left`: for a choice of a thread the set of threads still to try, for a choice of a

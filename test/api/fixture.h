@@ -262,7 +262,7 @@ static const filch_type actor_type = {
     .name = "actor", .size = sizeof(actor *), .init = actor_init, .step = actor_step, .close = actor_close
 };
 
-/* Starts the actor `me`, which runs `play`. `opt` may set limits and values. */
+/* Starts the actor `me`, which runs `play`. `opt` are the options of the spawn: a mailbox limit, inherited values. */
 static inline void actor_start_with(fixture *w, actor *me, play_fn play, filch_spawn_options opt)
 {
     me->play = play;

@@ -533,7 +533,7 @@ TEST(reload_works_in_unusual_process_states)
     reload_now(&w);
     until(atomic_load(&lines) == 2);
     fixture_passes(&w, "assert(process.request('coroutine', 'get')[1] == 'seven')");
-    /* hand_over may also end the process, or run out of memory. */
+    /* The function given to process.upgradable() may end the process, or run out of memory. */
     fixture_passes(&w, "process.spawn { 'odd', 7, name = 'exits' } process.send('exits', 'x')");
     wait_until_passes(&w, "assert(process.request('exits', 'get')[1] == 'eight')");
     folder_write(&f, "odd.lua", SUBJECT("nine", "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end"));

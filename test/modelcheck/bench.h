@@ -53,8 +53,8 @@ fli_local *bench_worker(void);
 void bench_drive(fli_proc *p);
 /* Ends a process that the caller owns and frees its slot. */
 void bench_finish(fli_proc *p);
-/* Ends the process by the fast path of sched/finish.h, if all messages that `word` names have been read. Returns false
- * if an event has arrived. */
+/* Ends the process by the fast path of sched/finish.h. Requires that all messages behind the state word `word` have
+ * been read. Returns false if an event has arrived since. */
 bool bench_exit(fli_proc *p, uint64_t word);
 /* Settles the process: ACTIVE -> IDLE or BLOCKED. Returns false if an event has arrived. */
 bool bench_settle(fli_proc *p, unsigned settle_to);

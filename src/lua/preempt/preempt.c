@@ -32,10 +32,11 @@
 #include "port/random.h"
 #include "port/thread.h"
 
-/* LONGEST and JOB_MAX are for simulations: a step is interrupted after up to 2^LONGEST instructions (2,048 on average),
- * and a job ends after the hook has run JOB_MAX times in it. TIMED (FILCH_LUA_WATCH_COUNT): instructions between two
- * readings of the clock, about 0.1 ms. AGAIN: see set_hook(). AGAIN_COUNT: instructions, some microseconds, after which
- * the hook runs again in a step that could not yield. */
+/* LONGEST: in a simulation a step is interrupted after at most 2^LONGEST instructions (short intervals are more likely:
+ * 2,048 on average). JOB_MAX: in a simulation a job of work.run is ended when the hook has run this often in it. TIMED:
+ * instructions between two readings of the clock with the option FILCH_LUA_WATCH_COUNT, about 0.1 ms. AGAIN: the
+ * watchdog sets the hook of a late step anew at every AGAIN-th check. AGAIN_COUNT: instructions, some microseconds,
+ * after which the hook runs again in a step that could not yield. */
 enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
 /* `running`: the process that this thread runs, for the signal handler. `runner`: the thread's runner, valid while

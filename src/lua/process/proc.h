@@ -267,7 +267,7 @@ typedef struct fli_lua_message {
     filch_stream      stream; /* stream in the message, already owned by this process; id 0: none */
 } fli_lua_message;
 bool fli_lua_inbox_peek(fli_lua_proc *p, fli_lua_message *message);
-/* Adds a notice to the kept messages. */
+/* Adds a notice to the kept messages: those that were taken from the mailbox and not received by the program. */
 filch_err fli_lua_inbox_notice(fli_lua_proc *p, const filch_event *event);
 /* Removes the message that fli_lua_inbox_peek() returned last. */
 void fli_lua_inbox_take(fli_lua_proc *p);
