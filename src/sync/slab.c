@@ -12,13 +12,13 @@
  * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot.
  * INVARIANT  giving an object back needs no memory: each object has its bit in a page.
  *
- * Returning memory. The thread that trims takes free pages off their list: nobody else can take their objects now. It
- * reads their generations and then discards their memory, without the lock. At any time other threads may read one of
- * these objects through a stale handle. They read the bytes of a free object, whose generation is newer than that of
- * the handle, or zeros; both match no handle, and a thread whose handle does not match writes nothing. Before an object
- * of a returned page is given out again, its generation is set to the largest generation in its page when the page was
- * returned. Each generation is the one that the object would use next, so no generation of a handle is used twice.
- * Explored: slab_return_1, slab_return_2 of ./dev modelcheck.
+ * Returning memory. The thread that trims takes free pages off their list, so that no other thread can take their
+ * objects. It reads their generations and then discards their memory, without the lock. At any time other threads may
+ * read one of these objects through a stale handle. They read the bytes of a free object, whose generation is newer
+ * than that of the handle, or zeros; both match no handle, and a thread whose handle does not match writes nothing.
+ * Before an object of a returned page is given out again, its generation is set to the largest generation in its page
+ * when the page was returned. Each generation is the one that the object would use next, so no generation of a handle
+ * is used twice. Explored: slab_return_1, slab_return_2 of ./dev modelcheck.
  *
  * Rejected: a free list through the objects. Walking it under the lock touches one cold cache line per object; an array
  * of pointers moves 64 of them with one copy. An array of handles would be half as large, and every take would begin
