@@ -128,7 +128,8 @@ void bench_start(bench *b, const filch_options *options)
     filch_options opt = FILCH_OPTIONS_INIT;
     if (options != NULL) opt = *options;
     opt.workers = b->workers == 0 ? FILCH_NO_WORKERS : (int32_t)b->workers;
-    opt.node = opt.seed = 1; /* fixed values, so that two runs differ only by the timing of their threads */
+    /* fixed values of `node` and `seed`, so that two runs differ only by the timing of their threads */
+    opt.node = opt.seed = 1;
     bench_must(filch_sched_create(&b->sched, &opt), "create");
 }
 
@@ -182,8 +183,8 @@ void bench_wait(bench *b)
     while (sem_wait(&b->over) != 0) {}
 }
 
-/* Checks the count twice per millisecond. Checking more often would take CPU time from the workers on a machine with as
- * many workers as CPUs. */
+/* Checks the number of ended processes twice per millisecond. Checking more often would take CPU time from the workers
+ * on a machine with as many workers as CPUs. */
 void bench_wait_ended(bench *b, uint64_t count)
 {
     while (stats_of(b).ended < count) {

@@ -23,13 +23,14 @@
 #include <stdint.h>
 
 typedef struct bench {
-    const char  *system; /* printed as "system" in the line of results; always "filch" */
-    const char  *name;
-    uint64_t     size;    /* value of the option --size N */
-    uint32_t     workers; /* value of the option --workers N; 0: no workers, the thread of main calls filch_tick() */
-    uint32_t     run;     /* value of the option --run K, which is only printed */
+    const char *system; /* printed as "system" in the line of results; always "filch" */
+    const char *name;
+    uint64_t    size; /* value of the option --size N */
+    /* value of the option --workers N; 0: no workers, the main thread runs the processes in filch_tick() */
+    uint32_t     workers;
+    uint32_t     run; /* value of the option --run K, which is only printed */
     filch_sched *sched;
-    /* result in ns per operation, set by bench_end(); bench_value() replaces it by another result */
+    /* the result: bench_end() sets it to the ns per operation; bench_value() replaces it by another number */
     double      value;
     const char *unit;
     /* the fields below are used by bench.c only */
@@ -37,7 +38,7 @@ typedef struct bench {
     bool     is_over;
     uint64_t began_ns, took_ns, began_cpu_ns, cpu_ns, operations;
     uint64_t rmws, lines;
-    bool     counted; /* true: `rmws` and `lines` have been counted */
+    bool     counted; /* true: this program counts read-modify-writes (`rmws`) and moves of cache lines (`lines`) */
     char     extra[512];
 } bench;
 
@@ -67,15 +68,15 @@ void bench_extra(bench *b, const char *name, double value);
 /* Adds p50, p99 and max of `count` samples in ns, printed in us under `prefix`. Returns the median in us. Sorts the
  * samples. */
 double bench_percentiles(bench *b, const char *prefix, uint64_t *samples_ns, size_t count);
-/* Stops the scheduler. Prints the line of results if `right` (the benchmark computed what it should), otherwise an
- * error message. Returns the exit code of the program. */
+/* Stops the scheduler. If `right` is true (the benchmark computed the right results), prints the line of results,
+ * otherwise an error message. Returns the exit code of the program. */
 int bench_close(bench *b, bool right);
-/* Prints the line of results. For programs that measure several things and print a line for each. */
+/* Prints the line of results. For programs that make several measurements and print one line for each. */
 void bench_print(bench *b);
 
 uint64_t bench_now_ns(void);
 void     bench_sleep_ns(uint64_t ns);
-/* Computes for about `ns`: reads the clock until the time is over. */
+/* Occupies the CPU for about `ns` nanoseconds: reads the clock until this time has passed. */
 void bench_work_ns(uint64_t ns);
 /* Returns the number in the environment variable `name`, or `otherwise` if it is not set. Ends the program if the
  * variable is not a number. */

@@ -25,7 +25,7 @@ static filch_err ping_init(void *self, const filch_ctx *ctx, const char *method,
     return FILCH_OK;
 }
 
-/* Returns false if the payload is not an order. */
+/* Copies the payload into *order. Returns false if the payload does not have the size of a struct order. */
 static bool read_order(const filch_data *data, struct order *order)
 {
     if (filch_size(data) != sizeof *order) return false;
@@ -33,7 +33,7 @@ static bool read_order(const filch_data *data, struct order *order)
     return true;
 }
 
-/* Sends the number of round trips that are left; the double of it comes back. */
+/* Sends the number of round trips that are left. The reply must contain this number multiplied by 2. */
 static filch_err ping_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct ping *ping = self;

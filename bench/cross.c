@@ -9,16 +9,16 @@
  */
 #include "bench.h"
 
-/* The program gives up when the two processes have run on the same worker this many times: the machine is too busy, or
- * there is only one worker. */
+/* The program ends with an error when the two processes have run on the same worker MET_MAX times: the machine is too
+ * busy, or there is only one worker. */
 #define MET_MAX 1000
 
 static bench     b;
 static filch_pid players[2];
 static uint64_t *late_ns;
 static uint64_t  crossed, met;
-/* address of `worker` in the thread that sent the last message; the receiver reads `sender` before it sends the next
- * message */
+/* address of the variable `worker` in the thread that sent the last message; the receiver reads `sender` before it
+ * sends the next message */
 static void *sender;
 
 struct player {
@@ -33,7 +33,7 @@ static filch_err player_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-static _Thread_local char worker; /* the address of this variable identifies the thread */
+static _Thread_local char worker; /* its address is different in each thread, and identifies the thread */
 
 static filch_err pass_on(filch_sched *sched, filch_pid to)
 {

@@ -33,7 +33,7 @@ static filch_err must(filch_err err, const char *what)
     return err;
 }
 
-/* ---- server: one process per connection; the first message of the process is its stream ---- */
+/* ---- server: one process per connection; the first message to the process contains its stream ---- */
 
 struct server {
     filch_stream stream;

@@ -19,7 +19,7 @@ static filch_err producer_init(void *self, const filch_ctx *ctx, const char *met
     return FILCH_OK;
 }
 
-/* The producer waits for a first message, which starts it, and then sends without reading further messages. */
+/* The producer waits for a first message, which starts it. From then on it sends messages and reads none. */
 static filch_err producer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct producer *producer = self;

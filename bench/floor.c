@@ -35,8 +35,9 @@ struct message {
 };
 
 struct process {
-    step_fn            step;
-    _Atomic(message *) newest; /* lowest bit set: the mailbox is empty, and the process is in no queue */
+    step_fn step;
+    /* newest message; lowest bit set: the mailbox is empty, and the process is in no queue */
+    _Atomic(message *) newest;
     message           *oldest; /* the message that was read last; oldest->next is the next message to read */
     uint32_t           generation;
     uint32_t           peer;
@@ -82,7 +83,7 @@ static void queue(floor_runtime *w, process *p)
 static inline void send(floor_runtime *w, int rmws, uint32_t to, uint32_t from, int64_t value)
 {
     process *p = &w->processes[to];
-    if (p->generation == 0) abort(); /* stands for the check that a pid is valid */
+    if (p->generation == 0) abort(); /* stands in for the check of Filch that a pid is valid */
     message *m = message_take(w);
     m->value = value;
     m->from = from;
@@ -338,8 +339,8 @@ static uint64_t yield(uint64_t size)
 /* ---- skynet: each of two threads builds half of the tree with its own floor_runtime, and runs the newest process
  * first ---- */
 
-/* Number of slots of one thread. 128 suffice because the newest process runs first: at most ten nodes per level exist
- * at once. */
+/* Number of process slots of one thread. 128 slots suffice because the newest process runs first: at most ten processes
+ * per level of the tree exist at once. */
 #define SLOTS 128
 
 typedef struct half {
@@ -397,7 +398,8 @@ static void *grow_half(void *arg)
         uint32_t generation = p->generation;
         if (!p->has_run) {
             p->has_run = true;
-            /* first run: no message; each later run reads a message, and its sender has queued the process */
+            /* In its first run a process has no message. In each later run it has one: the sender of the message has
+             * queued it. */
             grow(w, p, NULL);
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}
@@ -467,7 +469,7 @@ static uint64_t wake(uint64_t size)
 
 /* ---- timers: sorted due times, and a thread that sleeps until the next due time ---- */
 
-/* After a wake-up the thread sleeps at least this long, so that one wake-up serves several timers. */
+/* After a wake-up the thread sleeps at least SLEEP_MIN_NS, so that one wake-up serves several timers. */
 #define SLEEP_MIN_NS 150000
 
 static int by_due(const void *a, const void *b)
@@ -493,7 +495,8 @@ static uint64_t timers(uint64_t size)
     return size;
 }
 
-/* timerop: arms and cancels one timer. A slot of the timer wheel is a doubly linked list and a bit. */
+/* Benchmark timerop: arms and cancels one timer. A slot of the timer wheel is a doubly linked list, and a bit that
+ * tells whether the list is empty. */
 typedef struct alarm_node {
     struct alarm_node *next, *prev;
 } alarm_node;
@@ -524,7 +527,8 @@ typedef struct shape {
     const char *name;
     uint64_t    size; /* default of --size, as in the Filch benchmark with this name */
     int         rmws;
-    uint64_t (*run)(uint64_t size); /* returns the number of operations; 0: a result was wrong */
+    /* runs the benchmark; returns the number of operations, or 0 if a result was wrong */
+    uint64_t (*run)(uint64_t size);
 } shape;
 
 static const shape shapes[] = {

@@ -9,7 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Number of processes spawned in one step. The new processes run before the step that spawns the next ones. */
+/* Number of processes spawned in one step. The new processes run before the next step of the process that spawns
+ * them. */
 #define PER_STEP 256
 
 static bench            b;

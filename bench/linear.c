@@ -51,7 +51,7 @@ static const char *text(uint64_t index)
     return name;
 }
 
-/* Returns the index that round `round` uses: all over the range. */
+/* Returns the index that round `round` uses. The indexes of successive rounds are spread over the whole range. */
 static uint64_t pick(uint64_t round)
 {
     return round * UINT64_C(0x9e3779b97f4a7c15) % b.size;
@@ -158,7 +158,7 @@ static void names_of_process(uint64_t round)
     bench_must(filch_whereis(b.sched, text(pick(round)), &found), "whereis");
 }
 
-/* ---- the end of a process beside many relations of others ---- */
+/* ---- the end of a process while other processes have many relations ---- */
 
 static void ends_setup(void)
 {
@@ -226,11 +226,11 @@ int main(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], "list") == 0) puts(operations[i].name);
         if (argc < 2 || strcmp(argv[1], operations[i].name) != 0) continue;
         bench_open(&b, operations[i].name, 1000, argc - 1, argv + 1);
-        b.workers = 0; /* all counts are the same in each run */
+        b.workers = 0; /* no workers, so that all counts are the same in each run */
         bench_start(&b, NULL);
         operations[i].setup();
         bench_quiet(&b);
-        measured(operations[i].round); /* the tables have their size before the measurement */
+        measured(operations[i].round); /* a first pass, so that all tables have grown before the measurement */
         bench_quiet(&b);
         bench_begin(&b);
         measured(operations[i].round);

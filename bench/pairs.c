@@ -11,7 +11,7 @@
 static bench    b; /* b.size (option --size) is the number of round trips of each pair */
 static uint64_t work_ns;
 /* Number of pairs that have ended. The counter has cache lines of its own: every step reads `b` and `work_ns`, and a
- * write to their line would slow the steps down. */
+ * write of the counter to the cache line of these variables would slow the steps down. */
 static struct {
     _Alignas(128) _Atomic uint64_t count;
 } ended;

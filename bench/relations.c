@@ -49,7 +49,8 @@ int main(int argc, char **argv)
     }
     for (uint64_t i = 0; i < links; i++) {
         uint64_t step = i < others ? 1 : 2;
-        /* with at most four processes, at least half of the links with step 2 would repeat other links */
+        /* A link with step 2 connects a process with the next but one. With at most four processes, at least half of
+         * these links would repeat other links. */
         if (others <= 4 && step == 2) continue;
         bench_must(filch_link(b.sched, pids[i % others], pids[(i + step) % others]), "link");
     }

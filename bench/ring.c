@@ -18,8 +18,8 @@ static filch_err member_init(void *self, const filch_ctx *ctx, const char *metho
     return FILCH_OK;
 }
 
-/* An int message is the token: the number of hops left. A message with a pid sets the next process of the ring; the
- * last process gets it, which closes the ring. */
+/* A message with an int is the token; the int is the number of hops left. A message with a pid names the next process
+ * of the ring; only the last process gets a message with a pid, which closes the ring. */
 static filch_err member_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct member *member = self;

@@ -6,10 +6,11 @@
 static bench   b;
 static int64_t total;
 
-/* The args of a new process. They may be on the parent's stack, because init runs inside the parent's filch_spawn. */
+/* The args of a new process. The struct may be on the parent's stack, because the child's init runs inside the parent's
+ * filch_spawn(). */
 struct birth {
     filch_pid parent;
-    int64_t   first; /* smallest number in this subtree */
+    int64_t   first; /* smallest number in the subtree of the new process */
     int64_t   count; /* how many numbers the subtree has */
 };
 
@@ -24,7 +25,8 @@ static filch_err report(filch_out *out, uint64_t parent, int64_t sum)
     return filch_send(filch_ctx_sched(ctx), (filch_pid){ filch_ctx_self(ctx).node, parent }, filch_int(sum));
 }
 
-/* Keeps only the serial of the parent's pid, so that the state fits into the 16 bytes that cost no extra memory. */
+/* `parent` is only the serial of the parent's pid, so that the state fits into the 16 bytes that cost no extra
+ * memory. */
 struct leaf {
     uint64_t parent;
     int64_t  number;
@@ -101,7 +103,7 @@ int main(int argc, char **argv)
     struct birth birth = { { 0, 0 }, 0, (int64_t)b.size };
     uint64_t     processes = 1;
     for (uint64_t level = b.size; level > 1; level /= 10) processes += b.size * 10 / level;
-    /* `processes` has another value if --size is not a power of ten */
+    /* the two numbers of processes differ if --size is not a power of ten */
     if (b.size < 10 || processes != (b.size * 10 - 1) / 9) return bench_close(&b, false);
     bench_start(&b, NULL);
     bench_quiet(&b);

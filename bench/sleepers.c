@@ -11,10 +11,10 @@
 
 static bench    b;
 static uint64_t work_ns;
-/* each process has --size elements next to each other, so that workers rarely write to the same cache line */
+/* Each process has --size successive elements, so that two workers rarely write to the same cache line. */
 static uint64_t *late_ns;
-/* Sums over all processes. The sums have cache lines of their own: every step reads the variables above, and a write to
- * their line would slow the steps down. */
+/* Sums over all processes. The sums have cache lines of their own: every step reads `b`, `work_ns` and `late_ns`, and a
+ * write of the sums to the cache line of these variables would slow the steps down. */
 static struct {
     _Alignas(128) _Atomic uint64_t woken, slept_ns;
 } sums;

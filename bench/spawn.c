@@ -1,7 +1,8 @@
 /* spawn.c - one process spawns a million others; each runs one step and ends. An operation is one process. */
 #include "bench.h"
 
-/* Number of processes spawned in one step. The new processes run before the step that spawns the next ones. */
+/* Number of processes spawned in one step. The new processes run before the next step of the process that spawns
+ * them. */
 #define PER_STEP 256
 
 static bench b;

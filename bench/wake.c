@@ -44,7 +44,7 @@ static void run(filch_pid to, bool asleep)
         if (b.workers == 0) bench_quiet(&b);
         while (atomic_load_explicit(&seen, memory_order_acquire) == i) {
             if (asleep) bench_sleep_ns(50000);
-            else sched_yield(); /* gives up the CPU, because the woken worker may be waiting for this CPU */
+            else sched_yield(); /* gives up this CPU, because the woken worker may be waiting for it */
         }
     }
 }

@@ -66,7 +66,7 @@ static const filch_type brewer = {
     .name = "brewer", .size = sizeof(struct brewer), .step = brewer_step, .close = filch_await_close
 };
 
-/* ---- the guest: sends all orders at once, and drinks one cup after the other ---- */
+/* ---- guest: a process that sends all orders at once, and drinks one cup after the other ---- */
 
 struct guest {
     filch_await at;

@@ -58,8 +58,8 @@ static filch_err till_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type till = { .name = "till", .size = sizeof(struct till), .init = till_init, .step = till_step };
 
-/* The repaired step: a refund takes no more than the sum. The type's name and state are unchanged, so the recording can
- * be replayed with it. */
+/* The repaired step: a refund takes no more than the sum. The repaired type has the name and state of the old type, so
+ * the recording can be replayed with the repaired type. */
 static filch_err repaired_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct till *t = self;

@@ -61,7 +61,7 @@ static void answer(struct request *r)
         loud[n++] = (char)toupper((unsigned char)*c);
     }
     loud[n] = '\0';
-    /* FILCH_ESTALE and FILCH_EDEAD mean that the process has ended. They need no handling. */
+    /* FILCH_ESTALE and FILCH_EDEAD mean that the process has ended. An error is only printed. */
     filch_err err = filch_complete(r->receiver, r->tag, filch_str(loud), FILCH_OK);
     if (err != FILCH_OK) fprintf(stderr, "commands: %s\n", filch_err_text(err));
     filch_drop(&r->text);

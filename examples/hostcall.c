@@ -89,7 +89,7 @@ int main(void)
     pthread_t           threads[2];
     int                 right = 1;
     if (filch_sched_create(&sched, NULL) != FILCH_OK) return 1;
-    opt.mailbox_max = 8; /* if the mailbox is full, a call waits until it has space */
+    opt.mailbox_max = 8; /* if the mailbox is full, a call waits until the mailbox has space */
     opt.overflow = FILCH_OVERFLOW_WAIT;
     if (filch_spawn(sched, &account, &opt, &pid) != FILCH_OK) return 1;
 

@@ -71,7 +71,7 @@ struct outcome {
     int64_t   result;
 };
 
-/* Runs on the worker that ended the process. It must not block; posting a semaphore does not. */
+/* Runs on the worker that ended the process. It must not block; sem_post() does not block. */
 static void on_exit_of_ping(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     struct outcome *outcome = user;

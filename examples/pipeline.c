@@ -14,11 +14,12 @@
 
 #define ITEMS 40
 #define ROOM 4
-/* Maximum number of items that the producer has sent and the consumer has not used: the items in the mailbox and in the
- * step of the consumer, those in the mailbox and in the step of the squarer, and one that is being sent. */
+/* Maximum number of items that the producer has sent and the consumer has not used: ROOM each in the mailbox and in the
+ * step of the consumer, ROOM each in the mailbox and in the step of the squarer, and one item that is being sent. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
-static atomic_int made; /* number of items that the producer has sent; read only to print and check its lead */
+static atomic_int made; /* number of items that the producer has sent; the program reads it only to print and check the
+                           producer's lead */
 
 /* Returns how many of `events` are completions. Sets *err if a completion has an error (to that error), or if the
  * process was cancelled (to FILCH_ECANCELLED). */

@@ -72,7 +72,7 @@ struct host {
     filch_sched *sched;
     filch_pid    reader;
     int          pipe[2];
-    int          over; /* not atomic: only the visitor runs on another thread, and it does not use this field */
+    int          over; /* not atomic: only the visitor runs on another thread, and the visitor does not use `over` */
 };
 
 static void on_exit_of_reader(void *user, filch_pid pid, filch_err error, const filch_data *result)

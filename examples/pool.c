@@ -49,7 +49,7 @@ static filch_err worker_step(void *self, const filch_event *events, size_t count
         FILCH_AWAIT_MESSAGE(at);
         w->number = filch_as_int(at->data) / ATTEMPTS;
         w->attempt = filch_as_int(at->data) % ATTEMPTS;
-        FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MICROSECONDS(100))); /* stands for hard work */
+        FILCH_AWAIT(at, filch_yield_sleep(out, at->tag, FILCH_MICROSECONDS(100))); /* the sleep stands for work */
         if (w->number == POISON || (w->number == FLAKY && w->attempt == 0)) return JOB_FAILED;
         err = filch_send(sched, w->desk, filch_int(w->number * w->number));
     }

@@ -15,7 +15,7 @@
 #define AMOUNT 10
 
 struct bank {
-    /* true: the version without the bug, in which cashiers send "add N" instead of "read" and "write N" */
+    /* 1: the cashiers send "add N" instead of "read" and "write N", which avoids the bug */
     int       careful;
     int       balance; /* the account's balance, which main checks at the end */
     filch_pid account;

@@ -18,7 +18,7 @@ static filch_err job_step(void *self, const filch_event *events, size_t count, f
 {
     const filch_ctx *ctx = filch_out_ctx(out);
     int64_t          attempt = filch_as_int(filch_ctx_value(ctx, "attempt"));
-    /* "attempt" is added for each attempt; "place" is in the chain `common`, which all attempts inherit */
+    /* each attempt has a new value "attempt"; the value "place" is in the chain `common`, which all attempts inherit */
     const char *place = filch_text(filch_ctx_value(ctx, "place"));
     (void)self;
     (void)events;

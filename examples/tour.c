@@ -401,7 +401,7 @@ static const filch_type citizen = { .name = "citizen", .step = citizen_step };
 struct census {
     uint64_t   all;
     filch_pid *pids;
-    gate       gate; /* opens when all citizens have been spawned, and again when the mayor ends */
+    gate       gate; /* the gate opens when all citizens have been spawned, and again when the mayor ends */
     uint64_t   spawn_ns, talk_ns, began_ns;
 };
 
@@ -577,8 +577,8 @@ static void tour(uint64_t processes)
     if (check_ok(filch_sched_create(&sched, NULL), "create")) tour_million(sched, processes);
 }
 
-/* Returns the number of processes for the last section. The test suite asks for fewer in slow builds: FILCH_TEST_SCALE,
- * in percent. */
+/* Returns the number of processes for the last section. In slow builds the test suite sets FILCH_TEST_SCALE, the
+ * percentage of a million processes to use. */
 static uint64_t processes_wanted(int argc, char **argv)
 {
     const char *scale = getenv("FILCH_TEST_SCALE");

@@ -47,7 +47,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_end(args);
 }
 
-/* Prints `what`, and counts a failure if `holds` is false. */
+/* If `holds` is false, prints `what` and counts a failure. */
 static int check(int holds, const char *what)
 {
     if (!holds) {

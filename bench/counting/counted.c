@@ -11,8 +11,8 @@
 
 #define THREADS 64
 #define LINE_SHIFT 6
-/* Number of entries of `table`, which is direct-mapped. If two cache lines belong to the same entry, the newer line
- * replaces the older one, and the access that replaces it is not counted as a move. */
+/* Number of entries of `table`, which is direct-mapped. If two cache lines belong to the same entry, the line accessed
+ * later replaces the earlier one, and this access is not counted as a move. */
 #define LINES (UINT64_C(1) << 20)
 #define HOLDERS_BITS 16
 

@@ -147,8 +147,8 @@ static double ms(uint64_t ns)
     return (double)ns / 1e6;
 }
 
-/* Measures the hostile code with this name (a row of hostile.lua). Returns true if both delays are within the limits.
- */
+/* Measures the hostile code `name` (a row of hostile.lua) for `run_ms` milliseconds. Returns true if both delays are
+ * within the limits. */
 static bool measure(const char *name, unsigned run_ms)
 {
     instance        w = open_instance();

@@ -126,7 +126,8 @@ static const char idlers[] = "local n, me = ..., process.self()\n"
 static const char fib[] = "local function f(n) if n < 2 then return n end return f(n - 1) + f(n - 2) end\n"
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
-/* Measures the longest turn of a Lua process in real time, while two processes that never wait run in alternation. */
+/* Two Lua processes that never wait run in alternation. The program measures the longest real time for which one of
+ * them ran before the other. */
 static const char loops[] = "local me = process.self()\n"
                             "for i = 1, 2 do process.spawn(function()\n"
                             "  local ns = time.ns\n"
@@ -161,7 +162,8 @@ static double cpu_ms(void)
 /* Measures the cost of the watchdog for a process that only computes, in CPU time of the whole program including the
  * watchdog. The expected cost, about one percent, is less than the noise of a shared machine. So the watchdog
  * interrupts the process OFTEN times as often as by default. Ten runs with the watchdog alternate with ten runs without
- * it, and the fastest run of each kind counts. The cost by default is the difference of the two divided by OFTEN. */
+ * it, and the fastest run of each kind counts. The cost with default settings is the difference of the two fastest
+ * times, divided by OFTEN. */
 static void measure_overhead(void)
 {
     enum { OFTEN = 50 };

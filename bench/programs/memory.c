@@ -22,7 +22,8 @@ static filch_err process_step(void *self, const filch_event *events, size_t coun
 
 static const filch_type process_type = { .name = "process", .step = process_step };
 
-/* Spawns the processes and sends each a message. Returns the bytes of memory that processes and messages take. */
+/* Spawns the processes and sends each a message. Returns the bytes of memory that processes and messages take, and
+ * stores the resident size before the spawns in *before. */
 static uint64_t grow(uint64_t *before)
 {
     start_with_hold(run.size);

@@ -53,7 +53,8 @@ bool outside_spawn(uint64_t variant)
 /* ---- send ---- */
 
 static filch_pid receivers[RECEIVERS];
-static uint64_t  send_each; /* number of messages that each thread sends; large enough that every receiver gets one */
+/* number of messages that each thread sends; large enough that every receiver gets a message */
+static uint64_t send_each;
 
 static uint64_t receiver_of(uint64_t message)
 {

@@ -7,7 +7,7 @@ enum { SEATS = 20, TAKE = 1, PUT = 2, GRANTED = 3 };
 
 struct fork {
     bool      taken, wanted;
-    filch_pid next; /* the philosopher that waits for this fork; valid if `wanted` */
+    filch_pid next; /* the philosopher that waits for this fork; valid if `wanted` is true */
 };
 
 static filch_err fork_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -9,10 +9,10 @@ static bool yield_each;
 
 struct stage {
     filch_pid next;
-    int64_t   left, sum; /* left: number of items that the source has not sent yet; sum: sum of the items that the sink
-                            has received */
-    int  under_way;      /* number of sends that wait for space in the mailbox of `next` */
-    bool last;
+    /* left: number of items that the source has not sent yet. sum: sum of the items that the sink has received */
+    int64_t left, sum;
+    int     under_way; /* number of sends that wait for space in the mailbox of `next` */
+    bool    last;
 };
 
 /* Sends an item to the next stage. While an earlier send waits for space, this send must wait too, so that items stay
@@ -43,7 +43,7 @@ static filch_err source_step(void *self, const filch_event *events, size_t count
     struct stage *source = self;
     filch_err     err = completed(source, events, count);
     while (err == FILCH_OK && source->left >= 0 && source->under_way == 0 && !filch_should_yield(out)) {
-        err = pass_on(source, out, source->left--); /* counts down to the item 0, which is the last one */
+        err = pass_on(source, out, source->left--); /* the items count down; the item 0 is the last one */
     }
     if (err != FILCH_OK) return err;
     if (source->under_way > 0) return filch_wait(out);

@@ -80,8 +80,8 @@ struct target {
     uint64_t first_ns, seen;
 };
 
-/* Handles a probe. A probe without a sender comes from a foreign thread: stores its delay. A probe with a sender comes
- * from the process `prober` and gets a reply. */
+/* Step of the probed process. A probe without a sender comes from a foreign thread: the step stores the delay of the
+ * probe. A probe with a sender comes from the process `prober`: the step replies to it. */
 static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct target *target = self;
@@ -128,8 +128,8 @@ static const filch_type prober_type = {
     .name = "prober", .size = sizeof(struct prober), .init = copy_state, .step = prober_step
 };
 
-/* Starts the scheduler, the process that is probed and the load, and lets the load run for 20 ms. Returns the pid of
- * the probed process. */
+/* Starts the scheduler, the probed process and the load (processes that keep the workers busy), and lets the load run
+ * for 20 ms. Returns the pid of the probed process. */
 static filch_pid prepare(uint64_t percent)
 {
     delays_ns = bench_alloc(run.size, sizeof *delays_ns);

@@ -151,7 +151,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(argv[1], all[i].name) != 0) continue;
         bench_open(&run, all[i].name, all[i].size, argc - 1, argv + 1);
-        /* The programs that tools/bench_gate counts also run without workers. */
+        /* Without workers (--workers 0) only the programs run for which tools/bench_gate counts operations. */
         if (run.workers > 0 || runs_without_workers(all[i].function)) {
             return bench_close(&run, all[i].function(all[i].variant));
         }

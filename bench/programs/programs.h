@@ -28,7 +28,7 @@ static inline filch_err send_to(filch_out *out, filch_pid to, filch_data data)
     return filch_send(filch_out_sched(out), to, data);
 }
 
-/* Spins for `ns` nanoseconds. */
+/* Occupies the CPU for `ns` nanoseconds. */
 void spin(uint64_t ns);
 
 /* ---- results ---- */
@@ -37,7 +37,7 @@ void spin(uint64_t ns);
 void expect_results(uint64_t count);
 /* Adds the result of one process to the sum that wait_for_results() returns. Thread: any. */
 void report(int64_t result);
-/* Waits until report() was called as often as expected. Returns the sum of the results. */
+/* Waits until report() was called as often as expect_results() has set. Returns the sum of the results. */
 int64_t wait_for_results(void);
 
 /* ---- HOLD: processes wait for a command, so that messages stay in their mailboxes ---- */

@@ -9,7 +9,7 @@ enum { PAIRS = 10 };
 
 static uint64_t payload_size;
 
-/* The state of a client or server. The next payload is made in `buffer`. */
+/* The state of a client or server. `buffer` is the memory in which the next payload is made. */
 struct side {
     filch_pid server; /* of a client */
     char     *buffer;
@@ -24,7 +24,7 @@ static int64_t serial_of(const filch_data *data)
     return serial;
 }
 
-/* Returns a payload with this serial number, made in the buffer of `side`. */
+/* Returns a payload that contains the number `serial`, made in the buffer of `side`. */
 static filch_data payload_of(struct side *side, int64_t serial)
 {
     if (payload_size == 0) return filch_int(serial);

@@ -15,7 +15,8 @@ static const filch_type filter_type = {
     .name = "filter", .size = sizeof(struct filter), .init = copy_state, .step = filter_step
 };
 
-/* Passes on the numbers that are not multiples of its prime. The message 0 marks the end of the numbers. */
+/* Step of a filter: passes on the numbers that are not multiples of the filter's prime. The message 0 marks the end of
+ * the numbers. */
 static filch_err filter_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     struct filter *filter = self;

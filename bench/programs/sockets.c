@@ -134,7 +134,7 @@ static filch_err client_step(void *self, const filch_event *events, size_t count
 
 static const filch_type client_type = { .name = "client", .size = sizeof(struct client), .step = client_step };
 
-/* Starts the next client that has not been started, if there is one. */
+/* Spawns the next client, unless all clients have been spawned already. */
 static filch_err client_start(filch_sched *sched)
 {
     uint64_t index = atomic_fetch_add(&started, 1);

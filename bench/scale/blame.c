@@ -21,7 +21,8 @@ void scale_blame(scale_blame_kind kind, const void *pc, scale_ps waited)
     size_t   at = (size_t)(mixed >> 40) % SITES, tries = 0;
     while (sites[at].count > 0 && (sites[at].pc != pc || sites[at].kind != kind)) {
         at = (at + 1) % SITES;
-        if (++tries == SITES) return; /* the table is full: this wait is counted only in the totals */
+        /* the table is full: this wait is counted only in the totals, not for its place in the code */
+        if (++tries == SITES) return;
     }
     sites[at].pc = pc;
     sites[at].kind = kind;

@@ -13,7 +13,7 @@
 #include "sim/fiber.h"
 
 #define STACK_BYTES ((size_t)1 << 20)
-/* start of the model's clock; not 0, because programs use the time 0 as "never" */
+/* start of the scale model's clock; not 0, because programs use the time 0 as "never" */
 #define BEGIN_AT (1000000 * SCALE_US)
 #define NOT_IN_HEAP UINT32_MAX
 
@@ -24,7 +24,7 @@ struct scale_thread {
     fli_fiber  fiber;
     void (*run)(void *arg);
     void         *arg;
-    void         *current; /* value of fli_current_get() in this thread */
+    void         *current; /* what fli_current_get() returns in this thread */
     enum state    state;
     bool          timed_out;
     scale_ps      until;   /* while blocked: time at which the thread stops waiting by itself */
@@ -48,7 +48,8 @@ static struct {
     uint32_t      heap_size;
     fli_fiber     outside; /* context of the real thread that called scale_run() */
     uint64_t      random;
-    scale_totals  totals; /* only the totals that are not sums over the cores */
+    /* only the totals that no core counts for itself: scale_totals_now() adds the counts of the cores */
+    scale_totals totals;
 } engine;
 
 /* ---- the heap: ordered by time, then by the number of the thread ---- */
@@ -175,8 +176,8 @@ bool scale_block(scale_queue *queue, scale_ps until)
     return !me->timed_out;
 }
 
-/* Returns the latency of one wake-up: the mean, plus or minus up to an eighth of it, drawn from the seed. With equal
- * latencies, threads would stay in step for ever, which happens on no real machine. */
+/* Returns the latency of one wake-up: the mean of the machine, plus or minus up to an eighth of the mean, drawn from
+ * the seed. With equal latencies, threads would run in lockstep for ever, which happens on no real machine. */
 static scale_ps wake_latency(void)
 {
     scale_ps mean = engine.config.machine.wake;
@@ -190,7 +191,7 @@ bool scale_wake(scale_queue *queue, scale_ps from)
     leave_queue(thread);
     if (thread->heap_at != NOT_IN_HEAP) heap_remove(thread);
     continue_at(thread, from);
-    /* this time counts as running: the core of the woken thread is busy in the kernel */
+    /* the wake-up latency counts as running time: the core of the woken thread is busy in the kernel */
     thread->core.now += wake_latency();
     heap_add(thread);
     engine.totals.wakes++;
@@ -203,7 +204,7 @@ static void begin(void *arg)
 {
     scale_thread *me = arg;
     me->run(me->arg);
-    scale_sync(); /* threads with earlier clocks run first: at their time this thread has not ended yet */
+    scale_sync(); /* lets threads with earlier clocks run first: at their times this thread has not ended yet */
     me->state = ENDED;
     while (scale_wake(&me->joiners, me->core.now)) {}
     switch_to_earliest();

@@ -26,22 +26,22 @@ typedef struct scale_config {
     uint64_t      seed;  /* seed of scale_random(), and of the random part of wake-up latencies */
 } scale_config;
 
-/* Sums over all threads except the first, which only starts and ends the benchmark. */
+/* Sums over all threads except thread 0, which only starts and ends the benchmark. */
 typedef struct scale_totals {
     scale_counts counts;
-    uint64_t     lock_waits; /* times that a thread blocked at a lock */
+    uint64_t     lock_waits; /* how often a thread blocked at a lock */
     uint64_t     wakes;      /* number of wake-ups of threads, including wake-ups by locks */
     scale_ps     locked;     /* time blocked at locks */
     scale_ps     asleep;     /* time blocked anywhere, locks included */
 } scale_totals;
 
-/* Runs `body(arg)` as thread 0 of the model until it returns. Other threads that have not ended by then never run
- * again. */
+/* Runs `body(arg)` as thread 0 of the scale model until `body` returns. Other threads that have not ended by then never
+ * run again. */
 void scale_run(const scale_config *config, void (*body)(void *arg), void *arg);
 /* True while the function `body` of scale_run() runs. */
 extern bool scale_running;
 
-/* ---- functions that the model's running thread calls inside scale_run() ---- */
+/* ---- functions that the scale model's running thread calls inside scale_run() ---- */
 
 uint32_t             scale_thread_start(void (*run)(void *arg), void *arg);
 void                 scale_thread_join(uint32_t index);

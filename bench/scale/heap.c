@@ -12,7 +12,7 @@
 #define CHUNK ((size_t)64 << 10)    /* bytes that a thread takes from the arena at once */
 #define RESERVED ((size_t)64 << 30) /* addresses, not memory */
 
-/* Header in front of each block of the model heap. */
+/* Header in front of each block of the heap of the scale model. */
 typedef struct header {
     size_t size; /* rounded up */
     size_t unused;

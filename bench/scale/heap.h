@@ -1,7 +1,7 @@
-/* heap.h - the malloc of the modelled program. All virtual threads run on one real thread, so the C library would give
- * all of them blocks from one cache, and blocks would wander between cores that never share them on a real machine.
- * Here each virtual thread has free lists of its own, as with the per-thread caches of a real allocator, but without a
- * limit: a block goes to the list of the thread that frees it. Large blocks come from the C library.
+/* heap.h - the malloc of the program in the scale model. All virtual threads run on one real thread, so the C library
+ * would give all of them blocks from one cache, and blocks would wander between cores that never share them on a real
+ * machine. Here each virtual thread has free lists of its own, as with the per-thread caches of a real allocator, but
+ * without a limit: a block goes to the list of the thread that frees it. Large blocks come from the C library.
  *
  * Also the memory of the engine itself, which must not lie between blocks of the program. */
 #ifndef SCALE_HEAP_H

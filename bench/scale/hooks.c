@@ -76,7 +76,8 @@ void __tsan_atomic_signal_fence(int order) { (void)order; }
         *at = wanted; \
         return 1; \
     }
-/* The compare-and-swap function that code compiled by clang calls. It returns the value that was in memory. */
+/* The compare-and-swap function that code compiled by clang calls. The function returns the value that was in memory
+ * before. */
 #define CAS_VALUE(bits, T) \
     T __tsan_atomic##bits##_compare_exchange_val(volatile T *at, T expected, T wanted, int order, int failed); \
     T __tsan_atomic##bits##_compare_exchange_val(volatile T *at, T expected, T wanted, int order, int failed) \

@@ -131,7 +131,7 @@ static void *allocate(size_t size, const void *pc)
     return block;
 }
 
-/* Frees a block. After the run, blocks of the model heap are not freed, because the program ends soon. */
+/* Frees a block. After the run, blocks of the heap of the scale model are not freed, because the program ends soon. */
 static void release(void *old, const void *pc)
 {
     if (scale_running) spend_alloc(old, pc);

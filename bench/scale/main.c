@@ -1,10 +1,11 @@
-/* main.c - runs a benchmark in the model. The linker redirects main, so that the main function of the benchmark runs as
- * thread 0 of the engine. It also redirects bench_begin and bench_end, so that only the measured part is counted.
+/* main.c - runs a benchmark in the scale model. The linker redirects main, so that the main function of the benchmark
+ * runs as thread 0 of the engine. It also redirects bench_begin and bench_end, so that only the measured part is
+ * counted.
  *
  *     build/bench/scale/fanin --workers 64 --size 5000 --seed 3 --top 10 --set far=130000
  *
- * --seed, --top and --set are arguments of the model, all others of the benchmark. After the line of the benchmark the
- * model prints a line of its own: what was counted, and the places in the code that waited longest.
+ * --seed, --top and --set are arguments of the scale model, all others of the benchmark. After the line of the
+ * benchmark the scale model prints a line of its own: what was counted, and the places in the code that waited longest.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static void refuse(const char *text)
     exit(2);
 }
 
-/* Takes the model's arguments out of the list. Returns the number of arguments that are left. */
+/* Takes the scale model's arguments out of the list. Returns the number of arguments that are left. */
 static int take_arguments(int argc, char **argv)
 {
     int left = 1;

@@ -130,7 +130,8 @@ static bool wait_on(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns, const v
 {
     touch(cond, SCALE_RMW, pc);
     unlock_for(mutex, pc);
-    /* no scale_sync() here: a thread that ran before the wait begins could signal, and the signal would be lost */
+    /* No scale_sync() between the unlock and the wait: it would let another thread run, and a signal of that thread
+     * would be lost. */
     scale_spend(scale_machine_now()->call);
     bool called = scale_block(&cond->waiters, until_ps(until_ns));
     if (!called) scale_spend(scale_machine_now()->alarm);
@@ -198,7 +199,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
         parker->signalled = 0;
         if (signalled || !in_time) return signalled;
         spend_call();
-        if (parker->signalled != 0) continue; /* signalled during the system call: the futex call returns at once */
+        /* fli_unpark() was called during the system call: the futex call returns at once */
+        if (parker->signalled != 0) continue;
         in_time = scale_block(futex_of(parker), until_ps(until_ns));
         if (!in_time) scale_spend(scale_machine_now()->alarm);
     }
@@ -293,7 +295,7 @@ uint64_t fli_random_u64(void)
     return scale_random() | 1;
 }
 
-/* Only schedulers without workers use wake descriptors, and the model has none: returns FILCH_ESYS. */
+/* Only schedulers without workers use wake descriptors, and the scale model has none: returns FILCH_ESYS. */
 filch_err fli_wakefd_open(int *out)
 {
     (void)out;
@@ -333,7 +335,7 @@ void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
     (void)at_ns;
 }
 
-/* The model returns no memory to the system: its pages are those of its own heap. */
+/* The scale model returns no memory to the system: its pages are those of its own heap. */
 void fli_pages_discard(void *at, size_t bytes)
 {
     (void)at;

@@ -1,5 +1,5 @@
-/* scale_test.c - the engine of the model: known patterns of accesses have the cost that can be computed by hand, and
- * equal runs are equal. Addresses are only names here, no memory is accessed. */
+/* scale_test.c - the engine of the scale model: known patterns of accesses have the cost that can be computed by hand,
+ * and equal runs are equal. Addresses are only names here, no memory is accessed. */
 #include "scale/engine.h"
 #include "scale/heap.h"
 #include "support/check.h"
@@ -81,7 +81,7 @@ TEST(line_costs_by_the_distance_of_its_owner)
     same(cost(&f, 1, A, SCALE_LOAD), 1000 + 100000);
     same(cost(&f, 2, A, SCALE_LOAD), 1000 + 1000000);
     same(cost(&f, 3, A, SCALE_LOAD), 1000 + 100000); /* core 2 has a copy */
-    same(cost(&f, 0, A, SCALE_LOAD), 1000);          /* core 0, the owner, has kept its copy */
+    same(cost(&f, 0, A, SCALE_LOAD), 1000);          /* core 0, which owned the line before, has kept its copy */
     same(f.cores[2].counts.far, 1);
     same(f.cores[3].counts.far, 0);
     close_fixture(&f);
@@ -209,8 +209,8 @@ static void start_two(void *arg)
     scale_thread_join(b);
 }
 
-/* The first thread runs at 20, 40 and 60, the second at 30, 60 and 90. At 60 the thread with the lower number runs
- * first. */
+/* The first thread runs at the times 20, 40 and 60, the second at 30, 60 and 90. At the time 60 the thread with the
+ * lower number runs first. */
 TEST(earliest_thread_runs)
 {
     static const uint64_t wanted[] = { 20, 30, 20, 20, 30, 30 };

@@ -26,7 +26,8 @@
 #define COPY_MAX 16384
 /* A reply of more than COPY_MAX bytes is written in pieces of this size. */
 #define PIECE_BYTES ((size_t)1 << 20)
-/* Number of reads, after the last reply, in which a client may still send bytes before the socket is closed. */
+/* Maximum number of reads after the last reply: the process closes the socket after them, even if the client still
+ * sends. */
 #define LINGER_READS 64
 
 struct connection {
@@ -145,7 +146,7 @@ static filch_err write_piece(struct connection *c, filch_out *out)
     return filch_yield_write(out, c->at.tag, c->stream, filch_bytes(at, size), service_may.write_ns);
 }
 
-/* Returns true if the connection continues after a cancel because a reply must be written first. */
+/* Returns true if `events` begins with a cancel and the connection continues, because a reply must be written first. */
 static bool goes_on(struct connection *c, const filch_event *events, size_t count)
 {
     if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return false;
@@ -181,7 +182,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
             }
             at->data = NULL; /* the next iteration parses only the bytes kept in c->in */
         } while (c->next == SERVICE_AGAIN);
-        /* true: a cancel does not interrupt the shutdown below */
+        /* while c->writing is true, a cancel does not interrupt the shutdown of the socket below */
         c->writing = c->stopping || c->next == SERVICE_CLOSE;
     } while (c->next == SERVICE_READ && !c->stopping);
     if (c->failed != FILCH_OK) return filch_fail(out, c->failed, filch_none());

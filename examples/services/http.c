@@ -15,7 +15,8 @@
 #include "service.h"
 
 #define HEAD_MAX ((size_t)8192)
-/* If the body of a request has more bytes than this, the connection is closed; shorter bodies are skipped. */
+/* If the body of a request has more bytes than this, the connection is closed; the bytes of a shorter body are
+ * skipped. */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HELLO "Hello, world!\n"
 
@@ -66,8 +67,8 @@ static const char *date(void)
     return line;
 }
 
-/* Appends a reply. A Connection header is written only where it differs from the default, which depends on the `minor`
- * version: close in HTTP/1.0, keep-alive in HTTP/1.1. */
+/* Appends a reply. A Connection header is written only if `keep` differs from the default of HTTP/1.`minor`: close in
+ * HTTP/1.0, keep-alive in HTTP/1.1. */
 static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
 {
     char        head[160];
@@ -86,7 +87,7 @@ static void reply_with(bytes *out, int status, int minor, bool keep, bool body)
     if (status != 200) bytes_add(out, "\n", 1);
 }
 
-/* Appends the reply to a usual request, a constant text. */
+/* Appends the reply to the usual request, a GET of "/" with HTTP/1.1 and keep-alive: a constant text and the date. */
 static void reply_hello(bytes *out)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n";
@@ -97,8 +98,8 @@ static void reply_hello(bytes *out)
 
 /* ---- requests ---- */
 
-/* Finds the next line of in[*at .. size), without its end. Returns 1 if it is complete, 0 if not yet, -1 if it does not
- * end in \r\n. */
+/* Finds the next line of in[*at .. size); *line excludes the line end. Returns 1 if the line is complete, 0 if it is
+ * not complete yet, -1 if it does not end in \r\n. */
 static int next_line(const char *in, size_t size, size_t *at, text *line)
 {
     const char *end = memchr(in + *at, '\n', size - *at);
@@ -192,7 +193,8 @@ static int read_header(text line, request *r)
         unsigned char c = (unsigned char)value.at[i];
         if ((c < ' ' && c != '\t') || c == 0x7f) return 400;
     }
-    switch (name.size) { /* most headers are ignored; the length of the name selects the headers that are compared */
+    switch (name.size) { /* the length of the name decides with which header it is compared; other headers are
+                            ignored */
     case 4: r->hosts += is(name, "host"); break;
     case 10:
         if (is(name, "connection")) read_connection(value, r);

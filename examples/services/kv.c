@@ -56,7 +56,7 @@ static service_next do_get(const resp_request *r, bytes *out)
 
 static service_next do_set(const resp_request *r, bytes *out)
 {
-    if (r->count > 3) resp_error(out, "syntax error"); /* the options that SET has in Redis are not supported */
+    if (r->count > 3) resp_error(out, "syntax error"); /* the options of the SET command of Redis are not supported */
     else if (table_set(r->args[1], r->args[2])) resp_simple(out, "OK");
     else resp_error(out, "out of memory");
     return SERVICE_READ;
@@ -164,7 +164,7 @@ static service_next do_hello(const resp_request *r, bytes *out)
     }
     resp_array(out, 14);
     pair(out, "server", "filch-kv");
-    pair(out, "version", "7.0.0"); /* a version of Redis that gives the same answers */
+    pair(out, "version", "7.0.0"); /* a version of Redis with the same replies */
     pair(out, "proto", NULL);
     resp_number(out, 2);
     pair(out, "id", NULL);
@@ -214,7 +214,7 @@ static service_next do_command(const resp_request *r, bytes *out)
     return SERVICE_READ;
 }
 
-/* redis-benchmark asks with CONFIG how the data is saved; the reply says that it is not saved. */
+/* redis-benchmark asks with CONFIG how the data is saved to disk; the reply says that the data is not saved. */
 static service_next do_config(const resp_request *r, bytes *out)
 {
     if (!is_word(r->args[1], "GET") || r->count != 3) {

@@ -52,11 +52,11 @@ typedef struct service {
     size_t                     child_count;
 } service;
 
-/* If a reply has this size, the answer function should return SERVICE_AGAIN, so that the reply is written before it
- * grows further. */
+/* If a reply has this size or more, the answer function should return SERVICE_AGAIN, so that the reply is written
+ * before it grows further. */
 #define SERVICE_REPLY_BYTES ((size_t)1 << 20)
 
-/* Limits of service_may. They are set before the scheduler starts. */
+/* Limits that the command line sets, in service_may; not changed after the scheduler has started. */
 typedef struct service_limits {
     uint64_t connections;
     uint64_t request_ns, write_ns, stop_ns;

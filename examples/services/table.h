@@ -14,8 +14,8 @@ typedef struct slice {
     size_t      size;
 } slice;
 
-/* table_open must be called once, before all other functions; it returns false if there is no memory. table_close frees
- * everything. */
+/* table_open must be called once, before all other functions; it returns false if there is no memory, or if the system
+ * has no random bytes (getrandom). table_close frees everything. */
 bool table_open(void);
 void table_close(void);
 

@@ -19,7 +19,8 @@ static const row *find(filch_err err)
     static const row user = { "FILCH_EUSER", "application error" };
     if (err >= FILCH_EUSER) return &user;
     if (err < 0 || (size_t)err >= sizeof rows / sizeof rows[0]) return &unknown;
-    return rows[err].name != NULL ? &rows[err] : &unknown; /* no name: a number between two groups of codes */
+    /* no name: the number lies between two groups of codes and is no error code */
+    return rows[err].name != NULL ? &rows[err] : &unknown;
 }
 
 const char *filch_err_text(filch_err err)

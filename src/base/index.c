@@ -15,11 +15,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Arrays of buckets behind the first: array i holds FLI_INDEX_FIRST << i buckets. 28 arrays: 2^30 buckets. */
+/* Number of arrays of buckets in `more`, behind the FLI_INDEX_FIRST buckets inside the index. Array i holds
+ * FLI_INDEX_FIRST << i buckets; all 28 arrays together make 2^30 buckets. */
 #define ARRAYS 28
 #define BUCKETS_MAX (UINT32_C(1) << 30)
-/* Buckets removed at most for one item. A quarter of the items per bucket remains when shrinking begins, so four for
- * each item removed keep up. */
+/* Maximum number of buckets that the removal of one item merges. Shrinking begins when there are four buckets per item,
+ * so four merged buckets per removed item keep the number of buckets in step with the number of items. */
 #define SHRINK_MAX 4
 
 void fli_index_init(fli_index *index, uint64_t (*hash)(const fli_index_item *item))
@@ -34,7 +35,7 @@ static unsigned highest_bit(uint32_t number)
     return 31u - (unsigned)__builtin_clz(number);
 }
 
-/* Returns the array of bucket `b`, which is not one of the first. */
+/* Returns the index in `more` of the array that holds bucket `b`. Requires b >= FLI_INDEX_FIRST. */
 static unsigned array_of(uint32_t b)
 {
     return highest_bit(b / FLI_INDEX_FIRST);

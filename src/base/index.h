@@ -24,11 +24,13 @@ typedef struct fli_index_item {
 
 typedef struct fli_index {
     uint64_t (*hash)(const fli_index_item *item); /* returns the same hash as long as the item is in the index */
-    uint32_t          count;                      /* items */
-    uint32_t          bucket_count;
-    fli_index_item   *first[FLI_INDEX_FIRST]; /* the first buckets */
-    fli_index_item ***more; /* arrays of further buckets, each as long as all before it together; NULL:
-                               none yet */
+    uint32_t        count;                        /* items */
+    uint32_t        bucket_count;
+    fli_index_item *first[FLI_INDEX_FIRST]; /* the first buckets */
+    /* The pointers to the arrays of further buckets; more[i] has as many buckets as `first` and more[0] to more[i - 1]
+     * together. A pointer of this table is NULL if its array is not allocated. `more` itself is NULL until the first
+     * array is needed. */
+    fli_index_item ***more;
 } fli_index;
 
 void fli_index_init(fli_index *index, uint64_t (*hash)(const fli_index_item *item));
@@ -42,8 +44,8 @@ void            fli_index_add(const fli_mem *mem, fli_index *index, fli_index_it
 bool fli_index_remove(const fli_mem *mem, fli_index *index, fli_index_item *item);
 /* Puts `item` into the place of `old`, which has the same hash. */
 void fli_index_replace(fli_index *index, fli_index_item *old, fli_index_item *item);
-/* Returns some item, or NULL if the index is empty. *cursor, 0 at the first call, is where the search continues: calls
- * that remove each item they get take constant time on average. */
+/* Returns any item, or NULL if the index is empty. *cursor is the bucket where the search begins: 0 at the first call,
+ * then set by this function. If the caller removes each item that it gets, a call takes constant time on average. */
 fli_index_item *fli_index_any(const fli_index *index, uint32_t *cursor);
 
 #endif

@@ -15,8 +15,8 @@ typedef struct fli_mem {
 /* Initialises `mem` with the hook `alloc`. NULL: malloc, realloc and free. */
 void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user);
 
-/* Tests the hook with a few blocks; malloc is not tested. FILCH_EINVAL: a block was not aligned for every type.
- * FILCH_ENOMEM: the hook returned NULL. */
+/* Tests the hook with a few blocks, which it holds at once and resizes; malloc is not tested. FILCH_EINVAL: a block was
+ * not aligned for every type. FILCH_ENOMEM: the hook returned NULL. */
 FILCH_MUST_USE filch_err fli_mem_probe(const fli_mem *mem);
 
 void *fli_alloc(const fli_mem *mem, size_t size);

@@ -12,7 +12,8 @@ typedef struct ledger {
     bool   refuse;
 } ledger;
 
-#define FRONT 16 /* size of the part in front; keeps the block aligned for any type */
+/* bytes in front of each block, which hold its size; 16, so that the block stays aligned for any type */
+#define FRONT 16
 #define DIRT 0xa5
 
 static void *ledger_alloc(void *user, void *old, size_t old_size, size_t size)

@@ -32,7 +32,7 @@ TEST(the_numbers_are_those_of_the_algorithms)
     assert_true(fli_prng_next(&prng) == UINT64_C(0x47e4ce4b896cdd1d));
 }
 
-/* The only seed that mixes to zero, a state that xorshift would never leave. */
+/* Tests the only seed for which fli_prng_mix() returns 0. From state 0, xorshift would return 0 for ever. */
 TEST(no_seed_gets_stuck_at_zero)
 {
     uint64_t stuck = (uint64_t)0 - 0x9e3779b97f4a7c15u;

@@ -50,7 +50,8 @@ TEST(a_longer_struct_is_accepted_if_the_unknown_bytes_are_zero)
     ok(FLI_VERSIONED_READ(&out, &given, "options", KNOWN_INIT));
     same(out.size, sizeof out);
     same(out.second, 8);
-    given.third = UINT64_C(1) << 63; /* sets a bit of the last byte */
+    /* sets a bit of the last byte of `given`, a byte that the known struct does not have */
+    given.third = UINT64_C(1) << 63;
     same(FLI_VERSIONED_READ(&out, &given, "options", KNOWN_INIT), FILCH_EINVAL);
     assert_non_null(strstr(filch_err_detail(), "does not know"));
 }

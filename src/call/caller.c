@@ -40,8 +40,8 @@ static filch_err why(const caller *me, filch_err reason)
     return fli_load_acq(&rt->phase) != FLI_OPEN ? FILCH_ECLOSED : reason; /* PAIR runtime.phase, acquire half */
 }
 
-/* Ends the wait with this outcome. The process itself ends without an error, because the counter of failed processes
- * is for processes of the host. */
+/* Ends the wait with the outcome `err`. The process itself ends without an error, because the counter of failed
+ * processes is meant for processes of the program. */
 static filch_err over(caller *me, filch_out *out, filch_err err)
 {
     /* A stop may end the receiver, and this process may get the EXIT event before its own cancel. The outcome is
@@ -52,8 +52,8 @@ static filch_err over(caller *me, filch_out *out, filch_err err)
     return filch_done(out, filch_none());
 }
 
-/* Calls the host's function that sends the request. Called in a step of this process, so that the reply comes to
- * this process. */
+/* Calls call->ask, the program's function that sends the request. Called in a step of this process, so that this
+ * process is the sender and gets the reply. */
 static filch_err ask(fli_hostcall *call, filch_sched *sched)
 {
     uint32_t ask_state = FLI_ASK_NOT_CALLED;
@@ -78,10 +78,11 @@ static filch_err begin_call(caller *me, filch_out *out)
     if (err == FILCH_OK && call->kind != FLI_CALL_SEND) {
         uint64_t ref = 0;
         err = filch_monitor(sched, filch_ctx_self(filch_out_ctx(out)), call->to, TAG_EXIT, &ref);
-        /* No monitor was made because the process had already ended. The EXIT event cannot show this, because a
-         * process may itself fail with FILCH_EDEAD. */
+        /* ref is 0 if `to` had already ended, so that no monitor was made. The error of the EXIT event cannot show
+         * this, because a process may itself fail with FILCH_EDEAD. */
         if (err == FILCH_OK && ref == 0 && call->kind == FLI_CALL_END) err = FILCH_EDEAD;
-        /* The receiver is on another node and cannot be monitored, but the route function may know it. */
+        /* The receiver is on another node and cannot be monitored. The request is sent all the same, because the route
+         * function may reach the receiver. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
     if (err == FILCH_OK && call->ask != NULL) err = ask(call, sched);
@@ -89,7 +90,7 @@ static filch_err begin_call(caller *me, filch_out *out)
     return err == FILCH_OK ? filch_idle(out) : over(me, out, err);
 }
 
-/* Ends the wait with the awaited event and keeps its data. */
+/* Ends the wait, because `event` is the awaited message or EXIT event. Copies its data and error to the call. */
 static filch_err answered(caller *me, filch_out *out, const filch_event *event)
 {
     filch_err err = filch_keep(&event->data, &me->call->reply);
@@ -97,7 +98,8 @@ static filch_err answered(caller *me, filch_out *out, const filch_event *event)
     return over(me, out, err);
 }
 
-/* Ends the wait with `reason`, unless a reply is already in the mailbox. */
+/* Sends this process a message with `reason`. When that message is read, the wait ends with `reason`, unless a reply
+ * was in the mailbox before it. */
 static filch_err end_call(caller *me, filch_out *out, filch_err reason)
 {
     if (me->leaving) return filch_idle(out);
@@ -113,8 +115,9 @@ static bool is_from_self(const filch_event *event, filch_out *out)
     return event->from.serial == self.serial && event->from.node == self.node;
 }
 
-/* Returns true if the event ends the wait: then *status is what the step returns. Otherwise sets *reason if the event
- * is a reason to end the wait (deadline, cancel, end of the receiver) unless a reply has arrived earlier. */
+/* Returns true if the event ends the wait at once; then *status is the value that the step must return. Otherwise
+ * returns false, and sets *reason if the event is a deadline, a cancel or the end of the receiver: these end the wait
+ * only if no reply has arrived earlier. */
 static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *reason, filch_err *status)
 {
     bool request = me->call->kind == FLI_CALL_REQUEST;

@@ -4,7 +4,8 @@
 
 #include "call/call.h"
 
-/* Starts a process that serves `call`, and waits for the outcome. Takes `call`. */
+/* Starts a process that serves `call`, waits for the outcome and returns it. Takes the reference of the calling thread
+ * to `call`, also on an error. */
 filch_err fli_caller_run(filch_sched *sched, fli_hostcall *call, filch_err *ended, filch_data *reply);
 
 #endif

@@ -9,7 +9,8 @@ static filch_err error_of(const filch_data *reply)
     return filch_kind_of(reply) == FILCH_KIND_INT ? (filch_err)filch_as_int(reply) : FILCH_OK;
 }
 
-/* Argument lent to ask_start(), which has returned when filch_call_with() returns. */
+/* Argument that filch_child_start_wait() lends to ask_start(). ask_start() does not use it after filch_call_with() has
+ * returned. */
 typedef struct starting {
     const filch_child *child;
     bool               sent; /* the supervisor has taken the request, and has to call `release` */
@@ -48,8 +49,8 @@ filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor, const
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (child == NULL) return filch_invalid("child is NULL");
     filch_err err = filch_call_with(sched, supervisor, ask_start, &start, deadline_ns, &reply);
-    /* The error code does not show whether the request was sent: replies of the supervisor and failures of this
-     * thread use the same codes. */
+    /* Reads start.sent, because `err` does not show whether the request was sent: the supervisor's replies and the
+     * failures of this thread use the same error codes. */
     if (!start.sent && child->release != NULL) child->release(child);
     if (err == FILCH_OK) err = error_of(&reply);
     if (err == FILCH_OK && pid != NULL) *pid = filch_as_pid(&reply);

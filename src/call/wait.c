@@ -4,7 +4,8 @@
 #include "payload/data.h"
 #include "sched/spawn.h"
 
-/* Makes a call of this kind (sends `data`, or waits for the end of `to`) and waits for its outcome. `data` is lent. */
+/* Makes a call of kind `kind` and waits for its outcome. FLI_CALL_REQUEST and FLI_CALL_SEND send `data` to `to`;
+ * FLI_CALL_END waits for the end of `to`. `data` is lent. */
 static filch_err run(filch_sched *sched, fli_hostcall_kind kind, filch_pid to, const filch_data *data,
                      uint64_t deadline_ns, filch_err *ended, filch_data *reply)
 {

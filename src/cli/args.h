@@ -16,9 +16,10 @@ typedef struct cli_option {
 typedef struct cli_command cli_command;
 struct cli_command {
     const char       *name, *operands, *summary;
-    const char       *text;                                     /* description, in lines of at most 88 columns */
-    const cli_option *options;                                  /* array that ends with a NULL name */
-    bool              operands_last;                            /* all words after the first operand are operands */
+    const char       *text;    /* description, in lines of at most 88 columns */
+    const cli_option *options; /* array that ends with a NULL name */
+    /* true: all words after the first operand are operands, even words that look like options */
+    bool operands_last;
     int (*run)(const cli_command *self, int argc, char **argv); /* returns the exit code */
 };
 
@@ -42,11 +43,12 @@ typedef struct cli_args {
 /* Returns the id of the next option, CLI_OPERAND, CLI_END, or CLI_BAD after it has printed an error message. */
 int cli_next(cli_args *args);
 
-/* Parse the value of the last option. Return false, after printing an error message, if it is not valid. */
+/* Parse args->value, the value of the option that cli_next() returned last. Return false, after printing an error
+ * message, if the value is not valid. */
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_value_size(const cli_args *args, size_t *out);      /* accepts 4096, 64K, 8M, 1G, also with a B: 64KB */
 bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* accepts 5, 0.5, 200ms, 2s; also 0 */
-/* Prints the error message that the value is not `wanted`. Returns false. */
+/* Prints an error message that args->value is not `wanted`, which describes the valid values. Returns false. */
 bool cli_value_wrong(const cli_args *args, const char *wanted);
 
 #endif

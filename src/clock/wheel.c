@@ -45,17 +45,18 @@
 
 #define TOP (FLI_WHEEL_LEVELS - 1u)
 #define TOP_MASK 63u
-#define LOW_MASK 255u /* bit mask of the lowest digit */
+#define LOW_MASK 255u /* mask of the digit of level 0 in a tick */
 
-/* Distance of the prefetch during a walk along a list. 4, 8 and 16 gave equal times: 160 to 190 ns for a cold timer,
- * 560 ns without (docs/design/timers.md). */
+/* A walk along a list prefetches the timer that is this number of places ahead. Distances of 4, 8 and 16 gave equal
+ * times: 160 to 190 ns for a timer that is not in the cache, 560 ns without prefetch (docs/design/timers.md). */
 #define FETCH_AHEAD 8
 
 /* The tick of the last representable time, UINT64_MAX rounded up. It is the only tick whose start in ns does not fit
  * into a uint64_t. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
-/* Returns the number of the lowest bit of a level's digit: 0, 8, 16, then 6 more per level. */
+/* Returns the number of the lowest bit of a level's digit in a tick: 0, 8 and 16 for the levels 0 to 2, then 6 more per
+ * level. */
 static inline unsigned shift_of(unsigned level)
 {
     return level < FLI_WHEEL_WIDE ? 8 * level : 6 * level + 4;
@@ -113,8 +114,8 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
-/* Appends `timer` to the list of a slot, updates the earliest due time of the head, and sets `ahead` of the timer
- * that is FETCH_AHEAD places before it. */
+/* Appends `timer` to the list of a slot. Updates `due_ns` of the list head, and sets `ahead` of the timer that is
+ * FETCH_AHEAD places before `timer`. */
 static void append(fli_timer *head, fli_timer *timer)
 {
     fli_timer *open = head->ahead;
@@ -152,7 +153,8 @@ static void mark_empty(fli_wheel *wheel, unsigned place)
 /* Appends the timer to the slot of `tick`, which is not before now_tick. */
 static void place(fli_wheel *wheel, fli_timer *timer, uint64_t tick)
 {
-    /* The highest bit in which `tick` and now_tick differ tells the level. LOW_MASK makes equal ticks give level 0. */
+    /* The highest bit in which `tick` and now_tick differ decides the level. LOW_MASK is set in their difference, so
+     * that equal ticks give level 0. */
     unsigned highest = 63u - (unsigned)__builtin_clzll((tick ^ wheel->now_tick) | LOW_MASK);
     unsigned level = level_of_bit(highest), slot;
     if (FLI_LIKELY(level < TOP)) {
@@ -222,14 +224,15 @@ static bool first_due_slot(const fli_wheel *wheel, due_slot *first)
     return true;
 }
 
-/* Moves the timers of a slot that has come due to lower levels, in list order. A timer that was added farther in the
- * future than the wheel reaches goes to the slot of its tick. */
+/* Moves the timers of a slot that has come due to lower levels, in list order. Exception: a timer that was added
+ * farther in the future than the wheel reaches may still be too far ahead; it goes to the slot of its tick, or again to
+ * the farthest slot. */
 static void cascade(fli_wheel *wheel, const due_slot *due)
 {
     fli_timer *head = &wheel->slots[due->place];
     fli_timer *timer = head->next;
-    /* The list is emptied before the first timer is placed. No timer is placed back into this slot, because it is now
-     * the slot of now_tick, which stays empty above level 0. */
+    /* The list is emptied before the first timer is placed. place() puts no timer back into this slot, because above
+     * level 0 the slot of now_tick stays empty, and this slot is now the slot of now_tick. */
     head->next = head->prev = head;
     mark_empty(wheel, due->place);
     while (timer != head) {
@@ -276,10 +279,11 @@ uint64_t fli_wheel_next_ns(const fli_wheel *wheel)
 {
     due_slot first;
     if (!first_due_slot(wheel, &first)) return FLI_NEVER;
-    /* A worker need not wake only to cascade, so this returns the first due time in the slot, not the start of the
-     * slot: the slot is cascaded when its first timer is due. Exception: if all timers of the slot are due after the
-     * slot's end (they were added farther in the future than the wheel reaches), timers of a later slot may be due
-     * earlier. Then the start of the slot is returned. */
+    /* Returns the first due time in the slot, not the start of the slot, because a worker need not wake only to
+     * cascade: the slot is cascaded when its first timer is due. Exceptions, for which the start of the slot is
+     * returned: the first timer was due before it was added; or all timers of the slot are due after the slot's end
+     * (they were added farther in the future than the wheel reaches), so that timers of a later slot may be due
+     * earlier. */
     uint64_t tick = tick_up(wheel->slots[first.place].due_ns);
     if (tick < first.tick || (tick - first.tick) >> shift_of(first.level) != 0) tick = first.tick;
     return tick < LAST_TICK ? tick << FLI_WHEEL_TICK_BITS : FLI_NEVER;

@@ -15,10 +15,12 @@
 /* The levels cover 2^40 ticks, 208 days; later timers are allowed and are moved more often. */
 #define FLI_WHEEL_LEVELS 6
 /* The two lowest levels are wide, 256 slots each, and cover 1.07 s. So a timer that is due within a second is moved
- * once; each move costs cache misses. The other levels have 64 slots. See docs/design/timers.md. */
+ * to a lower level at most once; each move costs cache misses. The other levels have 64 slots. See
+ * docs/design/timers.md. */
 #define FLI_WHEEL_WIDE 2
 #define FLI_WHEEL_WORDS (4 * FLI_WHEEL_WIDE + FLI_WHEEL_LEVELS - FLI_WHEEL_WIDE)
-/* Number of slots of all levels. Slots are numbered from the lowest level up, and each slot has one bit in a word. */
+/* Number of slots of all levels. Slots are numbered from the lowest level up; each slot has one bit in
+ * fli_wheel.used. */
 #define FLI_WHEEL_PLACES (64 * FLI_WHEEL_WORDS)
 
 /* Embedded in each object that has a timer. All zero: the timer is not armed. The address must not change while the
@@ -33,7 +35,7 @@ typedef struct fli_timer {
 } fli_timer;
 
 typedef struct fli_wheel {
-    uint64_t now_tick;              /* all timers due before this tick have been returned by expire */
+    uint64_t now_tick;              /* fli_wheel_expire() has returned all timers that were due before this tick */
     uint64_t words;                 /* one bit for each word of `used` that is not 0 */
     uint64_t used[FLI_WHEEL_WORDS]; /* one bit per slot that holds timers */
     /* List heads. In a head, `due_ns` is the earliest due time in the list, or an earlier time; `ahead` is the first
@@ -45,8 +47,8 @@ typedef struct fli_wheel {
 /* Initialises the wheel. The wheel contains pointers to itself and must not move. There is no fini. */
 void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns);
 
-/* Arms `timer`, which must not be armed, for `due_ns`. If that time is in the past, the timer is due at once: even a
- * loop over fli_wheel_expire() that is under way returns it. */
+/* Arms `timer`, which must not be armed, for `due_ns`. If `due_ns` is in the past, the timer is due at once: a loop
+ * over fli_wheel_expire() that is already running returns it too. */
 void fli_wheel_add(fli_wheel *wheel, fli_timer *timer, uint64_t due_ns);
 
 /* Disarms `timer`. Returns false if the timer was not armed. */
@@ -63,9 +65,10 @@ fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
  * a cache miss. Does not change the wheel. */
 void fli_wheel_fetch(const fli_wheel *wheel, uint64_t now_ns);
 
-/* Returns the time of the next useful call of fli_wheel_expire(): when the earliest timer will be returned. The result
- * is sometimes too early, so that the call returns NULL: at most once for each removed timer that was the earliest of
- * its slot, and once for each 208 days until the earliest timer. FLI_NEVER (UINT64_MAX): the wheel is empty. */
+/* Returns the time at which the next call of fli_wheel_expire() is useful: when it will return the earliest timer. The
+ * result is sometimes too early, and fli_wheel_expire() then returns NULL: at most once for each removed timer that was
+ * the earliest of its slot, and once for each 208 days until the earliest timer. FLI_NEVER (UINT64_MAX): the wheel is
+ * empty. */
 uint64_t fli_wheel_next_ns(const fli_wheel *wheel);
 
 #endif

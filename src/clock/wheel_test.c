@@ -49,7 +49,8 @@ static void check_wheel(const fli_wheel *wheel)
             const fli_timer *head = &wheel->slots[place];
             assert_int_equal(head->next != head, wheel->used[place / 64] >> place % 64 & 1);
             const fli_timer *prev = head;
-            /* true once the loop has found the timer head->ahead in the list; an empty list need not have one */
+            /* becomes true when the loop finds the timer head->ahead in the list; true at once if the list is empty,
+             * because then head->ahead may be any address */
             bool open = head->next == head;
             for (const fli_timer *timer = head->next; timer != head; prev = timer, timer = timer->next) {
                 assert_ptr_equal(timer->prev, prev);
@@ -74,7 +75,8 @@ static void check_wheel(const fli_wheel *wheel)
 typedef struct item {
     fli_timer timer;
     bool      armed;
-    /* added farther in the future than the wheel reaches: then its order within a tick is not defined */
+    /* the timer was added farther in the future than the wheel reaches: then its order among timers of one tick is not
+     * defined */
     bool     beyond_range;
     uint64_t due_ns, tick, serial;
 } item;
@@ -83,9 +85,10 @@ typedef struct model {
     fli_wheel wheel;
     fli_prng  prng;
     uint64_t  now_ns; /* the latest time given to expire */
-    uint64_t  tick;   /* tick of the timer returned last, or of now_ns after expire returned NULL */
-    uint64_t  serial;
-    item      items[ITEMS];
+    /* tick of the timer that fli_wheel_expire() returned last; after it returned NULL, the tick of now_ns */
+    uint64_t tick;
+    uint64_t serial;
+    item     items[ITEMS];
 } model;
 
 static const item *earliest(const model *m)
@@ -225,7 +228,7 @@ static void run_model(uint64_t seed, uint64_t start_ns, unsigned operations)
             m->now_ns = fli_clock_after(m->now_ns, random_span(m));
             model_sweep(m);
             break;
-        case 6: /* at exactly the time that fli_wheel_next_ns returned */
+        case 6: /* sets the clock to exactly the time that fli_wheel_next_ns() returned */
             if (fli_wheel_next_ns(&m->wheel) != FLI_NEVER && fli_wheel_next_ns(&m->wheel) > m->now_ns) {
                 m->now_ns = fli_wheel_next_ns(&m->wheel);
             }
@@ -440,10 +443,10 @@ TEST(a_due_timer_can_be_removed_while_others_expire)
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[0]);
     assert_false(fli_wheel_remove(&wheel, &timers[0])); /* expire has returned this timer already */
     assert_true(fli_wheel_remove(&wheel, &timers[1]));  /* due in the same tick as timers[0] */
-    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* the timer is due but not cascaded yet */
+    assert_true(fli_wheel_remove(&wheel, &timers[5]));  /* due in a later tick than timers[0] */
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[2]);
     assert_ptr_equal(fli_wheel_expire(&wheel, SECOND), &timers[3]);
-    assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last timer of its slot, after a cascade */
+    assert_true(fli_wheel_remove(&wheel, &timers[4])); /* the last timer of its slot */
     assert_null(fli_wheel_expire(&wheel, SECOND));
     assert_int_equal(wheel.count, 0);
 }
@@ -456,8 +459,8 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
     fli_wheel_init(&wheel, 0);
     fli_wheel_add(&wheel, &ticker, period_ns);
     fli_wheel_add(&wheel, &end, SECOND);
-    /* One loop of expire, which starts a whole second after `end` is due: each tick of the ticker is returned once, and
-     * `end` in its order. */
+    /* Each call of fli_wheel_expire() gets a time that is more than a second after `end` is due. Together the calls
+     * return each tick of the ticker once, in order, and `end` between tick 999 and tick 1000. */
     for (fli_timer *timer; (timer = fli_wheel_expire(&wheel, 2 * SECOND + TICK)) != NULL;) {
         if (timer == &end) {
             assert_int_equal(seen, 999);
@@ -497,7 +500,7 @@ TEST(sleeping_until_next_ns_wakes_once_for_each_timer)
         uint64_t  now_ns = fli_prng_next(&prng) >> 8;
         uint64_t  span_ns = fli_prng_next(&prng) >> (16 + fli_prng_below(&prng, 40));
         uint64_t  due_ns = now_ns + span_ns, wakes = 1;
-        /* One more call for each full turn of the top level before the due time. */
+        /* fli_wheel_expire() may return NULL once for each full turn of the top level before the due time. */
         uint64_t columns = (up(due_ns) >> TOP_SHIFT) - (down(now_ns) >> TOP_SHIFT);
         uint64_t allowed = 1 + (columns > 0 ? (columns - 1) / 63 : 0);
         fli_wheel_init(&wheel, now_ns);

@@ -20,12 +20,14 @@ static filch_err late(fli_runtime *rt, fli_local *worker, filch_err err)
     return err;
 }
 
-/* Delivers the completion in `node`, which has been claimed and filled, to the process that yielded. */
+/* Delivers the completion in `node`, which has been claimed and filled, to the process that yielded. Returns
+ * FILCH_EDEAD if that process has ended; then the caller still owns the node. */
 static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
-    /* Called inside the handler of this process: the worker owns the process, so no wake-up is needed. */
+    /* The caller is inside the handler of a yield of this process: the worker owns the process, so no wake-up is
+     * needed. */
     if (worker != NULL && worker->dispatching && worker->serial == node->owner) {
-        /* a synchronous completion that came earlier must be delivered before this one */
+        /* an inline result, which complete_inline() has stored earlier, must be delivered before this completion */
         if (fli_mail_has_inline_result(worker)) fli_mail_list_inline_result(worker);
         fli_mail_append(rt, &worker->current->completions, node);
         return FILCH_OK;
@@ -34,9 +36,10 @@ static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_n
     return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
 }
 
-/* Completes the yield that is being dispatched, from inside its handler (synchronous completion). The worker owns
- * the process, and also the node unless another thread has a copy of the receiver. When the handler has returned,
- * the worker reads and counts the result. Returns false if the yield is already completed. */
+/* Synchronous completion with a value: completes the yield that is being dispatched, from inside its handler, and
+ * stores the inline result. The worker owns the process, and also the node unless another thread has a copy of the
+ * receiver. When the handler has returned, the worker reads and counts the result. Returns false if the yield is
+ * already completed. */
 static inline bool complete_inline(fli_local *worker, uint64_t kind, uint64_t first, uint64_t second, filch_err error)
 {
     fli_event_node *node = worker->inline_node;

@@ -14,7 +14,7 @@ static bool           armed;
 bool __real_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
 bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);
 
-/* If `armed`, ends the process after its yield was claimed and before the completion is delivered. */
+/* Claims the yield. If `armed`, then ends the process `victim`, before the completion is delivered. */
 bool __wrap_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node)
 {
     bool claimed = __real_fli_yield_claim(rt, key, node);

@@ -77,7 +77,8 @@ TEST(no_handler_can_be_added_to_a_registry_in_use)
     same(filch_registry_add(registry, 300, handle, NULL), FILCH_EFROZEN);
     assert_non_null(fli_registry_find(registry, 300));
     fli_registry_use(registry);
-    /* Each holder drops its own reference; the last one frees the registry. */
+    /* Each of the three holders (the program and two schedulers) drops its reference; the last call frees the registry.
+     */
     filch_registry_destroy(registry);
     filch_registry_destroy(registry);
     assert_non_null(fli_registry_find(registry, 300));

@@ -6,7 +6,8 @@
 
 #include "proc/runtime.h"
 
-/* FLI_SEND_WAITERS_SLICE: most senders that one retry admits. 64 is what a step with the default batch_max releases. */
+/* FLI_SEND_WAITERS_SLICE: maximum number of senders that one retry admits. 64, because a step with the default
+ * batch_max reads 64 messages and so makes space for 64. */
 #ifdef FLI_SMALL
 #define FLI_SEND_WAITERS_STRIPES 2
 #define FLI_SEND_WAITERS_SLICE 3
@@ -24,7 +25,7 @@ typedef struct fli_send_waiters {
     } stripes[FLI_SEND_WAITERS_STRIPES];
 } fli_send_waiters;
 
-/* Messages that wait, in order of arrival: a ring of nodes. */
+/* The messages that wait for one receiver, as a ring of nodes in order of arrival. */
 typedef struct fli_waiting {
     uint32_t newest; /* the handle of the newest node, whose `next` is the oldest; not used if `count` is 0 */
     uint32_t count;
@@ -42,12 +43,12 @@ filch_err fli_send_waiters_send(fli_send_waiters *waiters, fli_runtime *rt, cons
  * FLI_SEND_WAITERS_SLICE, and completes their senders. Thread: any. */
 void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p);
 
-/* Takes the queue of the process in slot `p`, which has ended. The caller completes its senders by
- * fli_send_waiters_refuse(). Thread: the worker that ends the process. */
+/* Takes the queue of waiting senders from slot `p` when the process of `p` has ended. The caller completes these
+ * senders by fli_send_waiters_refuse(). Thread: the worker that ends the process. */
 FILCH_MUST_USE fli_waiting fli_send_waiters_detach(fli_send_waiters *waiters, fli_proc *p);
 
 /* Frees the oldest messages of a detached queue, at most `max`, and completes their senders with FILCH_EDEAD. Thread:
- * the owner of the queue. */
+ * the thread that detached the queue, or to which the queue was passed. */
 void fli_send_waiters_refuse(fli_runtime *rt, fli_waiting *detached, uint32_t max);
 
 #endif

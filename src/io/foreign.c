@@ -57,9 +57,9 @@ static filch_err handle_poll(fli_io *io, const filch_command *command, filch_io_
 }
 
 /* Cancels all polls of the process for one descriptor, in batches of up to ROOM. A cancelled poll leaves the stream
- * list at once. But a poll that is BUSY on another worker stays in the list until that worker completes it, so the next
- * batch would contain it again. The loop ends after a batch of fewer than ROOM polls, or after a batch in which all
- * polls were BUSY. */
+ * list of the process at once. But a poll that another worker is attempting (BUSY) stays in the list until that worker
+ * completes it, so the next batch would contain this poll again. The loop ends after a batch of fewer than ROOM polls,
+ * or after a batch in which all polls were BUSY. */
 static filch_err handle_poll_cancel(fli_io *io, const filch_command *command, const filch_io_request *request,
                                     filch_receiver receiver)
 {
@@ -108,12 +108,12 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
-    /* Accepted connections inherit `is_unix`. The descriptor `own` is still open here: only this process could close
-     * its stream. */
+    /* Connections that a listener accepts inherit `is_unix` from it. `own` cannot be closed here meanwhile: only the
+     * process that yields this command can close the new stream. */
     if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
         s->is_unix = fli_address_is_unix(&address);
-    /* Set for everything but a regular file. The descriptor may be a terminal, a packet socket or a FIFO: a read may
-     * end at a line or packet boundary although more bytes are there. */
+    /* `short_reads` is set unless the descriptor is a regular file: a read from a terminal, a packet socket or a FIFO
+     * may end at a line or packet boundary although more bytes are there. */
     fli_store_rlx(&s->short_reads, kind != FLI_DESC_FILE);
     if ((request->how & FILCH_ADOPT_KEEP) == 0) (void)fli_desc_close(fd);
     fli_op_complete(receiver, FILCH_OK, filch_int((int64_t)fli_stream_id(s)));

@@ -32,10 +32,10 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 
 #define FLI_IO_STRIPES 16
 
-/* Bytes that one command, or one fli_io_deliver, may move. Without this budget a peer that sends or receives as fast
- * as the worker would occupy the worker for ever. An operation that has used up the budget is requeued behind all
- * descriptors that have reports (fli_poller_again). Each operation of a fli_io_deliver may move FLI_IO_OP_MIN_BYTES
- * even if earlier operations have used up the budget. docs/design/io.md. */
+/* Bytes that one command, or one call of fli_io_deliver(), may move. Without this budget a peer that sends or receives
+ * as fast as the worker would occupy the worker for ever. An operation that has used up the budget is requeued behind
+ * all descriptors that have reports (fli_poller_again). Each operation that fli_io_deliver() attempts may move
+ * FLI_IO_OP_MIN_BYTES even if earlier operations have used up the budget. docs/design/io.md. */
 #ifdef FLI_SMALL
 #define FLI_IO_BUDGET_BYTES ((size_t)8192)
 #define FLI_IO_OP_MIN_BYTES ((size_t)2048)
@@ -44,8 +44,8 @@ enum { FLI_READ_SOME, FLI_READ_EXACTLY, FLI_READ_UNTIL };
 #define FLI_IO_OP_MIN_BYTES ((size_t)65536)
 #endif
 
-/* The buffer that a worker receives into. New bytes are put behind the bytes that processes still refer to. Not atomic:
- * used by this worker only. */
+/* The buffer into which a worker receives. New bytes are put behind earlier bytes, because processes may still refer to
+ * the earlier bytes. Not atomic: used by one worker only. */
 typedef struct fli_io_local {
     alignas(FLI_LINE) void *block; /* NULL: not allocated yet */
     uint8_t *bytes;
@@ -64,13 +64,14 @@ typedef struct fli_io_batch {
 struct fli_stream_transfer;
 
 typedef struct fli_io {
-    fli_runtime  *rt; /* not atomic: the fields `rt` to `streams` are set by init and do not change afterwards */
+    /* not atomic: the fields from `rt` to `streams` are set by fli_io_init() and do not change afterwards */
+    fli_runtime  *rt;
     fli_timers   *timers;
     fli_workpool *pool;
     fli_io_local *locals; /* array, one element per worker */
     uint32_t      local_count;
     fli_slab      streams;
-    fli_poller    poller; /* written once, before `open` is set */
+    fli_poller    poller; /* written once, by the thread that then sets `open` */
     /* True if the poller is open.  writes: under lock, once.  PAIR io.open */
     FLI_ATOMIC(bool) open;
     /* Number of streams in the poller.  writes: any thread, by an atomic add.  reads: workers, as a hint. The hint is
@@ -80,7 +81,8 @@ typedef struct fli_io {
     fli_mutex            lock; /* protects the opening of the poller, and `transfers` */
     /* protected by `lock`: streams that were sent in a message and not taken by the receiver yet */
     struct fli_stream_transfer *transfers;
-    fli_mutex stripes[FLI_IO_STRIPES]; /* each lock protects the stream lists of some processes, chosen by pid */
+    /* the lock stripes[i] protects the stream lists of the processes that stripe_of() maps to i by their pids */
+    fli_mutex stripes[FLI_IO_STRIPES];
 } fli_io;
 
 filch_err fli_io_init(fli_io *io, fli_runtime *rt, fli_timers *timers, fli_workpool *pool, uint32_t local_count);

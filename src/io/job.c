@@ -28,7 +28,7 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
                          uint64_t timeout_ns, uint64_t *timer)
 {
     filch_err err = set_deadline(io, receiver, timeout_ns, timer);
-    /* kept in a local variable because `timer` may point into the job, which may be freed once it is submitted */
+    /* copied, because `timer` may point into the job, and the job may be freed once it is submitted */
     uint64_t set = *timer;
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
@@ -50,7 +50,7 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 
 bool fli_op_cancel_job(fli_stream *s)
 {
-    /* Safe to read here: the worker of this process wrote the receiver when the operation started, and pool threads do
-     * not write it. */
+    /* This thread may read `receiver`: the worker of the owner wrote it when the operation started, and threads of the
+     * pool do not write it. */
     return fli_op_complete(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
 }

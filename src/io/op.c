@@ -84,8 +84,8 @@ fli_io_result fli_io_result_failed(int64_t negative)
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data)
 {
     filch_err completed = filch_complete(receiver, receiver.tag, data, err);
-    /* If the payload cannot be delivered, completes the yield with that error instead, so that the process does not
-     * wait for ever. */
+    /* If the payload cannot be delivered, completes the yield without a payload and with the error of filch_complete(),
+     * so that the process does not wait for ever. */
     if (completed == FILCH_ENOMEM || completed == FILCH_ETOOBIG) {
         (void)!filch_complete(receiver, receiver.tag, filch_none(), completed);
     }
@@ -101,7 +101,7 @@ void fli_op_complete_errno(filch_receiver receiver, int why)
 /* Closes a stream whose opening failed or timed out. The process never received the stream's id. */
 static void forget(fli_io *io, fli_stream *s)
 {
-    /* false: the owner has ended, and its end has closed the stream */
+    /* returns false if the owner has ended: the end of the owner has closed the stream */
     (void)fli_stream_close(io, s, fli_load_rlx(&s->owner));
 }
 
@@ -124,7 +124,8 @@ filch_io_request fli_op_request(const fli_op *op)
     filch_command    command = { .id = op->command, .data = op->as.data };
     filch_io_request request = { .size = sizeof request };
     filch_err        err = filch_io_read(&command, &request);
-    FLI_ASSERT(err == FILCH_OK); /* the same request was decoded without error when the command was handled */
+    /* cannot fail: filch_io_read() decoded this request without error when the command was handled */
+    FLI_ASSERT(err == FILCH_OK);
     return request;
 }
 
@@ -156,7 +157,7 @@ bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_io_re
     if (op->owns) written = op->as.data;
     op->owns = false;
     if (result.err != FILCH_OK && opens(op)) forget(io, s);
-    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL is for one poll command only */
+    if (op->command == FILCH_CMD_POLL) forget(io, s); /* a FLI_STREAM_POLL serves one poll command only: closes it */
     bool last = fli_stream_state_end_op(&s->state, direction, result.ready);
     if (last) fli_stream_gone(io, s);
     if (timer != 0) fli_timers_abandon(io->timers, timer);
@@ -210,8 +211,9 @@ static void drop_alarm(fli_io *io, fli_op *op)
     op->timer = 0;
 }
 
-/* Stores a report of the poller in s->more. READY was cleared when the operation took the report, but a read that is
- * satisfied from the read buffer makes no system call. In that case s->more makes the next read attempt one. */
+/* Records in s->more that the poller has reported the stream. The state word does not keep the report (READY is
+ * cleared), and a read that gets all its bytes from the read buffer makes no system call. With s->more set, the next
+ * read makes a system call. */
 static void note_report(fli_stream *s, fli_direction direction)
 {
     if (direction == FLI_READING) s->more = true;
@@ -220,7 +222,7 @@ static void note_report(fli_stream *s, fli_direction direction)
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first)
 {
     fli_op *op = &s->ops[direction];
-    bool    later = false; /* the attempt ended because the budget was used up; the system may have more bytes */
+    bool    later = false; /* true: the last attempt used up the budget, and the system may have more bytes */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_io_result result = attempt(io, s, op);
@@ -231,8 +233,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             later = result.later;
         }
         filch_err err = set_alarm(io, s, direction, later);
-        /* Must come before the operation is armed: afterwards another thread may close the descriptor, and the system
-         * may reuse the descriptor number. */
+        /* The requeue must come before the operation is armed: once it is armed, another thread may close the
+         * descriptor, and the system may reuse the descriptor number. */
         if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
         fli_arm arm = err == FILCH_OK ? fli_stream_state_arm_op(&s->state, direction) : FLI_ARM_CANCELLED;
         if (err == FILCH_OK && arm == FLI_ARM_DONE) return;
@@ -241,8 +243,8 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             continue;
         }
         if (arm == FLI_ARM_EXPIRED) {
-            /* The alarm was set for the next attempt, for the timeout, or by an earlier operation. If the timeout has
-             * passed, `at_once` is set, as in fli_io_alarm(). In all three cases the alarm of this operation is
+            /* An alarm has come: it was set for the next attempt, for the timeout, or by an earlier operation. If the
+             * timeout has passed, `at_once` is set, as in fli_io_alarm(). In all three cases the alarm in op->timer is
              * dropped, and set_alarm() sets a new one. */
             if (fli_clock_ns() >= op->due_ns) op->at_once = true;
             drop_alarm(io, op);
@@ -285,8 +287,8 @@ void fli_io_alarm(fli_io *io, uint64_t cookie)
     fli_op *op = &s->ops[direction];
     fli_budget_begin(io, FLI_IO_OP_MIN_BYTES);
     /* When the timeout has passed, the operation is attempted for the last time, because bytes may have come before the
-     * timeout. If the alarm was set for the next attempt or by an earlier operation, the attempt does no harm.
-     * op->timer may be the id of the alarm that called this function. */
+     * timeout. If the alarm was set for the next attempt or by an earlier operation, the additional attempt does no
+     * harm. drop_alarm() also clears op->timer if it is the id of the alarm that called this function. */
     if (fli_clock_ns() >= op->due_ns) op->at_once = true;
     drop_alarm(io, op);
     fli_op_run(io, s, direction, true);
@@ -354,7 +356,7 @@ static filch_err handle_stream(fli_io *io, const filch_command *command, const f
     case FILCH_CMD_IO_CANCEL: return handle_cancel(io, s, (uint32_t)(request->stream.id >> 32), receiver);
     case FILCH_CMD_CLOSE:
         if (s->kind == FLI_STREAM_FILE && fli_file_close(io, s, command, request, receiver)) return FILCH_OK;
-        /* returns false if the stream failed to open (the process guessed its id) */
+        /* returns false if the stream is closed already: it failed to open, and the process had guessed its id */
         (void)fli_stream_close(io, s, command->from.serial);
         fli_op_complete(receiver, FILCH_OK, filch_none());
         return FILCH_OK;
@@ -386,7 +388,7 @@ filch_err fli_io_address(fli_io *io, fli_local *worker, filch_stream stream, fil
     fli_address address = { .size = 0 };
     if (s == NULL) return FILCH_ESTREAM;
     if (which == FILCH_ADDRESS_SENDER) {
-        /* While a read is outstanding, another thread may write `sender`. */
+        /* While a read is outstanding, another thread may write `sender`, so this call fails. */
         if (fli_stream_state_phase(fli_stream_state_load(&s->state), FLI_READING) != FLI_OP_NONE) return FILCH_EBUSY;
         address = s->sender;
     } else {

@@ -35,7 +35,7 @@ static char **split(fli_io *io, const char *joined, size_t length, size_t *size)
 static int start(fli_io *io, const fli_op *op, fli_program *program)
 {
     filch_io_request request = fli_op_request(op);
-    bool             given = request.backlog != 0; /* true if the request contains an environment, which may be empty */
+    bool             given = request.backlog != 0; /* true: the request contains an environment, which may be empty */
     size_t           argv_size, environment_size = 0;
     char           **argv = split(io, request.text, request.text_size, &argv_size);
     char           **environment = given ? split(io, request.bytes, request.byte_count, &environment_size) : NULL;
@@ -49,7 +49,8 @@ static int start(fli_io *io, const fli_op *op, fli_program *program)
     return why;
 }
 
-/* Makes a stream of the runtime's end of a pipe if the process still owns `s`, the stream of the program. */
+/* Makes a stream over `fd`, the runtime's end of a pipe to the program, if the process `serial` still owns `s`, the
+ * stream of the program. */
 static filch_err add_pipe(fli_io *io, fli_stream *s, uint64_t serial, int fd, filch_stream *out)
 {
     fli_stream *pipe = NULL;
@@ -170,8 +171,8 @@ void fli_program_end(fli_io *io, fli_stream *s)
 {
     bool group = s->flags != 0;
     if (s->pid == 0 || fli_program_reap(s->pid, group, false)) return;
-    /* The program is killed but has not ended yet. A thread of the pool waits for its end. If no job can be submitted,
-     * this thread waits; a killed program ends soon. */
+    /* The program is killed but has not ended yet. A thread of the pool waits for the end of the program. If no job can
+     * be submitted, the calling thread waits; a killed program ends soon. */
     reap_job *b = fli_alloc(&io->rt->mem, sizeof *b);
     if (b != NULL)
         *b = (reap_job){

@@ -17,7 +17,8 @@
 #include "port/desc.h"
 
 #define BLOCK_BYTES ((size_t)65536)
-/* A read gets at least this much space in a block. If the rest of a block is shorter, it stays unused. */
+/* A read gets at least LEAST_BYTES of space in a block. If fewer bytes are free at the end of a block, they stay
+ * unused. */
 #define LEAST_BYTES ((size_t)16384)
 /* Payloads up to this size are stored in the event itself, without a block. */
 #define INLINE_BYTES sizeof((filch_data *)NULL)->as.bytes
@@ -46,7 +47,7 @@ void fli_io_filled(fli_io *io, size_t size)
     /* Rounds `size` up, because the bytes of the next read must start at a multiple of 8. */
     fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
-    FLI_ASSERT(local->used <= BLOCK_BYTES); /* BLOCK_BYTES is a multiple of 8 */
+    FLI_ASSERT(local->used <= BLOCK_BYTES); /* also after rounding up, because BLOCK_BYTES is a multiple of 8 */
 }
 
 void fli_read_buffer_drop(fli_stream *s)
@@ -62,9 +63,9 @@ static int64_t receive(fli_io *io, fli_stream *s, void *bytes, size_t room)
     if (s->kind != FLI_STREAM_SOCKET) n = fli_desc_read(s->fd, bytes, room);
     else if (!s->is_unix) n = fli_net_receive(s->fd, bytes, room);
     else n = fli_net_receive_unix(s->fd, bytes, room, &cut);
-    /* If fewer bytes came than there was space for, the system has no more now, and the poller will report new bytes.
-     * Exception: a read that ended at a boundary (the end of a terminal line, the end of a packet, an urgent byte, or a
-     * passed descriptor). */
+    /* s->more: the system may have more bytes. If fewer bytes came than there was space for, the system has no more
+     * now, and the poller will report new bytes. Exception: a read that ended at a boundary (the end of a terminal
+     * line, the end of a packet, an urgent byte, or a passed descriptor). */
     s->more = n == 0 || n == (int64_t)room || cut || (n > 0 && fli_load_rlx(&s->short_reads));
     if (n > 0) fli_budget_use(io, (size_t)n);
     return n;
@@ -90,9 +91,10 @@ static fli_io_result read_some(fli_io *io, fli_stream *s, fli_op *op)
     size_t        size = (size_t)n;
     fli_io_result result = { .ready = s->more };
     if (size <= INLINE_BYTES) {
-        result.data = filch_bytes(at, size); /* copied into the event, so this part of the block can be used again */
+        /* filch_bytes() copies the bytes into the event, so the next read may use this part of the block again */
+        result.data = filch_bytes(at, size);
     } else {
-        /* refers to the worker's block; the completion takes its own reference */
+        /* refers to the bytes in the worker's block; the completion takes its own reference to the block */
         result.data = fli_block_cut(block, at, size);
         fli_io_filled(io, size);
     }

@@ -98,7 +98,7 @@ fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     /* During a stop the listener accepts nothing: connections stay in the kernel's queue, and the accept operation
      * stays outstanding. */
     if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
-        /* a `resume_ns` in the past would make set_alarm() set alarms that are due at once */
+        /* otherwise a `resume_ns` in the past would make set_alarm() set alarms that are due at once */
         s->resume_ns = s->backoff_ns = 0;
         return fli_io_result_again();
     }
@@ -106,7 +106,7 @@ fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
-    if (fd == -ECONNABORTED) /* not retried in a loop here, because peers may have aborted any number of connections */
+    if (fd == -ECONNABORTED) /* accept is not repeated here: peers may have aborted any number of connections */
         return fli_io_result_later();
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {
@@ -133,8 +133,8 @@ fli_io_result fli_receive_from_try(fli_io *io, fli_stream *s, fli_op *op)
     fli_io_result result = { .ready = true, .err = (size_t)n > room ? FILCH_ETOOBIG : FILCH_OK };
     fli_budget_use(io, size);
     /* The block has space for the largest datagram, but most datagrams are much smaller. A small datagram is copied, so
-     * that a process that keeps it does not keep a block of 64 KiB alive. A datagram above DATAGRAM_COPY (32 KiB) stays
-     * in the block, which is less than twice its size. */
+     * that a process that keeps it does not keep a block of 64 KiB alive. A datagram of more than DATAGRAM_COPY (32
+     * KiB) stays in the block: it fills more than half of the block. */
     if (size <= DATAGRAM_COPY) {
         result.data = filch_bytes(at, size);
     } else {

@@ -21,7 +21,8 @@ typedef enum fli_stream_kind {
  * Set: reports of both directions are for the reading operation. */
 #define FLI_POLL_MARK (UINT64_C(1) << 63)
 
-/* An outstanding operation. Not atomic: used only by the holder of its direction (stream_state.h). */
+/* An outstanding operation of one direction of a stream, reading or writing. Not atomic: used only by the holder of
+ * this direction, which is the thread that has set it BUSY (stream_state.h). */
 typedef struct fli_op {
     filch_receiver receiver;
     uint64_t       serial;  /* serial of the process that yielded the command */
@@ -82,7 +83,7 @@ typedef struct fli_stream {
     uint64_t        resume_ns; /* listener: after a failed accept (no free descriptors), no accept before this time */
     uint64_t        backoff_ns;
     fli_job         job; /* file or program: the job of this stream on the work pool */
-    fli_io         *io;  /* the module, for the function that runs `job` */
+    fli_io         *io;  /* the fli_io of this stream, for the function that runs `job` */
     /* sender of the last datagram. Not atomic: used only by the holder of the reading direction */
     fli_address sender;
 } fli_stream;
@@ -107,9 +108,9 @@ static inline uint64_t fli_stream_id(fli_stream *s)
     return (uint64_t)fli_stream_state_gen(fli_load_rlx(&s->state)) << 32 | s->self;
 }
 
-/* Makes a stream over `fd` (-1: it is set later) for the process with `serial`, if that process still owns `beside`
- * (NULL: the caller runs that process). Takes ownership of `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS,
- * FILCH_EDEAD. */
+/* Makes a stream over `fd` (-1: s->fd is set later) for the process `serial`. If `beside` is not NULL, makes the stream
+ * only if the process still owns the stream `beside`; if it is NULL, the caller must run the process. Takes ownership
+ * of `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
 FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                                          fli_stream **out);
 /* Adds the stream to the poller. Thread: the thread that made the stream, or a holder of one of the stream's
@@ -126,7 +127,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
 /* Writes to `ids` the ids of up to `room` FLI_STREAM_POLL streams that process `serial` has for descriptor `fd`.
  * Returns how many ids it wrote. */
 uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
-/* Closes a stream that has no owner. */
+/* Closes the stream `s` of generation `gen`, which has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 
 /* Frees a closing stream. Called by the last holder of one of its directions. */
@@ -154,19 +155,20 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
  * completed (the process has ended, or the deadline has passed). In that case a stream that the operation opened is
  * closed. */
 bool fli_op_settle(fli_io *io, fli_stream *s, fli_direction direction, fli_io_result result);
-/* Completes a yield. If the payload cannot be delivered, completes the yield with that error instead. Returns true if
- * the yield was completed with `err` and `data`. */
+/* Completes a yield with `err` and `data`. If the payload `data` cannot be delivered (FILCH_ENOMEM, FILCH_ETOOBIG),
+ * completes the yield without a payload and with this error instead. Returns true if the yield was completed with `err`
+ * and `data`. */
 bool fli_op_complete(filch_receiver receiver, filch_err err, filch_data data);
 /* Completes a yield with the result of a system call: 0, or a negative errno value. */
 void fli_op_complete_errno(filch_receiver receiver, int why);
 
-/* fli_io_error: returns the filch_err for an errno value. fli_io_result_failed: returns a result with the error and the
- * errno value, for a negative errno value. */
+/* fli_io_error(): returns the filch_err for an errno value. fli_io_result_failed(): returns a result with the errno
+ * value -`negative` as payload and the filch_err for it; for EAGAIN a result with `again`. */
 filch_err                   fli_io_error(int number);
 fli_io_result               fli_io_result_failed(int64_t negative);
 static inline fli_io_result fli_io_result_err(filch_err err)
 {
-    return (fli_io_result){ .err = err, .ready = true }; /* an earlier report stays valid for the next operation */
+    return (fli_io_result){ .err = err, .ready = true }; /* `ready`: the next operation starts with an attempt */
 }
 static inline fli_io_result fli_io_result_again(void)
 {

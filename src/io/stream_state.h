@@ -121,7 +121,9 @@ FILCH_MUST_USE static inline fli_begin fli_stream_state_begin_op(fli_stream_stat
 }
 
 typedef enum fli_arm {
-    FLI_ARM_DONE,  /* the operation is ARMED: the caller is no longer its holder and must not access it */
+    /* the operation is now ARMED: the caller no longer holds it (another thread may set it BUSY at any time) and must
+     * not access it any more */
+    FLI_ARM_DONE,
     FLI_ARM_AGAIN, /* a report came during the attempt: the operation is still BUSY and must be attempted again */
     /* In these three cases the operation is still BUSY. EXPIRED: an alarm came; the caller attempts the operation again
      * or sets a new alarm. CANCELLED and CLOSING: the caller completes it with an error */

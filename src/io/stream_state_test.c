@@ -62,7 +62,7 @@ TEST(a_report_takes_only_waiting_operations)
     begin_armed(FLI_READING);
     same(fli_stream_state_report(&state, GEN, false, true, false), 0);
     same(fli_stream_state_report(&state, GEN, true, true, false), 1u << FLI_READING);
-    /* 0: the operation is BUSY, so it has a holder already */
+    /* 0: no direction is taken, because the operation is BUSY and has a holder */
     same(fli_stream_state_report(&state, GEN, true, true, false), 0);
 }
 
@@ -90,7 +90,7 @@ TEST(a_timeout_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
     assert_true(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_EXPIRED);
-    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* EXPIRED was cleared when it was returned */
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* the call before has cleared the flag EXPIRED */
     same(fli_stream_state_report(&state, GEN, true, false, false), 1u << FLI_READING);
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
@@ -99,7 +99,7 @@ TEST(a_timeout_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_begin_op(&state, GEN, FLI_READING), FLI_BEGIN_TRY);
     same(fli_stream_state_arm_op(&state, FLI_READING),
-         FLI_ARM_DONE); /* CANCELLED was cleared with the end of the operation */
+         FLI_ARM_DONE); /* fli_stream_state_end_op() has cleared the flag CANCELLED */
 }
 
 TEST(the_last_holder_closes_the_stream)
@@ -176,7 +176,8 @@ TEST(a_cas_that_fails_spuriously_is_repeated_with_the_same_result)
     same(spurious, 0);
     same(ours, 1u << FLI_READING);
     spurious = 2;
-    assert_false(fli_stream_state_end_op(&state, FLI_READING, false)); /* false: the close is not over yet */
+    /* false: the holder of CLOSE_OWNER frees the stream */
+    assert_false(fli_stream_state_end_op(&state, FLI_READING, false));
     same(spurious, 0);
     assert_true(fli_stream_state_end_close(&state));
 }

@@ -23,9 +23,11 @@
 #include "proc/send.h"
 
 typedef struct membership {
-    fli_index_item     item;          /* in the index of the shard; first field */
-    struct membership *next, *prev;   /* links of a ring that starts at the head of the list */
-    struct membership *newer, *older; /* memberships of the same kind of the process in the group; NULL: none */
+    fli_index_item item; /* item of the index fli_group_shard.memberships; must be the first field */
+    /* ring of the members, or of the watchers, of the group; its head is in `group` */
+    struct membership *next, *prev;
+    /* next newer and next older membership of this process in this group, of the same kind; NULL: none */
+    struct membership *newer, *older;
     struct group      *group;
     fli_relation      *relation;
     uint64_t           serial, tag;
@@ -35,10 +37,10 @@ typedef struct membership {
 typedef struct group {
     fli_entry    entry;
     fli_runtime *rt;
-    filch_data   name;              /* name of the group, the payload of its events; owned */
+    filch_data   name;              /* name of the group; also the payload of its JOINED and LEFT events; owned */
     membership   members, watchers; /* heads of the lists of members and watchers */
     uint64_t     member_count, watcher_count, reserve_count;
-    uint32_t     reserve; /* first of the reserved nodes, linked by `next` */
+    uint32_t     reserve; /* handle of the first reserved node; the nodes are linked by `next` */
 } group;
 
 /* ---- groups ---- */
@@ -113,7 +115,7 @@ void fli_group_shard_fini(const fli_mem *mem, fli_group_shard *shard)
     fli_table_fini(mem, &shard->table);
 }
 
-/* Returns the newest membership of the process in the group, or NULL. */
+/* Returns the newest membership of kind `kind` that the process `serial` has in the group, or NULL. */
 static membership *find(const fli_group_shard *shard, const group *g, uint64_t serial, fli_relation_kind kind)
 {
     membership *p = (membership *)fli_index_bucket(&shard->memberships, key_hash(g, serial, kind));
@@ -175,7 +177,7 @@ static filch_err reserve_grow(group *g, uint64_t count)
     return FILCH_OK;
 }
 
-/* Posts an event to every watcher, with nodes of the reserve. */
+/* Posts an event about process `serial` to every watcher, with nodes of the group's reserve. */
 static void notify_watchers(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 {
     (void)m;
@@ -253,7 +255,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     return err;
 }
 
-/* Removes a member or watcher from its group. Requires the locks of the stripe and of the shard. */
+/* Removes a member or watcher from its group. Requires the lock of the process's stripe and the lock of the shard. */
 static void drop_locked(fli_model *m, fli_group_shard *shard, membership *p)
 {
     group *g = p->group;
@@ -288,7 +290,7 @@ static filch_err drop_membership(fli_model *m, fli_runtime *rt, const char *name
     fli_stripe_lock(m, endpoint);
     fli_mutex_lock(&shard->table.lock);
     const group *g = fli_table_find(&shard->table, name);
-    /* The memberships of a process that has ended are removed when its end is processed. */
+    /* Finds no membership if the process has ended: fli_ended() will remove the memberships of that process. */
     membership *p = g != NULL && fli_relation_has_list(m, endpoint) ? find(shard, g, endpoint->serial, kind) : NULL;
     if (p != NULL) {
         relation = p->relation;
@@ -332,7 +334,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
     const group *g = fli_table_find(table, name);
     if (g != NULL) {
         for (const membership *p = g->members.next; p != &g->members; p = p->next) {
-            /* Skips a process that has ended: it is removed from the group only when its end is processed. */
+            /* Skips a process that has ended: it stays in the group until fli_ended() has processed its end. */
             fli_proc *alive;
             filch_pid pid = { rt->node_id, p->serial };
             if (fli_pid_find(rt, pid, &alive) != FILCH_OK) continue;
@@ -347,7 +349,7 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out)
 {
     fli_pids list = { .count = fli_group_members(m, rt, name, NULL, 0) };
-    /* Repeats, because members may join while the array is enlarged. */
+    /* Repeats while the group has more members than the array has space for, because processes may join meanwhile. */
     while (list.count > list.room) {
         size_t     size = list.room * sizeof *list.at;
         filch_pid *at = fli_resize(&rt->mem, list.at, size, list.count * sizeof *list.at);

@@ -151,7 +151,7 @@ filch_err fli_model_get(fli_runtime *rt, fli_model **out)
         if (!fli_cas_acqrel_acq(&rt->model, &m, made)) {
             *out = m;
             host_close(made, fli_load_rlx(&made->hosts[0]));
-            fli_model_drop(made); /* drops the reference of the host */
+            fli_model_drop(made); /* drops the reference that fli_model_add() has taken for the host */
         }
     }
     fli_model_drop(made);
@@ -164,8 +164,8 @@ static void on_fini(fli_runtime *rt)
     if (m == NULL) return;
     fli_host *host = fli_host_at(m, rt->host);
     fli_store_rel(&host->rt, NULL); /* PAIR host.open, release half */
-    /* PAIR host.pins, both halves: a thread that pins the host after this point finds no runtime. This loop waits for
-     * the threads that pinned it before. */
+    /* PAIR host.pins, both halves: a thread that pins the host after this point finds that host->rt is NULL. This loop
+     * waits for the threads that pinned the host before. */
     while (fli_add_acqrel(&host->pins, 0) != 0) fli_thread_yield();
     fli_names_fini(m, rt);
     host_close(m, host);
@@ -192,7 +192,8 @@ filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end
         fli_host *host = fli_host_at(m, i);
         if (host == NULL) break;
         if (fli_load_rlx(&host->node_id) != pid.node) continue;
-        /* PAIR host.pins, both halves: fini sees this pin, or this thread sees that fini has begun. */
+        /* PAIR host.pins, both halves: either on_fini() sees this pin, or this thread sees that on_fini() has set
+         * host->rt to NULL. */
         (void)fli_add_acqrel(&host->pins, 1);
         fli_runtime *far = fli_load_acq(&host->rt); /* PAIR host.open, acquire half */
         if (far != NULL) {
@@ -207,7 +208,8 @@ filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_end
 
 void fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint)
 {
-    /* PAIR host.pins, release half: this thread's accesses to the host come before fini's end. */
+    /* PAIR host.pins, release half: this thread's accesses to the host come before on_fini() frees the host's
+     * tables. */
     if (endpoint->rt != rt) (void)fli_sub_acqrel(&fli_host_at(m, endpoint->host)->pins, 1);
 }
 

@@ -33,45 +33,51 @@
 typedef enum fli_relation_kind {
     FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
     FLI_RELATION_LINK,        /* endpoints 0 and 1 are linked; their order means nothing */
-    /* The kinds from here on have only endpoint 0. */
+    /* All kinds from NAME on have only endpoint 0, called "the process" below. */
     FLI_RELATION_NAME,     /* the process is registered under a name */
     FLI_RELATION_EXEC,     /* a yield waits for the result of the process */
     FLI_RELATION_DEADLINE, /* a timer will cancel or terminate the process */
     FLI_RELATION_MEMBER,   /* the process is a member of a group */
     FLI_RELATION_WATCHER,  /* the process watches a group: gets JOINED and LEFT events */
     FLI_RELATION_SCOPE,    /* the process runs inside a scope (proc/values.h) */
-    FLI_RELATION_HUB       /* the process has an index of its links; the first relation in its list */
+    /* the process is a hub: it has an index of its links (relations.c). The first relation in its list */
+    FLI_RELATION_HUB
 } fli_relation_kind;
 
-/* A *place* in the list of a process is a relation and one of its endpoints: handle * 2 + endpoint number; 0: none. */
+/* A *place* is a position in the list of a process. It names a relation and one of its endpoints: handle of the
+ * relation * 2 + endpoint number; 0: none. */
 typedef struct fli_relation {
-    /* Number of uses of the slot; changes when the relation is removed from its lists. `gen`, `serial` and `hosts`
-     * are also read without the lock, to find the right lock. These reads are relaxed, and their values are used
-     * only if the generation still matches under that lock. */
+    /* Number of earlier uses of this slab slot; changes when the relation is removed from its lists. `gen`, `serial`
+     * and `hosts` are also read without the stripe's lock, to find out which stripe to lock. These reads are relaxed,
+     * and their values are used only if the generation still matches when the lock is held. */
     FLI_ATOMIC(uint32_t) gen;
     uint32_t             self;
     union {
         FLI_ATOMIC(uint64_t) serial[2]; /* MONITOR and LINK: the serial of each endpoint */
-        /* All other kinds have only endpoint 0. */
+        /* All kinds except MONITOR and LINK have only endpoint 0. */
         struct {
             FLI_ATOMIC(uint64_t) only_serial;
             union {
                 FLI_ATOMIC(uint64_t) name_host; /* NAME: the number of the host that has the name in its table */
-                FLI_ATOMIC(uint64_t) exec_key;  /* EXEC: with exec_tag, names the yield that waits for the result */
-                FLI_ATOMIC(uint64_t) scope;     /* SCOPE: address of the filch_values that is the scope */
+                /* EXEC: key of the yield that waits for the result; its tag is exec_tag */
+                FLI_ATOMIC(uint64_t) exec_key;
+                FLI_ATOMIC(uint64_t) scope; /* SCOPE: address of the filch_values that is the scope */
             };
         };
     };
     FLI_ATOMIC(uint32_t) hosts; /* Bits: low 16 = host number of endpoint 0, above = host number of endpoint 1 */
-    uint32_t next[2], prev[2];  /* for each endpoint: the next and the previous place in the list of its process; a ring
-                                   in order of creation */
-    uint32_t node[2];           /* reserved nodes for the notice to each endpoint; if both are on one host, node[0]
-                                   serves both */
+    /* for each endpoint: the next and the previous place in the list of the endpoint's process. The list is a ring in
+     * order of creation; a HUB comes first */
+    uint32_t next[2], prev[2];
+    /* for each endpoint: handle of the node reserved for the notice to it; 0: none. A LINK within one host has only
+     * node[0], for either endpoint */
+    uint32_t node[2];
     uint16_t kind;
     union {
         uint16_t supervises; /* MONITOR: endpoint 0 is a supervisor that stops endpoint 1 when the scheduler stops */
-        uint16_t is_indexed; /* LINK: it was put into the index of an endpoint that is a hub. Written under the locks of
-                                both endpoints, or under one of them and `hubs` */
+        /* LINK: the link is in the index of an endpoint that is a hub. Written under the stripe locks of both
+         * endpoints, or under the stripe lock of one endpoint and `hubs` */
+        uint16_t is_indexed;
     };
     union {
         uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
@@ -80,20 +86,21 @@ typedef struct fli_relation {
         uint64_t           timer;       /* DEADLINE: the timer that cancels or terminates the process */
         void              *membership;  /* MEMBER, WATCHER: the membership in the group */
         struct fli_tenant *tenant;      /* SCOPE: the entry of the process in the scope */
-        fli_index         *links;       /* HUB: links of the process by their endpoints */
-        fli_index_item     link_item;   /* LINK: in the index of an endpoint that is a hub */
+        fli_index         *links;       /* HUB: index of the links of the process; the key is the pair of endpoints */
+        fli_index_item     link_item;   /* LINK: its item in the index of an endpoint that is a hub */
     };
 } fli_relation;
 
 static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 
-/* Some of the groups of a host. */
+/* The groups of a host that belong to one shard (by the hash of their names), with their memberships. */
 typedef struct fli_group_shard {
-    fli_table table;       /* the groups by name; its lock protects the shard */
-    fli_index memberships; /* members and watchers by group and process: groups.c */
+    fli_table table;       /* the groups by name; the lock of this table protects the whole shard */
+    fli_index memberships; /* index of members and watchers; the key is group, process and kind (groups.c) */
 } fli_group_shard;
 
-/* One of the schedulers of the program that share this model (a host): its runtime, and what other hosts need of it. */
+/* A host: one of the schedulers of the program that share this model. Contains its runtime and what other hosts need to
+ * know about it. */
 typedef struct fli_host {
     /* The runtime of the host; NULL: not set yet, or the scheduler is being destroyed.  PAIR host.open */
     FLI_ATOMIC(fli_runtime *) rt;
@@ -101,15 +108,15 @@ typedef struct fli_host {
                                      delivered later */
     /* Number of threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* For each process slot, the first place in the list of relations of its process; in segments like those of the
-     * slab.  writes: once, under `grow`.  PAIR host.heads */
+    /* For each process slot of the host: the first place in the list of relations of the process in that slot.
+     * Allocated in segments, like the process slab.  writes: once, under `grow`.  PAIR host.heads */
     FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
     /* route function for pids that belong to no host of this model; NULL: none. Not atomic: set before the host is
      * used */
     filch_route_fn  route;
     void           *route_user;
-    fli_table       names[FLI_NAME_SHARDS];   /* tables of names, by hash */
-    fli_group_shard groups[FLI_GROUP_SHARDS]; /* by hash of the group's name */
+    fli_table       names[FLI_NAME_SHARDS];   /* tables of registered names; the hash of a name selects the table */
+    fli_group_shard groups[FLI_GROUP_SHARDS]; /* the hash of a group's name selects the shard */
 } fli_host;
 
 typedef struct fli_model {
@@ -117,12 +124,14 @@ typedef struct fli_model {
     /* Number of references, by the hosts and the filch_node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_slab             relations;
-    fli_mutex            grow; /* protects the allocation of `heads` and of hosts */
-    fli_mutex            hubs; /* held while a process becomes a hub: relations.c */
-    filch_policy_fn policy;    /* NULL: every operation between hosts is denied. Not atomic: set before the second host
-                                  is added */
-    void *policy_user;
-    /* Hosts by number; each is kept until the end of the model.  PAIR host.open */
+    fli_mutex            grow; /* protects the allocation of fli_host.heads and the adding of hosts */
+    /* held while the links of a process that becomes a hub (a process with an index of its links) are put into its
+     * index: make_hub() in relations.c */
+    fli_mutex hubs;
+    /* decides which operations between hosts are allowed; NULL: none. Not atomic: set before the first host is added */
+    filch_policy_fn policy;
+    void           *policy_user;
+    /* Hosts by number; an fli_host is freed with the model, not earlier.  PAIR host.open */
     FLI_ATOMIC(fli_host *) hosts[FLI_HOSTS_MAX];
     struct {
         alignas(FLI_LINE) fli_mutex lock;
@@ -142,9 +151,10 @@ extern const fli_model_ops fli_model_table;
 
 filch_err fli_model_create(const fli_mem *mem, fli_model **out);
 void      fli_model_drop(fli_model *m);
-/* Adds a host. FILCH_ELIMIT: the model has FLI_HOSTS_MAX hosts. FILCH_EEXISTS: a host with this node id exists. */
+/* Adds `rt` as a host and stores its number in *host. FILCH_ELIMIT: the model has FLI_HOSTS_MAX hosts. FILCH_EEXISTS: a
+ * host with this node id exists, or existed. */
 filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *host);
-/* Returns the model of `rt`, created if needed. */
+/* Stores the model of `rt` in *out. If `rt` has no model yet, creates one. */
 FILCH_MUST_USE filch_err fli_model_get(fli_runtime *rt, fli_model **out);
 
 static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
@@ -156,8 +166,8 @@ static inline fli_host *fli_host_at(fli_model *m, uint32_t host)
  * check whether the process is alive. */
 FILCH_MUST_USE filch_err fli_endpoint_pin(fli_model *m, fli_runtime *rt, filch_pid pid, fli_endpoint *out);
 void                     fli_endpoint_unpin(fli_model *m, const fli_runtime *rt, const fli_endpoint *endpoint);
-/* Asks the policy hook whether a process of `rt` may do `op` to `target`, a process of another host (the host of
- * `endpoint`). Returns FILCH_OK without asking if `target` belongs to `rt`; FILCH_EDENIED if the policy refuses. */
+/* Asks the policy hook whether a process of `rt` may do `op` to `target`, a process of the host of `endpoint`. Returns
+ * FILCH_OK without asking if that host is `rt` itself; FILCH_EDENIED if the policy refuses. */
 FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_t op, const fli_endpoint *endpoint,
                                           filch_pid target);
 
@@ -178,26 +188,28 @@ void fli_stripe_unlock(fli_model *m, const fli_endpoint *endpoint);
 void fli_stripes_lock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 void fli_stripes_unlock(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 
-/* Sets HAS_RELATIONS. Returns false if the process has ended, or was not spawned yet when fli_relation_make() was
- * called. Requires the stripe's lock. */
+/* Sets HAS_RELATIONS in the state word of the process. Returns false if the process has ended, or was not spawned yet
+ * when fli_relation_make() was called. Requires the lock of the process's stripe. */
 FILCH_MUST_USE bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint);
-/* fli_relation_list() adds endpoint `which` of the relation to the list of its process, fli_relation_unlist()
- * removes it. Requires the stripe's lock. */
+/* fli_relation_list() adds endpoint `which` of the relation to the list of that endpoint's process,
+ * fli_relation_unlist() removes it. Both require the lock of the process's stripe. */
 void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which);
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which);
-/* Returns true if the process is alive and the list head of its slot is allocated. Requires the stripe's lock. */
+/* Returns true if the process is alive and the list head of its slot is allocated. Requires the lock of the process's
+ * stripe. */
 bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
-/* Returns the newest name of the process on its own host, or NULL. Walks all relations of the process. Requires the
- * stripe's lock. */
+/* Returns the NAME relation of the newest name that the process has on its own host, or NULL. Walks all relations of
+ * the process. Requires the lock of the process's stripe. */
 fli_relation *fli_relation_newest_name(fli_model *m, const fli_endpoint *endpoint);
-/* Changes the generation: the relation is no longer found by its number. Requires the locks of its endpoints. */
+/* Increments the generation, so that a number that fli_relation_ref() returned earlier no longer names the relation.
+ * Requires the stripe locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
 
 filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpoint *target, uint64_t tag,
                       uint64_t *ref);
 filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref);
-/* Returns true if a process of the same host supervises the process `serial`. `by`: the supervisor, or 0 for any
- * process. */
+/* Returns true if the process `serial` of `rt` is supervised: by the process with serial `by` of the same host, or by
+ * any process of this host if `by` is 0. */
 bool      fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by);
 filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
 filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b);
@@ -212,11 +224,11 @@ static inline uint64_t fli_relation_ref(fli_relation *relation)
 
 /* ---- notice.c ---- */
 
-/* Fills a notice. `about` NULL: the notice is about no process. `data` owns its bytes; the notice takes a reference
- * instead of a copy. */
+/* Fills `node` with a notice for a process of `to`. `about` NULL: the notice is about no process. `data` must own its
+ * bytes; the notice takes a reference instead of a copy. */
 void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runtime *to, const fli_endpoint *about,
                      uint64_t tag, filch_err error, const filch_data *data);
-/* Pushes the notice to the process `serial`, or frees it if the process has ended. */
+/* Pushes the notice to the process `serial` of `to`, or frees the notice if that process has ended. */
 void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 
 /* ---- names.c ---- */
@@ -224,24 +236,25 @@ void fli_notice_post(fli_runtime *to, uint64_t serial, fli_event_node *node);
 filch_err fli_name_add(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_name_remove(fli_model *m, fli_runtime *rt, const char *name);
 filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pid);
-/* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if it has
- * none. Requires that the process had HAS_RELATIONS, so that its list exists. */
+/* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if the process
+ * has no name. Requires that HAS_RELATIONS was set for the process, so that its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
-/* Removes the name from the table if it belongs to a process of this host that has ended, and whose end has not been
+/* Removes the name from the table if it belongs to a process of this host that has ended but that fli_ended() has not
  * processed yet. The caller must hold no lock. */
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
-/* The two steps of a registration: fli_name_make() allocates the entry and the relation, fli_name_list() adds both
- * to their lists and requires the stripe's lock. fli_name_unmake() frees an entry and a relation that were not
- * listed. */
+/* The two steps of a registration: fli_name_make() allocates the table entry and the relation; fli_name_list() adds the
+ * entry to its table and the relation to the list of the process, and requires the lock of the process's stripe.
+ * fli_name_unmake() frees an entry and a relation that were not listed. */
 filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
                         fli_relation **out);
 filch_err fli_name_list(fli_model *m, fli_relation *relation);
 void      fli_name_unmake(fli_model *m, fli_relation *relation);
-/* Removes the name from its table after the end of its process. Requires the stripe's lock, and a relation that is
- * no longer listed. */
+/* Removes the entry of the name from its table, when the process ends or loses the name. Requires the lock of the
+ * process's stripe, and a relation that is no longer listed. */
 void fli_name_forget(fli_model *m, fli_relation *relation);
 
-/* Removes the names that processes of other hosts have on this host. Thread: no process of the host is left. */
+/* Removes the names that processes of other hosts have in the tables of host `rt`. Thread: the one that destroys the
+ * scheduler, when no process of the host is left. */
 void fli_names_fini(fli_model *m, fli_runtime *rt);
 
 /* ---- groups.c ---- */
@@ -253,7 +266,8 @@ filch_err fli_group_join(fli_model *m, fli_runtime *rt, const char *name, const 
 filch_err fli_group_leave(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
 filch_err fli_group_watch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint, uint64_t tag);
 filch_err fli_group_unwatch(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint);
-/* Writes up to `room` members, in the order they joined. Returns the number of members. */
+/* Writes the pids of up to `room` living members to `pids`, in the order in which they joined. Returns the number of
+ * all living members. */
 size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_pid *pids, size_t room);
 
 /* All members of a group, allocated by fli_group_list() and freed by fli_group_unlist(). */
@@ -264,11 +278,11 @@ typedef struct fli_pids {
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out);
 void      fli_group_unlist(const fli_runtime *rt, const fli_pids *list);
 
-/* Sends `data` to each member. *sent is the number of members that accepted it. */
+/* Sends `data` to each member of the group. Stores the number of members that accepted the message in *sent. */
 filch_err fli_group_broadcast(fli_model *m, fli_runtime *rt, const char *name, filch_pid from, const filch_data *data,
                               uint64_t *sent);
-/* Removes a member or watcher from its group after the end of its process. Requires the stripe's lock, and a
- * relation that is no longer listed. */
+/* Removes a member or watcher from its group after the end of its process. Requires the lock of the process's stripe,
+ * and a relation that is no longer listed. */
 void fli_group_forget(fli_model *m, fli_relation *relation);
 /* ---- cancel.c ---- */
 
@@ -277,14 +291,15 @@ filch_err fli_cancel_with(fli_model *m, fli_runtime *rt, const fli_endpoint *end
 
 /* ---- context.c ---- */
 
-/* Makes the relations of a new process with the deadline and the scopes of `values`, and enters the scopes. The
- * relations are linked by next[0]. *timer is the timer that will cancel the process at its deadline; 0: none. */
+/* Makes the relations of a new process for the deadline and the scopes in `values`, and enters the scopes. *out is the
+ * first relation; they are linked by next[0]. *timer is the timer that will cancel the process at its deadline; 0:
+ * none. */
 filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_values *values, fli_relation **out,
                            uint64_t *timer);
-/* Undoes fli_context_make(). */
+/* Undoes fli_context_make() for a process that is not opened. */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
-/* Called when the process has been opened. Cancels the process if a scope was cancelled meanwhile, or if its deadline
- * has passed; a passed deadline also stops the timer. */
+/* Called right after the process was opened. Cancels the process if one of its scopes was cancelled meanwhile, or if
+ * its deadline has passed; in the second case also stops the timer. */
 void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer);
 /* Leaves the scope of a relation that is no longer listed, and frees the relation. */
 void fli_context_free(fli_model *m, fli_relation *relation);
@@ -301,7 +316,7 @@ filch_err fli_named_message_handle(fli_runtime *rt, const filch_command *command
 
 /* ---- calls.c ---- */
 
-/* Carries out the request, without running the hooks of recording and simulation. */
+/* Carries out the request. Does not call the hooks of recording and simulation. */
 filch_err fli_relate(fli_runtime *rt, fli_request *request);
 /* The handler of the commands of src/model. */
 filch_err fli_handle(fli_runtime *rt, const filch_command *command, filch_receiver receiver);

@@ -9,13 +9,14 @@
 #include "sched/out.h"
 #include "sched/sched.h"
 
-/* A named_message begins with the address of this variable; a payload that does not is refused. */
+/* A named_message begins with the address of this variable. The handler refuses a payload that does not begin with
+ * it. */
 static const char magic;
 
 typedef struct named_message {
     const char *magic;
     fli_mem     mem;
-    size_t      size; /* size in bytes of the struct with the name */
+    size_t      size; /* bytes allocated for the struct and the name behind it */
     filch_data  data; /* payload of the message; owned */
     char        name[];
 } named_message;
@@ -49,7 +50,7 @@ static filch_err yield_named_message(filch_out *out, uint32_t command, uint64_t 
     }
     err = filch_yield(out, command, tag, filch_move(l, sizeof l->magic, named_message_free));
     if (err == FILCH_OK) return FILCH_OK;
-    /* On an error a moved payload belongs to the caller again. */
+    /* fli_data_undo() gives a moved payload back to the caller of this function, which owns it again after an error. */
     fli_data_undo(&data, &l->data);
     fli_free(&rt->mem, l, size);
     return err;
@@ -65,14 +66,15 @@ filch_err filch_yield_send_name(filch_out *out, uint64_t tag, const char *name, 
     return yield_named_message(out, FILCH_CMD_SEND_NAME, tag, name, data);
 }
 
-/* Sends the message to the process with the name. The sender is the process that yielded, not the handler. */
+/* Sends the message to the process that has the name l->name. The sender of the message is the process that yielded,
+ * not the handler. */
 static filch_err send_as(fli_runtime *rt, const filch_command *command, const named_message *l)
 {
     filch_pid pid;
     filch_err err = filch_whereis((filch_sched *)rt, l->name, &pid);
     if (err != FILCH_OK) return err;
-    /* A message to a process of another host goes through the route function, as for filch_send(). filch_deliver() does
-     * not route. */
+    /* fli_send() routes a message to a process of another host, as filch_send() does. filch_deliver() does not
+     * route. */
     if (pid.node != rt->node_id) return fli_send(rt, fli_current_worker(rt), pid, command->from, &l->data);
     filch_package package = { .to = pid, .from = command->from, .data = l->data };
     return filch_deliver(rt, &package);

@@ -16,7 +16,7 @@
 typedef struct named {
     fli_entry entry;
     filch_pid pid;
-    uint64_t  ref; /* number of the relation */
+    uint64_t  ref; /* number of the relation (fli_relation_ref) */
 } named;
 
 static fli_table *table_of(fli_model *m, uint32_t host, uint64_t hash)
@@ -83,7 +83,8 @@ void fli_name_forget(fli_model *m, fli_relation *relation)
     fli_entry_free(&m->mem, n);
 }
 
-/* Finds the process that has the name, and the number of its relation. */
+/* Finds the process that has the name on host `host`, and the number of the name's relation. FILCH_EDEAD: no process
+ * has the name. */
 static filch_err look_up(fli_model *m, uint32_t host, const char *name, filch_pid *pid, uint64_t *ref)
 {
     fli_table *table = table_of(m, host, fli_name_hash(name));
@@ -100,8 +101,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
     uint64_t  ref;
     fli_proc *alive;
     filch_err err = look_up(m, rt->host, name, pid, &ref);
-    /* A process that has ended loses its name when its end is processed. Until then the name is reported as not
-     * registered, and a new registration removes the name (fli_name_remove_ended). */
+    /* A process that has ended loses its name when fli_ended() processes its end. Until then the name is reported as
+     * not registered, and a new registration of the name removes it first (fli_name_remove_ended). */
     return err == FILCH_OK && pid->node == rt->node_id ? fli_pid_find(rt, *pid, &alive) : err;
 }
 
@@ -116,12 +117,13 @@ bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name)
     return relation != NULL;
 }
 
-/* Removes the name that was found with `ref`. Returns false if the relation is gone or was reused. */
+/* Removes the name that belongs to the relation with the number `ref`. Returns false if that relation is gone or was
+ * reused. */
 static bool take_away(fli_model *m, const fli_endpoint *endpoint, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     fli_stripe_lock(m, endpoint);
-    /* A relation of this process keeps its generation while the stripe is locked. */
+    /* While the stripe is locked, the generation of a relation of this process does not change. */
     bool found = relation != NULL && fli_relation_ref(relation) == ref;
     if (found) {
         fli_relation_unlist(m, relation, 0);

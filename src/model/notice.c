@@ -11,7 +11,8 @@ void fli_notice_fill(fli_event_node *node, filch_event_type type, const fli_runt
 {
     filch_data shared = filch_none();
     if (data != NULL) {
-        /* Sharing an owned payload (a value, inline bytes, or a counted block) needs no memory. */
+        /* Cannot fail: `data` owns its bytes (a value, inline bytes, or a counted block), and sharing such a payload
+         * needs no memory. */
         filch_err err = fli_data_own(&to->mem, 0, data, &shared);
         FLI_ASSERT(err == FILCH_OK);
     }

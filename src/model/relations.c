@@ -77,7 +77,7 @@ static uint32_t host_of(fli_relation *relation, unsigned which)
     return (fli_load_rlx(&relation->hosts) >> (16 * which)) & 0xffffu;
 }
 
-/* Returns the number of slots in the segments before this one. */
+/* Returns the number of slots in all segments before `segment`: the number of its first slot. */
 static uint32_t segment_first(unsigned segment)
 {
     return segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
@@ -88,13 +88,14 @@ static uint32_t segment_length(unsigned segment)
     return segment == 0 ? 1u << FLI_SLAB_FIRST_BITS : segment_first(segment);
 }
 
-/* Allocates the segment that holds the list head of a slot. */
+/* Allocates the segment of list heads that contains the head for the slot of `endpoint`, if it is not allocated yet. */
 static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_host *host = fli_host_at(m, endpoint->host);
     unsigned  segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
     if (fli_proc_find(endpoint->rt, endpoint->serial) == NULL)
-        return FILCH_OK; /* the slot was never used, so no relation will be listed for it */
+        /* the slot was never used: fli_endpoint_set_related() will fail, so no relation will be listed for it */
+        return FILCH_OK;
     if (fli_load_acq(&host->heads[segment]) != NULL) return FILCH_OK; /* PAIR host.heads, acquire half */
     filch_err err = FILCH_OK;
     fli_mutex_lock(&m->grow);
@@ -107,7 +108,8 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     return err;
 }
 
-/* Returns the list head of a process that has, or is about to have, relations. Requires the lock of its stripe. */
+/* Returns the list head of a process that has relations or is about to get one. Requires the lock of the process's
+ * stripe. */
 static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
 {
     uint32_t  slot = fli_serial_slot(serial);
@@ -157,11 +159,13 @@ static bool is_double(const fli_relation *relation)
 static fli_magazine *magazine_of(fli_model *m)
 {
     fli_local *worker = fli_current_get();
-    /* Relaxed: the thread got `m` by an acquire, and a worker that sees another value uses the depot. */
+    /* Relaxed: the thread got `m` by an acquire. A worker that reads another value of rt->model here only uses the
+     * depot instead of its magazine. */
     return worker != NULL && fli_load_rlx(&worker->rt->model) == m ? &worker->relations : NULL;
 }
 
-/* Reserves the node of the notice to `endpoint` in the relation. Returns false if out of memory. */
+/* Reserves a node for the notice to endpoint `which` of the relation, which is `endpoint`. Returns false if out of
+ * memory. */
 static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
     fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
@@ -169,7 +173,8 @@ static bool reserve_notice(fli_relation *relation, unsigned which, const fli_end
     return node != NULL;
 }
 
-/* Takes the reserved node from the relation. `to` is the runtime from which the node was allocated. */
+/* Takes the node reserved for endpoint `which` from the relation. `to` is the runtime from which the node was
+ * allocated. */
 static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
 {
     fli_event_node *node = fli_full_node_at(to, relation->node[which]);
@@ -228,7 +233,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     return FILCH_OK;
 }
 
-/* Returns true if the list heads of the slot of `endpoint` are allocated. */
+/* Returns true if the segment with the list head for the slot of `endpoint` is allocated. */
 static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 {
     unsigned segment = fli_slab_segment(fli_serial_slot(endpoint->serial));
@@ -238,22 +243,23 @@ static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
-    /* If the slot has no list head, make_heads() found that the slot had never been used: the process was spawned after
-     * that. */
+    /* If the slot has no list head, fli_relation_make() found that the slot had never been used. So the process was
+     * spawned after that call. */
     return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
 }
 
 /* ---- hubs: processes with an index of their links ----
  *
- * Finding a link walks the lists of both processes alternately, so a process with few relations finds it soon. If both
- * have more than HUB_FROM relations, the one with fewer becomes a hub: its links are put into an index, once. Most
- * processes never need one, and their links cost nothing more.
+ * To find a link, find_link() walks the lists of both processes alternately, so the shorter list decides the cost. If
+ * the walk takes HUB_FROM steps or more, it makes a process a *hub*: the process with the list that ended the walk. Its
+ * links are put into an index. Most processes never become hubs, and their links need no index.
  *
- * The index of a hub is protected by the lock of its stripe. A thread that makes or removes a link holds the locks of
- * both endpoints. A thread that makes a hub holds the lock of its stripe and `hubs`: the other endpoint of a link
- * cannot become a hub at the same time, so the link is put into one index only.
+ * The index of a hub is protected by the lock of the hub's stripe. A thread that makes or removes a link holds the
+ * stripe locks of both endpoints. A thread that makes a process a hub holds the lock of its stripe and `hubs`: so the
+ * other endpoint of a link cannot become a hub at the same time, and the link is put into one index only.
  *
- * INVARIANT  a link is in the index of one of its endpoints if an endpoint is a hub and neither has ended. */
+ * INVARIANT  if an endpoint of a link is a hub and neither endpoint has ended, the link is in the index of one
+ *            endpoint. */
 
 #ifdef FLI_SMALL
 #define HUB_FROM 2
@@ -271,7 +277,7 @@ static uint64_t end_hash(uint32_t host, uint64_t serial)
     return fli_prng_mix(serial ^ (uint64_t)host << 56);
 }
 
-/* The order of the endpoints means nothing, so their hashes are added. */
+/* Returns the sum of the hashes of both endpoints, because the order of the endpoints means nothing. */
 static uint64_t link_hash(const fli_index_item *item)
 {
     fli_relation *relation = link_of(item);
@@ -279,7 +285,8 @@ static uint64_t link_hash(const fli_index_item *item)
            end_hash(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
 }
 
-/* Returns the index of a process; NULL: it is not a hub. Requires the stripe's lock. */
+/* Returns the index of links of the process `serial`; NULL: the process is not a hub. Requires the lock of the
+ * process's stripe. */
 static fli_index *hub_of(fli_model *m, uint32_t host, uint64_t serial)
 {
     uint32_t            first = *head_of(m, host, serial);
@@ -309,8 +316,8 @@ static void unindex_link(fli_model *m, fli_relation *relation)
     }
 }
 
-/* Makes a process that is not a hub a hub. Its links with other hubs are in the indexes of those. Does nothing if out
- * of memory. Requires the stripe's lock. */
+/* Makes a process that is not a hub a hub: puts its links into an index, except links that are already in the index of
+ * another hub. Does nothing if out of memory. Requires the lock of the process's stripe. */
 static void make_hub(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_index *links = fli_alloc(&m->mem, sizeof *links);
@@ -334,7 +341,7 @@ static void make_hub(fli_model *m, const fli_endpoint *endpoint)
     fli_mutex_unlock(&m->hubs);
     hub->links = links;
     fli_relation_list(m, hub, 0);
-    *head = hub->self * 2; /* the ring begins with the hub */
+    *head = hub->self * 2; /* the HUB relation must be the first in the list */
 }
 
 static void free_hub(fli_model *m, fli_relation *hub)
@@ -420,8 +427,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
 {
     fli_relation *relation = fli_slab_find(&m->relations, (uint32_t)ref);
     if (relation == NULL) return FILCH_ESTALE;
-    /* The relation may be reused while its endpoint 1 is read. Then the wrong stripe may be locked, but the relation is
-     * not used, because its generation does not match `ref`. */
+    /* Another thread may free and reuse the relation while this thread reads its endpoint 1. Then the wrong stripe may
+     * be locked, but the relation is not changed, because its generation does not match `ref`. */
     unsigned mine = stripe_of_endpoint(watcher),
              other = stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1]));
     lock_two(m, mine, other);
@@ -429,21 +436,22 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
                  stripe_of(host_of(relation, 1), fli_load_rlx(&relation->serial[1])) == other;
     if (found) unlist_both(m, relation);
     unlock_two(m, mine, other);
-    /* Only endpoint 0 has a node, so the watcher is passed for both; the host of endpoint 1 may have ended. */
+    /* Only endpoint 0, the watcher, has a node, so `watcher` is passed for both endpoints; the host of endpoint 1 may
+     * have ended. */
     if (found) free_double(m, relation, watcher, watcher);
     return found ? FILCH_OK : FILCH_ESTALE;
 }
 
-/* Returns true if the relation is a monitor by which a process of host `host` supervises endpoint `which`. `by`: the
- * serial of that process; 0: any process. */
+/* Returns true if the relation is a monitor by which a process of host `host` supervises the process of endpoint
+ * `which`. `by`: the serial that the supervisor must have; 0: any serial. */
 static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
 {
     if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
     return by == 0 || fli_load_rlx(&relation->serial[0]) == by;
 }
 
-/* A supervisor monitors its child from the child's birth, which lists at most a name and a link before the monitor. So
- * only these and the HUB, which is listed first, are looked at. */
+/* A supervisor monitors its child from the child's birth. The birth lists at most a name and a link before that
+ * monitor, and a HUB may come first. So only the first four relations of the list are looked at. */
 bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 {
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
@@ -480,8 +488,9 @@ static fli_relation *find_link_of_hub(const fli_index *links, const fli_endpoint
     return item != NULL ? link_of(item) : NULL;
 }
 
-/* Returns the link between two processes, or NULL. If neither is a hub, walks both lists alternately, so that the cost
- * is that of the shorter list, and makes a hub if that was long. */
+/* Returns the link between two processes, or NULL. If neither process is a hub, walks both lists alternately, so that
+ * the cost is that of the shorter list. If that takes HUB_FROM steps or more, makes one process a hub: that with the
+ * list that ended the search. Requires the locks of both stripes. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_index *hub_a = hub_of(m, a->host, a->serial), *hub_b = hub_of(m, b->host, b->serial);
@@ -507,7 +516,7 @@ static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_en
     }
 }
 
-/* Notifies `to` that a linked process has failed. */
+/* Notifies `to`, endpoint `which` of the link, that the linked process `about` has failed. */
 static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about,
                       filch_err error, const filch_data *data)
 {
@@ -546,8 +555,9 @@ filch_err fli_unlink(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 
 /* ---- notifying and removing relations when a process ends ---- */
 
-/* Locks stripe `mine` and, if the first relation of the list has a second endpoint, the stripe of that endpoint too.
- * *other is that stripe, or `mine`. Returns NULL if the list is empty. */
+/* Locks stripe `mine` of process `me`. If the first relation in the list of `me` has a second endpoint, also locks the
+ * stripe of that endpoint, and stores it in *other; otherwise *other is `mine`. Returns that relation, or NULL if the
+ * list is empty; the locks are held in both cases. */
 static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned mine, unsigned *which, unsigned *other)
 {
     fli_mutex_lock(&m->stripes[mine].lock);
@@ -562,15 +572,15 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
         if (*other == mine || fli_mutex_try_lock(&m->stripes[*other].lock)) return relation;
         fli_mutex_unlock(&m->stripes[mine].lock);
         lock_two(m, mine, *other);
-        /* The relation may have been removed meanwhile. It cannot have been listed again: relations are not made with
-         * ended processes. */
+        /* The first relation may have been removed while no lock was held. It cannot have been listed again, because no
+         * relation is made with a process that has ended. */
         if (*head == first) return relation;
         fli_mutex_unlock(&m->stripes[*other].lock);
     }
 }
 
-/* Notifies the other endpoint if the kind of relation requires a notice. Thread: the thread that removed the
- * relation and has pinned the other host. */
+/* Notifies `other`, the other endpoint of a relation of the ended process `me`, if the kind of relation requires a
+ * notice. Thread: the thread that removed the relation and has pinned the host of `other`. */
 static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other,
                      filch_err error, const filch_data *result)
 {
@@ -587,15 +597,15 @@ static void answer_exec(fli_relation *relation, fli_runtime *rt, filch_err error
     filch_receiver receiver = { .sched = (filch_sched *)rt,
                                 .key = fli_load_rlx(&relation->exec_key),
                                 .tag = relation->exec_tag };
-    /* An error means that the yield is no longer outstanding; the error is ignored. */
+    /* filch_complete() fails if the yield is no longer outstanding; that error is ignored. */
     (void)!filch_complete(receiver, receiver.tag, *result, error);
 }
 
-/* Removes names, group memberships, deadlines and scopes before the notices are sent, so that a process that gets a
- * notice of this end finds the names free. */
+/* Removes names, group memberships, deadlines, scopes and the HUB of the ended process `me`. Called before notices are
+ * sent, so that a process that gets a notice of this end finds the names free. */
 static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
 {
-    uint32_t released = 0; /* first of the removed places, which are linked by `next` */
+    uint32_t released = 0; /* first place of the removed relations, which are linked by next[0]; 0: none */
     fli_mutex_lock(&m->stripes[mine].lock);
     uint32_t at = *head_of(m, me->host, me->serial), last = at != 0 ? relation_at(m, at)->prev[at & 1] : 0;
     for (bool more = at != 0; more;) {
@@ -624,8 +634,8 @@ static void release_singles(fli_model *m, const fli_endpoint *me, unsigned mine)
     }
 }
 
-/* Pins the other endpoint of a relation that is about to be removed. The process of that endpoint has not ended, so
- * its host exists. Requires both locks. */
+/* Pins the host of endpoint `which` of a relation of `me`, before the relation is removed. The process of that endpoint
+ * has not passed through fli_ended(), so its host exists. Requires the stripe locks of both endpoints. */
 static fli_endpoint enter_far(fli_model *m, const fli_endpoint *me, fli_relation *relation, unsigned which)
 {
     fli_endpoint far = { .host = host_of(relation, which), .serial = fli_load_rlx(&relation->serial[which]) };
@@ -666,7 +676,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;
-    fli_relation *context; /* first of several relations, linked by next[0] */
+    fli_relation *context; /* first of the relations for deadline and scopes, linked by next[0] */
     uint64_t      timer;   /* timer of the deadline; 0: the deadline has passed, or there is none */
 } cradle;
 
@@ -721,7 +731,8 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
     if (birth->relations != 0 && !fli_endpoint_set_related(m, &parent)) err = FILCH_EDEAD;
     if (err == FILCH_OK && c.name != NULL) err = fli_name_list(m, c.name);
     if (err == FILCH_OK) {
-        /* The link is listed first: notices are sent in the order of the list, and EXIT must be the last one. */
+        /* The link is listed before the monitor, because notices are sent in the order of the list, and EXIT must be
+         * the last notice that the parent gets. */
         if (c.link != NULL) list_both(m, c.link);
         if (c.monitor != NULL) list_both(m, c.monitor);
         if (c.exec != NULL) fli_relation_list(m, c.exec, 0);
@@ -729,8 +740,8 @@ filch_err fli_birth_make(fli_model *m, fli_runtime *rt, fli_proc *p, uint64_t se
             next = fli_relation_at(m, relation->next[0]);
             fli_relation_list(m, relation, 0);
         }
-        /* Values without a future deadline and without a scope need no relation: then the model need not be notified
-         * of the end of the process. */
+        /* Values that contain neither a future deadline nor a scope need no relation. Without any relation
+         * HAS_RELATIONS is not set, and fli_ended() is not called when the process ends. */
         bool related = c.link != NULL || c.monitor != NULL || c.name != NULL || c.exec != NULL || c.context != NULL;
         if (related) fli_state_open_related(&p->state, fli_serial_gen(serial), limited);
         else fli_state_open(&p->state, fli_serial_gen(serial), limited);

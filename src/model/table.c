@@ -8,7 +8,7 @@
 
 static uint64_t hash_of(const fli_index_item *item)
 {
-    return ((const fli_entry *)item)->hash; /* `item` is the first field of an entry */
+    return ((const fli_entry *)item)->hash; /* an fli_index_item is the first field of an fli_entry */
 }
 
 filch_err fli_table_init(fli_table *table)

@@ -20,8 +20,8 @@
 typedef struct fli_entry {
     fli_index_item item;
     uint64_t       hash;
-    size_t         size; /* bytes of the whole entry */
-    char          *name; /* the text, stored behind the caller's struct */
+    size_t         size; /* bytes allocated for the entry, its name included */
+    char          *name; /* the key; its text is stored behind the caller's struct */
 } fli_entry;
 
 typedef struct fli_table {
@@ -43,7 +43,7 @@ int fli_name_is_sound(const char *name);
 void *fli_entry_make(const fli_mem *mem, size_t size, const char *name);
 void  fli_entry_free(const fli_mem *mem, void *entry);
 
-/* The functions below require the lock. */
+/* The following three functions require the lock of the table. */
 void *fli_table_find(const fli_table *table, const char *name);
 void  fli_table_add(const fli_mem *mem, fli_table *table, void *entry);
 void  fli_table_remove(const fli_mem *mem, fli_table *table, void *entry);

@@ -14,7 +14,7 @@ static __thread bool failing;
 
 filch_assert_fn filch_assert_handler(filch_assert_fn fn)
 {
-    /* PAIR assert.handler, release half: the handler sees what this thread wrote before this call */
+    /* PAIR assert.handler, release half: the handler `fn` sees what this thread wrote before it called this function */
     return fli_swap_acqrel(&handler, fn);
 }
 

@@ -29,11 +29,11 @@ typedef struct fli_box_head {
     uint64_t    state_size;
     filch_pid   pid;
     filch_err   error; /* error code with which the process ended */
-    bool lost; /* memory ran out during recording: this is why the steps before the first recorded step are missing */
-    uint64_t missing; /* number of steps that are missing at the front */
-    uint64_t steps;
-    uint64_t payload_max; /* `payload_max` and `send_budget`: options of the scheduler that a step can observe */
-    uint32_t send_budget;
+    bool        lost;  /* true: memory ran out during recording, so steps before the first recorded step are missing */
+    uint64_t    missing; /* number of steps before the first recorded step that are missing */
+    uint64_t    steps;
+    uint64_t    payload_max; /* `payload_max` and `send_budget`: options of the scheduler that a step can observe */
+    uint32_t    send_budget;
 } fli_box_head;
 
 /* The digest of a payload that a step produced. A replay only compares digests, so such a payload is not stored. The
@@ -56,16 +56,19 @@ typedef enum fli_rec_call_kind {
 
 /* A call of a runtime function by a step, and its result. */
 typedef struct fli_rec_call {
-    uint8_t  kind;    /* a fli_rec_call_kind */
-    uint32_t command; /* yield: the command id; relation: which operation */
+    uint8_t kind; /* a fli_rec_call_kind */
+    /* FLI_REC_YIELD: the command id; FLI_REC_RELATE: the operation, as a command id (FILCH_CMD_MONITOR, ...) */
+    uint32_t command;
     uint64_t tag;
-    /* The process that the call names. For a spawn it is the child, for whereis the process found; in these two cases
-     * it is part of the result of the call. */
+    /* The process that the call names. For FLI_REC_SPAWN it is the new process, for FLI_REC_WHEREIS the process that
+     * was found; in these two cases `pid` is part of the result of the call. */
     filch_pid      pid;
     fli_box_digest data;
-    const char    *name;   /* spawn: the name of the type; otherwise the name or group that the call names, or "" */
-    filch_err      answer; /* error code that the call returned */
-    uint64_t       given;  /* relation: the number that was returned with the result */
+    /* FLI_REC_SPAWN: the name of the type; otherwise the name or group that the call names, or "" */
+    const char *name;
+    filch_err   answer; /* error code that the call returned */
+    /* FLI_REC_RELATE: the number that the call returned, for example the reference of a monitor */
+    uint64_t given;
 } fli_rec_call;
 
 /* How a step ended. */
@@ -134,7 +137,7 @@ typedef struct fli_box_item {
 
 typedef struct fli_box_reader {
     const uint8_t *at, *end;
-    bool           bad; /* the recording is not valid */
+    bool           bad; /* true: the recording is not valid */
     fli_box_head   head;
     const char    *method; /* NULL: the default method */
     filch_data     args;

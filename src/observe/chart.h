@@ -50,9 +50,9 @@ typedef struct fli_chart_line {
     int32_t  error;
     uint8_t  kind;                  /* a fli_chart_kind */
     uint8_t  data_kind;             /* a filch_kind */
-    bool     cut;                   /* the text was longer and has been cut */
-    uint64_t number;                /* value of an int, num or pid as 64 bits; for bytes: their number */
-    char     text[FLI_CHART_SHOWN]; /* for bytes: the first of them, unchanged */
+    bool     cut;                   /* true: the text or payload was longer than `text` */
+    uint64_t number;                /* value of an int, num or pid as 64 bits; for a payload of bytes: their number */
+    char     text[FLI_CHART_SHOWN]; /* for a payload of bytes: the first bytes, unchanged */
 } fli_chart_line;
 
 typedef struct fli_chart {

@@ -36,8 +36,8 @@ typedef struct fli_counters {
     FLI_COUNTER_MAP(X)
 #undef X
     FLI_ATOMIC(uint64_t) leaving; /* number of ended processes whose on_exit has not returned yet */
-    /* Number of inline steps. Each is also one step, one yield and one completion, which the counters above do not
-     * include. */
+    /* Number of inline steps, which are the iterations of inline completion loops. Each inline step is also one step,
+     * one yield and one completion; the counters `steps`, `yields` and `completions` do not include inline steps. */
     FLI_ATOMIC(uint64_t)
     inline_steps;
 } fli_counters;

@@ -8,12 +8,12 @@
 #include "base/assert.h"
 #include "port/atomic.h"
 
-/* A counted block: bytes that several payloads share. Copied bytes are stored behind the header; moved bytes stay
- * where they are. */
+/* A counted block: bytes that several payloads share. Copied bytes are stored in the same allocation, behind this
+ * header; moved bytes stay where the caller allocated them. */
 typedef struct block {
-    /* Number of references.  writes: any holder.  PAIR block.refs */
+    /* Number of references.  writes: any thread that holds a reference.  PAIR block.refs */
     FLI_ATOMIC(uint32_t) refs;
-    fli_mem              mem;       /* the fields from here on are not atomic: set before the block is shared */
+    fli_mem              mem;       /* not atomic, like all fields below: set before the block is shared */
     size_t               allocated; /* bytes of this block, header included */
     void                *bytes;
     size_t               size;
@@ -53,7 +53,7 @@ static void block_drop(block *b)
     block_free(b);
 }
 
-/* Writes a payload of all bytes of the block, in words: see fli_word. */
+/* Writes a payload that refers to all bytes of the block. Writes word by word: see fli_word. */
 static void put_block(filch_data *out, uint8_t kind, block *b)
 {
     fli_shape_put(out, kind, FLI_FORM_BLOCK, 0, 0, 0);
@@ -117,7 +117,7 @@ filch_data fli_block_cut(void *block_, const void *at, size_t size)
     return data;
 }
 
-/* Copies `size` bytes, and adds a NUL after a text. */
+/* Stores a copy of `size` bytes in *out, inline or in a new block. After a text, adds a NUL. */
 static filch_err copy(const fli_mem *mem, uint8_t kind, const void *bytes, size_t size, filch_data *out)
 {
     size_t nul = kind == FILCH_KIND_TEXT ? 1 : 0;
@@ -229,7 +229,7 @@ filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
     return data;
 }
 
-/* Payloads outside a scheduler use malloc: no scheduler's allocator hooks apply. */
+/* Allocates the block with malloc: the call names no scheduler, so no scheduler's allocator hook can be used. */
 filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user, filch_data *out)
 {
     if (bytes == NULL) return filch_invalid("bytes is NULL");

@@ -14,18 +14,20 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-/* Values of filch_data.form. The inline functions of filch.h know the first three. */
+/* Values of filch_data.form. The inline functions of filch.h know VALUE, INLINE and LENT. */
 enum {
-    FLI_FORM_VALUE = FILCH_FORM_VALUE,   /* the union holds the value itself: nothing to copy, count or free */
-    FLI_FORM_INLINE = FILCH_FORM_INLINE, /* the bytes are in as.bytes; `small` is their number. A text of less than 24
-                        bytes has its NUL there too */
-    FLI_FORM_LENT = FILCH_FORM_LENT,     /* as.ref points to bytes of the caller, valid during the call */
-    FLI_FORM_MOVE,                       /* as.move points to bytes that the callee takes if the call succeeds */
-    FLI_FORM_BLOCK                       /* as.ref points to bytes of the counted block as.ref.block */
+    FLI_FORM_VALUE = FILCH_FORM_VALUE, /* the union holds the value itself: nothing to copy, count or free */
+    /* the bytes are in as.bytes, and `small` is their number; a text has fewer than 24 bytes, and its NUL behind
+     * them */
+    FLI_FORM_INLINE = FILCH_FORM_INLINE,
+    FLI_FORM_LENT = FILCH_FORM_LENT, /* as.ref points to bytes of the caller, valid during the call */
+    FLI_FORM_MOVE,                   /* as.move points to bytes that the callee takes if the call succeeds */
+    FLI_FORM_BLOCK                   /* as.ref points to bytes of the counted block as.ref.block */
 };
 
-/* Makes an owned payload from `in`. Lent and moved bytes are stored inline or in a block of `mem`. FILCH_EINVAL:
- * `in` is malformed. FILCH_ETOOBIG: more than `max` bytes (0: no limit). FILCH_ENOMEM. */
+/* Makes an owned payload *out from `in`. The bytes of a lent payload are copied, inline or to a block; moved bytes are
+ * taken over by a new block. Blocks are allocated from `mem`. FILCH_EINVAL: `in` is malformed. FILCH_ETOOBIG: `in` has
+ * more than `max` bytes (0: no limit). FILCH_ENOMEM. */
 FILCH_MUST_USE filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, filch_data *out);
 
 /* Returns true if the payload is well formed, as made by the functions of filch.h. */
@@ -37,32 +39,32 @@ filch_data fli_data_lend(const filch_data *data);
 /* Frees an owned payload. */
 void fli_data_free(filch_data *data);
 
-/* Undoes fli_data_own(in -> out) after a later failure: the bytes of a moved `in` belong to the caller again. */
+/* Undoes fli_data_own(..., in, out) after a later failure. If `in` was moved, its bytes belong to the caller again. */
 void fli_data_undo(const filch_data *in, filch_data *out);
 
 /* Frees the bytes of a filch_move() payload that no call has taken. */
 void fli_data_free_moved(const filch_data *data);
 
-/* Allocates a counted block with one reference and `room` bytes, to be filled by a read. Stores the start of the
- * bytes in *bytes. Returns NULL if out of memory. Payloads made by fli_block_cut() refer to parts of the block
- * without a copy; each of them keeps the whole block alive.
- */
+/* Allocates a counted block with one reference and space for `room` bytes, which a read fills. Stores the address of
+ * these bytes in *bytes. Returns NULL if out of memory. A payload made by fli_block_cut() refers to a part of the block
+ * without a copy, and keeps the whole block alive. */
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes);
 void  fli_block_hold(void *block);
-/* Enlarges a block that the caller alone references, and stores the new start of its bytes. Returns NULL if out of
- * memory, or if `first` is not the first byte of the block; then the block is unchanged. */
+/* Enlarges a block to `room` bytes and returns it; *bytes is the new address of its bytes. Requires that the caller has
+ * the only reference. Returns NULL, and leaves the block unchanged, if out of memory or if `first` is not the address
+ * of the block's first byte. */
 void *fli_block_grow(void *block, const uint8_t *first, size_t room, uint8_t **bytes);
 void  fli_block_drop(void *block);
 /* Returns true if the caller's reference is the only one; then the block's bytes may be overwritten. */
 bool fli_block_is_ours(void *block);
-/* Returns the function that frees the block's bytes; NULL for copied bytes. A module recognises its own blocks by
- * this function. */
+/* Returns the function that frees moved bytes of the block; NULL if its bytes were copied. A module recognises its own
+ * blocks by this function. */
 filch_free_fn fli_block_free_fn(void *block);
 /* Returns a payload of `size` bytes at `at` in the block. The payload holds no reference itself; the call to which
  * it is passed takes one. */
 filch_data fli_block_cut(void *block, const void *at, size_t size);
 
-/* Returns true if the payload is a value: nothing to copy, count or free. */
+/* Returns true if the payload is in value form: it needs no copy, no count and no free. */
 static inline bool fli_data_is_value_form(const filch_data *data)
 {
     return data->form == FLI_FORM_VALUE;
@@ -80,7 +82,7 @@ static inline bool fli_data_is_value(const filch_data *data)
 
 /* A word of a payload. A payload is copied to a node, and from the node to an event, in words of 8 bytes. Volatile, so
  * that the compiler does not merge two words into one vector access: the processor forwards the data of a store to a
- * later load only if this one store covers the whole load; otherwise the load waits until the store buffer has drained.
+ * later load only if this one store covers the whole load; otherwise the load waits until the store buffer is empty.
  */
 typedef volatile uint64_t fli_word;
 
@@ -120,8 +122,9 @@ static inline uint64_t fli_word_load(const uint8_t *at)
     return word;
 }
 
-/* Returns a word that has `size` bytes (less than 8) in memory order, and 0 in the others. The word is built in a
- * register: copying the bytes to memory and loading the word would wait for the store buffer (see fli_word). */
+/* Returns a word that has the `size` bytes at `at` (less than 8) as its first bytes in memory order, and 0 in the
+ * others. The word is built in a register: copying the bytes to memory and loading the word would wait for the store
+ * buffer (see fli_word). */
 static inline uint64_t fli_word_load_part(const uint8_t *at, size_t size)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -145,7 +148,7 @@ static inline uint64_t fli_word_load_part(const uint8_t *at, size_t size)
 #endif
 }
 
-/* Writes the union of an inline payload: `size` bytes, at most FLI_INLINE_MAX, and 0 behind them. */
+/* Writes `size` bytes, at most FLI_INLINE_MAX, to filch_data.as of an inline payload (`as`), and 0 behind them. */
 static inline void fli_inline_put(void *as, const uint8_t *bytes, size_t size)
 {
     fli_word *words = (fli_word *)as;
@@ -168,8 +171,8 @@ static inline void fli_inline_put(void *as, const uint8_t *bytes, size_t size)
     }
 }
 
-/* Writes the first word of a payload, or of the payload in a node. On little-endian machines it is one store of 8
- * bytes: see fli_word. `error` fills the gap that a node has there. */
+/* Writes the first word of a payload, or of the payload in a node, in one store of 8 bytes on little-endian machines:
+ * see fli_word. `what` and `error` are fields of a node; a filch_data has a gap at their place. */
 static inline void fli_shape_put(void *payload, uint64_t kind, uint64_t form, uint64_t small, uint64_t what,
                                  uint32_t error)
 {
@@ -185,14 +188,14 @@ static inline void fli_shape_put(void *payload, uint64_t kind, uint64_t form, ui
 #endif
 }
 
-/* Writes an inline payload. Requires fli_inline_fits(). */
+/* Writes an inline payload with a copy of `bytes`. Requires fli_inline_fits(). */
 static inline void fli_inline_own(void *payload, uint64_t kind, const void *bytes, size_t size)
 {
     fli_shape_put(payload, kind, FLI_FORM_INLINE, size, 0, 0);
     fli_inline_put((uint8_t *)payload + offsetof(filch_data, as), bytes, size);
 }
 
-/* Returns true if lent bytes fit into the payload. A text needs a byte for its NUL. */
+/* Returns true if a payload can hold `size` bytes inline. A text needs one byte more, for its NUL. */
 static inline bool fli_inline_fits(uint64_t kind, size_t size)
 {
     return size <= (kind == FILCH_KIND_TEXT ? FLI_INLINE_MAX - 1 : FLI_INLINE_MAX);

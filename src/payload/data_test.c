@@ -66,7 +66,7 @@ TEST(value_payloads_need_no_memory)
     same(atomic_load(&alloc.asked), 0);
 }
 
-/* 24 bytes fit into the event; a text needs one of these bytes for its NUL. */
+/* An event holds up to 24 bytes inline; of a text up to 23 bytes, because its NUL needs one byte. */
 TEST(up_to_24_bytes_are_copied_into_the_event_itself)
 {
     char bytes[40];
@@ -152,7 +152,7 @@ TEST(moved_bytes_are_freed_once_by_their_own_function)
     same(freed, 0);
     fli_data_free(&other);
     same(freed, 1);
-    fli_data_free(&other); /* has no effect: the payload is empty after the first free */
+    fli_data_free(&other); /* has no effect: the first fli_data_free() has made the payload empty */
     same(freed, 1);
     out = own(filch_move(malloc(5), 5, NULL)); /* NULL: the bytes are freed with free() */
     fli_data_free(&out);

@@ -44,13 +44,14 @@ static int kind_of_socket(int fd)
     return type == SOCK_STREAM || type == SOCK_SEQPACKET ? FLI_DESC_STREAM : FLI_DESC_DATAGRAM;
 }
 
-/* Returns true if the descriptor can be waited for. Only the system knows which devices can: the function tries to
- * add the descriptor to an epoll. */
+/* Returns true if an epoll can wait for the descriptor. Only the system knows for which devices an epoll can wait, so
+ * the function tries to add the descriptor to a new epoll. */
 static bool can_be_waited_for(int fd)
 {
     struct epoll_event event = { .events = EPOLLIN };
     int                epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0) return true; /* no epoll: the error is reported when the descriptor is waited for */
+    /* no epoll could be made: the error is reported later, when a stream waits for the descriptor */
+    if (epoll < 0) return true;
     bool can = epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno != EPERM;
     (void)close(epoll);
     return can;
@@ -73,8 +74,9 @@ int fli_desc_copy(int fd)
     return copy >= 0 ? copy : -errno;
 }
 
-/* Duplicates the descriptor and sets O_NONBLOCK. The flag belongs to the open file, which other programs may share.
- * It is never cleared, because other streams may use the same file, and a read that blocks would occupy a worker. */
+/* Duplicates the descriptor and sets O_NONBLOCK. This flag belongs to the open file, which other programs may share.
+ * The flag is never cleared, because other streams may use the same file, and a read that blocks would occupy a
+ * worker. */
 int fli_desc_copy_flagged(int fd)
 {
     int copy = fli_desc_copy(fd), flags = copy >= 0 ? fcntl(copy, F_GETFL) : -1;

@@ -28,7 +28,7 @@ static int close_pipe(void **state)
 
 TEST(desc_poll_returns_what_a_pipe_is_ready_for)
 {
-    errno = EINTR; /* left over from an earlier call */
+    errno = EINTR; /* fli_desc_poll() must not take this old errno for an error of its own */
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), 0);
     same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0);
     same(fli_desc_poll(pair[1], FILCH_POLL_IN), 0);
@@ -36,7 +36,7 @@ TEST(desc_poll_returns_what_a_pipe_is_ready_for)
     same(fli_desc_poll(pair[1], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_OUT);
     same(write(pair[1], "x", 1), 1);
     same(fli_desc_poll(pair[0], FILCH_POLL_IN | FILCH_POLL_OUT), FILCH_POLL_IN);
-    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* readable, but the call asks for OUT only */
+    same(fli_desc_poll(pair[0], FILCH_POLL_OUT), 0); /* pair[0] is readable, but the call asks for OUT only */
     (void)close(pair[1]);
     pair[1] = -1;
     same(fli_desc_poll(pair[0], FILCH_POLL_IN), FILCH_POLL_IN | FILCH_POLL_HANGUP);
@@ -61,7 +61,7 @@ TEST(a_copy_does_not_block_and_neither_does_the_original)
         assert_true((fcntl(copy, F_GETFL) & O_NONBLOCK) != 0 && (fcntl(pair[i], F_GETFL) & O_NONBLOCK) != 0);
         assert_true((fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0);
         (void)close(copy);
-        copy = fli_desc_copy_flagged(pair[i]); /* O_NONBLOCK is set already */
+        copy = fli_desc_copy_flagged(pair[i]); /* succeeds also if O_NONBLOCK is set already */
         assert_true(copy >= 0);
         (void)close(copy);
     }

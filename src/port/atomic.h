@@ -19,8 +19,8 @@
 
 #define FLI_ATOMIC(T) _Atomic(T)
 
-/* Alignment of data that different workers write: two such objects never share a unit of this size. The unit is a
- * cache line and its neighbour, which the prefetcher loads with it. */
+/* Alignment of objects that different workers write. Two of these objects never share a unit of FLI_LINE bytes: a cache
+ * line and the neighbouring line that the prefetcher loads with it. */
 #define FLI_LINE 128
 
 #define fli_atomic_init(at, value) atomic_init((at), (value))
@@ -52,8 +52,9 @@
     atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
 
 /* Adds to a 64-bit counter that has one writer: a load and a store instead of a read-modify-write; readers never see
- * a half-written value. Compilers make three instructions of this. Where the machine has a single instruction, that
- * is used, except under TSan, which must see the access. */
+ * a half-written value. Compilers make three instructions of the load, the addition and the store. On machines that
+ * can add to memory in a single instruction, the macro uses that instruction, except under TSan, which must see the
+ * access. */
 #if defined(__SANITIZE_THREAD__)
 #define FLI_COUNT_SEEN 1
 #elif defined(__has_feature)

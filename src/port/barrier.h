@@ -9,13 +9,14 @@
 
 #include <stdbool.h>
 
-/* Returns true if the barrier is available (Linux 4.14, unless a sandbox forbids it). Call it before the first barrier.
- */
+/* Returns true if the barrier is available (Linux 4.14, unless a sandbox forbids it). Call fli_barrier_ready() before
+ * the first fli_barrier_everywhere(). */
 bool fli_barrier_ready(void);
 /* Executes a full barrier in every thread of the program. Requires that fli_barrier_ready() returned true. */
 void fli_barrier_everywhere(void);
-/* Called by the side that writes and reads often, between its write and its read. Keeps the compiler from reordering
- * the two; compiles to no instruction. */
+/* Called by the thread that writes and then reads often, between the write and the read; the thread that does this
+ * rarely calls fli_barrier_everywhere() instead. Keeps the compiler from reordering the write and the read; compiles to
+ * no instruction. */
 static inline void fli_barrier_here(void)
 {
     __asm__ volatile("" ::: "memory");

@@ -22,7 +22,7 @@ TEST(the_clock_reads_monotonic_nanoseconds)
 TEST(processor_time_grows_while_the_thread_runs)
 {
     uint64_t began = fli_clock_cpu_ns(), now = began;
-    while (now < began + 1000000) { /* ends once a millisecond has passed on the clock */
+    while (now < began + 1000000) { /* until the thread has used a millisecond of CPU time */
         uint64_t next = fli_clock_cpu_ns();
         assert_true(next >= now);
         now = next;

@@ -23,7 +23,7 @@
 
 #define NO_LIMIT UINT32_MAX
 
-/* A cgroup hierarchy that the program is in. */
+/* A cgroup hierarchy that contains a group of this program. */
 typedef struct hierarchy {
     bool        v2;
     const char *group; /* path of the program's group in the hierarchy, "/a/b" */

@@ -205,7 +205,7 @@ TEST(v1_and_v2_together_take_the_smaller)
 TEST(a_malformed_mount_line_is_skipped)
 {
     put("/proc/self/cgroup", "0::/app\n");
-    put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* a line without the dash */
+    put("/proc/self/mountinfo", "31 23 0:28 / /a rw shared:1\n" /* the first line has no dash */
                                 "32 23 0:28 / /b rw -\n"
                                 "33 23 0:28 / /c rw - cgroup2\n"
                                 "34 23 0:28 / /d rw - cgroup2 none\n"

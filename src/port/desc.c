@@ -13,7 +13,7 @@
 
 int fli_desc_close(int fd)
 {
-    /* EINTR: Linux has closed the descriptor, and buffered data will still be written. */
+    /* EINTR counts as success: Linux has closed the descriptor, and buffered data will still be written. */
     return close(fd) == 0 || errno == EINTR ? 0 : -errno;
 }
 

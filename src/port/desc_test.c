@@ -95,7 +95,7 @@ TEST(a_write_to_a_broken_pipe_is_an_error_and_no_signal)
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     same(refused(sigtimedwait), 2);
     assert_false(is_pending(SIGPIPE));
-    /* A system that returns EPIPE without a signal. */
+    /* Simulates a system that returns EPIPE without a SIGPIPE. */
     refuse(write, 1, EPIPE);
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_false(is_blocked(SIGPIPE));
@@ -113,7 +113,7 @@ TEST(a_sigpipe_that_was_pending_before_stays_pending)
     ok(raise(SIGPIPE));
     same(fli_desc_write(fd, "x", 1), -EPIPE);
     assert_true(is_pending(SIGPIPE));
-    assert_true(is_blocked(SIGPIPE)); /* the mask is as the caller had set it */
+    assert_true(is_blocked(SIGPIPE)); /* the signal mask is as the caller had set it */
     same(__real_sigtimedwait(&pipe, NULL, &none), SIGPIPE);
     ok(__real_pthread_sigmask(SIG_SETMASK, &before, NULL));
     (void)fli_desc_close(fd);

@@ -12,10 +12,10 @@
 
 #include "port/atomic.h"
 
-/* Sleeps if the word is 0: until fli_futex_wake(), until the monotonic clock reads `until_ns` (UINT64_MAX: for
- * ever), or until a spurious wake-up. Returns false if the time is up. */
+/* If *word is 0, sleeps until fli_futex_wake(), until the monotonic clock reads `until_ns` (UINT64_MAX: for ever), or
+ * until a spurious wake-up. If *word is not 0, returns at once. Returns false if the time is up. */
 bool fli_futex_wait(FLI_ATOMIC(uint32_t) *word, uint64_t until_ns);
-/* Wakes one thread that sleeps on the word. */
+/* Wakes one thread that sleeps on `word` in fli_futex_wait(). */
 void fli_futex_wake(FLI_ATOMIC(uint32_t) *word);
 
 #endif

@@ -9,15 +9,15 @@
 
 #include <filch.h>
 
-/* Installs `handler` for the signal, in the whole program. `signal` 0: SIGURG, which programs ignore unless they ask
- * for urgent data. Installing the same handler again is counted. FILCH_EBUSY: another signal or handler is
- * installed. */
+/* Installs `handler` for `signal` in the whole program. `signal` 0: SIGURG, which programs ignore unless they ask for
+ * urgent data. If this handler is already installed for this signal, only counts the call. FILCH_EBUSY: another
+ * handler, or a handler for another signal, is installed. */
 filch_err fli_interrupt_install(int signal, void (*handler)(void));
-/* Removes the handler; call it as often as fli_interrupt_install(). The last call restores the previous handler of
- * the signal. */
+/* Undoes one call of fli_interrupt_install(); call it as often as fli_interrupt_install(). The last call restores the
+ * handler that the signal had before. */
 void fli_interrupt_remove(void);
 
-/* Lets the calling thread be interrupted from now on. */
+/* Unblocks the signal in the calling thread, so that the thread can be interrupted from now on. */
 void fli_interrupt_allow(void);
 
 /* Returns the id by which the calling thread can be interrupted. After this thread has ended, an interrupt reaches no

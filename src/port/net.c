@@ -17,7 +17,8 @@ static bool is_no_port(const char *service)
     char         *end;
     unsigned long value = strtoul(service, &end, 10);
     bool          number = end != service && *end == '\0';
-    return number && (service[0] < '0' || value > 65535); /* a port has no sign and no blanks */
+    /* true if the number is no port: it begins with a sign or a blank, or is too large */
+    return number && (service[0] < '0' || value > 65535);
 }
 
 filch_err fli_net_resolve(const char *host, const char *service, char *text, size_t room, size_t *size)
@@ -62,7 +63,8 @@ static const struct sockaddr *system_of(const fli_address *address)
     return (const struct sockaddr *)(const void *)address->bytes;
 }
 
-/* Sets options that the socket can work without: a system that does not know an option is no reason to fail. */
+/* Sets options of the socket. Errors are ignored: the socket works without these options if the system does not know
+ * them. */
 static void set_up(int fd, sa_family_t family, bool stream, uint32_t flags)
 {
     int on = 1;
@@ -141,7 +143,7 @@ int fli_net_connected(int fd)
     socklen_t size = sizeof why;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) return -errno;
     if (why != 0) return -why;
-    /* Asks for the peer, because with some kinds of sockets a writable socket is not yet connected. */
+    /* Asks for the address of the peer, because some kinds of sockets are writable before they are connected. */
     struct sockaddr_storage peer;
     size = sizeof peer;
     return getpeername(fd, (struct sockaddr *)&peer, &size) == 0 ? 0 : errno == ENOTCONN ? -EAGAIN : -errno;

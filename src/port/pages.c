@@ -11,6 +11,6 @@ void fli_pages_discard(void *at, size_t bytes)
     if (system_page <= 0) return;
     uintptr_t mask = (uintptr_t)system_page - 1;
     uintptr_t begin = ((uintptr_t)at + mask) & ~mask, end = ((uintptr_t)at + bytes) & ~mask;
-    /* A system that refuses (memory that is locked, for example) keeps the pages. */
+    /* The result is ignored: if the system refuses (for locked memory, for example), the pages stay. */
     if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }

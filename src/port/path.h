@@ -11,8 +11,8 @@
 
 #include "base/mem.h"
 
-/* fli_path_sync() writes the content of an open file to the device (`data`: without its times); fli_path_truncate()
- * sets its size. */
+/* fli_path_sync() writes the content of an open file to the device (`data`: without the file's times).
+ * fli_path_truncate() sets the size of an open file. */
 int fli_path_sync(int fd, bool data);
 int fli_path_truncate(int fd, int64_t size);
 
@@ -23,9 +23,9 @@ int fli_path_unlink(const char *path);
 int fli_path_mkdir(const char *path);
 int fli_path_rmdir(const char *path);
 
-/* Lists the names in a directory, sorted, as filch_as_entry() reads them: a byte for the kind, the name, a NUL. The
- * caller frees *bytes, which has *room bytes; the first *size of them are filled. -EMSGSIZE: more than `most` bytes;
- * -ENOMEM. After an error there is nothing to free. */
+/* Lists the names in a directory, sorted, in the form that filch_as_entry() reads: for each name a byte for its kind,
+ * the name, a NUL. The caller frees *bytes, which has *room bytes; the first *size of them are filled. -EMSGSIZE: the
+ * list needs more than `most` bytes; -ENOMEM. After an error there is nothing to free. */
 int fli_path_list(const fli_mem *mem, const char *path, size_t most, char **bytes, size_t *room, size_t *size);
 
 #endif

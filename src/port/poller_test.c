@@ -134,7 +134,7 @@ TEST(a_timeout_of_a_month_or_more_still_waits)
 {
     begin();
     same(fli_poller_wait(&poller, 0, reports, 8), 1);
-    errno = EINTR; /* left over from an earlier call */
+    errno = EINTR; /* fli_poller_wait() must not take this old errno for an error of its own */
     waits_until(fli_clock_ns() + UINT64_C(86400000000000) * 30);
     errno = EINTR;
     waits_until(FLI_NEVER - 1);
@@ -148,7 +148,7 @@ TEST(without_nanosecond_timeouts_waits_are_rounded_up_to_milliseconds)
     static const uint64_t spans[] = { 1, 100000, 3000000 };
     for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) {
         uint64_t until = fli_clock_ns() + spans[i];
-        refuse(fli_epoll_wait_ns, 1, EFAULT); /* a single failure: the next wait tries nanoseconds again */
+        refuse(fli_epoll_wait_ns, 1, EFAULT); /* after a failure with EFAULT the next wait tries nanoseconds again */
         same(fli_poller_wait(&poller, until, reports, 8), 0);
         same(refused(fli_epoll_wait_ns), 1);
         assert_true(fli_clock_ns() >= until);

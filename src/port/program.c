@@ -22,7 +22,8 @@
 
 extern char **environ;
 
-/* What posix_spawn of the C library can do in the child. Tests force the code for older libraries. */
+/* Which actions posix_spawn of the C library supports in the child. Tests set FLI_PROGRAM_CLOSEFROM to compile the code
+ * for older libraries. */
 #if defined(__GLIBC__)
 #if !defined(FLI_PROGRAM_CLOSEFROM)
 #define FLI_PROGRAM_CLOSEFROM __GLIBC_PREREQ(2, 34)
@@ -82,11 +83,11 @@ static int make_pipes(pipes *all, uint32_t flags)
 }
 
 #if !FLI_PROGRAM_CLOSEFROM
-/* close_others() also closes this many numbers above the highest open descriptor, because other threads may open
- * descriptors before the program starts. New descriptors get the lowest free numbers. */
+/* close_others() also closes MARGIN numbers above the highest open descriptor, because other threads may open
+ * descriptors before the program starts, and new descriptors get the lowest free numbers. */
 #define MARGIN 64
-/* Below this number, close_others() closes every number up to the highest open descriptor, open or not. From this
- * number on, only the descriptors that are open now are closed. */
+/* Below DENSE_MAX, close_others() closes every number up to the highest open descriptor, open or not. From DENSE_MAX
+ * on, it closes only the descriptors that are open now. */
 #define DENSE_MAX 4096
 
 /* Sets *highest to the highest open descriptor below DENSE_MAX. For each open descriptor from DENSE_MAX on, adds an
@@ -108,9 +109,9 @@ static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *hi
 }
 #endif
 
-/* Closes all descriptors above 2. Closing a descriptor that is not open is no error for posix_spawn, in glibc and in
- * musl. One function with two bodies, because gcovr cannot merge a function that begins at two lines of one file,
- * and program_old_libc_test.c compiles the other body. */
+/* Adds actions that close all descriptors above 2 in the program. Closing a descriptor that is not open is no error for
+ * posix_spawn, in glibc and in musl. The function has two bodies in one place, because gcovr cannot merge a function
+ * that begins at two lines of one file, and program_old_libc_test.c compiles the second body. */
 static int close_others(posix_spawn_file_actions_t *actions)
 {
 #if FLI_PROGRAM_CLOSEFROM
@@ -269,12 +270,12 @@ int fli_program_kill(int64_t pid, int fd, int number)
 bool fli_program_reap(int64_t pid, bool group, bool wait)
 {
     siginfo_t info;
-    /* Until the program is reaped, no other process and no other group has its number. ECHILD: the host program has
-     * reaped it. */
+    /* Until the program is reaped, no other process and no other group has its number, so the kill() calls below cannot
+     * reach another program. An error (ECHILD) means that the host program has reaped it. */
     if (await(pid, WNOWAIT | WNOHANG, &info) != 0) return true;
     bool ended = info.si_pid != 0;
     if (group) (void)kill((pid_t)-pid, SIGKILL);
-    if (!ended) (void)kill((pid_t)pid, SIGKILL); /* the program may have changed its group */
+    if (!ended) (void)kill((pid_t)pid, SIGKILL); /* the kill of the group misses a program that has left its group */
     int why = await(pid, wait ? 0 : WNOHANG, &info);
     return why != 0 || info.si_pid != 0;
 }

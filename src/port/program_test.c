@@ -368,14 +368,14 @@ TEST(signals_are_sent_through_the_pidfd_if_there_is_one)
     fli_program program;
     ok(start(sleeps, 0, &program));
     if (program.fd >= 0) {
-        same(fli_program_kill(1, program.fd, SIGTERM), 0); /* the pid is not used */
+        same(fli_program_kill(1, program.fd, SIGTERM), 0); /* the pid 1 is not used, because there is a pidfd */
         same(status_of(&program), -SIGTERM);
     }
     refuse(syscall, 1, ENOSYS); /* the system has no pidfd_send_signal: the pid is used */
     ok(fli_program_kill(program.pid, program.fd, SIGKILL));
     assert_true(fli_program_reap(program.pid, program.group, true));
     close_all(&program);
-    same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no system has so many processes */
+    same(fli_program_kill(INT32_MAX, -1, SIGTERM), -ESRCH); /* no process has this pid */
 }
 
 TEST(a_status_that_cannot_be_read_is_an_error)

@@ -26,8 +26,8 @@ void fli_unpark(fli_parker *parker);
  * time is up. Thread: the thread that owns the parker. */
 bool fli_park(fli_parker *parker, uint64_t until_ns);
 
-/* Starts a thread that takes no signals, so that the host program's handlers never run on it. `name` up to 15 bytes.
- * Its timed waits have no timer slack: they end as soon after their time as the system can. */
+/* Starts a thread that blocks all signals, so that the host program's handlers never run on it. `name` has up to 15
+ * bytes. Timed waits of the thread have no timer slack: they end as soon after their time as the system can. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg);
 void      fli_thread_join(fli_thread *thread);
 
@@ -42,13 +42,13 @@ typedef enum fli_thread_mood {
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns);
 
 /* Asks the system to run the calling thread soon after it is woken, and to give it shorter time slices while other
- * threads need its CPU; its share of the CPU time does not change. Threads and programs that it starts do not inherit
- * this. A hint: has no effect if the system does not support or allow it. */
+ * threads need its CPU; its share of the CPU time does not change. Threads and programs that the calling thread starts
+ * do not inherit this setting. A hint: has no effect if the system does not support or allow it. */
 void fli_thread_prompt(void);
 
 void fli_thread_yield(void);
 
-/* Returns the process id of this program, which changes in a fork. */
+/* Returns the system's process id of this program; a forked child has another id. */
 uint64_t fli_program_self(void);
 
 #endif

@@ -32,8 +32,8 @@ void fli_wakefd_signal(int fd)
     ssize_t  n;
     do n = write(fd, &one, sizeof one);
     while (n < 0 && errno == EINTR);
-    /* EAGAIN: the counter is full after 2^64 calls without a clear. The descriptor is readable then, so nothing is
-     * lost. */
+    /* EAGAIN: the counter is full after 2^64 calls without a clear. The descriptor is readable in this case, so no
+     * wake-up is lost. */
     FLI_ASSERT(n == (ssize_t)sizeof one || errno == EAGAIN);
 }
 

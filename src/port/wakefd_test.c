@@ -1,4 +1,4 @@
-/* wakefd_test.c - a wake descriptor is readable exactly while it has been rung and not cleared. */
+/* wakefd_test.c - a wake descriptor is readable exactly while it has been signalled and not cleared. */
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -25,7 +25,7 @@ TEST(many_rings_count_as_one_until_cleared)
     assert_true(readable(fd));
     fli_wakefd_clear(fd);
     assert_false(readable(fd));
-    fli_wakefd_clear(fd); /* nothing to clear: returns at once */
+    fli_wakefd_clear(fd); /* the descriptor is not readable: the clear returns at once */
     assert_false(readable(fd));
     fli_wakefd_signal(fd);
     assert_true(readable(fd));

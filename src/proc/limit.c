@@ -30,7 +30,8 @@ static uint32_t units_max(fli_proc *p)
     return max != 0 ? max : FLI_MAILBOX_UNITS_MAX;
 }
 
-/* Returns true if one more message with a payload of `units` units would exceed `times` times the mailbox's limit. */
+/* Returns true if the mailbox with load `load` and one more message of `units` units would exceed `times` times its
+ * limit, in messages or in units. */
 static bool is_beyond(fli_proc *p, uint64_t load, uint32_t units, uint32_t times)
 {
     uint64_t count = (uint64_t)fli_load_count(load) + 1, sum = (uint64_t)fli_load_units(load) + units;
@@ -56,8 +57,8 @@ bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
-        /* The load belongs to another generation: the process has ended. Or it is 0, because the memory of the slot was
-         * returned to the system (sync/slab.h) after a sender with a stale pid had reserved space. */
+        /* If the load belongs to another generation, the process has ended. If the load is 0, the memory of the slot
+         * was returned to the system (sync/slab.h) after a sender with a stale pid had reserved space. */
         if (!is_of(load, gen) || load == 0) return false;
         FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
     } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
@@ -97,8 +98,8 @@ uint32_t fli_limit_excess(fli_proc *p)
     uint64_t load = fli_load_rlx(&p->load);
     uint32_t count = fli_load_count(load), max = count_max(p);
     if (count > max) return count - max;
-    /* The count is within its limit, but the payload units may not be: returns 1, so that the caller drops one message
-     * and calls again. */
+    /* The number of messages is within its limit, but the units may exceed theirs: then returns 1, so that the caller
+     * drops one message and calls again. */
     return fli_load_units(load) > units_max(p) ? 1 : 0;
 }
 
@@ -107,8 +108,8 @@ void fli_limit_dropped(fli_proc *p, uint32_t gen, uint32_t n)
     uint64_t drops = fli_load_rlx(&p->drops_pending), sum;
     do {
         if (drops >> 32 != gen) return;
-        /* Saturates at 2^32 - 1, so that the generation in the high half stays intact. So many drops are unreported
-         * only if the process does not step. */
+        /* Saturates at 2^32 - 1, so that the generation in the high half stays intact. The number of unreported drops
+         * gets that large only if the process does not step. */
         sum = (uint64_t)(uint32_t)drops + n > UINT32_MAX ? drops | UINT32_MAX : drops + n;
     } while (!fli_cas_weak_rlx(&p->drops_pending, &drops, sum));
 }

@@ -26,34 +26,37 @@
 #include "payload/data.h"
 #include "port/atomic.h"
 
-/* node->what: which list of the process the node goes to, and how to read it. 0 is a plain message: sent by a process
+/* Bits of node->what: to which private list the node goes, and how it is read. 0 is a plain message: sent by a process
  * of this runtime to a mailbox without a limit. Most messages are plain. A plain message has no `tag`, and its `error`
- * is 0. A value message is a plain message with a payload of form FLI_FORM_VALUE. In a mailbox with a limit, a value
- * message has FLI_NODE_COUNTED alone, and a message of bytes has FLI_NODE_GENERAL too. */
+ * is 0. A value message has a payload of form FLI_FORM_VALUE: it is a plain message, or, in a mailbox with a limit, has
+ * only the bit FLI_NODE_COUNTED. A message of bytes in a mailbox with a limit also has FLI_NODE_GENERAL. */
 enum {
-    FLI_NODE_COMPLETION = 1,      /* the completion of a yield */
-    FLI_NODE_FOREIGN = 2,         /* a message from a process of another scheduler; `tag` is the sender's node id */
-    FLI_NODE_TICK = 4,            /* a message of a ticker; the number of ticks is read at delivery */
-    FLI_NODE_COUNTED = 8,         /* counted in the load of a mailbox with a limit (limit.h) */
-    FLI_NODE_SYSTEM = 16,         /* a notice of src/model: see `notice` */
-    FLI_NODE_GENERAL = 32,        /* any other message */
-    FLI_NODE_AFTER_MESSAGES = 64, /* with SYSTEM: a cancel that is delivered after the messages already queued
-                                     (sched/drain.c) */
-    FLI_NODE_PASSED = 128         /* the oldest message: a step got other events only, and the next step must get this
-                                     message (mailbox.c) */
+    FLI_NODE_COMPLETION = 1, /* the completion of a yield */
+    FLI_NODE_FOREIGN = 2,    /* a message from a process of another scheduler; `tag` is the sender's node id */
+    FLI_NODE_TICK = 4,       /* a message of a ticker; the number of ticks is read at delivery */
+    FLI_NODE_COUNTED = 8,    /* counted in the load of a mailbox with a limit (limit.h) */
+    FLI_NODE_SYSTEM = 16,    /* a notice of src/model; its type is in `notice` */
+    FLI_NODE_GENERAL = 32,   /* any other message */
+    /* with SYSTEM: the cancel that a stop sends, delivered after the messages that are queued already
+     * (sched/drain.c) */
+    FLI_NODE_AFTER_MESSAGES = 64,
+    /* set on the oldest message if a step got only other events: the next step must get this message (mailbox.c) */
+    FLI_NODE_PASSED = 128
 };
 
 enum { FLI_STAMP_FREE, FLI_STAMP_PENDING, FLI_STAMP_CLAIMED, FLI_STAMP_MASK = 3, FLI_STAMP_GENERATION = 4 };
 
-/* Number of the lowest bit of the host in `notice`. From this bit on: the number of the host of `about` plus one, or 0
- * for the receiver's own host. */
+/* Lowest bit of the host field in `notice`. The field holds the number of the host of `about` plus one; 0: the
+ * receiver's own host. */
 #define FLI_NOTICE_HOST 8
 
-/* The bit of a handle that names a short node. */
+/* Bit of a handle. Set: the handle names a short node. */
 #define FLI_SHORT_BIT (UINT32_C(1) << 31)
 
 typedef struct fli_event_node {
-    uint32_t next; /* not atomic: passed to the receiver by PAIR state.push, then owned by the process */
+    /* handle of the next node in a list. Not atomic: passed to the receiver by PAIR state.push, then owned by the
+     * process */
+    uint32_t next;
     uint32_t self; /* the node's own handle. Not atomic: set when the node is made */
     /* The fields down to `data` have the layout of a filch_data that owns its bytes; `what` and `error` lie in a gap
      * of filch_data. */
@@ -63,8 +66,9 @@ typedef struct fli_event_node {
         int32_t error;   /* in a completion or a notice: the event's error */
         int32_t command; /* in an outstanding yield: the command id */
     };
-    uint64_t data[3]; /* in an outstanding yield: data[0] is the number that the handler gets back when the yield is
-                         abandoned. A short node ends after data[1] */
+    /* in an outstanding yield: data[0] is the cookie that the handler stored, and that hooks.abandon gets if the
+     * process ends. A short node ends after data[1] */
+    uint64_t data[3];
     union {
         uint64_t sender; /* in a message: the serial of the sending process; 0: none */
         uint64_t owner;  /* in a yield: the serial of the process that yielded */
@@ -77,7 +81,8 @@ typedef struct fli_event_node {
     union {
         uint32_t sender_worker; /* in a message: the index of the sending worker plus one; 0: not sent by a worker */
         uint32_t yield_index;   /* in a yield: its index in the process's list of outstanding yields */
-        uint32_t notice;        /* in a notice: its filch_event_type, and the host above FLI_NOTICE_HOST */
+        /* in a notice: its filch_event_type in the low FLI_NOTICE_HOST bits, the host of `about` above them */
+        uint32_t notice;
     };
 } fli_event_node;
 
@@ -109,14 +114,14 @@ static_assert(offsetof(fli_event_node, kind) == 8 && offsetof(fli_event_node, da
                   offsetof(filch_data, as) == 8 && sizeof(filch_data) == 32,
               "a payload is four words: the kind and what stands beside it, and three of data");
 
-/* Writes a value payload and makes the node a value message. */
+/* Writes a value and makes the node a plain value message. */
 static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_value_put(&node->kind, kind, first, second); /* also sets `form`, `small`, `what` and `error` to 0 */
 }
 
-/* Returns kind, form, length and `what` of a node as one number, with the kind in the lowest byte. The number is at
- * most FILCH_KIND_PTR in a value message, and more in every other node. */
+/* Returns kind, form, `small` and `what` of a node as one number, with the kind in the lowest byte. For a plain value
+ * message the number is at most FILCH_KIND_PTR; for every other node it is larger. */
 static inline uint32_t fli_node_shape(const fli_event_node *node)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -138,7 +143,7 @@ static inline void fli_node_get_value(const fli_event_node *node, filch_data *da
     to[2] = from[2];
 }
 
-/* Writes the value of a message in a short node. */
+/* Writes a value payload into a short node. */
 static inline void fli_node_put_short(fli_event_node *node, const filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&data->as;

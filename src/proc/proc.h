@@ -23,13 +23,13 @@
 #include "port/atomic.h"
 #include "proc/state.h"
 
-#define FLI_STATE_INLINE 16 /* bytes of user state inside the control block */
-#define FLI_YIELDS_FEW 2    /* outstanding yields that fit into the control block */
+#define FLI_STATE_INLINE 16 /* maximum number of bytes of user state that are stored inside the control block */
+#define FLI_YIELDS_FEW 2    /* maximum length of a list of outstanding yields that is stored inside the control block */
 
 /* Bits of proc->flags. */
 enum {
-    FLI_PROC_HEAD_HELD = 1,    /* the node `head_taken` has been delivered and must be freed when the mailbox head
-                                  moves on */
+    /* the node `head_taken` has been delivered, and must be freed when the mailbox head no longer names it */
+    FLI_PROC_HEAD_HELD = 1,
     FLI_PROC_WAITING = 2,      /* the last step returned wait: deliver completions and notices, and leave messages
                                   queued */
     FLI_PROC_MUST_STEP = 4,    /* run a step even without events: the process is new, or its last step returned
@@ -46,8 +46,9 @@ enum {
 typedef struct fli_ext {
     filch_exit_fn on_exit;
     void         *on_exit_user;
-    uint64_t     *timers; /* ids of timers and tickers that the process has armed; some of these timers may be over */
-    uint32_t      timer_count, timer_cap;
+    /* ids of the timers and tickers that the process has armed; some of them may have fired or been stopped */
+    uint64_t *timers;
+    uint32_t  timer_count, timer_cap;
     /* Handle of the first open stream of the process.  writes: io/stream.c, under the stripe lock of the process.
      * reads: io/stream.c under that lock, and the owner without the lock when it ends the process.  PAIR ext.streams */
     FLI_ATOMIC(uint32_t) streams;
@@ -56,18 +57,19 @@ typedef struct fli_ext {
 
 typedef struct fli_proc {
     fli_state state;
-    /* Pending work: the fields from here to `last_worker` are read for every message as two 64-bit words
+    /* Pending work: for every message, the fields from head_taken to last_worker are read as two 64-bit words
      * (fli_proc_is_idle_word). */
-    uint32_t head_taken;            /* newest node already taken from the mailbox; 0: none */
-    uint32_t completions, messages; /* newest node of the list of completions and of the list of messages; 0:
-                                       empty. Each list is a ring: mailbox.h */
+    uint32_t head_taken; /* handle of the newest node that was taken from the mailbox; 0: none */
+    /* handle of the newest node in the list of completions, and in the list of messages; 0: the list is empty. Each
+     * list is a ring: mailbox.c */
+    uint32_t            completions, messages;
     uint8_t             flags;
-    FLI_ATOMIC(uint8_t) overflow; /* a value of filch_overflow */
+    FLI_ATOMIC(uint8_t) overflow; /* overflow policy of the mailbox (filch_overflow) */
     uint8_t report_state; /* state (filch_state) of the process before it was last woken: shown in the report of a
                              forced stop */
     uint8_t last_worker;  /* mark of the worker that last stepped the process, or FLI_MARK_SAMPLED: see
                              fli_worker_mark */
-    uint32_t slot;        /* the process's own handle; set when the slot is made */
+    uint32_t slot;        /* handle of this control block in the slab; set when the slot is made */
     uint32_t yield_count; /* number of outstanding yields */
     void    *self;        /* the user's state */
     /* writes: the owner, at spawn and upgrade.  reads: any, for reports. Relaxed: types are never freed while a
@@ -75,7 +77,7 @@ typedef struct fli_proc {
     FLI_ATOMIC(const filch_type *) type;
     alignas(16) uint8_t inline_state[FLI_STATE_INLINE]; /* the user's state, if it has at most FLI_STATE_INLINE bytes */
 
-    /* Number of messages and bytes in a mailbox with a limit: see limit.h. */
+    /* Number of messages, and of units of payload, in a mailbox with a limit: see limit.h. */
     FLI_ATOMIC(uint64_t) load;
     /* The mailbox's limit; `overflow` says what happens when it is reached.  writes: the spawner.  reads: senders,
      * also those with a stale pid while the slot changes its process. Relaxed, because senders check the generation
@@ -87,9 +89,10 @@ typedef struct fli_proc {
     FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext             *ext;
     struct fli_proc     *link; /* next process in the global queue */
-    /* With a drop policy: messages dropped and reported so far. writes: the owner. reads: any, for reports.
-     * With FILCH_OVERFLOW_WAIT: the newest of the messages that wait for space (dispatch/send_waiters.c); 0: none.
-     * Used under the lock of the process's stripe there. */
+    /* With a drop policy, drops_reported: number of messages dropped and reported so far. writes: the owner. reads:
+     * any, for reports. With FILCH_OVERFLOW_WAIT, waiters: the messages that wait for space (dispatch/send_waiters.c).
+     * Bits: high 32 = their number, low 32 = handle of the newest. Used under the lock of the process's stripe in
+     * send_waiters.c. */
     union {
         FLI_ATOMIC(uint64_t) drops_reported, waiters;
     };
@@ -118,8 +121,8 @@ static inline bool fli_proc_has_no_pending(const fli_proc *p)
     return (p->head_taken | p->completions | p->messages | p->flags) == 0;
 }
 
-/* The eight fields from head_taken to last_worker are two 64-bit words. Returns the second word of a process without
- * pending work that went idle on worker `index`. The first word of such a process is 0. */
+/* The seven fields from head_taken to last_worker are two 64-bit words. Returns the second word of a process that has
+ * no pending work and went idle on worker `index`. The first word of such a process is 0. */
 static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };
@@ -157,7 +160,7 @@ static inline uint32_t fli_serial_slot(uint64_t serial)
     return (uint32_t)serial;
 }
 
-/* Returns the serial of a process that cannot end during the call. */
+/* Returns the serial of the process that uses `p`. Requires that this process does not end during the call. */
 static inline uint64_t fli_proc_serial(fli_proc *p)
 {
     return fli_serial(fli_word_gen(fli_state_peek(&p->state)), p->slot);

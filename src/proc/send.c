@@ -35,8 +35,8 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
     return node;
 }
 
-/* Makes the message of a value that a foreign thread sends to a mailbox without a limit: in a short node, so that a
- * backlog takes half the memory, unless a parked worker has left a node, which needs no lock. */
+/* Makes the node of a value that a foreign thread sends to a mailbox without a limit. Takes a short node, so that a
+ * backlog needs half the memory; but if a worker has left a spare node, takes that node, which needs no lock. */
 static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *value)
 {
     if (fli_load_rlx(&rt->spare_node) != NULL) return make(rt, NULL, (filch_pid){ 0, 0 }, value);
@@ -46,8 +46,8 @@ static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *val
 }
 
 /* Returns true if a value may be sent in a short node: its sender is a foreign thread, and the mailbox has no limit.
- * The generation of `to` decides about the limit: if the slot of `p` has another process by now, the push fails. A
- * simulation reads all fields of a node. */
+ * Not in a simulation, which reads fields that a short node does not have. If the slot of `p` gets another process
+ * after LIMITED was read, the push fails because of its generation. */
 static inline bool may_be_short(fli_runtime *rt, const fli_local *worker, fli_proc *p, filch_pid from)
 {
     return worker == NULL && from.serial == 0 && (fli_state_peek(&p->state) & FLI_LIMITED) == 0 && rt->sim == NULL;
@@ -74,18 +74,18 @@ static filch_err refuse(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_
     }
 }
 
-/* Pushes a message whose space, `units` units, is reserved. `queued`: the caller holds the lock of the waiting senders.
- */
+/* Pushes a message for which space of `units` units is reserved. `queued`: the caller holds the lock of the waiting
+ * senders (dispatch/send_waiters.c). */
 static filch_err push_reserved(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
                                uint32_t units, bool queued)
 {
     node->what |= FLI_NODE_COUNTED;
     filch_err err = fli_mail_post(rt, worker, p, gen, node);
     if (FLI_LIKELY(err == FILCH_OK)) return FILCH_OK;
-    /* The process of `gen` has ended, and the senders that waited for it were completed when it ended. But the load
-     * has only the low 12 bits of a generation. If the slot's present process has the same 12 bits, the space was
-     * reserved in the mailbox of that process. Then another sender may have found this mailbox full and begun to
-     * wait; it must be retried. If `queued`, the caller retries the waiting senders itself. */
+    /* The process of `gen` has ended, and the senders that waited for it were completed when it ended. But the load has
+     * only the low 12 bits of a generation. If the present process of the slot has the same 12 bits, the space was
+     * reserved in the mailbox of that process. Then another sender may have found that mailbox full and waits now;
+     * hooks.room retries it. If `queued`, the caller retries the waiting senders itself. */
     node->what &= (uint8_t)~FLI_NODE_COUNTED;
     if (fli_limit_release(p, gen, 1, units) && !queued) rt->hooks.room(rt, p);
     return err;
@@ -101,7 +101,8 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
         size_t bytes = fli_data_bytes(&data);
         if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
         units = fli_limit_units(bytes);
-        if (node->what == 0) node->what = FLI_NODE_GENERAL; /* step_several() releases no units */
+        /* so that step_several() does not take this message: it releases no units */
+        if (node->what == 0) node->what = FLI_NODE_GENERAL;
     } else if (FLI_LIKELY(!queued && fli_limit_reserve_value(p, gen))) {
         return push_reserved(rt, worker, p, gen, node, 0, false);
     }
@@ -143,7 +144,8 @@ static filch_err route(fli_runtime *rt, filch_pid to, filch_pid from, const filc
     return rt->route(rt->route_user, &package);
 }
 
-/* Sends a payload of bytes, which the runtime copies or takes over first. Refuses a malformed payload. */
+/* Sends a payload that is not a value: first copies its bytes, takes them over or shares them. Refuses a malformed
+ * payload. */
 static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid to, filch_pid from,
                             const filch_data *data)
 {
@@ -158,9 +160,9 @@ static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, fil
     return err;
 }
 
-/* Slow exit of fli_send(): the pid is of another scheduler, or its process has ended. Not inlined: the compiler would
- * move the pids as vectors through the stack at the start of fli_send(), for the package, and each message would wait
- * for the store buffer (see fli_word). */
+/* Slow exit of fli_send(): the pid is of another scheduler, or its process has ended. Not inlined: otherwise the
+ * compiler would copy both pids through the stack, as vectors, at the start of fli_send(), because route() stores them
+ * in its package; then each message would wait for the store buffer (see fli_word). */
 static __attribute__((noinline)) filch_err not_sent(fli_runtime *rt, fli_local *worker, filch_err err, filch_pid to,
                                                     filch_pid from, const filch_data *data)
 {
@@ -208,7 +210,7 @@ filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
     filch_pid    from = { 0, 0 };
     if (worker != NULL) {
         worker->sends++;
-        /* A handler does not act for a process: its messages have no sender. */
+        /* A message that a handler sends has no sender, because a handler does not act for a process. */
         if (worker->serial != 0 && !worker->dispatching) from = (filch_pid){ rt->node_id, worker->serial };
         if (FLI_UNLIKELY(worker->rec_hooks != NULL)) return worker->rec_hooks->send(worker, to, from, &data, false);
     }
@@ -231,8 +233,8 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
     return err;
 }
 
-/* Takes the node of a plain message from the current process; the caller writes the payload. Requires a node in the
- * magazine. */
+/* Takes a node and fills it as a plain message from the current process, except the payload, which the caller writes.
+ * Requires a node in the worker's magazine. */
 static inline fli_event_node *take_plain(fli_local *worker)
 {
     fli_event_node *node = worker->nodes.objects[--worker->nodes.count];
@@ -278,7 +280,7 @@ static __attribute__((noinline)) filch_err send_limited_contended(fli_local *wor
     return err;
 }
 
-/* Fast path: sends a value message to a process with a limit that has space for it. Precondition: that of
+/* Fast path: sends a value message to a mailbox that has a limit and has space. Precondition: that of
  * filch_send_value(), but with LIMITED set in `word`. Skips payload ownership and the overflow policy. Repeats: space
  * is reserved before the push, in the generation of the receiver. General path: filch_send_any(), also if there is no
  * space. */
@@ -300,17 +302,17 @@ static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_p
     return idle ? worker->ready(worker, p) : FILCH_OK;
 }
 
-/* Not inlined, so that filch_send_value() needs no stack for a filch_data. */
+/* General path of filch_send_value(). Not inlined, so that filch_send_value() needs no stack for a filch_data. */
 static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                      uint64_t second)
 {
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 
-/* Fast path of filch_send(). Precondition: called by a step with fast_rt set, a value payload, a receiver of this
- * runtime that is alive and without flags, and a node in the magazine. Skips the recording, simulation and phase
- * checks. Repeats the generation check, in the CAS. General path: filch_send_any(). Every
- * exit is a tail call, so that the compiler saves no registers. */
+/* Fast path of filch_send() for values. Precondition: the caller is in a step with fast_rt set, the receiver belongs to
+ * this runtime, is alive and has no flag set, and the worker's magazine has a node. Skips the checks for recording,
+ * simulation and phase. Repeats the check of the generation, in the CAS. General path: filch_send_any(). Every exit is
+ * a tail call, so that the compiler saves no registers. */
 filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local   *worker = fli_current_get();
@@ -344,9 +346,8 @@ static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, fi
 }
 
 /* Fast path of filch_send() for bytes that fit into the node. Precondition: as for filch_send_value(), but the payload
- * is lent bytes, well formed, at most FLI_INLINE_MAX and below the option payload_max. Skips the owned copy of the
- * payload, and what filch_send_value() skips. Repeats the generation check, in the CAS. General path:
- * filch_send_any(). */
+ * is lent, well formed, at most FLI_INLINE_MAX and below the option payload_max. Skips the owned copy of the payload,
+ * and what filch_send_value() skips. Repeats the generation check, in the CAS. General path: filch_send_any(). */
 filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes, size_t size)
 {
     fli_local   *worker = fli_current_get();
@@ -355,7 +356,7 @@ filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const
     if (FLI_UNLIKELY(worker == NULL || worker->fast_rt != rt || worker->nodes.count == 0)) goto slowly;
     if (FLI_UNLIKELY(to.node != rt->node_id || !fli_slab_reaches(&rt->procs, slot))) goto slowly;
     bool sound = (kind == FILCH_KIND_BYTES || kind == FILCH_KIND_TEXT) && bytes != NULL;
-    /* payload_max - 1 is the largest size_t if there is no limit. */
+    /* If payload_max is 0 (no limit), payload_max - 1 is the largest size_t. */
     if (FLI_UNLIKELY(!sound || !fli_inline_fits(kind, size) || size > rt->payload_max - 1)) goto slowly;
     fli_proc *p = fli_slab_at_size(&rt->procs, slot, sizeof *p);
     uint64_t  word = fli_state_peek(&p->state), differs = fli_word_differs(word, fli_serial_gen(to.serial));

@@ -24,8 +24,8 @@ TEST(the_newest_value_of_a_name_is_found)
     ok(filch_values_create(two, "colour", filch_int(3), &three));
     same(filch_as_int(fli_values_find(three, "colour")), 3);
     same(filch_as_int(fli_values_find(three, "size")), 2);
-    same(filch_as_int(fli_values_find(two, "colour")), 1); /* the older value is still there, because chains never
-                                                              change */
+    /* the older value of "colour" is still in the chain `two`, because chains never change */
+    same(filch_as_int(fli_values_find(two, "colour")), 1);
     assert_null(fli_values_find(one, "size"));
     assert_null(fli_values_find(three, "colou"));
     assert_null(fli_values_find(NULL, "colour"));
@@ -63,7 +63,7 @@ TEST(keys_and_texts_are_copied)
     memset(text, 'x', 10);
     assert_string_equal(filch_text(fli_values_find(values, "key")), "some text, longer than twenty-four bytes");
     filch_values_drop(values);
-    ok(filch_values_create(NULL, "", filch_int(5), &values)); /* an empty name is allowed */
+    ok(filch_values_create(NULL, "", filch_int(5), &values)); /* an empty key is allowed */
     same(filch_as_int(fli_values_find(values, "")), 5);
     filch_values_drop(values);
 }
@@ -76,10 +76,10 @@ TEST(invalid_keys_and_values_are_refused_and_change_nothing)
     same(filch_values_create(one, "b", filch_int(1), NULL), FILCH_EINVAL);
     same(filch_values_create(one, "b", filch_bytes(NULL, 3), &out), FILCH_EINVAL);
     assert_null(out);
-    filch_values_drop(one); /* frees the chain; the leak check reports it otherwise */
+    filch_values_drop(one); /* frees the whole chain: otherwise the leak check would report a leak */
 }
 
-/* Dropping a long chain is a loop, not a recursion. */
+/* filch_values_drop() frees a long chain in a loop, not by recursion, which could overflow the stack. */
 TEST(a_very_long_chain_can_be_dropped)
 {
     filch_values *chain = NULL;

@@ -39,8 +39,8 @@ void fli_yield_abandon(fli_runtime *rt, fli_local *worker, fli_proc *p)
     for (uint32_t i = 0; i < p->yield_count; i++) {
         fli_event_node *node = fli_full_node_at(rt, list[i]);
         uint32_t        stamp = fli_load_rlx(&node->stamp);
-        /* If a completion has claimed the node, either the node arrives through the mailbox, or the completion finds
-         * the process dead and frees the node. */
+        /* Skips a node that a completion has claimed: either that completion has pushed the node to the mailbox, or it
+         * will find the process dead and free the node. */
         if ((stamp & FLI_STAMP_MASK) != FLI_STAMP_PENDING || !fli_yield_claim_stamp(node, stamp)) continue;
         uint64_t cookie = node->data[0];
         fli_yield_retire(node);

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "proc/runtime.h"
 
-/* Returns the list of outstanding yields, as handles of nodes. */
+/* Returns the list of outstanding yields of `p`: an array of handles of their nodes. */
 static inline uint32_t *fli_yield_list(fli_proc *p)
 {
     return FLI_UNLIKELY((p->flags & FLI_PROC_YIELDS_HEAP) != 0) ? p->yields.many + 1 : p->yields.few;
@@ -41,8 +41,8 @@ static inline void fli_yield_add(fli_proc *p, fli_event_node *node, uint64_t ser
     fli_store_rel(&node->stamp, (stamp & ~(uint32_t)FLI_STAMP_MASK) | FLI_STAMP_PENDING);
 }
 
-/* Adds a yield of `command` with `tag`. Returns its node, PENDING, or NULL if out of memory. Thread: the owner of the
- * process. */
+/* Adds an outstanding yield of `command` with `tag` to the list of `p`. Returns its node, which is PENDING; NULL if out
+ * of memory. Thread: the owner of the process. */
 FILCH_MUST_USE static inline fli_event_node *fli_yield_open(fli_runtime *rt, fli_local *worker, fli_proc *p,
                                                             uint32_t command, uint64_t tag)
 {
@@ -105,13 +105,14 @@ static inline uint32_t fli_yield_pending(uint64_t key)
                                       : FLI_STAMP_MASK;
 }
 
-/* Claims the yield of `key`. Returns true if the caller now owns the node, to fill and post it. Thread: any. */
+/* Claims the yield with the key `key`. Returns true if the caller now owns the node *out, to fill and push it. Thread:
+ * any. */
 FILCH_MUST_USE bool fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **out);
 /* Returns true if the yield of `key` is still outstanding. The result is a hint: if it is false, the caller need not
  * make a payload. Thread: any. */
 FILCH_MUST_USE bool fli_yield_is_pending(fli_runtime *rt, uint64_t key);
 
-/* Frees the node of a claimed yield after the end of its process. */
+/* Frees the node of a claimed yield after its process has ended. */
 void fli_yield_drop(fli_runtime *rt, fli_local *worker, fli_event_node *node);
 
 #endif

@@ -33,30 +33,31 @@
 #define BYTES_MAX ((size_t)1 << 20)
 #define PAYLOAD_MAX 4096
 #define ARGS_MAX 65536
-/* These limits keep one step of up to 1024 events below BYTES_MAX. Once MUCH bytes are written, payloads are cut to
- * PAYLOAD_LEAST bytes; calls beyond CALLS_MAX are counted but not written. */
+/* Limits that keep one recorded step of up to 1024 events below BYTES_MAX. Once a step has written MUCH bytes, its
+ * further payloads are cut to PAYLOAD_LEAST bytes. Calls beyond CALLS_MAX are counted but not written. */
 #define MUCH ((size_t)256 << 10)
 #define PAYLOAD_LEAST 64
 #define CALLS_MAX 4096
 
-/* The header of a recorded step; its bytes follow. */
+/* The header of a recorded step; the written bytes of the step follow it. */
 typedef struct rec_step {
-    struct rec_step  *next;    /* the recorded step after this one */
+    struct rec_step  *next;    /* the next newer recorded step; NULL: none */
     const filch_type *upgrade; /* type of the process from the next step on; NULL: this step does not change the type */
-    size_t            size, room; /* bytes used, and bytes allocated; both with this header */
+    size_t            size, room; /* bytes used and bytes allocated, this header included */
 } rec_step;
 
 typedef struct fli_recorder {
-    fli_rec_hooks     hooks;  /* first member: local.rec_hooks points here */
-    const filch_type *type;   /* type of the process in the oldest recorded step */
-    bool              reborn; /* an upgrade is no longer in the recording, so `birth` is not valid any more */
-    bool              lost;
-    uint32_t          step_max, step_count;
-    size_t            bytes; /* bytes allocated for all recorded steps */
-    uint64_t          missing;
-    rec_step         *oldest, *newest;
-    fli_box_writer    birth, values, step;
-    uint64_t          calls; /* number of calls that the current step has made */
+    fli_rec_hooks     hooks; /* first member: local.rec_hooks points here */
+    const filch_type *type;  /* type of the process in the oldest recorded step */
+    /* a step with an upgrade was dropped from the recording, so `birth` does not describe the oldest step */
+    bool           reborn;
+    bool           lost;
+    uint32_t       step_max, step_count;
+    size_t         bytes; /* bytes allocated for all recorded steps */
+    uint64_t       missing;
+    rec_step      *oldest, *newest;
+    fli_box_writer birth, values, step;
+    uint64_t       calls; /* number of calls that the current step has made */
 } fli_recorder;
 
 /* ---- descriptions of calls ---- */
@@ -153,7 +154,7 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
         filch_package package = { .to = to, .from = from, .data = *data };
         return resume(worker, rec, &call, filch_deliver(worker->rt, &package));
     }
-    worker->sends--; /* because filch_send counts this send again */
+    worker->sends--; /* filch_send() counts this send a second time, so the first count is taken back */
     return resume(worker, rec, &call, filch_send((filch_sched *)worker->rt, to, *data));
 }
 
@@ -235,7 +236,8 @@ static void step_begin(fli_recorder *rec, const fli_worker *w, const fli_proc *p
     }
 }
 
-/* Makes the written bytes the newest recorded step. Drops the oldest steps beyond the limits. */
+/* Makes the bytes written for this step the newest recorded step. Drops the oldest steps if the recording is over its
+ * limits. */
 static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
 {
     fli_box_writer *step = &rec->step;
@@ -247,7 +249,7 @@ static void step_end(fli_recorder *rec, const filch_out *out, filch_err err)
         fli_box_writer_fini(step);
         rec->missing++;
         rec->lost = true;
-        /* The step that could not be written may have been an upgrade. */
+        /* If the step that could not be written was an upgrade, the next recorded step begins with the new type. */
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->type = out->type;
         if (err == FILCH_OK && out->status == FLI_STATUS_UPGRADE) rec->reborn = true;
         return;

@@ -57,7 +57,8 @@ static void tick(void)
     while (ran > 0);
 }
 
-/* Checks that all slots are blank. Precondition: no slot is in use. */
+/* Checks that all slots are blank (finish.c): nothing of an earlier process is left in them. Precondition: no slot is
+ * in use. */
 static void expect_blank(void)
 {
     uint32_t fresh = fli_load_rlx(&sched->rt.procs.fresh);
@@ -70,7 +71,8 @@ static void expect_blank(void)
         assert_null(p->values);
         same((uint32_t)fli_load_rlx(&p->drops_pending), 0);
         same(fli_load_rlx(&p->drops_reported), 0);
-        same((fli_load_rlx(&p->load) << 12), 0); /* shifts out the generation */
+        same((fli_load_rlx(&p->load) << 12), 0); /* the shift removes the generation; the other bits of `load` must
+                                                    be 0 */
     }
 }
 
@@ -106,8 +108,8 @@ TEST(a_slot_is_blank_after_a_process_with_values_yields_and_drops)
         tick(); /* four yields are outstanding: their list is on the heap */
         for (int i = 0; i < 10; i++) same(filch_send(sched, pid, filch_int(-i)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
         if (ends_itself == 0)
-            ok(filch_terminate(sched, pid)); /* it has unread messages, and six drops that were not reported
-                                                to it */
+            /* The process has unread messages, and six drops that were not reported to the process. */
+            ok(filch_terminate(sched, pid));
         tick();
         filch_values_drop(values);
         expect_blank();
@@ -123,7 +125,8 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     ok(filch_values_create(NULL, "key", filch_int(1), &values));
     spawn_laden(&refusing, filch_int(FILCH_EUSER), values, FILCH_EUSER, &pid);
     expect_blank();
-    /* A spawn that fails late, when one of its first messages is already in the mailbox. */
+    /* This spawn fails late: the first of its two messages is already in the mailbox, and the second message is too
+     * large. */
     static const char   large[PAYLOAD_MAX + 1];
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     filch_data          first[] = { filch_int(1), filch_none() };
@@ -139,7 +142,7 @@ TEST(a_slot_is_blank_after_a_spawn_that_failed)
     end();
 }
 
-/* Spawns a child for each message, from the free slots of its worker. */
+/* Spawns a child for each message. The child gets a slot from the magazine of the parent's worker. */
 static filch_err spawner_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *child = *(filch_pid **)self;
@@ -176,7 +179,7 @@ TEST(a_process_in_a_reused_slot_has_no_drops_of_its_predecessor)
     tick();
     fli_magazine *own = &sched->caller_worker->local.procs;
     assert_true(own->count > 0);
-    /* When this process has ended, its slot is the next one that a spawn inside a step takes. */
+    /* When the process spawned here has ended, its slot is the next one that a spawn inside a step takes. */
     spawn_laden(&yielder, filch_none(), NULL, FILCH_OK, &pid);
     for (int i = 0; i < 9; i++) same(filch_send(sched, pid, filch_int(-1)), i < 4 ? FILCH_OK : FILCH_EDROPPED);
     tick();

@@ -49,8 +49,8 @@ static filch_err on_model(void *user, const filch_command *command, uint64_t tag
     return rt->model_ops->handle(rt, command, receiver);
 }
 
-/* Handler of all I/O commands. Refuses them in a simulation, because real descriptors do not behave the same in each
- * run. */
+/* Handler of all I/O commands. Refuses them in a simulation, because a simulated run can be replayed, and real
+ * descriptors would give other results in the replay. */
 static filch_err on_io(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;

@@ -21,17 +21,19 @@
 #define HELD (UINT64_C(1) << 62)
 
 typedef struct stripe {
-    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) bytes; /* writes: the worker. reads: any; relaxed: a statistic */
+    /* Bytes that one worker has allocated minus bytes that it has freed. writes: that worker. reads: any; relaxed: a
+     * statistic. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) bytes;
 } stripe;
 
 typedef struct cap {
     fli_mem  mem;
     uint64_t max;          /* 0: no limit */
-    uint32_t stripe_count; /* 0 if there is a limit */
+    uint32_t stripe_count; /* one stripe for each worker; 0 if there is a limit */
     /* The runtime of the workers that have stripes. NULL before fli_cap_begin() and after fli_cap_end().
      * writes: fli_cap_begin() and fli_cap_end(). reads: any; relaxed: a worker of `rt` is started after the write in
-     * fli_cap_begin(), and has ended before the write in fli_cap_end(). A worker of a later scheduler at the same
-     * address was started after the second write, because the allocator can reuse the address only then. */
+     * fli_cap_begin(), and has ended before the write in fli_cap_end(). If a later scheduler has the same address, its
+     * workers were started after the write in fli_cap_end(), because the allocator can reuse the address only then. */
     FLI_ATOMIC(fli_runtime *) rt;
     /* Bytes in use that no stripe counts. Before fli_cap_drop(), `shared` also contains the constant HELD and the bytes
      * of the counter itself.  PAIR cap.shared */
@@ -44,7 +46,7 @@ static size_t size_of(uint32_t stripe_count)
     return sizeof(cap) + stripe_count * sizeof(stripe);
 }
 
-/* Returns the size of the counter's own memory. */
+/* Returns the number of bytes that the counter itself occupies. */
 static uint64_t own_bytes(uint32_t stripe_count)
 {
     return fli_aligned_size(size_of(stripe_count), FLI_LINE);
@@ -58,7 +60,7 @@ static void let_go(cap *c, uint64_t count)
     fli_free_aligned(&mem, c, size_of(c->stripe_count), FLI_LINE);
 }
 
-/* Adds `more` to the bytes in use. A decrease is passed as a number modulo 2^64. */
+/* Adds `more` to the number of bytes in use. To subtract n, pass 2^64 - n. */
 static void count(cap *c, uint64_t more)
 {
     fli_local *worker = fli_current_get();
@@ -83,7 +85,8 @@ static void *capped(void *user, void *old, size_t old_size, size_t size)
         return NULL;
     }
     uint64_t more = size > old_size ? size - old_size : 0;
-    /* Counted before the allocation, so that two concurrent allocations cannot both get the last bytes. */
+    /* The bytes are counted before the allocation, so that two concurrent allocations cannot both get the last bytes
+     * below the limit. */
     if (more > 0 && fli_add_acqrel(&c->shared, more) - HELD + more > c->max) {
         let_go(c, more);
         return NULL;
@@ -147,6 +150,7 @@ uint64_t fli_cap_used(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return 0;
     uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
-    return bytes < HELD ? bytes : 0; /* 0 if negative: one stripe was read after a free, another before the allocation
-                                        of the freed block */
+    /* Returns 0 if the sum is negative. The sum is negative if the block was allocated on one worker and freed on
+     * another, and the first worker's stripe was read before the allocation, the other's after the free. */
+    return bytes < HELD ? bytes : 0;
 }

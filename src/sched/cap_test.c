@@ -10,7 +10,7 @@
 
 static const size_t MAX = 1000;
 
-/* Returns the size of the counter itself, which counts against the limit. */
+/* Returns the number of bytes that the counter of cap.c itself occupies; they count against the limit. */
 static size_t own_bytes(void)
 {
     test_alloc alloc = { 0 };
@@ -23,7 +23,7 @@ static size_t own_bytes(void)
     return bytes;
 }
 
-/* Returns an allocator with a limit of MAX bytes plus those of the counter. */
+/* Returns an allocator with a limit of MAX bytes plus the bytes of the counter itself. */
 static fli_mem capped(test_alloc *alloc)
 {
     fli_mem mem;
@@ -51,7 +51,8 @@ TEST(the_limit_is_exact)
     test_alloc_balanced(&alloc);
 }
 
-/* Holds for many workers too, because workers have stripes of their own only if there is no limit. */
+/* The size of the counter does not depend on the number of workers here: workers have stripes only if there is no
+ * limit. */
 TEST(the_counter_itself_is_within_the_limit)
 {
     for (size_t max = 1; max < 2 * MAX; max++) {
@@ -105,7 +106,7 @@ TEST(a_block_that_the_programs_allocator_refuses_is_not_counted)
     all_is_free(&mem);
     void *at = fli_alloc(&mem, 500);
     test_alloc_fail(&alloc, 1, false);
-    assert_null(fli_resize(&mem, at, 500, 800)); /* the block keeps its 500 bytes */
+    assert_null(fli_resize(&mem, at, 500, 800)); /* fails: the block still has 500 bytes */
     test_alloc_fail(&alloc, 1, false);
     assert_null(fli_resize(&mem, at, 500, 200));
     test_alloc_fail(&alloc, 0, false);
@@ -127,7 +128,7 @@ TEST(without_memory_for_the_counter_no_limit_is_installed)
     fli_cap_begin(&mem, NULL);
     same(fli_cap_used(&mem), 0);
     fli_cap_end(&mem);
-    fli_cap_drop(&mem); /* `mem` has no counter: does nothing */
+    fli_cap_drop(&mem); /* does nothing, because `mem` has no counter */
     test_alloc_balanced(&alloc);
 }
 
@@ -155,14 +156,15 @@ TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
     foreign = (fli_local){ .rt = &stranger, .index = 1000 };
     fli_mem_init(&mem, test_alloc_fn, &alloc);
     ok(fli_cap_create(&mem, 0, 2));
-    void *early = fli_alloc(&mem, 5); /* counted before there are workers */
+    void *early = fli_alloc(&mem, 5); /* counted in no stripe, because no worker has begun */
     fli_cap_begin(&mem, &rt);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_current_set(&first);
     void *a = fli_alloc(&mem, 1000), *b = fli_alloc(&mem, 70);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_current_set(&second); /* from here on the second worker frees bytes that the first has allocated: the second's
-                                 stripe falls below 0 */
+    /* The second worker frees bytes that the first worker has allocated: the stripe of the second worker falls below
+     * 0. */
+    fli_current_set(&second);
     fli_free(&mem, a, 1000);
     b = fli_resize(&mem, b, 70, 20);
     test_alloc_fail(&alloc, 1, false);
@@ -175,7 +177,7 @@ TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
     fli_current_set(NULL);
     fli_cap_end(&mem);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
-    fli_current_set(&first); /* stands for a worker of a later runtime at the same address */
+    fli_current_set(&first); /* acts as a worker of a later runtime at the same address as `rt` */
     void *d = fli_alloc(&mem, 7);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_cap_drop(&mem); /* b, c and d are still allocated */
@@ -187,9 +189,9 @@ TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
     test_alloc_balanced(&alloc);
 }
 
-/* The allocator late_alloc() frees `block` at the moment when the memory of the scheduler `sched` itself is freed. It
- * acts as a worker of a later scheduler that has been created at the same address. That worker may have any index, so
- * the counter of the first scheduler may have no stripe for it. */
+/* The allocator late_alloc() frees `block` at the moment when the memory of the scheduler `sched` itself is freed.
+ * late_alloc() then acts as a worker of a later scheduler that has been created at the same address. That worker may
+ * have any index, so the counter of the first scheduler may have no stripe for it. */
 static struct {
     test_alloc   alloc;
     filch_sched *sched;

@@ -30,7 +30,8 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
 
 static const filch_type type = { .name = "fussy", .size = 100, .init = on_init, .step = on_step };
 
-/* An init may pass its pid on before it fails. The process that is spawned next must not get that pid. */
+/* The init of a process may pass its own pid on before it fails. The process that is spawned next must not get that
+ * pid. */
 TEST(the_pid_of_a_failed_spawn_is_never_used_again)
 {
     test_alloc    alloc = { 0 };
@@ -56,7 +57,7 @@ TEST(the_pid_of_a_failed_spawn_is_never_used_again)
     test_alloc_balanced(&alloc);
 }
 
-/* A slot is retired when failed spawns have used up its generations, as it is when processes have used them up. */
+/* A slot is retired (never used again) when its generations are used up, also if failed spawns have used them up. */
 TEST(a_slot_without_generations_is_retired)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -84,7 +85,7 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
     return filch_done(out, filch_none());
 }
 
-/* Two cases: the last process of the slot is killed; or it ends by itself, and no process gets an exit notice. */
+/* Two cases: the last process of the slot is killed; or it ends by itself on the fast path, without exit notices. */
 TEST(a_slot_is_retired_when_its_last_process_ends)
 {
     static const filch_type brief = { .name = "brief", .init = on_init, .step = brief_step };
@@ -105,7 +106,8 @@ TEST(a_slot_is_retired_when_its_last_process_ends)
         same(last.serial, fli_serial(FLI_GEN_LAST, slot));
         if (kind == &type) ok(filch_terminate(sched, last));
         ok(filch_tick(sched, 0, NULL));
-        fli_current_set(&sched->caller_worker->local); /* the slot may be in the magazine of caller_worker */
+        fli_current_set(&sched->caller_worker->local); /* so that the spawn takes slots from the magazine of
+                                                          caller_worker */
         ok(filch_spawn(sched, kind, NULL, &next));
         fli_current_set(NULL);
         assert_int_not_equal(fli_serial_slot(next.serial), slot);
@@ -116,7 +118,7 @@ TEST(a_slot_is_retired_when_its_last_process_ends)
 
 static filch_err spawn_result;
 
-/* Spawns a child for each message, from the magazine of its worker. */
+/* Spawns a child for each message. The child gets a slot from the magazine of the parent's worker. */
 static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());

@@ -1,4 +1,4 @@
-/* failure.c - reports a failed process to the host: option `on_failure`. Called by finish.c for every end with an
+/* failure.c - reports a failed process to the program: option `on_failure`. Called by finish.c for every end with an
  * error, before the process loses its name. */
 #include "proc/runtime.h"
 #include "sched/finish.h"

@@ -23,14 +23,14 @@
 #define FLI_FAIR_EVERY 8
 #define FLI_FAIR_MOST 64
 
-/* The fairness pick: returns the oldest process of the local deque or of the global queue, in turn (fair_local_next).
- * Returns NULL if both are empty. */
+/* The fairness pick: returns the oldest process of the local deque or of the global queue; fair_local_next says which
+ * queue comes first, and changes with each pick. Returns NULL if both queues are empty. */
 fli_proc *fli_find_oldest(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
-/* Returns the next process of this worker: the fairness pick if it is due, the LIFO slot, the local deque, the global
- * queue; or NULL. */
+/* Returns the next process of this worker: the fairness pick if it is due, otherwise the process in the LIFO slot, of
+ * the local deque or of the global queue, in this order. Returns NULL if there is none. */
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
@@ -41,10 +41,11 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     return p;
 }
 /* Steals from another worker. Returns NULL if it got nothing. Sets *retry if another thread took a process first: then
- * the caller searches again before it parks. With `any`, takes also a single process that its worker is about to
- * run. */
+ * the caller searches again before it parks. With `any`, steals a process also if it is the only one queued at a
+ * worker; otherwise that process is left to its worker, unless the worker is stuck in a step. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
-/* Returns true if a worker has at least `queued` processes queued. */
+/* Returns true if there is a worker at which at least `queued` processes are queued. Does not count the global
+ * queue. */
 bool fli_find_visible(filch_sched *sched, uint32_t queued);
 
 #endif

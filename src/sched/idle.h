@@ -16,22 +16,24 @@
 struct fli_worker;
 struct fli_proc;
 
-/* The part of a worker that parking uses. Under the idle lock; but `handoff` is atomic, and `timeout_at`, `sentinel_ns`
- * and `backup_ns` are used by the worker alone. The fields that a handoff from a foreign thread needs are on one cache
- * line. */
+/* The part of a worker that parking uses. The fields are used under the idle lock, with two exceptions: `handoff` is
+ * atomic, and `timeout_at`, `sentinel_ns` and `backup_ns` are used by the worker alone. The fields that a handoff from
+ * a foreign thread needs are on one cache line. */
 typedef struct fli_idle_worker {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* neighbours in the list of parked workers */
-    fli_parker parker; /* unparked once by the thread that takes the worker off the list, unless the worker is the
-                          poller */
+    fli_parker parker; /* the thread that takes the worker off the list of parked workers unparks it here once,
+                          unless the worker is the poller */
     bool is_parked;    /* the worker is in the list of parked workers */
-    bool has_handoff;  /* the worker was unparked with a `handoff` and counts as working; cleared when it reads
-                          `handoff` */
+    bool has_handoff;  /* the worker was unparked with a process in `handoff`, so it counts as working; cleared when
+                          the worker reads `handoff` */
     /* The process for which the worker was unparked.  writes: the unparking thread, under the idle lock, and the worker
      * that takes the process, by swap. PAIR idle.handoff */
     FLI_ATOMIC(struct fli_proc *) handoff;
-    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: woken last by an unpark */
-    uint64_t sentinel_ns; /* length of the worker's next timeout as sentinel; doubles while nothing happens */
-    uint64_t backup_ns;   /* as backup: how long after the sentinel's timeout this worker's timeout comes */
+    uint64_t timeout_at;  /* the worker's count of steps when it last woke by timeout; 0: an unpark woke it last */
+    uint64_t sentinel_ns; /* length of the worker's next timeout as sentinel; doubles each time the worker wakes by
+                             timeout */
+    uint64_t backup_ns;   /* delay between the sentinel's timeout and this worker's timeout, when this worker is the
+                             backup */
 } fli_idle_worker;
 
 typedef struct fli_idle {
@@ -42,19 +44,20 @@ typedef struct fli_idle {
      * relaxed: an old value makes a timeout come a little earlier. */
     FLI_ATOMIC(uint64_t) timers_from_ns;
 
-    /* This line is read at each push and each search, and written seldom.
+    /* This cache line is read at each push and each search, and written seldom.
      * hint: FLI_PARKED_ONE: at least one worker is parked. FLI_SENTINEL: the sentinel is armed.  writes: under lock,
      * only if the value changes.  reads: workers that push to their own queue; relaxed: a hint (parking.c). */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) hint;
     /* How long a search may last at present; at most option search_ns.  writes: workers that were unparked.  reads:
      * workers; relaxed: an old value makes one search longer or shorter. */
     FLI_ATOMIC(uint64_t) search_ns;
-    /* When the backup wakes by timeout; FLI_NEVER: there is no backup.  writes: under lock.  reads: workers; relaxed:
-     * an old value makes them unpark one worker too many, or rely on a timeout that has just passed. */
+    /* The time at which the backup wakes by timeout; FLI_NEVER: there is no backup.  writes: under lock.  reads:
+     * workers; relaxed: with an old value a worker unparks one worker too many, or relies on a timeout that has just
+     * passed. */
     FLI_ATOMIC(uint64_t) backup_until_ns;
 
     alignas(FLI_LINE) fli_mutex lock;
-    /* Under lock, except the atomic fields. */
+    /* The fields from here on are used under `lock`, except the atomic one. */
     struct fli_worker *parked;   /* list of the parked workers; the last one to park comes first, and is unparked first:
                                     its caches are warm */
     struct fli_worker *sentinel; /* the worker that is the sentinel (sentinel.c); NULL: none */
@@ -62,9 +65,9 @@ typedef struct fli_idle {
     struct fli_worker *backup; /* the worker that is the backup (sentinel.c); NULL: none */
     struct fli_worker *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
                                   none */
-    bool sentinel_armed;       /* after its timeout the sentinel also checks working workers */
-    /* The worker threads must return.  writes: under lock.  reads: under lock, and unparked workers without the lock;
-     * relaxed: PAIR parker.signal orders the read. */
+    bool sentinel_armed;       /* the sentinel, when it wakes by timeout, also checks the workers that are working */
+    /* The worker threads must return.  writes: under lock.  reads: under lock; unparked workers read it without the
+     * lock; relaxed, because PAIR parker.signal orders that read. */
     FLI_ATOMIC(bool) leaving;
 } fli_idle;
 
@@ -113,7 +116,7 @@ static inline void fli_idle_update_hint_locked(fli_idle *idle)
     if (fli_load_rlx(&idle->hint) != hint) fli_store_rlx(&idle->hint, hint);
 }
 
-/* Unparks all workers for good: their threads return. Thread: the stopping one, when no process is left. */
+/* Unparks all workers, and makes their threads return. Thread: the stopping one, when no process is left. */
 void fli_idle_leave(filch_sched *sched);
 
 /* Returns how many workers are parked, as a hint. */

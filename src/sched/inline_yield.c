@@ -36,13 +36,14 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Returns how many iterations may follow the first one. */
+/* Returns how many iterations of the loop may follow its first iteration. */
 static uint32_t steps_allowed(const fli_worker *w)
 {
     return least(least(w->fair_countdown - 1, w->clock_countdown), w->steps_left);
 }
 
-/* Fills the fields of the command, the node and the worker that stay the same in all iterations. */
+/* Begins the loop: fills those fields of the command, the node and the worker that have the same value in all
+ * iterations. */
 static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 {
     fli_local           *worker = &w->local;
@@ -71,7 +72,7 @@ static void end_loop(fli_worker *w, uint32_t more)
     fli_count(&w->local.counters.steps, 1); /* the last step of the loop; the other steps are counted as inline_steps */
 }
 
-/* Sets the node PENDING: from here on a receiver can claim it. */
+/* Sets the node PENDING: from now on the yield can be completed through its receiver. */
 static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t command)
 {
     node->command = (int32_t)command;
@@ -79,9 +80,9 @@ static inline void open_yield(fli_event_node *node, uint32_t pending, uint32_t c
     fli_store_rel(&node->stamp, pending); /* PAIR node.claim, release half */
 }
 
-/* Returns the receiver of the yield. Compilers copy a receiver with 16-byte loads. After two 8-byte stores such a load
- * would wait until both stores are in the cache, which takes a fifth of an iteration. So the first two fields are
- * stored as one vector. */
+/* Returns the receiver of the yield. Compilers copy a receiver with 16-byte loads. If the first two fields were stored
+ * by two 8-byte stores, such a load would wait until both stores are in the cache, which takes a fifth of the time of
+ * an iteration. So these two fields are stored as one vector. */
 static inline filch_receiver receiver_of(fli_worker *w, const fli_event_node *node, uint64_t key)
 {
 #if UINTPTR_MAX == UINT64_MAX
@@ -105,7 +106,8 @@ static __attribute__((noinline)) void complete_with_error(fli_worker *w, fli_eve
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Ends the loop after a step that did anything but yield one value to a known command and wait. */
+/* Ends the loop after a step. The loop goes on only after a step that made exactly one yield, of a value and to a known
+ * command, and waits. */
 static __attribute__((noinline)) void leave_step(fli_worker *w, fli_proc *p, fli_event_node *node, uint32_t pending,
                                                  uint32_t more, filch_err err)
 {
@@ -139,7 +141,8 @@ void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_pending_command *call = &out->pending[0];
     filch_step_fn        step = fli_proc_type(p)->step;
     uint32_t             left = steps_allowed(w), allowed = left;
-    uint32_t pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* the stamp of the node is FREE now */
+    uint32_t pending = fli_load_rlx(&node->stamp) + FLI_STAMP_PENDING; /* the stamp of `node` is FREE now, so the sum
+                                                                          is a PENDING stamp */
     begin_loop(w, p, node);
     for (;;) {
         out->status = FLI_STATUS_NONE;

@@ -52,8 +52,8 @@
 #include "sched/worker.h"
 #include "sync/inject.h"
 
-/* If the work queued at a worker takes less than this, the worker unparks no other. A wake-up costs the waking thread
- * 11 to 17 us and the parked one 33 to 58 us (2-core virtual machine). */
+/* A worker unparks no other worker if the processes queued at it take less than this time. A wake-up costs the waking
+ * thread 11 to 17 us and the parked one 33 to 58 us (2-core virtual machine). */
 #define WORTH_WAKE_NS UINT64_C(25000)
 
 filch_err fli_idle_init(fli_idle *idle)
@@ -106,16 +106,16 @@ static void unlist_parked_locked(fli_idle *idle, fli_worker *w)
     unlist_parked_as_locked(idle, w, FLI_SEARCHING_ONE);
 }
 
-/* Ends the sleep of `w`, which has been taken off the list of parked workers. `polls`: `w` was the poller at that time.
- * Needs no lock. */
+/* Ends the sleep of `w`, which has been taken off the list of parked workers. `polls`: `w` was the poller when it was
+ * taken off. Needs no lock. */
 static void unpark(filch_sched *sched, fli_worker *w, bool polls)
 {
     if (polls) fli_io_wake(&sched->io);
     else fli_unpark(&w->idle.parker);
 }
 
-/* Returns the worker to unpark: the one that parked last, but the poller only after all others, and the sentinel last
- * of all. Returns NULL if none is parked. */
+/* Returns the worker to unpark: the worker that parked last of those that are neither poller nor sentinel; if there is
+ * none, the poller; if there is no poller either, the sentinel. Returns NULL if no worker is parked. */
 static fli_worker *choose_locked(fli_idle *idle)
 {
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
@@ -185,8 +185,8 @@ void fli_idle_notify_local(fli_worker *w)
     if (fli_searching_in(fli_load_rlx(&w->sched->idle.word)) == 0) fli_parking_wake_one(w->sched);
 }
 
-/* Sleeps as the poller in the system's poll call, and releases the lock meanwhile. Returns true if `until_ns` has
- * passed without a report or an unpark. */
+/* Sleeps as the poller in the system's poll call. Releases the idle lock during the sleep. Returns true if the sleep
+ * ended because `until_ns` has passed: no descriptor was reported ready, and no thread has unparked `w`. */
 static bool wait_in_poller(fli_worker *w, uint64_t until_ns, fli_io_batch *batch)
 {
     fli_idle *idle = &w->sched->idle;
@@ -203,8 +203,9 @@ static fli_wake reason_unparked(fli_idle *idle)
     return fli_load_rlx(&idle->leaving) ? FLI_WAKE_LEAVE : FLI_WAKE_UNPARKED;
 }
 
-/* Leaves a node for the next message of a foreign thread. Such a thread has no magazine, and would otherwise lock the
- * depot to take a node. The node is the one that this worker used last, so its cache line is warm. */
+/* Leaves a spare node for the next message that a foreign thread sends. A foreign thread has no magazine, and would
+ * otherwise lock the depot to take a node. The spare node is the one that this worker used last, so its cache line is
+ * warm. */
 static void leave_spare_node(fli_worker *w)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -214,8 +215,9 @@ static void leave_spare_node(fli_worker *w)
     if (node != NULL) fli_node_give(rt, &w->local, node); /* the node that another worker had left meanwhile */
 }
 
-/* Returns a portion of the free memory to the system, and releases the lock meanwhile; `w` stays parked and is not the
- * poller. Returns false, without the lock, if another thread has taken `w` off the list of parked workers. */
+/* Returns a portion of the free memory to the system. Releases the idle lock meanwhile; `w` stays parked and is not the
+ * poller. Returns true, with the lock held, if `w` is still parked. Returns false, without the lock, if another thread
+ * has taken `w` off the list of parked workers. */
 static bool return_memory(fli_worker *w)
 {
     fli_idle *idle = &w->sched->idle;
@@ -224,14 +226,14 @@ static bool return_memory(fli_worker *w)
     fli_mutex_lock(&idle->lock);
     if (w->idle.is_parked) return true;
     fli_mutex_unlock(&idle->lock);
-    (void)fli_park(&w->idle.parker, FLI_NEVER); /* takes the unpark of that thread */
+    (void)fli_park(&w->idle.parker, FLI_NEVER); /* consumes the unpark of the thread that took `w` off the list */
     return false;
 }
 
 /* A thread that takes a worker off the list of parked workers unparks it exactly once, unless the worker is the poller.
- * So when fli_park() returns true, the worker knows without the lock that it is off the list. If its timeout passes
- * while another thread takes it off, that thread's unpark is still to come. The worker waits for this unpark, because
- * otherwise its next fli_park() would return at once. */
+ * So when fli_park() returns true, the worker knows without the lock that it is off the list. If the worker's timeout
+ * passes at the moment when another thread takes it off the list, the unpark of that thread is still to come. The
+ * worker waits for this unpark, because otherwise its next fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;

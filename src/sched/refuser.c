@@ -27,7 +27,8 @@ static filch_err refuser_init(void *self, const filch_ctx *ctx, const char *meth
     return FILCH_OK;
 }
 
-/* Ignores all events: a cancel does not make the senders wait longer. */
+/* Completes one slice of senders. Ignores all events, also a cancel: the process ends by itself when no sender is
+ * left. */
 static filch_err refuser_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     refuser *me = self;

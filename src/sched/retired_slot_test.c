@@ -7,13 +7,14 @@
 #include "support/check.h"
 
 /* Values of option max_processes. With FEW, no spawn inside a step takes the fast path, because the first batch of
- * slots is larger than FEW. */
+ * slots in a magazine is larger than FEW. */
 enum { FEW = 10, MANY = 1000 };
 
 typedef struct scene {
     test_alloc   alloc;
     filch_sched *sched;
-    uint32_t     max, spawns; /* option max_processes; number of spawns: three times the number of slots */
+    uint32_t     max, spawns; /* `max`: option max_processes. `spawns`: number of spawns in a test, three times the
+                                 number of slots */
 } scene;
 
 static filch_err init_result;

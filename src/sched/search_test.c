@@ -23,7 +23,7 @@ static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t t
 
 static const filch_type type = { .name = "one", .step = on_step };
 
-/* Lists `parked` as the only parked worker of `sched`; `sentinel`: it is also the armed sentinel. */
+/* Makes `parked` the only worker in the list of parked workers. `sentinel`: it is also the armed sentinel. */
 static void park(filch_sched *sched, fli_worker *parked, bool sentinel)
 {
     fli_idle *idle = &sched->idle;
@@ -38,8 +38,9 @@ static void park(filch_sched *sched, fli_worker *parked, bool sentinel)
 
 typedef enum found { AT_ONCE, BY_SEARCH } found;
 
-/* A worker finds a process, in its first attempt or in a search. In the first attempt, `more` others, with long steps,
- * stay queued at it; in a search, at the other worker. Returns true if it has unparked the other worker. */
+/* caller_worker finds a process: in its first attempt (AT_ONCE) or in a search (BY_SEARCH). `more` other processes stay
+ * queued, with long steps: at caller_worker if AT_ONCE, at the parked worker if BY_SEARCH. Returns true if
+ * caller_worker has unparked the parked worker. */
 static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
 {
     static fli_worker parked;
@@ -54,11 +55,12 @@ static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
     park(sched, &parked, sentinel);
     fli_worker **workers = sched->workers, *two[] = { &parked, sched->caller_worker }, *w = sched->caller_worker;
     fli_victim_progress *progress = w->victim_progress, two_progress[2] = { { 0 } };
-    fli_proc            *left[2] = { NULL, NULL }; /* at the other worker */
+    fli_proc            *left[2] = { NULL, NULL }; /* the processes of the parked worker */
     w->step_ns = FILCH_MILLISECONDS(1);
     if (how == BY_SEARCH) {
-        /* A process that was handed to a parked worker is found by searching workers only, after all else. A single
-         * process in a deque is left there, because its worker is not known to be stuck. */
+        /* The first process is handed to the parked worker: only a searching worker finds it, after it has found
+         * nothing else. The second process is alone in the deque of the parked worker: it is left there, because that
+         * worker is not known to be stuck. */
         assert_true(more <= 1);
         ok(fli_deque_init(&parked.deque, &sched->rt.mem));
         for (int i = 0; i < 1 + more; i++) left[i] = fli_find_global(w, 0);
@@ -68,7 +70,8 @@ static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
         sched->worker_count = 1;
         sched->worker_total = 2;
         w->victim_progress = two_progress;
-        fli_store_rlx(&sched->idle.search_ns, 0); /* so that the search is too short to find the worker stuck */
+        /* The search is too short to find that the parked worker is stuck. */
+        fli_store_rlx(&sched->idle.search_ns, 0);
     }
 
     fli_current_set(&w->local);
@@ -80,7 +83,8 @@ static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
     bool unparked = !parked.idle.is_parked;
     same(fli_load_rlx(&sched->idle.word),
          unparked ? FLI_SEARCHING_ONE : FLI_PARKED_ONE + (sentinel ? FLI_SENTINEL : 0));
-    if (unparked) assert_true(fli_park(&parked.idle.parker, FLI_NEVER)); /* the unpark has been signalled */
+    /* fli_park() returns true, because the unpark has been signalled. */
+    if (unparked) assert_true(fli_park(&parked.idle.parker, FLI_NEVER));
 
     if (how == BY_SEARCH) {
         if (more == 1) same((uintptr_t)fli_deque_pop(&parked.deque), (uintptr_t)left[1]);
@@ -126,8 +130,8 @@ TEST(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a
     assert_true(unparks(AT_ONCE, true, false, 2));
 }
 
-/* A worker that runs dry and finds a process at once writes no word that other workers read: an RMW of the idle word by
- * each of 64 workers made every push of the others a cache miss. */
+/* A worker that has nothing queued and finds a process in its first attempt writes no word that other workers read. An
+ * RMW of the idle word by each of 64 workers made every push of the other workers a cache miss. */
 TEST(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -135,7 +139,8 @@ TEST(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was)
     options.workers = FILCH_NO_WORKERS;
     ok(filch_sched_create(&sched, &options));
     ok(filch_spawn(sched, &type, NULL, NULL));
-    /* As if the most workers searched: one more searcher would overflow the count. */
+    /* Sets the count of searching workers to its largest value: if caller_worker counted itself too, the count would
+     * overflow. */
     fli_store_rlx(&sched->idle.word, 0xffffu * FLI_SEARCHING_ONE);
     fli_current_set(&sched->caller_worker->local);
     fli_proc *p = fli_idle_find(sched->caller_worker);

@@ -8,7 +8,8 @@
 typedef struct log {
     int64_t messages, dropped;
     int     steps;
-    bool    flood; /* the next step with events sends a message to its own full mailbox, and clears `flood` */
+    bool    flood; /* if true, the next step that has events sends a message to its own full mailbox, and clears
+                      `flood` */
 } log;
 
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -74,7 +75,7 @@ TEST(a_process_gets_a_dropped_notice_before_it_goes_idle)
         same(l.dropped, 1);
         int steps = l.steps;
         ok(filch_tick(sched, 0, NULL));
-        same(l.steps, steps); /* nothing is pending: the process is not stepped again */
+        same(l.steps, steps); /* no event is pending, so the process is not stepped again */
         ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
     }
 }

@@ -14,12 +14,13 @@
 
 /* ---- step.c ---- */
 
-/* Items 4 and 5 of the list at the head of step.c, except freeing the events: dispatches the yields of a step and acts
- * on its status. The step has been counted and its events freed; `err` is what the step returned. */
+/* Items 4 and 5 of the list at the head of step.c, but the caller has already freed the events: dispatches the yields
+ * of a step and acts on its status. Precondition: the step has been counted. `err`: the error that the step function
+ * returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
 /* Settles a process as BLOCKED, after its yields have been dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);
-/* Steps the process, and steps it again as long as each step leaves it in w->rerun. */
+/* Steps the process `p`. Steps it again as long as each step leaves a process in w->rerun. */
 void fli_step(fli_worker *w, fli_proc *p);
 /* Steps the processes that fli_find_near() returns, one after the other. Returns true when a clock reading is due,
  * false when there is no process. */
@@ -27,8 +28,8 @@ bool fli_step_on(fli_worker *w);
 /* Calls the step function with the first `count` of w->events, through the simulator if there is one. */
 filch_err fli_step_call(fli_worker *w, fli_proc *p, uint32_t count);
 
-/* Returns the handler of a command, or NULL. Caches the handler looked up last, because a registry in use does not
- * change. */
+/* Returns the handler of a command, or NULL if the command is unknown. Caches the result of the last lookup; a registry
+ * in use does not change. */
 static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 {
     if (FLI_UNLIKELY(w->handler_cache_id != id)) {
@@ -40,8 +41,8 @@ static inline const fli_handler *fli_handler_of(fli_worker *w, uint32_t id)
 
 /* ---- inline_yield.c ---- */
 
-/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state of the
- * process. `node` is the node of its only yield; the yield is no longer outstanding (fli_yield_close). */
+/* Runs the inline completion loop of inline_yield.c. The completion is in w->events[0]; `word` is the state word of the
+ * process. `node` is the node of its only yield; that yield is no longer outstanding (fli_yield_close). */
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node);
 
 #endif

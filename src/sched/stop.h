@@ -13,7 +13,7 @@
 
 typedef struct fli_worker fli_worker;
 
-/* What the next stop report will contain. Used under the lock of fli_stop. */
+/* The entries of the next stop report. Used under the lock of fli_stop. */
 typedef struct fli_losses {
     filch_straggler *stragglers;
     filch_loss      *losses;
@@ -23,28 +23,29 @@ typedef struct fli_losses {
 
 typedef struct fli_stop {
     fli_mutex lock;
-    fli_cond  changed; /* signalled when a worker has parked, a spawn has ended, or (without workers) a process became
-                          ready */
+    fli_cond  changed; /* signalled when a worker has parked, when a foreign spawn has ended, or (without workers)
+                          when a process became ready */
     /* A thread is inside a stop.  PAIR stop.owner */
     FLI_ATOMIC(bool) busy;
     /* The deadline has passed: every process is ended instead of stepped.  writes: the stopping thread, which also runs
      * steps. reads: workers; relaxed: a worker need not act before it sees the KILL flag, which is set after `force`.
      */
     FLI_ATOMIC(bool) force;
-    /* `patience_ns` has passed: a cancel is delivered before the messages of a process that waits.  writes: the
-     * stopping thread. reads: workers; relaxed: a worker need not act before it sees the ASK flag, which is set after
-     * `hurry`. */
+    /* `patience_ns` has passed: if a process waits for a completion, its cancel is delivered before its messages.
+     * writes: the stopping thread.  reads: workers; relaxed: a worker need not act before it sees the ASK flag, which
+     * is set after `hurry`. */
     FLI_ATOMIC(bool) hurry;
     /* Flags FILCH_STOP_* of the stop.  writes: the stopping thread, before it sets rt.phase. reads: workers, after they
      * have read rt.phase. PAIR runtime.phase */
     FLI_ATOMIC(uint32_t) flags;
     fli_losses           losses; /* the fields from `losses` to `ended_before` are used under `lock` */
     uint64_t             forced; /* processes ended by force since the stop began, because the deadline had passed */
-    uint64_t             forced_reported, polite_reported; /* processes that earlier reports have counted as ended.
-                                                      `forced_reported`: by             force. `polite_reported`: without force */
-    uint64_t ended_before;                                 /* count of ended processes when the first stop began */
-    /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these threads and
-     * the stopping one. PAIR spawn.closed */
+    /* Ended processes that earlier reports contain: ended by force (forced_reported), ended without force
+     * (polite_reported). */
+    uint64_t forced_reported, polite_reported;
+    uint64_t ended_before; /* how many processes had ended when the first stop began */
+    /* Bits 0 to 30: count of foreign threads inside filch_spawn. Bit 31: FLI_SPAWN_CLOSED.  writes: these foreign
+     * threads and the stopping thread.  PAIR spawn.closed */
     FLI_ATOMIC(uint32_t) foreign_spawns;
 } fli_stop;
 
@@ -63,8 +64,8 @@ void fli_stop_left(filch_sched *sched);
  * these calls. */
 /* Closes the scheduler to spawns and messages of foreign threads, and asks every process to end. */
 void fli_stop_begin(filch_sched *sched);
-/* Asks every process again to end: some were still being spawned at the last call, or have lost their supervisor since.
- * `hurry`: patience_ns has passed. */
+/* Asks every process again to end: some processes were still being spawned when they were last asked, or have lost
+ * their supervisor since. `hurry`: patience_ns has passed. */
 void fli_stop_round(filch_sched *sched, bool hurry);
 /* Kills every process that is left. */
 void fli_stop_force(filch_sched *sched);
@@ -77,7 +78,7 @@ uint64_t fli_stop_over(filch_sched *sched);
  * FILCH_STOP_CANCEL_FIRST). */
 bool fli_stop_is_polite(filch_sched *sched);
 /* Clears ASK, and returns true if the step that is about to begin gets a cancel first. Called during a stop, when the
- * mailbox has been drained and no event collected. Thread: the worker that owns the process. */
+ * mailbox has been unstacked and no event collected. Thread: the worker that owns the process. */
 bool fli_drain_cancel(fli_worker *w, fli_proc *p, uint64_t word);
 
 #endif

@@ -11,7 +11,7 @@
 #include "sched/sched.h"
 #include "sched/worker.h"
 
-#define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this time on the CPU, or asleep without a break */
+#define GRACE_NS FILCH_MILLISECONDS(100) /* a step is stuck after this CPU time or this unbroken sleep */
 #define UNKNOWN_NS FILCH_SECONDS(2)      /* a step is stuck after this wall time if its thread state is not known */
 #define STARVED_NS FILCH_SECONDS(10)     /* a stop waits for no step longer than this wall time */
 
@@ -24,7 +24,7 @@ fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mo
     return passed_ns >= STARVED_NS ? FLI_VERDICT_STARVED : FLI_VERDICT_WAIT;
 }
 
-/* Returns true if the step of the worker is not the one in `seen`. */
+/* Returns true if the step that the worker runs now is not the one in `seen`. */
 static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
 {
     return seen->serial != serial || seen->steps != steps;
@@ -58,9 +58,9 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         waits |= verdict == FLI_VERDICT_WAIT;
         *starved += verdict == FLI_VERDICT_STARVED;
     }
-    /* No worker is inside a step. A process is left because a worker is between two steps or in a close, because a
-     * foreign thread is inside the init of a spawn, or because the process was handed to a worker that the system does
-     * not run (a handoff is not found by run_pending() in stop.c). */
+    /* No worker is inside a step. A process may be left for one of these reasons: a worker is between two steps or in a
+     * close; a foreign thread is inside the init of a spawn; the process was handed to a worker that the system does
+     * not run (run_pending() in stop.c does not find a handoff). */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }

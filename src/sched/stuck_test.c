@@ -35,7 +35,7 @@ TEST(a_step_that_sleeps_for_100_ms_is_stuck)
 {
     fli_stuck seen = seen_at(0, 0);
     same(fli_stuck_judge(&seen, MS(50), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
-    /* The thread is awake at 60 ms, so its sleep is measured from there. */
+    /* At 60 ms the thread is seen awake, so the 100 ms of sleep are measured from there. */
     same(fli_stuck_judge(&seen, MS(60), FLI_THREAD_RUNS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(159), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_WAIT);
     same(fli_stuck_judge(&seen, MS(160), FLI_THREAD_SLEEPS, 0), FLI_VERDICT_STUCK);
@@ -50,7 +50,7 @@ TEST(a_step_on_a_thread_of_unknown_state_is_stuck_after_two_seconds)
 
 /* ---- a real thread, as reported by the system ---- */
 
-static FLI_ATOMIC(int) wanted; /* what the thread shall do; 0: sleep, 1: run, 2: return */
+static FLI_ATOMIC(int) wanted; /* the test tells its thread what to do: 0: sleep, 1: run, 2: return */
 static fli_mutex       lock;
 static fli_cond        changed;
 

@@ -101,7 +101,7 @@ TEST(a_worker_with_many_remote_events_for_long_is_due_to_pause)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_clock_often(w, 100, 20));
 #ifndef FLI_SMALL
-    /* each reading adds 16 us of remote cost; 10 us of cost decay between two readings */
+    /* each reading adds 16 us of remote cost, and 10 us are subtracted for the time between two readings */
     assert_false(read_clock_often(w, 30, 40));
 #endif
     assert_true(read_clock_often(w, 10, 40));
@@ -152,13 +152,14 @@ TEST(a_worker_that_only_adds_to_a_backlog_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(add_backlog(w, 100, 64, 0, 64)); /* all workers together receive as many messages as are sent */
-    assert_false(add_backlog(w, 100, 64, 1, 0));  /* the worker runs other steps too */
+    assert_false(add_backlog(w, 100, 64, 0, 64)); /* no backlog: all workers together receive as many messages as are
+                                                     sent */
+    assert_false(add_backlog(w, 100, 64, 1, 0));  /* not due: the worker runs other steps too */
 #ifndef FLI_SMALL
-    assert_false(add_backlog(w, 30, 64, 0, 0)); /* a backlog this small is soon received */
+    assert_false(add_backlog(w, 30, 64, 0, 0)); /* the backlog is still too small: it would soon be received */
 #endif
     assert_true(add_backlog(w, 10, 64, 0, 0));
-    assert_true(add_backlog(w, 100, 64, 0, 8)); /* few of the messages are received */
+    assert_true(add_backlog(w, 100, 64, 0, 8)); /* due: 64 messages are sent for each 8 that are received */
     assert_false(add_backlog(w, 1, 64, 1, 0));
     end(sched);
 }
@@ -181,7 +182,8 @@ TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool is_due = read_clock_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    assert_false(is_due); /* too soon after the last pause: no rate was measured that a pause could be compared with */
+    /* Too soon after the last pause: the rate without a pause was measured for too short a time. */
+    assert_false(is_due);
 #else
     (void)is_due;
 #endif
@@ -191,22 +193,22 @@ TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
     end(sched);
 }
 
-#ifndef FLI_SMALL /* with the constants of FLI_SMALL a pause is due without a measured rate */
+#ifndef FLI_SMALL /* with FLI_SMALL a pause is due even if no rate was measured */
 TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
-    assert_false(read_clock_often(w, 20, 40)); /* 200 us after the last pause */
+    assert_false(read_clock_often(w, 20, 40)); /* 200 us have passed since the last pause */
     assert_false(read_clock_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_clock_often(w, 1, 0));
-    /* 160 events in 230 us: this rate is above 2/3 of proven_rate */
+    /* 160 events in 230 us are 695 per millisecond: more than 2/3 of proven_rate, so no pause is due */
     fli_count(&sched->workers[0]->throttle.batched, 160);
     assert_false(read_clock_often(w, 1, 0));
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
     fli_store_rlx(&sched->throttle.ended_done, 160);
-    assert_false(read_clock_often(w, 9, 0)); /* too soon after the last pause */
+    assert_false(read_clock_often(w, 9, 0)); /* not due: too soon after the last pause */
     assert_true(read_clock_often(w, 2, 0));
     end(sched);
 }
@@ -229,12 +231,12 @@ TEST(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    /* repeats the steals until a rate was measured that a pause can be compared with */
+    /* steals until the rate without a pause was measured for long enough */
     until(steal_often(w, 200, 10, 10));
-    assert_false(steal_often(w, 1, 10, 100)); /* the steal led to many steps */
+    assert_false(steal_often(w, 1, 10, 100)); /* not weak: the steal led to many steps */
     w->step_ns = 10000;
-    assert_false(steal_often(w, 200, 10, 10));     /* the steps were long */
-    assert_false(fli_throttle_steals_are_weak(w)); /* no steal since the last call */
+    assert_false(steal_often(w, 200, 10, 10));     /* not weak: the steps were long */
+    assert_false(fli_throttle_steals_are_weak(w)); /* there was no steal since the last call */
     end(sched);
 }
 
@@ -250,8 +252,8 @@ TEST(a_thief_is_not_due_to_pause_during_the_back_off)
     end(sched);
 }
 
-/* Creates a scheduler with two workers that are inside a step until `released` is set. They cannot steal, and a pause
- * of caller_worker ends early. */
+/* Creates a scheduler with two workers that stay inside a step until `released` is set. Meanwhile they cannot steal,
+ * and a pause of caller_worker ends early. */
 static filch_sched *begin_held(void)
 {
     filch_sched *sched = begin(2);
@@ -347,7 +349,8 @@ TEST(a_worker_joins_the_pause_of_another_until_that_ends)
     assert_true(fli_throttle_steals_are_weak(w));
     fli_throttle_pause(w);
     assert_true(w->clock_ns >= until_ns);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0); /* another worker judges the pause */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0); /* 0, because the worker that leads the pause stores this time,
+                                                         not one that joins */
     same(paused(sched), 0);
     assert_false(fli_load_rlx(&w->throttle.follows));
     assert_false(fli_throttle_is_due(w)); /* the pause is over */
@@ -361,7 +364,7 @@ TEST(no_more_workers_join_a_pause_than_may_sleep)
     fli_worker  *w = sched->caller_worker;
     w->clock_ns = fli_clock_ns();
     fli_store_rlx(&sched->throttle.until_ns, w->clock_ns + FILCH_SECONDS(3600));
-    fli_store_rlx(&sched->throttle.paused, 1); /* one of two workers is paused, and one stays awake */
+    fli_store_rlx(&sched->throttle.paused, 1); /* one of two workers is paused, so no other may join: active is 1 */
     assert_false(fli_throttle_is_due(w));
     fli_store_rlx(&sched->throttle.paused, 0);
     fli_store_rlx(&sched->throttle.active, 2);
@@ -373,7 +376,7 @@ TEST(no_more_workers_join_a_pause_than_may_sleep)
     end(sched);
 }
 
-#ifndef FLI_SMALL /* with the constants of FLI_SMALL one contended send is enough */
+#ifndef FLI_SMALL /* with FLI_SMALL one contended send makes a pause due */
 TEST(many_sends_to_contended_mailboxes_make_a_pause_due)
 {
     filch_sched *sched = begin(2);
@@ -387,7 +390,7 @@ TEST(many_sends_to_contended_mailboxes_make_a_pause_due)
     assert_true(read_clock_often(w, 1, 0));
     assert_false(read_clock_often(w, 1, 0));
     fli_count(&w->local.counters.sent, 30);
-    w->local.contended_sends = 30; /* too few to say anything */
+    w->local.contended_sends = 30; /* below FLI_CONTENDED_MIN */
     assert_false(read_clock_often(w, 1, 0));
     end(sched);
 }
@@ -400,11 +403,11 @@ TEST(one_worker_always_stays_unpaused)
     fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* no pause has ended */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* `w` has not paused: no pause has ended */
     same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* no pause has ended early */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
-    fli_throttle_pause(w); /* now caller_worker pauses, because another worker is not paused */
+    fli_throttle_pause(w); /* `w` pauses now, because the other worker is not paused */
     assert_true(fli_load_rlx(&sched->throttle.ended_ns) > 0);
     fli_store_rlx(&released, true);
     end(sched);
@@ -416,7 +419,7 @@ TEST(the_newest_of_a_pausing_worker_goes_to_the_front_of_the_global_queue)
     fli_worker  *w = sched->caller_worker;
     filch_pid    newest;
     void        *first = NULL;
-    /* these processes are put into the global queue */
+    /* no worker is set on this thread: these processes go to the global queue */
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     fli_current_set(&w->local);
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, &newest));
@@ -461,7 +464,8 @@ TEST(a_pause_that_costs_at_most_an_eighth_of_the_rate_helped)
     assert_true(fli_throttle_helped(0, 0));
 }
 
-/* Pauses `w`. Pretends that all work counted so far was done in the last millisecond; none is done during the pause. */
+/* Pauses `w`. The mark `before` says that all events counted so far were received in the last millisecond. No events
+ * are received during the pause. */
 static void pause_after_a_millisecond(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -469,21 +473,22 @@ static void pause_after_a_millisecond(fli_worker *w)
     fli_throttle_pause(w);
 }
 
-/* A pause that does not help: much work before it, none during it. */
+/* Makes a pause that does not help: many events are received before the pause, none during it. */
 static void pause_without_help(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->throttle.batched, 1000000000);
     pause_after_a_millisecond(w);
 }
 
-/* A pause that does not help: much work before it, in inline completion loops (inline_yield.c), none during it. */
+/* Makes a pause that does not help: many steps of inline completion loops (inline_yield.c) run before the pause, none
+ * during it. */
 static void pause_after_inline_steps(fli_worker *w)
 {
     fli_count(&w->sched->workers[0]->local.counters.inline_steps, 1000000000);
     pause_after_a_millisecond(w);
 }
 
-/* A pause with no work before and during it. It counts as a pause that helped. */
+/* Makes a pause that counts as one that helped: no events are received before it or during it. */
 static void pause_with_help(fli_worker *w)
 {
     w->clock_ns = fli_clock_ns();
@@ -525,7 +530,8 @@ TEST(after_a_pause_that_did_not_help_the_next_leaves_more_workers_awake)
     pause_with_help(w);
     same(fli_load_rlx(&sched->throttle.active), 4);
     pause_without_help(w);
-    same(fli_load_rlx(&sched->throttle.active), 1); /* 16 would be more than half of the workers */
+    same(fli_load_rlx(&sched->throttle.active), 1); /* active is 1 again: 4 times 4 would be more than half of the 8
+                                                       workers */
     end(sched);
 }
 
@@ -573,7 +579,8 @@ static void add_on(void *arg)
     }
 }
 
-/* Pauses for 1 ms after a second with almost no work. Returns true if the pause set proven_rate. */
+/* Pauses for 1 ms. The mark `before` says that almost no events were received in the second before. Returns true if the
+ * pause set proven_rate. */
 static bool pause_with_proven_rate(fli_worker *w, uint64_t last_rate)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -605,7 +612,7 @@ TEST(two_pauses_with_a_proven_rate_make_the_next_much_longer)
 
 static filch_pid target;
 
-/* Sends ten messages to the test's receiver. */
+/* Sends ten messages to `target`, and ends. */
 static filch_err send_ten(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -697,7 +704,7 @@ TEST(an_interrupted_pause_for_a_backlog_starts_no_back_off)
     end(sched);
 }
 
-/* Sends ten messages to itself and continues, so no other process is queued. */
+/* Sends ten messages to `target`, which is this process itself, and continues. So no other process is queued. */
 static filch_err send_itself_ten(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

@@ -4,10 +4,10 @@
 
 #include "sched/worker.h"
 
-/* A C++ exception has left a step of caller_worker: notes its process as torn. Thread: the one that uses
- * caller_worker. */
+/* Called when a C++ exception has left a step of caller_worker: stores the process of that step in w->torn. Thread: the
+ * one that uses caller_worker. */
 void fli_torn_note(fli_worker *w);
-/* Ends the torn process, if there is one. Thread: the next one that uses caller_worker. */
+/* Ends the process in w->torn, if there is one. Thread: the next one that uses caller_worker. */
 void fli_torn_mend(fli_worker *w);
 
 #endif

@@ -32,7 +32,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Makes the worker measure a queue wait of `waited_ns` for the process. Returns the bucket that was incremented. */
+/* Makes caller_worker measure a queue wait of `waited_ns` for the process `pid`. Returns the bucket of the histogram
+ * that was incremented. */
 static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
 {
     fli_worker *w = sched->caller_worker;
@@ -75,11 +76,11 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-/* ---- the status during a close ---- */
+/* ---- the status of the worker during a close ---- */
 
 static struct {
     filch_sched *sched;
-    uint64_t     stepped, closed, ended; /* serial in the worker's status during step, close and on_exit */
+    uint64_t     stepped, closed, ended; /* the serial that the worker's status showed during step, close and on_exit */
 } shown;
 
 static uint64_t status_of(filch_sched *sched)
@@ -106,7 +107,8 @@ static void end_and_look(void *user, filch_pid pid, filch_err error, const filch
     shown.ended = status_of(shown.sched);
 }
 
-/* Otherwise a long close would be reported as a step that does not return. */
+/* During a close the status shows no process. If it did, a long close would be reported as a step that does not
+ * return. */
 TEST(during_a_close_the_worker_status_names_no_process)
 {
     static const filch_type looker = { .name = "looker", .step = step_and_look, .close = close_and_look };

@@ -13,10 +13,12 @@
 
 #define THREADS_MAX 160
 #define STACK_SIZE (256u << 10)
-#define POINT_NS 20 /* virtual time that passes at every point */
+#define POINT_NS 20 /* virtual time in ns that passes at each scheduling point (engine.h) */
 #define CHANGES_MAX 16
-#define LOOK_EVERY 512 /* number of points between two checks of the alarms while only one thread can run */
-#define FAIR_AFTER 20  /* PCT: after FAIR_AFTER * `length` points the run continues as a random walk */
+/* most scheduling points between two checks of the alarms, under PCT and while only one thread can run */
+#define LOOK_EVERY 512
+/* a run with the strategy PCT continues as a random walk after FAIR_AFTER * config.length scheduling points */
+#define FAIR_AFTER 20
 #define FOREVER UINT64_MAX
 #define EPOCH_NS UINT64_C(1000000000) /* virtual time at the start of a run */
 
@@ -30,10 +32,10 @@ typedef struct fli_sim_thread {
     struct fli_sim_thread *next; /* next thread in the queue of the object that this thread waits for */
     fli_sim_queue         *queue;
     uint64_t               until_ns;
-    /* number of the point until which the thread is chosen only if no other thread can run */
+    /* number of the scheduling point up to which the thread is in `stalled` and is chosen only if `ready` is empty */
     uint64_t stalled_until;
-    uint64_t priority; /* used by PCT only */
-    /* the set that contains the thread: if READY `ready` or `stalled`; if BLOCKED with an alarm `timed` */
+    uint64_t priority; /* used by the strategy PCT only */
+    /* the set that contains the thread. READY: `ready` or `stalled`; BLOCKED with an alarm: `timed`; otherwise NULL */
     struct set   *in;
     uint32_t      place; /* index of the thread in the set `in` */
     uint8_t       state;
@@ -41,7 +43,7 @@ typedef struct fli_sim_thread {
     fli_sim_queue joiners;
 } thread;
 
-/* A set of threads. Their order depends only on the run, not on addresses. */
+/* A set of threads. The order of the threads depends only on the run, not on addresses. */
 typedef struct set {
     thread  *at[THREADS_MAX];
     uint32_t count;
@@ -55,18 +57,20 @@ static struct {
     set            ready;      /* threads that can run; under PCT a heap, the highest priority first */
     set            stalled;    /* threads that can run, but are chosen only if `ready` is empty */
     set            timed;      /* blocked threads with an alarm */
-    uint64_t       stall_ends; /* lower bound for the stalled_until of all threads in `stalled` */
-    uint64_t       alarm_ns;   /* lower bound for the alarms of all threads in `timed` */
-    bool           alone;      /* random walk: only the running thread can run */
+    uint64_t       stall_ends; /* not later than the stalled_until of any thread in `stalled` */
+    uint64_t       alarm_ns;   /* not later than the alarm (until_ns) of any thread in `timed` */
+    bool           alone;      /* strategy random walk: true while no thread but the running one can run */
     thread        *current;
     fli_fiber      outside; /* fiber of the caller of fli_sim_run */
     bool           running;
-    uint64_t       granted; /* value that points() has when the credit given by grant() is used up */
-    uint64_t       time_base_ns;
-    uint64_t       next_change, changes[CHANGES_MAX], lowest;
-    uint32_t       change_count;
-    /* Used only while tracing, when the credit is always 1 so that each point can be printed: points left until the
-     * next choice. */
+    /* number of scheduling points that the run will have passed when fli_sim_credit has counted down to 0; grant() sets
+     * both */
+    uint64_t granted;
+    uint64_t time_base_ns;
+    uint64_t next_change, changes[CHANGES_MAX], lowest;
+    uint32_t change_count;
+    /* Scheduling points left until the next choice. Used only while tracing: then fli_sim_credit is always 1, so that
+     * each scheduling point can be printed. */
     uint64_t       hold;
     fli_sim_result result;
 } sim;
@@ -155,7 +159,7 @@ static void mix(uint64_t value)
     sim.result.hash = hash ^ (hash >> 29);
 }
 
-/* Sets the number of points that pass until the next choice. */
+/* Sets the number of scheduling points that pass until the next choice of a thread. */
 static void grant(uint64_t credit)
 {
     uint64_t done = points();
@@ -172,14 +176,14 @@ static void grant_for_strategy(void)
 {
     if (sim.config.strategy == FLI_SIM_PCT) {
         uint64_t done = points();
-        /* Checks the alarms every LOOK_EVERY points, because virtual time advances at each point and alarms of blocked
-         * threads become due. */
+        /* Checks the alarms at least every LOOK_EVERY scheduling points, because virtual time advances at each of them
+         * and alarms of blocked threads become due. */
         uint64_t until = sim.next_change > done ? sim.next_change - done : 1;
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* If only one thread can run, the next choice is when it wakes another thread (add_ready) or when an alarm is
-     * due. */
+    /* If only one thread can run, the next choice is made when this thread makes another thread ready (add_ready), when
+     * an alarm is due, or after LOOK_EVERY scheduling points. */
     sim.alone = sim.ready.count + sim.stalled.count == 1;
     if (sim.alone) {
         uint64_t now_ns = sim.time_base_ns + points() * POINT_NS;
@@ -187,7 +191,7 @@ static void grant_for_strategy(void)
         grant(until < LOOK_EVERY ? until : LOOK_EVERY);
         return;
     }
-    /* A random number of points, uniform from 1 to 2 * mean - 1. */
+    /* The next choice is made after a random number of scheduling points, uniform from 1 to 2 * switch_mean - 1. */
     grant(1 + (uint64_t)fli_sim_choose(2 * sim.config.switch_mean - 1));
 }
 
@@ -199,7 +203,7 @@ static void set_place(set *s, uint32_t place, thread *t)
     t->place = place;
 }
 
-/* The heap of PCT: each thread has a priority not higher than the thread above it. */
+/* Under PCT the set `ready` is a heap: no thread has a higher priority than its parent in the heap. */
 static void rise(set *s, thread *t)
 {
     uint32_t at = t->place;
@@ -271,7 +275,7 @@ static void ring_alarms(uint64_t now_ns)
     for (uint32_t i = 0; i < sim.timed.count;) {
         thread *t = sim.timed.at[i];
         if (t->until_ns <= now_ns) {
-            unblock(t); /* another thread was moved to index i, so i is checked again */
+            unblock(t); /* set_remove() has moved another thread to index i, so i is checked again */
             t->timed_out = true;
             continue;
         }
@@ -351,7 +355,7 @@ static void demote(thread *t)
     sink(&sim.ready, t);
 }
 
-/* Applies the PCT priority changes up to the current point. */
+/* Applies the PCT priority changes that are due at the current scheduling point. */
 static void change_priorities(void)
 {
     while (sim.change_count > 0 && sim.next_change <= points()) {
@@ -477,7 +481,7 @@ static void set_up(const fli_sim_config *config)
     sim.lowest = UINT64_C(1) << 62;
     sim.change_count = sim.config.depth - 1 < CHANGES_MAX ? sim.config.depth - 1 : CHANGES_MAX;
     for (uint32_t i = 0; i < sim.change_count; i++) sim.changes[i] = 1 + fli_prng_next(&sim.prng) % sim.config.length;
-    /* Sorts the change points, the latest first: the next one is the last entry. */
+    /* Sorts `changes`, the latest first, so that the next change is the last entry. */
     for (uint32_t i = 1; i < sim.change_count; i++) {
         for (uint32_t k = i; k > 0 && sim.changes[k] > sim.changes[k - 1]; k--) {
             uint64_t swap = sim.changes[k];

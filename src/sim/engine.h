@@ -25,22 +25,24 @@ typedef enum fli_sim_strategy { FLI_SIM_RANDOM, FLI_SIM_PCT } fli_sim_strategy;
 typedef struct fli_sim_config {
     uint64_t         seed;
     fli_sim_strategy strategy;
-    uint32_t         depth; /* PCT: number of priority changes plus 1; 0: 3 */
+    uint32_t         depth; /* PCT: number of priority changes plus 1; 0 means 3 */
     /* PCT (random priorities of threads): expected number of scheduling points of a run, over which the changes of
-     * priorities are spread; 0: 20000 */
+     * priorities are spread; 0 means 20000 */
     uint64_t length;
-    uint32_t switch_mean; /* random walk: points between switches on average; 0: drawn from the seed */
-    uint64_t point_max;   /* a run with more points counts as endless; 0: 50 million */
-    uint32_t spurious;    /* of 1000 waits on a condition, how many end spuriously */
-    uint32_t weak_fail;   /* of 1000 weak compare-and-swaps, how many fail spuriously */
-    uint32_t no_thread;   /* of 1000 attempts to start a thread, how many fail */
-    /* of 1000 switches, how many stall the thread that is switched away from for a while */
+    /* random walk: mean number of points between two choices of a thread; 0: drawn from the seed */
+    uint32_t switch_mean;
+    uint64_t point_max; /* a run with more points counts as endless; 0 means 50 million */
+    uint32_t spurious;  /* of 1000 waits on a condition, how many end spuriously */
+    uint32_t weak_fail; /* of 1000 weak compare-and-swaps, how many fail spuriously */
+    uint32_t no_thread; /* of 1000 attempts to start a thread, how many fail */
+    /* of 1000 switches from one thread to another, how many stall the first thread for a while (random walk only) */
     uint32_t stall;
-    uint32_t clock_jump;  /* of 1000 clock readings, how many make the clock jump ahead first */
+    uint32_t clock_jump;  /* before how many of 1000 clock readings the virtual clock jumps ahead */
     uint32_t check_every; /* number of switches between two calls of `check`; 0: `check` is never called */
-    void (*check)(void);  /* checks invariants; must not call functions that are points */
-    void (*rest)(void);   /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
-    bool trace;           /* writes every point to `trace_line` */
+    /* checks invariants; must not call functions of the port, because each of these calls is a point */
+    void (*check)(void);
+    void (*rest)(void); /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
+    bool trace;         /* true: each point is reported by a call of `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;
 } fli_sim_config;
@@ -54,11 +56,11 @@ typedef enum fli_sim_verdict {
 
 typedef struct fli_sim_result {
     fli_sim_verdict verdict;
-    const char     *why;    /* static text; NULL if OK */
+    const char     *why;    /* why the run ended (static text); NULL if the verdict is FLI_SIM_OK */
     uint64_t        points; /* number of points of the run */
     uint64_t        switches;
     uint64_t        hash;    /* hash of all choices: equal for equal runs */
-    uint64_t        time_ns; /* virtual time of the run */
+    uint64_t        time_ns; /* virtual time in ns at the end of the run */
 } fli_sim_result;
 
 /* Runs `body(arg)` as virtual thread 0 until thread 0 and all threads that were started in the run have ended. After a
@@ -66,26 +68,27 @@ typedef struct fli_sim_result {
  * program. */
 fli_sim_result fli_sim_run(const fli_sim_config *config, void (*body)(void *arg), void *arg);
 
-/* Called inside a run: ends the run as a violation with this text. Does not return. */
+/* Called inside a run: ends the run with the verdict FLI_SIM_FAILED and the text `why`. Does not return. */
 void fli_sim_fail(const char *why) __attribute__((noreturn));
 /* Called inside a run: returns a number below `bound`, drawn from the seed. */
 uint32_t fli_sim_choose(uint32_t bound);
 /* Called inside a run: returns true with probability per_mille / 1000. */
 bool fli_sim_chance(uint32_t per_mille);
-/* Return true if a fault must be injected, with the probability given in the config. fli_sim_weak_fails: a weak
- * compare-and-swap fails. fli_sim_spurious: a wait ends spuriously. fli_sim_no_thread: a thread cannot be started. */
+/* Return true if a fault must be injected now, with the probability given in the config. fli_sim_weak_fails(): the next
+ * weak compare-and-swap must fail. fli_sim_spurious(): the next wait must end spuriously. fli_sim_no_thread(): the next
+ * start of a thread must fail. */
 bool fli_sim_weak_fails(void);
 bool fli_sim_spurious(void);
 bool fli_sim_no_thread(void);
-/* Returns the number of points so far in this run. */
+/* Returns the number of points that this run has passed so far. */
 uint64_t fli_sim_points(void);
-/* Returns true if called inside a run. Outside a run, points have no effect. */
+/* Returns true if called inside a run. Outside a run, fli_sim_point() has no effect. */
 bool fli_sim_running(void);
 
 /* ---- functions for the port in src/sim/seam ---- */
 
-/* Number of points left until the next choice. Each point decrements it, so that a point without a choice costs only
- * one decrement. */
+/* Number of points left until the engine chooses the next thread. Each point decrements it, so that a point without a
+ * choice costs only one decrement. */
 extern uint64_t fli_sim_credit;
 void            fli_sim_decide(const char *what);
 

@@ -13,8 +13,8 @@
 
 #if defined(__x86_64__) && !defined(SLOW_AND_SAFE)
 
-/* void jump(void **save_sp, void *load_sp): saves and loads only the callee-saved registers of the calling
- * convention. */
+/* fli_fiber_jump(save_sp, load_sp) saves and loads only the callee-saved registers of the calling convention.
+ * fli_fiber_begin calls the function in r13 with the argument in r12. */
 __asm__(".text\n"
         ".p2align 4\n"
         ".type fli_fiber_jump, @function\n"
@@ -36,12 +36,12 @@ void fli_fiber_begin(void);
 
 void fli_fiber_reset(fli_fiber *fiber, void (*run)(void *arg), void *arg)
 {
-    /* Prepares the stack as if `jump` had been called at the start of `begin_fiber`: the registers that jump pops, then
-     * the return address of jump. */
+    /* Prepares the stack as if fli_fiber_jump() had been called at the start of fli_fiber_begin(): the registers that
+     * fli_fiber_jump() pops, then its return address. */
     uintptr_t  top = ((uintptr_t)fiber->stack + fiber->size) & ~(uintptr_t)15;
     uintptr_t *sp = (uintptr_t *)top;
     *--sp = 0;
-    *--sp = 0; /* two words, so that the stack is aligned when `begin_fiber` calls a function */
+    *--sp = 0; /* two words, so that the stack is aligned to 16 bytes when fli_fiber_begin() calls `run` */
     *--sp = (uintptr_t)fli_fiber_begin;
     *--sp = 0;              /* initial value of rbp */
     *--sp = 0;              /* initial value of rbx */

@@ -7,7 +7,7 @@
 
 typedef struct fli_fiber {
     void  *sp;    /* stack pointer, saved while the fiber is not running */
-    void  *stack; /* NULL: the fiber uses the stack of the real thread */
+    void  *stack; /* NULL: the fiber uses the stack of the real thread that runs it */
     size_t size;
 } fli_fiber;
 

@@ -71,7 +71,7 @@ bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns)
     if (fli_sim_spurious()) {
         fli_mutex_unlock(mutex);
     } else {
-        /* Unlocking the mutex and waiting are atomic: there is no point between them. */
+        /* Unlocking the mutex and starting to wait are one atomic step: there is no scheduling point between them. */
         if (!mutex->held) fli_sim_fail("waiting on a condition without its lock");
         mutex->held = false;
         (void)fli_sim_wake(&mutex->waiters, false);
@@ -107,7 +107,8 @@ void fli_unpark(fli_parker *parker)
 bool fli_park(fli_parker *parker, uint64_t until_ns)
 {
     fli_sim_point("park");
-    /* Checking `signalled` and blocking are atomic, as in the kernel: there is no point between them. */
+    /* Checking `signalled` and blocking are one atomic step, as in the kernel: there is no scheduling point between
+     * them. */
     while (!parker->signalled && fli_sim_block(&parker->waiters, until_ns, "park")) {}
     bool signalled = parker->signalled;
     parker->signalled = false;
@@ -186,12 +187,13 @@ uint32_t fli_cpu_quota(const char *root)
 
 uint64_t fli_random_u64(void)
 {
-    /* two variables, so that the order of the calls is the same with every compiler */
+    /* two variables, because the order of two calls in one expression depends on the compiler */
     uint64_t high = fli_sim_choose(UINT32_MAX), low = fli_sim_choose(UINT32_MAX);
     return ((high << 32) | low) + 1;
 }
 
-/* A simulated descriptor is an index into this array: readable or not. */
+/* A simulated descriptor is an index into these arrays. readable[fd]: the descriptor is readable. pollers[fd]: the
+ * threads that wait for it. */
 static bool          readable[64];
 static fli_sim_queue pollers[64];
 static uint64_t      open_fds;
@@ -227,7 +229,7 @@ void fli_wakefd_clear(int fd)
     readable[fd] = false;
 }
 
-/* Ignores `alarm`: the simulated programs pass filch_next_timeout() to fli_sim_poll() themselves. */
+/* The alarm never fires: the simulated programs pass filch_next_timeout() to fli_sim_poll() themselves. */
 filch_err fli_alarmfd_open(fli_alarmfd *alarm, int fd)
 {
     *alarm = (fli_alarmfd){ .poll = fd, .timer = -1, .at_ns = FLI_NEVER };

@@ -30,9 +30,9 @@ typedef struct fli_weak_program {
     void (*threads[FLI_WEAK_THREADS])(void);
     /* Runs after all threads have ended and checks the result. May be NULL. */
     void (*check)(void);
-    /* `bound`: limit for daily runs of a large program. 0: all executions are explored; n: only executions with at most
-     * n preemptions. `rare`: daily runs skip the program. */
-#define FLI_WEAK_NO_PREEMPTION (-1) /* value of `bound`: switch only where a thread waits or ends */
+    /* `bound`: limit for the daily runs of a large program. 0: all executions are explored; n: only executions with at
+     * most n preemptions. `rare`: true if the daily runs skip the program. */
+#define FLI_WEAK_NO_PREEMPTION (-1) /* value of `bound`: threads are switched only where a thread waits or ends */
     int32_t bound;
     bool    rare;
 } fli_weak_program;
@@ -44,8 +44,9 @@ typedef struct fli_weak_config {
     const char *replay;   /* choices of the single execution to run, or NULL */
     bool        quiet;    /* true: do not print the failing execution */
     bool        plain;    /* true: no reduction; equivalent interleavings are explored too */
-    uint64_t    walks;    /* number of random executions, fewer if most repeat earlier ones; 0: explore all instead */
-    uint64_t    seed;     /* seed of the random executions */
+    /* number of random executions; fewer if most of them repeat earlier ones. 0: explore all executions instead */
+    uint64_t walks;
+    uint64_t seed; /* seed of the random executions */
     /* Called after every 65,536 executions (abandoned ones included) with the number of completed executions so far;
      * may be NULL. */
     void (*progress)(const struct fli_weak_program *program, uint64_t executions);
@@ -53,15 +54,15 @@ typedef struct fli_weak_config {
 
 typedef struct fli_weak_result {
     uint64_t executions; /* completed executions */
-    uint64_t cut;        /* executions that were begun and abandoned because they were equivalent to an explored one */
-    uint64_t points;     /* number of operations in all executions */
+    uint64_t cut;        /* executions that were abandoned because they were equivalent to an explored execution */
+    uint64_t points;     /* number of scheduling points in all executions, abandoned ones included */
     /* number of stores that are not read-modify-writes and do not happen after the previous store to their location */
     uint64_t    loose;
     uint64_t    distinct;      /* number of executions that differ in their choices */
     uint64_t    outcomes;      /* number of different outcomes (fli_weak_outcome) */
     bool        complete;      /* true: all executions within `bound` and `spurious` were explored */
     const char *why;           /* text of the first violation, or NULL */
-    char        choices[4096]; /* choices of the execution with the first violation */
+    char        choices[4096]; /* choices of the execution with the first violation; "" if config.quiet is set */
 } fli_weak_result;
 
 fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak_config *config);
@@ -72,13 +73,13 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
 typedef struct fli_weak_site {
     const char *where;
     int         order;
-    bool        used; /* the line was executed since `used` was last set to false */
+    bool        used; /* true: the line was executed since `used` was last set to false */
 } fli_weak_site;
 
-/* Returns the nth source line recorded so far, or NULL if there are fewer. */
+/* Returns the recorded source line with index `n`, from 0, or NULL if fewer lines are recorded. */
 fli_weak_site *fli_weak_site_at(uint32_t n);
-/* Replaces the memory order at the source line `where` from now on. If `where` is NULL, restores all orders as
- * written. */
+/* From now on, operations at the source line `where` use the memory order `order`. If `where` is NULL, all lines use
+ * the order that is written in the source again. */
 void fli_weak_weaken(const char *where, int order);
 
 /* ---- functions for explored programs ---- */
@@ -88,9 +89,10 @@ void fli_weak_weaken(const char *where, int order);
 void *fli_weak_new(size_t size);
 /* Allocates tracked memory; a filch_alloc_fn. Returns no address twice in one execution. */
 void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size);
-/* Checks `holds`; if false, ends the execution as a violation and does not return. */
+/* If `holds` is false, records a violation with the text `what`. In a thread of the program this ends the execution,
+ * and the call does not return; in `check` the call returns. */
 void fli_weak_must(bool holds, const char *what);
-/* Adds a value to the outcome of this execution. Outcomes that differ are counted. */
+/* Adds a value to the outcome of this execution. The result contains the number of different outcomes. */
 void fli_weak_outcome(uint64_t value);
 /* Number of the running thread, from 1; 0 in setup and check. */
 extern uint32_t fli_weak_self;
@@ -107,16 +109,16 @@ bool     fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t w
                       bool may_fail, const char *where);
 void     fli_weak_init(volatile void *at, size_t size, uint64_t value);
 
-/* Simulates membarrier: a full barrier in each thread at this moment. It limits which stores loads may read, but
- * creates no happens-before: it does not publish non-atomic memory. */
+/* Simulates membarrier: a full barrier in each thread at this moment. The barrier limits which stores later loads may
+ * read, but creates no happens-before, so it does not publish non-atomic memory. */
 void fli_weak_barrier(void);
 
 /* Called in spin loops: the thread runs again only after another thread has run, and then reads the newest values.
  * Without fli_weak_yield() the loop could read an old value for ever. */
 void fli_weak_yield(void);
 
-/* Vector clock: for each thread, the number of its last operation that happens before the point that the clock
- * describes. */
+/* Vector clock of a moment in the execution: for each thread, the number of its last operation that happens before this
+ * moment. */
 typedef struct fli_weak_clock {
     uint16_t at[8];
 } fli_weak_clock;
@@ -134,11 +136,11 @@ typedef enum fli_weak_kind {
 extern bool           fli_weak_running;
 extern fli_weak_clock fli_weak_clocks[FLI_WEAK_THREADS + 1];
 
-/* A point before an operation: other threads may run first. Returns the oldest store that a load must consider; reads
- * of older stores have been explored already. */
+/* A scheduling point before an operation of `kind` on the location `at`: other threads may run first. Returns the index
+ * of the oldest store that a load must consider; executions that read older stores have been explored already. */
 uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at);
-/* Chooses one of `count` values; each value is chosen in some execution. `all` is the number of values including those
- * that were removed because they are already explored. */
+/* Chooses one of `count` values; each value is chosen in some execution. `all` is the number of values including the
+ * values that were left out because they have been explored already. */
 uint32_t    fli_weak_choose(uint32_t count, uint32_t all);
 bool        fli_weak_spurious(void);
 void        fli_weak_fail(const char *why) __attribute__((noreturn));
@@ -151,16 +153,17 @@ extern bool fli_weak_tracing;
     } while (0)
 
 void fli_weak_memory_begin(void);    /* called at the start of an execution */
-void fli_weak_memory_snapshot(void); /* saves the state with which each execution begins */
+void fli_weak_memory_snapshot(void); /* saves the memory after `setup`, with which each execution begins */
 void fli_weak_memory_clear(void);    /* zeroes all memory; called before `setup` of a program */
 /* returns the offset of `at` in memory from fli_weak_new(); UINT32_MAX: other memory */
 uint32_t fli_weak_offset(const volatile void *at);
 void    *fli_weak_at(uint32_t offset);
-uint32_t fli_weak_stores(uint32_t offset); /* returns the number of stores to this location */
-/* copies the running thread's clock into `into`, for a thread that acquires later */
+uint32_t fli_weak_stores(uint32_t offset); /* returns the number of stores to the location at `offset` */
+/* joins the running thread's clock into `into`, for a thread that acquires later */
 void fli_weak_release(fli_weak_clock *into);
 void fli_weak_acquire(const fli_weak_clock *from);
-/* From now on `thread` (0: every thread) reads only stores that are newest now, or later stores. */
+/* From now on `thread` (0: every thread) reads in each location only the store that is the newest at this moment, or a
+ * later store. */
 void     fli_weak_find_newest(uint32_t thread);
 uint64_t fli_weak_newest(const volatile void *at, size_t size);
 

@@ -33,7 +33,7 @@ typedef struct store {
     uint8_t        thread;
 } store;
 
-/* Records that a thread read store `index` when its clock was `clock`. */
+/* Records a load: a thread read the store with this index when its own clock was `clock`. */
 typedef struct found {
     uint16_t clock, index;
 } found;
@@ -170,8 +170,8 @@ static void plain(const void *at, size_t size, size_t stride, bool write, const 
     }
 }
 
-/* Freeing counts as a write to each byte. Bytes that were not accessed in this execution are skipped: in a large block
- * these are most. */
+/* Freeing counts as a write to each byte. Bytes that were not accessed in this execution are not checked: in a large
+ * block most bytes are not. */
 static void retire(const void *at, size_t size, const void *from)
 {
     uint32_t offset = fli_weak_offset(at);
@@ -196,8 +196,8 @@ void *fli_weak_alloc(void *user, void *old, size_t old_size, size_t size)
     return at;
 }
 
-/* malloc and free for the modelled files, which are compiled with these names instead of the usual ones. The size is
- * stored in front of the block. */
+/* malloc, realloc and free for the modelled files, which are compiled with these names instead of the usual names. The
+ * size of a block is stored in front of it. */
 void *fli_weak_malloc(size_t size);
 void *fli_weak_realloc(void *old, size_t size);
 void  fli_weak_free(void *old);
@@ -274,7 +274,7 @@ void __tsan_write_range(void *at, size_t size)
     plain(at, size, 1, true, __builtin_return_address(0));
 }
 
-/* memset, memcpy, memmove for the modelled files, which are compiled with these names instead of the usual ones. */
+/* memset, memcpy and memmove for the modelled files, which are compiled with these names instead of the usual names. */
 void *fli_weak_memset(void *at, int value, size_t size)
 {
     plain(at, size, 1, true, __builtin_return_address(0));
@@ -317,8 +317,8 @@ void fli_weak_acquire(const fli_weak_clock *from)
     join(&fli_weak_clocks[fli_weak_self], from);
 }
 
-/* Copies the thread's clock, then advances the thread's own entry, so that later operations are not part of what was
- * released. */
+/* Joins the running thread's clock into `into`, then advances the thread's own entry, so that its later operations are
+ * not covered by this release. */
 void fli_weak_release(fli_weak_clock *into)
 {
     fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
@@ -334,8 +334,8 @@ void fli_weak_release(fli_weak_clock *into)
 
 static fli_weak_site sites[SITES];
 static uint32_t      site_count;
-/* Cache from the address of a `where` string to its site. A header's `where` string has a different address in each
- * file that includes it. */
+/* Cache: maps the address of a `where` string to its site. A `where` string in a header has a different address in each
+ * file that includes the header. */
 static struct {
     const char *where;
     uint32_t    site;
@@ -455,7 +455,7 @@ static bool knows(const fli_weak_clock *now, const store *s)
     return s->clock <= now->at[s->thread];
 }
 
-/* Returns the oldest store that the running thread may still read. */
+/* Returns the index of the oldest store that the running thread may still read. */
 static uint32_t oldest(const location *l)
 {
     const fli_weak_clock *now = &fli_weak_clocks[fli_weak_self];
@@ -591,7 +591,8 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
     uint32_t  candidates[HISTORY + 1], n = 0, newest = l->count - 1;
-    /* HISTORY as a candidate means that the compare-and-swap succeeds. */
+    /* The candidate HISTORY stands for success of the compare-and-swap; every other candidate is the index of a store
+     * on which it fails. */
     if (l->stores[newest].value == want) candidates[n++] = HISTORY;
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;

@@ -31,7 +31,7 @@
 
 typedef struct fli_ring fli_ring;
 struct fli_ring {
-    uint32_t  mask;  /* slots - 1. Not atomic: set before the ring is published by PAIR deque.ring */
+    uint32_t  mask;  /* number of slots - 1. Not atomic: set before the ring is published by PAIR deque.ring */
     fli_ring *older; /* the ring that this ring replaced, kept until fini. Not atomic: only the owner follows it */
     /* The item with index i is in slots[i & mask].  writes: the owner.  reads: the owner and thieves, relaxed: the
      * contents are published by PAIR deque.bottom, and a read that lost a race is discarded because the CAS after it
@@ -53,8 +53,9 @@ typedef struct fli_deque {
 
 typedef enum fli_steal {
     FLI_STEAL_EMPTY, /* the deque was empty */
-    FLI_STEAL_RETRY, /* another thread was faster; the deque may have more items, so the thief must not park because
-                        of this result */
+    /* another thread has changed the deque meanwhile; the deque may have more items, so the thief must not park because
+     * of this result */
+    FLI_STEAL_RETRY,
     FLI_STEAL_GOT
 } fli_steal;
 
@@ -68,17 +69,18 @@ FILCH_MUST_USE static inline bool fli_deque_push(fli_deque *deque, void *item);
 /* Removes the newest item and returns it; NULL if there is none. Wait-free: one read-modify-write, or none if the deque
  * looks empty. Thread: the owner. */
 FILCH_MUST_USE static inline void *fli_deque_pop(fli_deque *deque);
-/* Returns the position of the next push, to be passed to fli_deque_push_under(). Thread: the owner. */
+/* Returns the index that the next pushed item will have, for fli_deque_push_under(). Thread: the owner. */
 FILCH_MUST_USE static inline uint32_t fli_deque_mark(fli_deque *deque);
-/* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those items pop
- * first. Requires that no item was popped since fli_deque_mark(). Thread: the owner. */
+/* Pushes `item` below every item that was pushed since fli_deque_mark() returned `mark`, so that those items are popped
+ * before `item`. Requires that the owner has popped no item since. Returns false if there is no memory for a larger
+ * ring. Thread: the owner. */
 FILCH_MUST_USE bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark);
 /* Removes the oldest item and returns it; NULL if there is none. Thread: the owner. */
 FILCH_MUST_USE void *fli_deque_take_oldest(fli_deque *deque);
 
-/* Moves half of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX) to `into`, another deque, in one CAS: returns the
- * oldest stolen item in *first and pushes the others to `into` so that the next oldest pops first. Takes no more
- * items than `into` can hold; `into` grows if there is memory. *count is the number of items moved, *first included.
+/* Steals half of the items of `from` (rounded up, at most FLI_DEQUE_STEAL_MAX) in one CAS. Stores the oldest stolen
+ * item in *first, and pushes the others to the deque `into` so that the oldest of them is popped first. Steals no more
+ * items than `into` can hold; `into` grows if there is memory. *count is the number of stolen items, *first included.
  * *first and *count are written only if the result is FLI_STEAL_GOT. Thread: the owner of `into`. */
 FILCH_MUST_USE fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **first, uint32_t *count);
 /* Takes the oldest item of `from`. Thread: any. */
@@ -89,8 +91,8 @@ uint32_t fli_deque_count(fli_deque *deque);
 
 /* ---- the owner's fast paths ---------------------------------------------------------------------------------- */
 
-/* The addend that counts one pop in the tag. The tag overflows out of the upper end of the word and never changes
- * top. */
+/* Added to `word`, it counts one pop in the tag. An overflow of the tag is lost at the upper end of the word and never
+ * changes top. */
 #define FLI_DEQUE_TAG_ONE (UINT64_C(1) << 32)
 
 static inline uint32_t fli_deque_top(uint64_t word)
@@ -98,7 +100,8 @@ static inline uint32_t fli_deque_top(uint64_t word)
     return (uint32_t)word;
 }
 
-/* Doubles the ring and returns the new ring; NULL if out of memory, then nothing has changed. Thread: the owner. */
+/* Replaces the ring by a ring with twice as many slots, and returns the new ring. Returns NULL, and changes nothing, if
+ * out of memory. Thread: the owner. */
 FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 
 /* Pushes `item` if a slot is free. Returns true and stores in *before the number of items before the push (thieves
@@ -129,7 +132,8 @@ static inline bool fli_deque_push(fli_deque *deque, void *item)
     return true;
 }
 
-/* Returns true if the deque is empty. Thread: the owner; thieves may empty it at any time. */
+/* Returns true if the deque is empty. Thread: the owner. (A deque that is not empty may be emptied by thieves at any
+ * time.) */
 static inline bool fli_deque_is_empty(fli_deque *deque)
 {
     /* Relaxed is enough: only this thread writes bottom; top never goes back, so a stale top can only make an empty
@@ -156,15 +160,17 @@ static inline void *fli_deque_pop(fli_deque *deque)
         return NULL; /* a stale top can make an empty deque look non-empty; then the add
                         below decides */
     uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: only this thread writes it */
-    /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief that reads this bottom, but still the
-     * word from before the add, would not be ordered after the pushes of the items below. x86 would hide the error. */
+    /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief may read this bottom together with the
+     * word from before the add, and would then not be ordered after the pushes of the items below. x86 would hide the
+     * error. */
     fli_store_rel(&deque->bottom, newest);
     /* PAIR deque.word, both halves: after this add, no thief that loaded the word before it can claim an item;
      * thieves that load the word later see the lowered bottom. */
     uint64_t word = fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE);
     int32_t  above = (int32_t)(newest - fli_deque_top(word));
     if (FLI_UNLIKELY(above < 0)) {
-        FLI_ASSERT(above == -1); /* a thief took the last item; thieves cannot have taken more items than there were */
+        /* a thief took the item that this pop wanted; top is never above the old bottom */
+        FLI_ASSERT(above == -1);
         /* PAIR deque.bottom, release half: restores bottom, so that top and bottom are equal again. */
         fli_store_rel(&deque->bottom, bottom);
         return NULL;

@@ -6,10 +6,10 @@
 
 #include "support/check.h"
 
-/* A function that the allocator below calls in the middle of a growth. */
+/* A function that the allocator `heap` below calls while a ring grows. */
 typedef void act(void *arg);
 
-/* An allocator that can refuse memory, and that calls `meanwhile` once. */
+/* An allocator that can refuse memory, and that calls `meanwhile` once, at the next allocation. */
 typedef struct heap {
     size_t bytes;     /* bytes allocated now */
     bool   dry;       /* every allocation is refused */
@@ -53,7 +53,7 @@ static void end(fli_deque *deque, heap *h)
     same(h->bytes, 0);
 }
 
-/* Sets the deque as if it had been in use for long: the next item gets the index `at`, the next pop the number
+/* Puts the deque into the state of one that was used for long: the next item gets the index `at`, and the tag is
  * `tag`. */
 static void start_at(fli_deque *deque, uint32_t tag, uint32_t at)
 {
@@ -280,7 +280,7 @@ TEST(push_without_memory_fails_and_changes_nothing)
     assert_true(fli_load_rlx(&d.word) == word);
     same(fli_load_rlx(&d.bottom), bottom);
     assert_ptr_equal(fli_load_rlx(&d.ring), ring);
-    /* One item is taken and one is pushed, which needs no memory. */
+    /* One item is stolen and one is pushed into the free slot, which needs no memory. */
     same(steal_one(&d), 1);
     push(&d, FLI_DEQUE_SLOTS + 1, FLI_DEQUE_SLOTS + 1);
     assert_false(fli_deque_push(&d, item(99999)));
@@ -546,8 +546,8 @@ TEST(a_steal_with_inconsistent_loads_is_a_retry_and_not_empty)
     fli_deque d;
     heap      h;
     begin(&d, &h);
-    /* Sets the values that a thief sees if it was suspended between its loads of `word` and `bottom`: `bottom` is
-     * further from top than the ring has slots. */
+    /* Sets the values that a thief reads if it was suspended between its loads of `word` and `bottom`: the distance
+     * from top to `bottom` is larger than the ring. */
     fli_store_rlx(&d.bottom, FLI_DEQUE_SLOTS + 1);
     void *it;
     same(fli_deque_steal_one(&d, &it), FLI_STEAL_RETRY);

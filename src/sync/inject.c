@@ -33,8 +33,9 @@
 #define RING_MOST 8
 #else
 #define RING_FIRST 64
-#define RING_KEPT 1024  /* a larger ring is freed when the queue is empty */
-#define RING_MOST 65536 /* half a megabyte: copying half of it to a larger ring takes about 20 us under the lock */
+#define RING_KEPT 1024 /* number of places; a ring with more places is freed when the queue is empty */
+/* maximum number of places: 512 KiB. Growing to it copies half of that, about 20 us under the lock */
+#define RING_MOST 65536
 #endif
 
 filch_err fli_inject_init(fli_inject *queue, const fli_mem *mem, size_t link)
@@ -67,8 +68,7 @@ static void **place(const fli_inject *queue, size_t i)
     return &queue->ring[(queue->first + i) & (queue->room - 1)];
 }
 
-/* Returns true if the ring has a free place for one more item, after growing the ring if that is allowed and memory
- * permits. */
+/* Returns true if the ring has a free place. If the ring is full, first tries to grow it, up to RING_MOST places. */
 static bool has_room_locked(fli_inject *queue)
 {
     if (FLI_LIKELY(queue->length < queue->room)) return true;
@@ -90,8 +90,8 @@ static void set_count_locked(fli_inject *queue, size_t added, size_t taken)
 {
     size_t count = fli_load_rlx(&queue->count) + added - taken;
     FLI_ASSERT((count == 0) == (queue->length == 0 && queue->oldest == NULL));
-    /* PAIR inject.count, release half: a thread that reads the count sees what happened before the put. The items
-     * themselves are published by the lock. */
+    /* PAIR inject.count, release half: a thread that reads this count sees what the putting thread did before the put.
+     * The items themselves are published by the lock. */
     fli_store_rel(&queue->count, count);
 }
 
@@ -130,8 +130,8 @@ void fli_inject_put_first(fli_inject *queue, void *item)
     fli_mutex_lock(&queue->lock);
     bool ring = has_room_locked(queue);
     if (!ring && queue->room > 0) {
-        /* Moves the newest item of the ring to the front of the chain, to free a place: that item is older than all
-         * items of the chain. */
+        /* Moves the newest item of the ring to the front of the chain, to free a place in the ring. The order is kept,
+         * because that item is older than all items of the chain. */
         prepend_locked(queue, *place(queue, --queue->length));
         ring = true;
     }
@@ -146,7 +146,8 @@ void fli_inject_put_first(fli_inject *queue, void *item)
     fli_mutex_unlock(&queue->lock);
 }
 
-/* Detaches the ring if it is empty and larger than RING_KEPT, so that the caller frees it outside the lock. */
+/* If the ring is empty and larger than RING_KEPT, takes it from the queue and returns it, so that the caller frees it
+ * outside the lock. Otherwise returns NULL. */
 static void **retire_locked(fli_inject *queue, size_t *room)
 {
     if (FLI_LIKELY(queue->length > 0 || queue->room <= RING_KEPT)) return NULL;

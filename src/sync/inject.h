@@ -16,13 +16,14 @@
 typedef struct fli_inject {
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields down to `newest` are not atomic: used under the lock. */
-    void **ring; /* the oldest items: `length` of them, from place `first` on */
+    void **ring; /* holds the oldest items: `length` items, from place `first` on; NULL: no ring */
     size_t room; /* places of the ring: a power of two, or 0 */
     size_t first, length;
-    void  *oldest, *newest; /* the chain of items that follow the ring. `newest` is valid only while `oldest` is not
-                               NULL */
-    size_t  link;           /* offset of the link in an item. Not atomic: set at init */
-    fli_mem mem;            /* not atomic: set at init */
+    /* chain of the items that are newer than those of the ring. `newest` is valid only while `oldest` is not NULL */
+    void *oldest, *newest;
+    /* offset in bytes of the `void *` in an item that links the chain. Not atomic: set at init */
+    size_t  link;
+    fli_mem mem; /* not atomic: set at init */
     /* Number of items. writes: under lock. reads: any, as a hint before taking the lock.
      * PAIR inject.count. On its own cache line, so that workers that only read the count do not slow down the holder of
      * the lock. */
@@ -42,8 +43,9 @@ void fli_inject_put_first(fli_inject *queue, void *item);
 /* Takes up to `max` items, oldest first. Returns the number of items. Takes no lock if the queue is empty. Thread:
  * any. */
 size_t fli_inject_take(fli_inject *queue, void **items, size_t max);
-/* Returns the number of items: a hint, exact only without concurrent calls. The result is not 0 if an item was put
- * before this call (by this thread, or ordered before the call) and has not been taken. Thread: any. */
+/* Returns the number of items: a hint, exact only if no other thread changes the queue. The result is not 0 if an item
+ * that has not been taken was put before this call (by this thread, or by a put that is ordered before the call).
+ * Thread: any. */
 size_t fli_inject_count(fli_inject *queue);
 
 #endif

@@ -23,8 +23,9 @@
 #include "port/atomic.h"
 
 typedef struct fli_lifo_slot {
-    FLI_ATOMIC(void *) item; /* writes: the owner by store, any thread that takes by swap. reads: any. PAIR
-                                lifo_slot.item */
+    /* the item; NULL: the slot is empty. writes: the owner by store, and any thread that takes the item, by swap.
+     * reads: any. PAIR lifo_slot.item */
+    FLI_ATOMIC(void *) item;
 } fli_lifo_slot;
 
 static inline void fli_lifo_slot_init(fli_lifo_slot *slot)

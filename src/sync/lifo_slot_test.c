@@ -33,7 +33,7 @@ TEST(a_full_lifo_slot_takes_no_second_item_and_keeps_the_first)
 #define ITEMS 4096
 
 typedef struct item {
-    uint32_t value, taken; /* not atomic: TSan reports a take that is not ordered after the put */
+    uint32_t value, taken; /* not atomic, so that TSan reports a take that is not ordered after the put */
 } item;
 
 static struct {

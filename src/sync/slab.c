@@ -1,16 +1,16 @@
 /* slab.c - type-stable objects behind 32-bit handles. See slab.h.
  *
- * Memory is allocated in segments, each as large as all earlier segments together, so 23 segments hold 2^31 handles.
- * A map, indexed by the upper bits of a handle, gives its segment: two loads and a shift. Memory behind handles that
- * were not made yet is never touched.
+ * Memory is allocated in segments, each as large as all earlier segments together, so 23 segments hold 2^31 handles. A
+ * map, indexed by the upper bits of a handle, gives its segment: two loads and a shift. Memory behind handles that were
+ * not made yet is never touched.
  *
  * The depot has two parts. `spare` is an array of pointers, from which a batch is moved by one copy. Objects that do
  * not fit into it are *stored* in pages of 64: one bit for each. A page whose 64 bits are set can be returned to the
  * system (fli_slab_trim). A thread that finds `spare` empty takes from partial pages first, so that free pages stay
  * free, then from free pages, then from returned pages, and makes new objects last.
  *
- * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot.
- * INVARIANT  giving an object back needs no memory: each object has its bit in a page.
+ * INVARIANT  an object is in exactly one place: with its user, in one magazine, or in the depot. INVARIANT  giving an
+ * object back needs no memory: each object has its bit in a page.
  *
  * Returning memory. The thread that trims takes free pages off their list, so that no other thread can take their
  * objects. It reads their generations and then discards their memory, without the lock. At any time other threads may
@@ -23,9 +23,9 @@
  * Rejected: a free list through the objects. Walking it under the lock touches one cold cache line per object; an array
  * of pointers moves 64 of them with one copy. An array of handles would be half as large, and every take would begin
  * with a lookup in the map. Also rejected: `spare` with space for all objects, because 8 bytes for each object are kept
- * for ever. Also rejected: finding the segment by the position of the handle's highest bit. It needs no
- * map, but the instruction for it is slow on some machines and delays the next load: draining a long mailbox took 33 ns
- * per message that way, and takes 21 with the map (docs/design/memory.md).
+ * for ever. Also rejected: finding the segment by the position of the handle's highest bit. It needs no map, but the
+ * instruction for it is slow on some machines and delays the next load: reading a long mailbox took 33 ns per message
+ * that way, and takes 21 with the map (docs/design/memory.md).
  */
 #include "sync/slab.h"
 
@@ -34,8 +34,9 @@
 #include "base/assert.h"
 #include "port/pages.h"
 
-#define SEGMENT_ALIGN 4096 /* of segments that are larger: slab pages of 4 KiB are then pages of the system */
-#define RUN_MAX 64         /* neighbouring pages that are returned by one system call */
+/* alignment in bytes of segments over 64 KiB: a slab page of 4 KiB is then a page of the system */
+#define SEGMENT_ALIGN 4096
+#define RUN_MAX 64 /* maximum number of neighbouring slab pages that one system call returns */
 
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle))
@@ -109,7 +110,8 @@ static fli_slab_map *map_for_locked(fli_slab *slab, uint32_t entries)
     return larger;
 }
 
-/* Enlarges `spare` for `reach` handles. Returns false if out of memory. */
+/* Enlarges the array `spare` for a slab of `reach` handles, to at most FLI_SLAB_SPARE places. Returns false if out of
+ * memory. */
 static bool enlarge_spare_locked(fli_slab *slab, uint32_t reach)
 {
     uint32_t room = reach < FLI_SLAB_SPARE ? reach : FLI_SLAB_SPARE;
@@ -168,7 +170,7 @@ static uint32_t make_locked(fli_slab *slab, void **objects, uint32_t want)
 
 /* ---- pages ---- */
 
-/* Returns the page with this number. */
+/* Returns the page with the number `number`. Page n has the handles from n * FLI_SLAB_PAGE on. */
 static fli_slab_page *page_at(const fli_slab *slab, uint32_t number)
 {
     unsigned i = fli_slab_segment(number << FLI_SLAB_PAGE_BITS);
@@ -217,7 +219,7 @@ static void unlist_locked(fli_slab *slab, uint32_t number)
     page->list = FLI_PAGE_BUSY;
 }
 
-/* Lists a page whose first or last object was stored. */
+/* Moves a page to the right list after its first object was stored (PARTIAL) or its last (FREE). */
 static void relist_locked(fli_slab *slab, uint32_t number)
 {
     fli_slab_page *page = page_at(slab, number);
@@ -226,7 +228,7 @@ static void relist_locked(fli_slab *slab, uint32_t number)
     if (page->list == FLI_PAGE_BUSY) list_locked(slab, number, is_free ? FLI_PAGE_FREE : FLI_PAGE_PARTIAL);
 }
 
-/* Returns the segment that holds an object. The newest segment is as large as all others together. */
+/* Returns the segment that holds `object`. Begins with the newest segment, which is as large as all others together. */
 static unsigned segment_of(const fli_slab *slab, const void *object)
 {
     unsigned i = slab->segment_count - 1;
@@ -234,11 +236,12 @@ static unsigned segment_of(const fli_slab *slab, const void *object)
     return i;
 }
 
-/* Stores objects, without reading them: they may be in no cache. */
+/* Stores `count` free objects in their pages. Does not read the objects, because they may be in no cache. */
 static void store_locked(fli_slab *slab, void *const *objects, uint32_t count)
 {
-    unsigned       i = 0, shift = slab->size_shift;
-    uintptr_t      begin = 0, bytes = 0; /* of segment i, which holds the last object and mostly the next one */
+    unsigned i = 0, shift = slab->size_shift;
+    /* address and size of segment i: the last object was in it, and mostly the next one is too */
+    uintptr_t      begin = 0, bytes = 0;
     fli_slab_page *pages = NULL;
     for (uint32_t k = 0; k < count; k++) {
         uintptr_t offset = (uintptr_t)objects[k] - begin;
@@ -252,7 +255,7 @@ static void store_locked(fli_slab *slab, void *const *objects, uint32_t count)
         uint32_t       at = (uint32_t)(shift != 0 ? offset >> shift : offset / slab->size);
         fli_slab_page *page = &pages[at >> FLI_SLAB_PAGE_BITS];
         uint64_t       before = page->stored, after = before | UINT64_C(1) << (at & (FLI_SLAB_PAGE - 1));
-        FLI_ASSERT(before != after); /* the object was not in the depot */
+        FLI_ASSERT(before != after); /* asserts that the object was not stored before */
         page->stored = after;
         if (FLI_UNLIKELY(before == 0 || after == all_stored())) {
             relist_locked(slab, (first_of(i) + at) >> FLI_SLAB_PAGE_BITS);
@@ -288,8 +291,8 @@ void fli_slab_allow_return(fli_slab *slab, const fli_slab_return_ops *ops)
     slab->return_ops = ops;
 }
 
-/* Takes a run of neighbouring FREE pages of one segment off the list, of at most `most` pages. Returns its length and
- * the number of its first page. */
+/* Takes a run of neighbouring FREE pages of one segment, at most `most` pages, off the list of FREE pages. Returns the
+ * number of pages in the run, and stores the number of the first page in *first. */
 static uint32_t take_run_locked(fli_slab *slab, uint32_t most, uint32_t *first)
 {
     if (slab->lists[FLI_PAGE_FREE] == 0 || most == 0) return 0;
@@ -303,7 +306,9 @@ static uint32_t take_run_locked(fli_slab *slab, uint32_t most, uint32_t *first)
     return length;
 }
 
-/* Reads the generations of the objects of a page, which this thread has taken off its list. */
+/* Stores the largest generation of the objects of page `number` in page->generation. Sets page->stays if the memory of
+ * an object must not be returned to the system (FLI_SLAB_STAYS). Requires that this thread has taken the page off its
+ * list. */
 static void note_generation(fli_slab *slab, uint32_t number)
 {
     fli_slab_page *page = page_at(slab, number);
@@ -315,7 +320,8 @@ static void note_generation(fli_slab *slab, uint32_t number)
     }
 }
 
-/* Returns the memory of the longest parts of a run without a page that stays. */
+/* Returns the memory of a run of pages to the system, except the memory of pages that stay. Each part of the run
+ * between two such pages takes one call. */
 static void release_run(fli_slab *slab, uint32_t first, uint32_t length)
 {
     for (uint32_t from = 0, to; from < length; from = to + 1) {
@@ -397,7 +403,7 @@ void fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object)
 {
     fli_mutex_lock(&slab->lock);
     if (magazine != NULL) {
-        /* The oldest objects go to the depot: the newer ones are still in the cache. */
+        /* The objects that were given first go to the depot, because those given later are still in the cache. */
         give_locked(slab, magazine->objects, FLI_SLAB_BATCH);
         magazine->count -= FLI_SLAB_BATCH;
         memmove(magazine->objects, magazine->objects + FLI_SLAB_BATCH, magazine->count * sizeof object);

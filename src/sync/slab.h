@@ -31,9 +31,9 @@
 #include "port/atomic.h"
 #include "port/thread.h"
 
-/* A magazine holds four batches. With two batches, the objects that a step takes and its receiver gives back (64
- * messages, twice that at a fairness pick, or some hundreds of processes) alternately emptied and filled the magazine,
- * and each time the depot was used: docs/design/memory.md. */
+/* A magazine holds four batches. With two batches it was too small for the objects that a step takes and its receiver
+ * gives back (64 messages, twice that at a fairness pick, or some hundreds of processes): the magazine was emptied and
+ * filled alternately, and the depot was used each time. See docs/design/memory.md. */
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
 #define FLI_SLAB_BATCH 2
@@ -47,7 +47,7 @@
 #define FLI_SLAB_FIRST_BITS 9
 #define FLI_SLAB_MAP_MORE 8 /* a new map has space for this many times the needed entries */
 #define FLI_SLAB_PAGE_BITS 6
-#define FLI_SLAB_SPARE 4096 /* free objects that the depot keeps at hand */
+#define FLI_SLAB_SPARE 4096 /* maximum number of free objects in the array `spare` of the depot */
 #endif
 #define FLI_SLAB_SEGMENTS (33 - FLI_SLAB_FIRST_BITS)
 #define FLI_SLAB_PAGE (1u << FLI_SLAB_PAGE_BITS)
@@ -58,9 +58,9 @@ typedef struct fli_magazine {
     void    *objects[FLI_MAGAZINE];
 } fli_magazine;
 
-/* Maps handles to memory. An entry stands for 2^FIRST_BITS handles and holds the address of their segment minus the
- * offset of the segment's first handle. A full map is replaced by a larger map; the old map is kept for threads that
- * still read it. */
+/* Maps handles to memory. One entry stands for 2^FLI_SLAB_FIRST_BITS handles. It holds the address of the segment of
+ * these handles, minus the offset that the segment's first handle would have from handle 0. A full map is replaced by a
+ * larger map; the old map is kept for threads that still read it. */
 typedef struct fli_slab_map {
     struct fli_slab_map *older; /* the map that this one replaced; not atomic, under lock */
     uint32_t             room;  /* number of entries; not atomic, under lock */
@@ -69,85 +69,94 @@ typedef struct fli_slab_map {
     FLI_ATOMIC(uintptr_t) base[];
 } fli_slab_map;
 
-/* Where a page is listed; all lists are under the slab's lock. */
+/* The list in which a page is. All lists are protected by the slab's lock. */
 enum {
     FLI_PAGE_BUSY,    /* in no list: no object of the page is stored, or a thread is returning its memory */
-    FLI_PAGE_PARTIAL, /* some of its objects are stored */
-    FLI_PAGE_FREE,    /* all its objects are stored */
-    FLI_PAGE_RETURNED /* all its objects are stored, and their memory was returned to the system */
+    FLI_PAGE_PARTIAL, /* some objects of the page are stored */
+    FLI_PAGE_FREE,    /* all objects of the page are stored */
+    FLI_PAGE_RETURNED /* all objects of the page are stored, and its memory was returned to the system */
 };
 
-/* FLI_SLAB_PAGE objects with neighbouring handles. A free object that is neither in a magazine nor in `spare` is
- * *stored*: its bit in its page is set. */
+/* A page is FLI_SLAB_PAGE objects with neighbouring handles. A free object that is neither in a magazine nor in the
+ * array `spare` is *stored*: its bit in `stored` of its page is set. */
 typedef struct fli_slab_page {
     uint64_t stored;     /* bit i: the object with the i-th handle of the page is stored */
-    uint32_t next, prev; /* neighbours in the list: page numbers plus one; 0: none */
-    uint32_t generation; /* RETURNED: the generation with which its objects go on */
+    uint32_t next, prev; /* neighbours of this page in its list: their page numbers plus one; 0: none */
+    uint32_t generation; /* in a RETURNED page: the generation that all its objects get when they are used again */
     uint8_t  list;       /* FLI_PAGE_* */
-    bool     stays;      /* an object has used up so many generations that the page is never returned */
+    /* an object of the page is near its last generation (FLI_SLAB_STAYS), so the page's memory is never returned */
+    bool stays;
 } fli_slab_page;
 
-/* How a slab returns memory; for objects that threads read through stale handles. */
+/* Functions that a slab needs to return memory if other threads may read its objects through stale handles. */
 typedef struct fli_slab_return_ops {
-    /* Returns the generation that a free object will have when it is used next, or FLI_SLAB_STAYS. Thread: the only one
-     * that may use the object. */
+    /* Returns the generation that a free object will have when it is used next; FLI_SLAB_STAYS: its memory must not be
+     * returned. Thread: the only thread that may use the object. */
     uint32_t (*generation)(void *object);
-    /* Initialises an object whose bytes are those it had when it was given back, or are all zero. Stale handles may be
-     * read meanwhile, so fields that they read are written by atomic stores. */
+    /* Initialises an object of a returned page before it is used again. Its bytes are those that it had when it was
+     * given back, or all zero. Other threads may read the object through stale handles meanwhile, so the fields that
+     * they read are written by atomic stores. */
     void (*remake)(void *object, uint32_t handle, uint32_t generation);
 } fli_slab_return_ops;
 #define FLI_SLAB_STAYS UINT32_MAX
 
 typedef struct fli_slab {
-    FLI_ATOMIC(fli_slab_map *) map; /* writes: under lock.  reads: any.  PAIR slab.map */
-    /* Handles below this value have been made.  writes: under lock.  reads: any.  PAIR slab.fresh */
+    FLI_ATOMIC(fli_slab_map *) map; /* The current map.  writes: under lock.  reads: any.  PAIR slab.map */
+    /* Number of handles that have been made, handle 0 included: handles below this value may be read.  writes: under
+     * lock.  reads: any.  PAIR slab.fresh */
     FLI_ATOMIC(uint32_t) fresh;
-    size_t               size;                   /* bytes per object. Not atomic: set at init */
-    uint8_t              size_shift;             /* its logarithm; 0: not a power of two. Not atomic: set at init */
+    size_t               size; /* bytes per object. Not atomic: set at init */
+    /* binary logarithm of `size`; 0: `size` is not a power of two. Not atomic: set at init */
+    uint8_t size_shift;
     void (*make)(void *object, uint32_t handle); /* initialises a new object. Not atomic: set at init */
-    fli_mem                    mem;              /* not atomic: set at init */
-    const fli_slab_return_ops *return_ops;       /* NULL: the slab returns no memory. Not atomic: set after init */
+    fli_mem mem;                                 /* the allocator. Not atomic: set at init */
+    /* functions for returning memory; NULL: the slab returns no memory. Not atomic: set right after init */
+    const fli_slab_return_ops *return_ops;
     alignas(FLI_LINE) fli_mutex lock;
-    /* The fields from here on are not atomic: used under lock. The first two are on the lock's cache line, for
-     * threads without a magazine. */
-    void         **spare; /* free objects at hand, at most `spare_room`; the others are stored in their pages */
+    /* The fields from here on are used under lock; those without FLI_ATOMIC are not atomic. `spare`, `spare_count` and
+     * `spare_room` are on the cache line of the lock, for threads without a magazine. */
+    /* array of free objects, with space for `spare_room` pointers; free objects that do not fit are stored in their
+     * pages */
+    void         **spare;
     uint32_t       spare_count, spare_room;
-    uint32_t       max;   /* number of handles that may be made, those of retired objects included */
+    uint32_t       max;   /* largest handle that may be made; grows by one for each retired object */
     uint32_t       reach; /* number of handles for which the segments have memory */
     uint32_t       segment_count;
-    void          *segments[FLI_SLAB_SEGMENTS];  /* memory of each segment */
-    fli_slab_page *pages[FLI_SLAB_SEGMENTS];     /* the pages of each segment */
-    uint32_t       lists[FLI_PAGE_RETURNED + 1]; /* first page of each list, plus one; 0: empty */
-    uint32_t       stored;                       /* number of stored objects */
+    void          *segments[FLI_SLAB_SEGMENTS]; /* memory of each segment */
+    fli_slab_page *pages[FLI_SLAB_SEGMENTS];    /* the pages of each segment */
+    /* for each list: number of its first page, plus one; 0: the list is empty */
+    uint32_t lists[FLI_PAGE_RETURNED + 1];
+    uint32_t stored; /* number of stored objects */
     /* Number of FREE pages.  writes: under lock.  reads: any; relaxed: a hint for whether trimming is worth while */
     FLI_ATOMIC(uint32_t) free_pages;
-    uint32_t             free_low; /* smallest value of free_pages since fli_slab_trim() reset it */
+    uint32_t             free_low; /* smallest value that free_pages had in the current interval of fli_slab_trim() */
     /* Bytes of the RETURNED pages.  writes: under lock.  reads: any, for reports; relaxed */
     FLI_ATOMIC(uint64_t) returned_bytes;
 } fli_slab;
 
-/* Initialises a slab. `make` initialises a new object once, before any thread knows its handle; NULL leaves the
- * object zeroed. `max` is the number of objects that may exist, not counting retired objects. `size` is a multiple
- * of 64, so that objects begin on a cache line, or 32. */
+/* Initialises a slab. `make` initialises a new object once, before any thread knows its handle; if `make` is NULL, a
+ * new object is all zero. `max` is the number of objects that may exist, not counting retired objects. `size` is the
+ * size of an object in bytes: a multiple of 64, so that objects begin on a cache line, or 32. */
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle));
 /* Frees the slab and all its objects. Thread: no other thread uses the slab any more. */
 void fli_slab_fini(fli_slab *slab);
 
-/* Refills the magazine and returns an object with the content it had when it was given back; NULL if out of memory
- * or `max` is reached. Thread: the owner of `magazine`; any thread if `magazine` is NULL. */
+/* Moves a batch of free objects from the depot to the empty magazine, and returns one of them, with the content that it
+ * had when it was given back. Returns NULL if out of memory or if `max` objects exist. Thread: the owner of `magazine`;
+ * any thread if `magazine` is NULL. */
 FILCH_MUST_USE void *fli_slab_refill(fli_slab *slab, fli_magazine *magazine);
 void                 fli_slab_spill(fli_slab *slab, fli_magazine *magazine, void *object);
 /* Records that a taken object will never be given back, so that another object may be made in its place. Thread:
  * any. */
 void fli_slab_retire(fli_slab *slab);
-/* Lets the slab return memory to the system. Call it right after init, and only if the memory comes from malloc: the
- * pages of another allocator may not be private memory that can be discarded. */
+/* Allows the slab to return memory to the system. Must be called right after fli_slab_init(), and only if the memory
+ * comes from malloc: the pages of another allocator may be memory that must not be discarded. */
 void fli_slab_allow_return(fli_slab *slab, const fli_slab_return_ops *ops);
-/* Returns the memory of up to `pages_max` pages to the system. A page is returned if it was not needed in the current
- * interval: as many pages as were FREE at each moment of it. A call that has nothing left to return begins a new
- * interval. Returns the number of pages that further calls can return in the current interval. The depot is not locked
- * while memory is returned. Thread: any. */
+/* Returns the memory of up to `pages_max` FREE pages to the system. Time is divided into intervals. In each interval,
+ * as many pages may be returned as were FREE at every moment of the interval, because these were not needed. A call
+ * that finds no such page begins a new interval. The result is the number of pages that further calls can return in the
+ * current interval. The depot is not locked while memory is returned. Thread: any. */
 uint32_t fli_slab_trim(fli_slab *slab, uint32_t pages_max);
 /* Returns true if every object that was made is in the depot. Thread: no other thread uses the slab. */
 bool fli_slab_is_whole(fli_slab *slab);
@@ -169,7 +178,7 @@ static inline void fli_slab_give(fli_slab *slab, fli_magazine *magazine, void *o
     fli_slab_spill(slab, magazine, object);
 }
 
-/* Gives several objects back, as fli_slab_give() does for one. */
+/* Gives `count` objects back, as fli_slab_give() gives back one. */
 static inline void fli_slab_give_many(fli_slab *slab, fli_magazine *magazine, void *const *objects, uint32_t count)
 {
     if (FLI_LIKELY(magazine->count + count <= FLI_MAGAZINE)) {
@@ -192,16 +201,17 @@ static inline unsigned fli_slab_segment(uint32_t handle)
  * compiler turns the multiplication into a shift. */
 static inline void *fli_slab_at_size(fli_slab *slab, uint32_t handle, size_t size)
 {
-    fli_slab_map *map = fli_load_acq(&slab->map); /* PAIR slab.map, acquire half; the map may be newer than the
-                                                     handle */
-    /* Relaxed: the caller got the handle by an acquire that comes after the store of this entry. */
+    /* PAIR slab.map, acquire half; the loaded map may be newer than the one that was current when the handle was
+     * made */
+    fli_slab_map *map = fli_load_acq(&slab->map);
+    /* Relaxed: the caller got the handle by an acquire, and this entry was stored before that. */
     uintptr_t base = fli_load_rlx(&map->base[handle >> FLI_SLAB_FIRST_BITS]);
     return (void *)(base + (uintptr_t)handle * size);
 }
 
-/* Position for fli_slab_next(), which follows a chain of objects. Neighbours in a chain are mostly in the same
- * block; then the address is computed without a load from the map. Start with { 0, 0 } and the handle of an object
- * that has been made. */
+/* Position of fli_slab_next(), which follows a chain of objects. A block is the handles of one map entry. Neighbours in
+ * a chain are mostly in the same block; then the address is computed without a load from the map. The caller starts
+ * with { 0, 0 } and the handle of an object that has been made. */
 typedef struct fli_slab_block {
     uint32_t  number; /* index of the block's entry in the map, plus one; 0: no block yet */
     uintptr_t base;
@@ -224,8 +234,8 @@ static inline void *fli_slab_at(fli_slab *slab, uint32_t handle)
 /* Returns true if the handle, which may be garbage, names an object that has been made. */
 static inline bool fli_slab_is_made(fli_slab *slab, uint32_t handle)
 {
-    /* PAIR slab.fresh, acquire half: a handle below `fresh` has its segment and has been made. One comparison excludes
-     * 0 and handles beyond `fresh`: `fresh` is at least 1. */
+    /* PAIR slab.fresh, acquire half: an object with a handle below `fresh` has been made, and its segment exists. One
+     * comparison excludes handle 0 and handles from `fresh` on, because `fresh` is at least 1. */
     return handle - 1 < fli_load_acq(&slab->fresh) - 1;
 }
 
@@ -236,7 +246,7 @@ static inline bool fli_slab_reaches(fli_slab *slab, uint32_t handle)
     return handle < fli_load_acq(&slab->fresh); /* PAIR slab.fresh, acquire half: as in fli_slab_is_made() */
 }
 
-/* Returns the object of a handle that may be garbage, or NULL. */
+/* Returns the object with the handle `handle`, or NULL if that object has not been made. The handle may be garbage. */
 static inline void *fli_slab_find_size(fli_slab *slab, uint32_t handle, size_t size)
 {
     return FLI_LIKELY(fli_slab_is_made(slab, handle)) ? fli_slab_at_size(slab, handle, size) : NULL;

@@ -149,7 +149,7 @@ TEST(an_emptied_magazine_leaves_its_handles_to_others)
     begin(&slab, &alloc, FLI_SLAB_BATCH);
     uint32_t handle = take(&slab, &magazine);
     give(&slab, &magazine, handle);
-    assert_null(fli_slab_take(&slab, NULL)); /* all objects are in the magazine */
+    assert_null(fli_slab_take(&slab, NULL)); /* NULL: the magazine holds all objects that may exist */
     fli_slab_empty(&slab, &magazine);
     same(magazine.count, 0);
     for (int i = 0; i < FLI_SLAB_BATCH; i++) (void)take(&slab, NULL);
@@ -253,7 +253,7 @@ TEST(if_growth_fails_for_good_existing_objects_stay_usable)
 
 /* ---- memory that is returned to the system ---- */
 
-/* `mark` is the generation of a thing: the next one that it will have. */
+/* The field `mark` of a thing holds its generation: the one that it will have when it is used next. */
 static uint32_t generation_of(void *object)
 {
     return ((const thing *)object)->mark;
@@ -270,7 +270,7 @@ static const fli_slab_return_ops return_ops = { .generation = generation_of, .re
 
 enum { PAGES = 40, THINGS = FLI_SLAB_SPARE + PAGES * FLI_SLAB_PAGE };
 
-/* Takes THINGS objects and gives all back. `generation`: the generation that they get. */
+/* Takes THINGS objects, sets their generation to `generation`, and gives all of them back. */
 static void make_peak(fli_slab *slab, thing **things, uint32_t generation)
 {
     for (uint32_t i = 0; i < THINGS; i++) {
@@ -295,11 +295,12 @@ TEST(pages_that_were_not_used_since_the_last_trim_are_returned)
     fli_slab_allow_return(&slab, &return_ops);
     make_peak(&slab, things, 1);
     uint32_t free_pages = fli_load_rlx(&slab.free_pages);
-    assert_in_range(free_pages, PAGES - 2, PAGES); /* the first page lacks object 0 */
-    same(fli_slab_trim(&slab, UINT32_MAX), 0);     /* begins the first interval */
+    /* perhaps fewer than PAGES: the first page is never FREE, because object 0 is never stored */
+    assert_in_range(free_pages, PAGES - 2, PAGES);
+    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* begins the first interval */
     same(returned(&slab), 0);
     make_peak(&slab, things, 1);
-    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* all pages were used in the interval */
+    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* 0: make_peak() has used all pages in this interval */
     same(returned(&slab), 0);
     same(fli_slab_trim(&slab, 3), free_pages - 3);
     same(returned(&slab), 3);
@@ -307,7 +308,8 @@ TEST(pages_that_were_not_used_since_the_last_trim_are_returned)
     same(returned(&slab), free_pages);
     same(fli_load_rlx(&slab.free_pages), 0);
     assert_true(fli_slab_is_whole(&slab));
-    /* The objects at hand and the partial pages come first, then the returned pages, and then new objects. */
+    /* The next peak needs no new objects: it takes the objects in `spare` and in partial pages first, then those of
+     * returned pages. */
     uint32_t fresh = fli_load_rlx(&slab.fresh);
     make_peak(&slab, things, 1);
     same(fli_load_rlx(&slab.fresh), fresh);
@@ -324,7 +326,8 @@ TEST(objects_of_a_returned_page_go_on_with_its_largest_generation)
     begin(&slab, &alloc, UINT32_MAX - 1);
     fli_slab_allow_return(&slab, &return_ops);
     make_peak(&slab, things, 5);
-    /* Only one object of its page: the others go on with its generation. The object of another page stays as it is. */
+    /* One object gets generation 9: when its page has been returned, all objects of this page must get generation 9. An
+     * object of another page gets FLI_SLAB_STAYS: its page must not be returned. */
     uint32_t newest = (THINGS / FLI_SLAB_PAGE - 4) * FLI_SLAB_PAGE + 1;
     thing   *stays = fli_slab_at(&slab, newest + 2 * FLI_SLAB_PAGE);
     ((thing *)fli_slab_at(&slab, newest))->mark = 9;

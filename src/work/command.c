@@ -19,8 +19,8 @@ typedef struct task {
     uint64_t       timer; /* id of the timer for the deadline; 0: no deadline */
 } task;
 
-/* Marker value in filch_data.small of a packed call. Distinguishes it from any other pointer that a process may
- * yield. */
+/* Marker value in filch_data.small of a packed call. Distinguishes a packed call from any other pointer that a process
+ * may yield. */
 #define PACKED 0xc5
 
 filch_data fli_work_pack(filch_work_fn fn, void *arg)
@@ -32,14 +32,14 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg)
     return data;
 }
 
-/* Completes the yield with `result`, the payload that the called function has set. Then frees the memory of the payload
- * that the completion has not taken over, and the task. */
+/* Completes the yield with `result`, the payload that the called function has set. Then frees the memory of the
+ * payload, as far as the completion has not taken it over, and the task. */
 static void finish(task *t, filch_data *result, filch_err error)
 {
     if (t->timer != 0) t->rt->hooks.abandon(t->rt, t->timer);
     filch_err err = filch_complete(t->receiver, t->receiver.tag, *result, error);
-    /* If the payload cannot be delivered, completes the yield with that error instead, so that the process does not
-     * wait for ever. */
+    /* If filch_complete() cannot deliver the payload, completes the yield with the error of that call, so that the
+     * process does not wait for ever. */
     if (err == FILCH_EINVAL || err == FILCH_ENOMEM || err == FILCH_ETOOBIG) {
         (void)!filch_complete(t->receiver, t->receiver.tag, filch_none(), err);
     }

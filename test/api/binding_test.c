@@ -122,8 +122,8 @@ static filch_err receive_step(void *self, const filch_event *events, size_t coun
     return loaded(out);
 }
 
-/* The header also inlines functions that send a payload: each of them calls an exported function with a name in _any or
- * _value, and the test calls these. */
+/* The functions of the header that send a payload or end with one are inline: they call exported functions with names
+ * that end in _any or _value. The test calls the versions that the loaded library exports. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
     static const filch_type receiving_type = { .name = "hearer", .step = receive_step };
@@ -160,8 +160,8 @@ TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
     ok(stop(sched, FILCH_SECONDS(10), NULL));
 }
 
-/* The exported functions that inline functions call (names with _any and _value) refuse NULL as the scheduler or as
- * `out`, and an empty receiver. */
+/* The exported functions that inline functions call (names that end in _any or _value) refuse NULL as the scheduler or
+ * as `out`, and an empty receiver. */
 TEST(the_functions_behind_inline_calls_refuse_null)
 {
     __typeof__(&filch_send_any)       send_any;

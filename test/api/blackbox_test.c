@@ -267,7 +267,7 @@ static filch_err elsewhere_step(void *self, const filch_event *events, size_t co
     clerk *me = self;
     if (count == 0 || strcmp(filch_text(&events[0].data), "find") != 0) return clerk_step(self, events, count, out);
     me->last = filch_whereis(filch_out_sched(out), "cellar", &me->child);
-    /* a second difference: the recorded step called filch_whereis() only once */
+    /* this second call is a second difference: the recorded step called filch_whereis() only once */
     me->last = filch_whereis(filch_out_sched(out), "attic", &me->child);
     return me->last == FILCH_EDEAD && me->child.serial == 0 ? filch_idle(out) : FILCH_EUSER;
 }
@@ -463,7 +463,7 @@ TEST(a_recording_that_begins_after_an_upgrade_has_the_new_type)
     office_close(&o);
 }
 
-/* A clerk that computes the sum differently. */
+/* Step of a clerk that computes its sum in another way than clerk_step(). */
 static filch_err clumsy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     ((clerk *)self)->sum++;
@@ -727,7 +727,8 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
 
     report = (filch_blackbox_report){ .size = sizeof report, .pointer = give_number, .pointer_user = &bad };
     ok(filch_blackbox_replay(s.bytes, s.size, &type, &report));
-    same(report.fed, 2); /* give_number replaces both pointers by &bad, so the process fails at the first pointer */
+    /* the replay gives &bad to the process instead of each recorded pointer, so the process fails at the first */
+    same(report.fed, 2);
     same(report.error, BROKEN);
     same(report.differs, 2);
     same(report.pointers, 1);

@@ -5,17 +5,18 @@
 
 static fixture w;
 
-/* Sizes on both sides of each limit: words, inline bytes, blocks, pages. */
+/* Sizes of messages in bytes: just below and just above the size of a word, of the bytes inside an event, of a block
+ * and of a page. */
 static const size_t sizes[] = { 0,   1,   2,   3,   4,   5,    6,    7,    8,    9,    11,   12,    13,    14,   15,
                                 16,  17,  19,  20,  22,  23,   24,   25,   31,   32,   33,   63,    64,    65,   127,
                                 128, 129, 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537 };
 
 static uint8_t byte_of(size_t size, size_t i)
 {
-    return (uint8_t)(1 + (size * 7 + i * 13) % 255); /* never 0: a text may consist of these bytes */
+    return (uint8_t)(1 + (size * 7 + i * 13) % 255); /* never 0, so that a text can consist of these bytes */
 }
 
-/* Returns `size` bytes that end where their memory ends, so that a sanitizer finds a read behind them. */
+/* Returns `size` bytes that end where their memory ends, so that a sanitizer finds a read past their end. */
 static char *make_bytes(size_t size, bool text)
 {
     char *bytes = malloc(size + text + (size + text == 0));
@@ -34,12 +35,13 @@ static bool is_right(const filch_data *data, size_t size, bool text)
     return !text || filch_text(data)[size] == '\0';
 }
 
-/* A reader gets `each` messages of every size. Between them come numbers if `mixed`. */
+/* State of a test. The process `writer` sends `each` messages of every size to `reader`; if `mixed`, it also sends a
+ * message with a number after each of them. */
 static struct {
     bool     text, mixed;
     uint32_t each;
     actor    writer, reader, second;
-    size_t   read; /* messages that were right */
+    size_t   read; /* number of messages that arrived with the expected bytes */
     int64_t  numbers;
 } s;
 
@@ -51,7 +53,7 @@ static filch_err send_size(filch_pid to, size_t size)
     return err;
 }
 
-/* For each message that it gets, sends `each` messages of the next size. */
+/* In each step that gets a message, sends `each` messages of the next size to `reader`. */
 static filch_err play_writes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count == 0 || has_cancel(events, count)) return play_idle(me, events, count, out);
@@ -101,7 +103,7 @@ static void all_sizes_arrive(uint32_t each, bool text, bool mixed)
         same(s.read, (i + 1) * each);
         same(s.numbers, mixed ? (i + 1) * each : 0);
 #ifdef FLI_SMALL
-        (void)blocks; /* the small segments of the slabs are blocks too, and grow during the test */
+        (void)blocks; /* the count is not checked: slabs with small segments allocate further blocks during the test */
 #else
         if (each == 1 && i > 0) same(fli_load_rlx(&w.blocks), blocks); /* the blocks of read messages are freed */
 #endif
@@ -161,7 +163,7 @@ TEST(forwarded_bytes_arrive_unchanged_at_every_size)
     }
 }
 
-/* ---- blocks with a function of the program ---- */
+/* ---- moved payloads, which a function of the program frees ---- */
 
 static uint32_t freed;
 
@@ -184,7 +186,7 @@ static filch_err play_moves(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* How the step of the reader ends, which must not matter to the payload. */
+/* What the reader does at the end of the step that got a payload. In each case the payload must be freed once. */
 typedef enum ending { GOES_IDLE, CONTINUES, FAILS, ENDS, SENDS_TO_ITSELF, ENDINGS } ending;
 
 static ending how;
@@ -196,7 +198,7 @@ static filch_err play_ends_somehow(actor *me, const filch_event *events, size_t 
     switch (how) {
     case CONTINUES: return filch_continue(out);
     case FAILS: return FILCH_EUSER;
-    case ENDS: return filch_done(out, events[0].data); /* the result shares the block */
+    case ENDS: return filch_done(out, events[0].data); /* the result of the process shares the block of the message */
     case SENDS_TO_ITSELF:
         if (!same_pid(events[0].from, me->pid)) me->note |= filch_send(w.sched, me->pid, filch_none());
         return filch_idle(out);

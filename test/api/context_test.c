@@ -98,7 +98,7 @@ static void start(seen_values *d, filch_values *values)
     ok(filch_spawn(w.sched, &seen_values_type, &opt, &d->pid));
 }
 
-/* Checks that init, step and handler all saw these values. */
+/* Checks that init, step and handler of the process `d` all found the inherited values `a`, `b` and `text`. */
 static void saw(const seen_values *d, int64_t a, int64_t b, const char *text)
 {
     const view *views[] = { &d->init, &d->step, &d->handler };

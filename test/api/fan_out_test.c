@@ -10,8 +10,8 @@ static struct {
     bool      measures;
 } scene;
 
-/* A sink that reads the number n > 0 sends n - 1 to another sink, so each message of the flood causes FAN further
- * steps. Each step of a sink takes 10 us. */
+/* A sink that reads the number n > 0 sends n - 1 to another sink. So each message that flood_step() sends (with the
+ * number FAN) causes FAN further messages. Each step of a sink takes 10 us. */
 static filch_err sink_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

@@ -171,7 +171,8 @@ static filch_err play_spawns_short_lived(actor *me, const filch_event *events, s
     const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
-    /* The process spawned last runs its first step before it gets its event; each earlier one has run two steps. */
+    /* Waits until the process spawned last has run its first step, and so can get its message or completion. Each
+     * process spawned before it has run two steps. */
     if (brief.when != AT_ONCE && me->stage % 2 == 1 && brief.steps < (uint32_t)me->stage) return filch_continue(out);
     if (me->stage % 2 == 1) {
         if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
@@ -235,8 +236,8 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     (void)user;
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
-    /* completes the receiver `kept` of another yield before its own; `kept` may belong to another scheduler and have an
-     * equal key */
+    /* the handler completes the receiver `kept` of another yield first, then its own receiver; `kept` may belong to
+     * another scheduler, in which its key is equal to the key of the own receiver */
     case OTHERS:
         call_result = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
@@ -546,7 +547,7 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
 {
     static const int64_t many[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 100, 1 };
     actor                writer, reader;
-    /* Without a limit, and with a limit that is not reached, for each policy. */
+    /* policy 0: the mailbox has no limit; others: a limit, which is not reached, and the overflow policy policy - 1 */
     for (uint32_t run = 0; run < 4 * (1 + FILCH_OVERFLOW_STOP + 1); run++) {
         int64_t             sum = 0;
         uint32_t            batch_max = 1u << run % 4, policy = run / 4;
@@ -571,8 +572,8 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
     }
 }
 
-/* Sends five numbers in one step to the process in `user`, whose mailbox takes three. Makes yields with a tag before,
- * whose nodes the messages use again. */
+/* In its first step makes five yields with tag 77, so that the later messages reuse the nodes of these yields. At a
+ * message sends five numbers in one step to the process in `user`, which has a mailbox for three messages. */
 static filch_err play_writes_five(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     for (int i = 0; count == 0 && i < 5; i++) me->note |= filch_yield(out, COMPLETE, 77, filch_none());
@@ -612,7 +613,7 @@ TEST(drops_among_values_of_one_step_are_reported_in_the_next_step)
     }
 }
 
-/* In a step that got several messages, makes so many yields that the buffer for yields must grow. */
+/* In the second step that gets several messages, makes 20 yields, for which the buffer for yields must grow. */
 static filch_err play_yields_many(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (count < 2 || me->stage++ != 1) return play_idle(me, events, count, out);
@@ -639,7 +640,8 @@ TEST(many_yields_in_a_step_with_several_messages_all_complete)
         same(reader.seen[5 + i].type, FILCH_EVENT_YIELD);
         same(reader.seen[5 + i].tag, i);
     }
-    /* The list of yields stays in use when several messages come later; the end frees it. */
+    /* Further messages arrive while the process still has its grown buffer for yields; fixture_end() checks that the
+     * buffer is freed. */
     ok(filch_send(w.sched, writer.pid, filch_int(4)));
     fixture_tick(&w);
     same(reader.seen_count, 5 + 20 + 4);

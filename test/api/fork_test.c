@@ -57,8 +57,7 @@ static int has_its_own(filch_sched *parents)
         if (filch_sched_create(&own, &options) != FILCH_OK) return 10;
         if (filch_spawn(own, &busy, NULL, NULL) != FILCH_OK) return 11;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED)
-            /* check 12: the parent's scheduler cannot be stopped in the child, also if the child has a scheduler of its
-             * own */
+            /* check 12: the child cannot stop the parent's scheduler, even while it has a scheduler of its own */
             return 12;
         if (filch_sched_stop(own, FILCH_SECONDS(60), NULL) != FILCH_OK) return 13;
         if (filch_sched_stop(parents, 0, NULL) != FILCH_EFORKED) return 14;

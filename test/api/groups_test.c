@@ -97,7 +97,7 @@ TEST(a_process_that_joined_several_times_leaves_its_newest_place)
     same(filch_leave(w.sched, "g", b.pid), FILCH_ESTALE);
     same(count_of(&w, "g"), 0);
     fixture_tick(&w);
-    same(watcher.seen_count, 4 * TIMES + 2); /* a JOINED and a LEFT for each of 2 * TIMES + 1 joins */
+    same(watcher.seen_count, 4 * TIMES + 2); /* notices JOINED and LEFT for each of 2 * TIMES + 1 joins */
     fixture_end(&w);
 }
 

@@ -3,7 +3,7 @@
 #include <filch.h>
 #include <filch_await.h>
 
-/* Every struct that can grow has its size in the initialiser, in C++ too. */
+/* Structs to which later versions may add fields. Each initialiser must set the field `size`, in C and in C++. */
 static const filch_options         options = FILCH_OPTIONS_INIT;
 static const filch_spawn_options   spawn_options = FILCH_SPAWN_OPTIONS_INIT;
 static const filch_report          report = FILCH_REPORT_INIT;
@@ -52,8 +52,8 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
 static const filch_step_fn  step = waiter_step;
 static const filch_close_fn close_fn = filch_await_close;
 
-/* Uses each function that has its body in the header. The compiler inlines the function, or calls the library's when
- * inlining is off. */
+/* Uses each function that has its body in the header. The compiler inlines the function, or calls the exported
+ * function of the library when inlining is off. */
 static int values_come_back(void)
 {
     filch_pid    pid = { 7, 8 };

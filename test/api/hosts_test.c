@@ -200,7 +200,7 @@ TEST(a_yielded_send_to_a_name_reaches_another_host)
     same(there.seen_count, 1);
     same(there.seen[0].kind, FILCH_KIND_TEXT);
     assert_true(same_pid(there.seen[0].from, sender.pid));
-    /* The policy is asked, as for filch_send_name(). */
+    /* The policy function of the node now refuses all sends, both yielded ones and filch_send_name(). */
     c.allowed = 0;
     actor_start(&c.hosts[0], &refused, play_yields_send_name);
     node_fixture_tick(&c);

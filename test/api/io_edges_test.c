@@ -51,7 +51,7 @@ TEST(a_line_that_is_too_long_is_an_error_even_if_its_end_has_come){ FOR_WORKER_C
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     script_ends(&w, &server);
     same(server.result[4].error, FILCH_ETOOBIG);
-    /* the bytes of the line are still there; the newline counts for the limit */
+    /* the failed read has left the line in the stream; the limit of 9 bytes includes the newline */
     assert_string_equal(server.result[5].bytes, "12345678\n");
     assert_string_equal(server.result[6].bytes, "abc\n");
     close(fd);
@@ -346,7 +346,7 @@ TEST(a_file_that_is_being_read_is_busy_and_can_be_cancelled)
 
 /* ---- streams that are in a message to another process ---- */
 
-/* A process that gets a message with a stream and keeps it without taking the stream. It ends when it is cancelled. */
+/* A process that keeps a message with a stream, but does not take the stream. It ends when it is cancelled. */
 typedef struct keeper {
     actor            actor;
     filch_data       stream_message;

@@ -38,7 +38,7 @@ TEST(datagrams_arrive_whole_with_the_address_of_the_sender)
         assert_string_equal(server.result[2].bytes, "a datagram that is longer than an event");
         ok(server.result[2].error);
         assert_string_equal(server.result[3].bytes, "trun");
-        /* FILCH_ETOOBIG: the datagram was longer than the read, and its rest is lost */
+        /* FILCH_ETOOBIG: the datagram was longer than the 4 bytes requested, and its other bytes are lost */
         same(server.result[3].error, FILCH_ETOOBIG);
         same(server.result[5].error, FILCH_EDEADLINE);
         assert_string_equal(server.sender, client.local);
@@ -245,8 +245,9 @@ static const char *const cat[] = { "cat", NULL }, *const no_such[] = { "no-such-
                          *const masks[] = { "sh", "-c", "grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l",
                                             NULL };
 
-/* If set, the next timeout of an operation fires as soon as it is set, before the operation waits. In a program this
- * happens if the worker is suspended between the two, and another worker reads the clock. */
+/* If true, the next call of fli_timers_alarm(), which starts the timeout of an operation, returns only after the
+ * timeout has fired, so before the operation waits. In a program this happens if the worker is suspended after it has
+ * started the timeout, and another worker reads the clock. */
 static FLI_ATOMIC(bool) alarm_is_quick;
 uint64_t                __real_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 uint64_t                __wrap_fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
@@ -293,7 +294,8 @@ TEST(a_program_uses_stdin_stdout_and_stderr_and_exits)
         /* the second yield for the exit of the program has the same result as the first */
         same(s.result[8].number, 7);
         if (!is_under_valgrind() && emulator() == NULL)
-            /* only valgrind starts the program although the file does not exist */
+            /* result 9 is that of starting a program whose file does not exist; under valgrind or an emulator this
+             * start seems to succeed, so it is not checked there */
             same(s.result[9].error, FILCH_ENOFILE);
         assert_string_equal(s.result[15].bytes, "through a pipe\n");
         same(s.result[16].error, FILCH_EEND);

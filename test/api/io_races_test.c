@@ -293,7 +293,7 @@ TEST(two_workers_that_need_the_poller_at_once_create_one)
     gate_open(&making);
     fli_store_rel(&watched_lock, NULL);
     UNTIL(&w, script_stage(&one) == 1 && script_stage(&two) == 1);
-    /* the descriptors of two listeners, of the poller and of its wake descriptor */
+    /* four new descriptors: two listeners, one poller, and the descriptor that wakes the poller */
     same(open_descriptors(), before + 4);
     ok(filch_send(w.sched, one.actor.pid, filch_none()));
     ok(filch_send(w.sched, two.actor.pid, filch_none()));

@@ -69,7 +69,7 @@ INSTEAD_BEGIN(int, posix_spawnp,
     return fault_strikes(&fault_of_posix_spawnp) ? errno : __real_posix_spawnp(pid, file, actions, attr, argv, env);
 }
 
-/* Number of next waitid() calls with WNOHANG that report that the program has not ended. */
+/* The next `still_dying` calls of waitid() with WNOHANG report that the program has not ended. */
 static FLI_ATOMIC(int) still_dying;
 int                    __real_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
 int                    __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int how);
@@ -532,7 +532,7 @@ TEST(the_exit_of_a_program_that_the_host_has_reaped_completes){ FOR_WORKER_COUNT
     same(waitpid((pid_t)s.program.pid, NULL, 0), s.program.pid);
     ok(filch_send(w.sched, s.actor.pid, filch_none()));
     script_ends(&w, &s);
-    /* true on Linux 6.15 and later, where a pidfd keeps the exit status */
+    /* the exit status is known on Linux 6.15 and later, where a pidfd keeps it after the program was reaped */
     bool known = s.result[2].error == FILCH_OK;
     if (!known) same(s.result[2].error, FILCH_ESYS);
     same(s.result[2].number, known ? -SIGKILL : ECHILD);

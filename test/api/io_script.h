@@ -261,7 +261,7 @@ typedef struct line {
 #define DO_CALL(function)                \
     {                                    \
         .what = CALL, .call = (function) \
-    } /* this line calls `function`; the result of the line is its return value */
+    } /* this line calls `function`; the result of the line is the return value of `function` */
 #define DO_USE_INPUT      \
     {                     \
         .what = USE_INPUT \
@@ -293,13 +293,13 @@ typedef struct script {
     result               result[LINES_MAX];
     result               extra[LINES_MAX]; /* for lines that make two yields: result of the second yield */
     FLI_ATOMIC(uint32_t) extra_seen;
-    FLI_ATOMIC(uint32_t) stage;    /* number of the line that the process waits to complete */
+    FLI_ATOMIC(uint32_t) stage;    /* index of the line that runs now; the process waits for its completion */
     FLI_ATOMIC(bool)     is_ready; /* true: `local` holds the address of the listener */
     filch_stream         stream, listener;
     filch_program        program;
     uint64_t             timeout_ns;
     char                 local[128], sender[128];
-    filch_data           last; /* the payload of the last read, with a reference */
+    filch_data           last; /* the payload of the last read; the script holds a reference to it */
     filch_data           kept[4];
     size_t               kept_count;
 } script;
@@ -367,7 +367,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
         if (l->number == FILCH_CMD_READ) return filch_yield_read(out, TAG_EXTRA + at, s->stream, 0, s->timeout_ns);
         return filch_yield_io_cancel(out, TAG_EXTRA + at, s->stream);
     case PAUSE:
-    case TAKE: return FILCH_OK; /* both lines wait for a message; the message for TAKE has a stream */
+    case TAKE: return FILCH_OK; /* PAUSE and TAKE wait for a message; that for TAKE carries a stream */
     case ADDRESS:
         s->result[at].error = filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
         fli_store_rel(&s->is_ready, true);

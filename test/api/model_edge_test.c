@@ -402,8 +402,8 @@ static filch_pid predict_pid(void)
     return pid;
 }
 
-/* The process is spawned during allocation n of filch_monitor, for every n: so before and after the monitor has looked
- * up the pid. */
+/* For each n, another thread spawns the process during allocation number n of filch_monitor(). So in some rounds the
+ * spawn comes before filch_monitor() looks up the pid, and in other rounds after it. */
 TEST(a_pid_monitored_while_its_process_is_spawned_is_monitored_or_dead)
 {
     filch_pid pid = predict_pid();

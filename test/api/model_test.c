@@ -103,7 +103,7 @@ TEST(after_unmonitor_no_event_comes)
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 1, &first));
     ok(filch_monitor(w.sched, watcher.pid, target.pid, 2, &second));
     assert_true(first != second);
-    /* `first` is a monitor of `watcher`, not of `target` */
+    /* `first` is the reference of a monitor that `watcher` made, so `target` cannot remove the monitor */
     same(filch_unmonitor(w.sched, target.pid, first), FILCH_ESTALE);
     ok(filch_unmonitor(w.sched, watcher.pid, first));
     same(filch_unmonitor(w.sched, watcher.pid, first), FILCH_ESTALE);
@@ -260,7 +260,7 @@ TEST(links_between_processes_with_many_links_are_found_and_removed)
         for (int k = 0; k < HUBS; k++) ok(filch_link(w.sched, hubs[k].pid, others[i].pid));
     }
     for (int round = 0; round < 3; round++) {
-        /* The first link of two hubs makes an index for one of them. */
+        /* Linking two hubs that have no index of links makes an index for one of them. */
         for (int k = 0; k < HUBS; k++) {
             for (int j = 0; j < HUBS; j++) {
                 if (j != k) ok(filch_link(w.sched, hubs[k].pid, hubs[j].pid));

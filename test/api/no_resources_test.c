@@ -77,7 +77,7 @@ static void refuse(thing t, long nth)
     atomic_store(&sys.left, nth);
 }
 
-/* Lets all requests succeed again. Returns true if one had failed. */
+/* Lets all requests for resources succeed again. Returns true if a request had failed. */
 static bool was_refused(void)
 {
     atomic_store(&sys.left, 0);
@@ -340,8 +340,8 @@ TEST(a_registry_without_memory_returns_enomem_and_keeps_its_handlers)
         for (uint32_t i = 0; i < MANY && err == FILCH_OK; i++) {
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
             if (err != FILCH_ENOMEM) continue;
-            /* The handlers that were added earlier are registered. The handler that could not be added is not, and can
-             * be added now. */
+            /* The handlers that were added before the failure are still registered. The handler that could not be added
+             * is not registered, and can be added now. */
             if (i > 0) same(filch_registry_add(registry, FIRST + i - 1, handle, NULL), FILCH_EEXISTS);
             err = filch_registry_add(registry, FIRST + i, handle, NULL);
         }

@@ -13,7 +13,7 @@ typedef struct node_fixture {
     fixture     hosts[HOSTS];
     /* bit i: the policy allows command i; commands from 64 on are allowed if any bit is set */
     uint64_t             allowed;
-    uint64_t             closed; /* number of the host (100 on) for which the policy refuses everything; 0: none */
+    uint64_t             closed; /* the policy refuses all access to this host (numbers from 100 on); 0: none */
     FLI_ATOMIC(uint32_t) policy_calls;
     filch_access         last;
 } node_fixture;

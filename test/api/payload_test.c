@@ -148,7 +148,7 @@ TEST(up_to_24_bytes_are_inside_the_event_and_more_in_one_block)
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_keep);
     (void)fixture_tick(&w);
-    /* these messages leave spare event nodes */
+    /* these messages leave spare event nodes at the worker for the later messages */
     for (int i = 0; i < SHELF; i++) ok(filch_send(w.sched, a.pid, filch_bytes("1", 1)));
     (void)fixture_tick(&w);
     shelf_clear(&s);

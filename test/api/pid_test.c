@@ -301,14 +301,15 @@ TEST(pids_that_never_existed_are_dead_or_foreign)
     const uint64_t one_slot = 1, one_gen = UINT64_C(1) << 32;
     const uint64_t serials[] = {
         0,                                  /* the invalid pid */
-        slot_of(pid),                       /* the slot of the process with generation 0 */
-        pid.serial & ~UINT64_C(0xffffffff), /* the generation of the process with slot 0 */
+        slot_of(pid),                       /* the slot of `pid`, combined with generation 0 */
+        pid.serial & ~UINT64_C(0xffffffff), /* the generation of `pid`, combined with slot 0 */
         pid.serial + one_gen,               /* the next generation of the slot */
         pid.serial - one_gen,               /* the previous generation of the slot */
-        pid.serial + (one_gen << 26),       /* a generation larger than the largest */
-        pid.serial + (one_gen << 12),       /* a generation that differs from the right one only in its high bits */
-        pid.serial + one_slot,              /* the next slot, which is allocated but not used, or not allocated */
-        pid.serial | UINT64_C(0xffffffff),  /* a slot far away */
+        /* a generation that no process can have: it is larger than the largest generation, FLI_GEN_LAST (2^24 - 1) */
+        pid.serial + (one_gen << 26),
+        pid.serial + (one_gen << 12),      /* a generation that differs from the right one only in its high bits */
+        pid.serial + one_slot,             /* the next slot, which is allocated but not used, or not allocated */
+        pid.serial | UINT64_C(0xffffffff), /* a slot far away */
         UINT64_MAX,
     };
     for (size_t i = 0; i < sizeof serials / sizeof *serials; i++) {

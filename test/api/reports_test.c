@@ -7,8 +7,8 @@
 
 enum { REPORTS_MAX = 32 };
 
-/* What the callbacks on_failure and on_log received, in order. Not atomic, because one thread runs everything unless a
- * test says otherwise. */
+/* What the callbacks on_failure and on_log received, in order. Only `many` is atomic: it is the only field that the
+ * test with several workers uses; in all other tests one thread runs everything. */
 static struct {
     size_t               failures, lines;
     filch_pid            pid[REPORTS_MAX];
@@ -18,8 +18,8 @@ static struct {
     filch_pid            line_pid[REPORTS_MAX];
     filch_err            line_error[REPORTS_MAX];
     char                 line_type[REPORTS_MAX][32], text[REPORTS_MAX][FILCH_LOG_MAX];
-    filch_sched         *sched; /* process to which on_failure sends; on_failure also spawns in this scheduler */
-    filch_pid            to;
+    filch_sched         *sched; /* scheduler in which on_failure_acts() spawns */
+    filch_pid            to;    /* process to which on_failure_acts() sends */
     FLI_ATOMIC(uint32_t) many;
 } reports;
 

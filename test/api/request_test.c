@@ -12,7 +12,8 @@ static struct {
     uint32_t  id[REQUESTS_MAX];
     filch_pid target[REQUESTS_MAX];
     filch_err err[REQUESTS_MAX];
-    /* the texts that it points to are valid only inside the handler; the next two fields are copies */
+    /* a request points to texts and bytes that are valid only inside the handler; `text`, `service` and `bytes` are
+     * copies of them */
     filch_io_request request[REQUESTS_MAX];
     char             text[REQUESTS_MAX][64], service[REQUESTS_MAX][64], bytes[REQUESTS_MAX][64];
     uint8_t          raw[REQUESTS_MAX][BYTES_MAX];
@@ -63,7 +64,7 @@ static void begin(fixture *w, size_t payload_max)
     filch_registry_destroy(opt.registry);
 }
 
-/* Runs `play` as the actor `me`. It must make `yields` yields; its errors are in me->note. */
+/* Runs `play` as the actor `me`. Checks that `play` makes `yields` yields, and that me->note holds no error. */
 static void perform(fixture *w, actor *me, play_fn play, size_t yields)
 {
     actor_start(w, me, play);
@@ -342,23 +343,23 @@ TEST(a_damaged_request_is_refused)
     begin(&w, 0);
     perform(&w, &a, play_samples, 3);
     same(requests.raw_size[0], 24);
-    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* a request without its mark */
+    assert_true(refuses(0, FILCH_CMD_READ, 8, 0));  /* the field `mark` of the request is 0, which is invalid */
     assert_true(refuses(0, FILCH_CMD_READ, 9, 3));  /* a kind of read that does not exist */
     assert_true(refuses(0, FILCH_CMD_READ, 10, 9)); /* the size of the delimiter is larger than its field */
-    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* another limit of the read is valid */
+    assert_false(refuses(0, FILCH_CMD_READ, 0, 7)); /* valid: only the maximum size of the read is changed */
     same(reads(0, FILCH_CMD_READ, 23), FILCH_EINVAL);
     size_t size = requests.raw_size[1];
     same(size, 40 + 5 + 8);
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* a request without its mark */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 0, 0));          /* the field `mark` of the request is invalid */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 12, 200));       /* the host is longer than the whole request */
-    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* the sizes point beyond the end of the request */
+    assert_true(refuses(1, FILCH_CMD_RESOLVE, 32, 1));         /* byte_count is 1, but no bytes follow the texts */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, 40 + 4, 'x'));   /* the host has no NUL at its end */
     assert_true(refuses(1, FILCH_CMD_RESOLVE, size - 1, 'x')); /* the service has no NUL at its end */
     same(reads(1, FILCH_CMD_RESOLVE, 39), FILCH_EINVAL);
     same(reads(1, FILCH_CMD_RESOLVE, size - 1), FILCH_EINVAL);
     ok(reads(1, FILCH_CMD_CONNECT, size)); /* valid: requests for RESOLVE and for CONNECT both contain a text */
     ok(reads(2, FILCH_CMD_SEEK, requests.raw_size[2]));
-    /* a seek request has no path, as an open request must have */
+    /* a seek request is not a valid open request, because it has no path */
     same(reads(2, FILCH_CMD_OPEN, requests.raw_size[2]), FILCH_EINVAL);
     fixture_end(&w);
 }

@@ -10,8 +10,9 @@
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;
-/* accessed with relaxed order, because they are read after the workers have ended, or in a loop that waits for a larger
- * count */
+/* Counts of __wrap_fli_clock_ns(): parks: calls by a worker that parks; gaps: such calls while some workers are parked
+ * and none is the sentinel. Relaxed order suffices: the test reads the counts after the workers have ended, or in a
+ * loop that waits for a larger count. */
 static FLI_ATOMIC(uint32_t) parks, gaps;
 
 uint64_t __real_fli_clock_ns(void);

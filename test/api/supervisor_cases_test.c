@@ -90,7 +90,7 @@ TEST(a_nested_supervisor_has_the_time_its_children_need_to_end)
     static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
     run_cancelled(&spec);
     assert_string_equal(child_log_from(0),
-                        /* all children ended in order, and none was killed before its time was over */
+                        /* child b, which ignores a cancel, was killed after its 60 s; then a and c ended */
                         "+c +a +b -b -a -c");
     WITHIN(at_ns(3), FILCH_SECONDS(60));
     WITHIN(at_ns(4), FILCH_SECONDS(60));
@@ -193,7 +193,7 @@ TEST(a_small_jitter_changes_the_back_off_a_little)
 
 typedef struct failing {
     filch_supervisor spec;
-    uint32_t         at_ms[8]; /* times at which child `a` is made to fail; 0: end of the list */
+    uint32_t         at_ms[8]; /* virtual times in ms at which child `a` is made to fail; 0: end of the list */
 } failing;
 
 static void fail_a(filch_sched *sched, void *arg)
@@ -225,7 +225,7 @@ static void run_failing(failing *how)
 
 TEST(three_restarts_in_five_seconds_are_allowed_and_a_fourth_is_not)
 {
-    /* at the time of the fourth failure, the first is more than five seconds ago */
+    /* the fourth failure comes 5.1 s after the first, so only three failures are within five seconds */
     failing few = { .at_ms = { 1000, 2000, 3000, 6100 } };
     run_failing(&few);
     assert_string_equal(child_log_from(0), "+a -a +a -a +a -a +a -a +a -a");

@@ -17,10 +17,10 @@ enum { FIRST, SECOND, THIRD, LAST, CHILDREN, STEPS = 300 };
 static struct {
     FLI_ATOMIC(uint32_t) started[CHILDREN];
     FLI_ATOMIC(uint32_t) order,
-        cancelled_as[CHILDREN];      /* position of each child in the order of cancels; 0: not cancelled */
-    FLI_ATOMIC(uint32_t) last_ended; /* position of the end of child LAST in the order of cancels */
+        cancelled_as[CHILDREN];      /* place of the cancel in the order of recorded events; 0: not cancelled */
+    FLI_ATOMIC(uint32_t) last_ended; /* place of the end of child LAST in the order of recorded events */
     FLI_ATOMIC(uint64_t) victim;
-    int64_t              fails; /* number of the child that ends by itself */
+    int64_t              fails; /* number of the child that child LAST makes fail */
     test_alloc           alloc;
 } seen;
 
@@ -49,8 +49,8 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Step of the child that is stopped first. On the cancel it makes the child `victim` fail, and then continues for many
- * steps, so that every ready process runs meanwhile. */
+/* Step of child LAST, which is stopped first. On the cancel it makes the child `victim` fail, and then continues for
+ * many steps, so that every ready process runs meanwhile. */
 static filch_err last_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     child *me = self;

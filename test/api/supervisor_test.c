@@ -74,7 +74,8 @@ TEST(a_temporary_child_stopped_with_its_siblings_is_not_restarted)
     fixture_tick(&w);
     send_child(&w, 0, FAILURE);
     assert_string_equal(child_log_from(3), "-a -c -b +a +c");
-    send_child(&w, 2, FAILURE); /* child c fails; it is temporary, so it is removed from the list */
+    /* child c fails; the temporary child b was stopped before and is not in the list, so it is not restarted */
+    send_child(&w, 2, FAILURE);
     assert_string_equal(child_log_from(8), "-c -a +a +c");
     (void)supervise(w.sched, &rest);
     fixture_tick(&w);
@@ -95,7 +96,7 @@ TEST(a_transient_child_that_ends_before_its_stop_is_not_restarted)
     fixture_begin(&w, FILCH_NO_WORKERS);
     (void)supervise(w.sched, &spec);
     fixture_tick(&w);
-    /* the supervisor now stops child b, which takes a while; after that it would stop child a */
+    /* child c fails; the supervisor stops child b, which ignores the cancel, and would stop child a after that */
     send_child(&w, 2, FAILURE);
     send_child(&w, 0, 0);
     send_child(&w, 1, 0);

@@ -45,7 +45,7 @@ static filch_err handle_both(void *user, const filch_command *command, uint64_t 
 typedef struct look {
     void         *user;
     filch_command command;
-    filch_data    data; /* payload of the command, with a reference */
+    filch_data    data; /* payload of the command, kept by filch_keep() */
     filch_pid     ctx_self;
     filch_sched  *ctx_sched;
     uint64_t      tag;
@@ -253,7 +253,8 @@ TEST(a_completion_for_an_ended_process_has_no_effect)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     same(filch_complete(kept[0], kept[0].tag, filch_int(1), FILCH_OK), FILCH_ESTALE);
-    /* The yield of process b may use the node of the earlier yield. The old receiver must not complete it. */
+    /* The yield of process b may use the node of the earlier yield. The receiver of the earlier
+     * yield must not complete the yield of b. */
     actor b = { .stage = CMD_KEEP };
     actor_start(&w, &b, play_yield);
     (void)fixture_tick(&w);

@@ -24,7 +24,7 @@ static inline uint8_t fuzz_byte(fuzz_bytes *in)
     return *in->at++;
 }
 
-/* Returns a number from 0 to bound - 1, made from the next bytes of the input. */
+/* Returns the next byte of the input modulo `bound`, or 0 if `bound` is 0. */
 static inline uint32_t fuzz_below(fuzz_bytes *in, uint32_t bound)
 {
     return bound > 0 ? fuzz_byte(in) % bound : 0;

@@ -36,7 +36,8 @@ static void try_text(fuzz_bytes *in)
 
 static void try_system(fuzz_bytes *in)
 {
-    static const uint16_t families[] = { 1, 2, 10, 0 }; /* numbers of AF_UNIX, AF_INET and AF_INET6; 0: no family */
+    /* the numbers of AF_UNIX, AF_INET and AF_INET6, and 0, which is no address family */
+    static const uint16_t families[] = { 1, 2, 10, 0 };
     uint8_t               system[256];
     char                  text[FLI_ADDRESS_TEXT_MAX];
     fli_address           address;

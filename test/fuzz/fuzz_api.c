@@ -30,25 +30,26 @@ static struct {
 
 static filch_values *scopes[SCOPES]; /* the first now.scope_count elements are in use */
 
-/* node of the scheduler and of its second host, `neighbour`; NULL: the scheduler does not belong to a node */
+/* The node (set of hosts) to which the scheduler and the second host `neighbour` belong. NULL: the scheduler does not
+ * belong to a node, and there is no second host. */
 static filch_node  *node;
 static filch_sched *neighbour;
 
-/* The arguments of the next call of init, what that init must do, and what it has done. */
+/* The arguments of the next call of init, what that call must do, and what it has done. */
 static struct {
     const payload *args;
     const char    *method;
     bool           fails;
-    bool           spawns; /* true: a process is being spawned, and the model does not know it yet */
+    bool           spawns; /* true: filch_spawn() is being called, and the new process is not in the model yet */
     /* the state was closed after init, because there was no memory for the relations of the process */
     bool      unborn;
-    bool      refused; /* the spawn must be refused, because a message in its options is too big */
-    uint32_t  number;  /* number of the state that init has made; 0: none */
+    bool      refused; /* true: the spawn must fail, because a message in its options is too big */
+    uint32_t  number;  /* identifies the state that init has initialised; 0: none */
     filch_pid pid;
     int64_t   value;
 } next_init;
 
-/* A spawn that was yielded. The args of the new process are `number`, which identifies the order. */
+/* A spawn that was yielded. The new process gets `number` as its args, by which its init function finds this struct. */
 typedef struct spawn_order {
     int64_t     number;
     int         yield_rec; /* index in the model of the yield that requested the spawn; NO_PROC: none */
@@ -73,7 +74,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 typedef struct instance {
     uint64_t serial;
     uint32_t number, magic;
-    uint8_t  more[]; /* its size depends on the type; each byte is the number of the state */
+    uint8_t  more[]; /* all further bytes of the state; the value of each is the low byte of `number` */
 } instance;
 
 enum { MAGIC = 0x11f3, SMALL = sizeof(instance), MIDDLE = 24, LARGE = 300 };
@@ -278,7 +279,7 @@ static void deliver_something(void)
     if (now.as == NO_PROC) from = (filch_pid){ 0, 0 };
     choose_payload(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* A package to an invalid pid is refused with FILCH_EFOREIGN. */
+    /* filch_deliver() must refuse every pid with another host number with FILCH_EFOREIGN, also an invalid pid. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
@@ -326,8 +327,8 @@ static void on_exit_of(void *user, filch_pid pid, filch_err error, const filch_d
     now.reaping = NO_PROC;
 }
 
-/* Chooses method and args for a process of `type`; types marked `bare` take neither. Returns the result of the spawn
- * that follows from method and args. */
+/* Chooses method and args for a process of `type`; the type `bare` accepts neither. Returns the result that a spawn or
+ * upgrade with this method and these args must have. */
 static filch_err choose_init(payload *args, const filch_type *type)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -369,8 +370,8 @@ static int choose_ties(filch_spawn_options *opt)
     return name;
 }
 
-/* Returns true if a spawn may fail with `err`: `wanted` follows from its arguments, `name` is its name, `full` says
- * that the process limit is reached. */
+/* Returns true if a spawn may fail with `err`. `wanted`: the error that its method and args require, or FILCH_OK;
+ * `name`: the index of its name, or NO_PROC; `full`: the process limit is reached. */
 static bool is_reason(filch_err err, filch_err wanted, int name, bool full)
 {
     if (err == FILCH_EEXISTS) return name != NO_PROC && ties.owner[name] != NO_PROC;
@@ -448,7 +449,7 @@ static void spawn_something(void)
     filch_pid pid = { 1, 1 };
     next_init.spawns = true;
     next_init.refused = too_big;
-    /* filch_spawn_on() with the number of the scheduler's own node must have the same result as filch_spawn(). */
+    /* filch_spawn_on() with the number of the scheduler's own host must have the same result as filch_spawn(). */
     filch_err err =
         seed % 4 == 3 ? filch_spawn_on(now.sched, NODE, type, &opt, &pid) : filch_spawn(now.sched, type, &opt, &pid);
     next_init.spawns = false;
@@ -486,7 +487,7 @@ static void spawn_something(void)
     for (size_t i = 0; i < opt.message_count; i++) model_first_message(now.proc_count - 1, now.current, &first_says[i]);
 }
 
-/* Yields a spawn, which is made after the step. Does nothing while allocations fail. */
+/* Yields a spawn; the runtime spawns the process after the step. Does nothing while allocations fail. */
 static void yield_spawn(filch_out *out)
 {
     const filch_type   *type = &types[fuzz_below(&in, 3)];
@@ -638,8 +639,8 @@ static filch_err complete_now(yield_rec *q)
     return err;
 }
 
-/* Used by handlers to return an error. The runtime completes the yield with the error, unless the handler has completed
- * it. */
+/* Called by handlers to return `error`. The runtime then completes the yield with `error`, unless the handler has
+ * completed the yield before. */
 static filch_err fail_with(yield_rec *q, filch_err error)
 {
     content nothing = { .kind = FILCH_KIND_NONE };
@@ -744,7 +745,7 @@ static void yield_timer_cancel(filch_out *out)
     uint8_t  choice = fuzz_byte(&in);
     uint64_t tag = model_next_tag(YIELD_CANCEL), refused = now.alloc.refused;
     if (choice % 8 == 7) id = (int64_t)fuzz_u64(&in);
-    /* Chooses the timer with a known id that was started last, or one of the three before it. */
+    /* Chooses the id of one of the last four timers and tickers that have a known id. */
     for (int i = now.yield_rec_count - 1, skip = choice % 8 % 4; choice % 8 != 7 && i >= 0; i--) {
         const yield_rec *q = &now.yield_recs[i];
         if ((q->what != YIELD_TIMER && q->what != YIELD_TICKER) || q->id == 0 || skip-- > 0) continue;
@@ -834,8 +835,9 @@ static void act(filch_out *out)
     }
 }
 
-/* Checks the result `err` of a call that chose the status `wanted`. After a successful upgrade such a call must be
- * refused, and the upgrade stays the status. Returns the status of the step. */
+/* Checks the result `err` of a call that sets the status of the step to `wanted`. If the step has already called
+ * filch_upgrade() successfully (`before`), the call must be refused, and the status stays STATUS_UPGRADE. Returns the
+ * status of the step after the call. */
 static last_status check_status(filch_err err, last_status before, last_status wanted)
 {
     MUST(err == (before == STATUS_UPGRADE ? FILCH_ESTATE : FILCH_OK), "a status with another result");
@@ -859,7 +861,7 @@ static last_status choose_done(proc *l, filch_out *out, last_status status)
     return STATUS_DONE;
 }
 
-/* Chooses a status for the step, possibly several times: the last choice counts. */
+/* Chooses a status for the step. A step calls this function once or twice; the last choice counts. */
 static last_status choose_status(proc *l, filch_out *out, bool cancelled, last_status before)
 {
     uint8_t choice = fuzz_byte(&in);
@@ -869,7 +871,7 @@ static last_status choose_status(proc *l, filch_out *out, bool cancelled, last_s
     case 1: return check_status(filch_wait(out), before, STATUS_WAIT);
     case 2:
         if (in.left > 0) return check_status(filch_continue(out), before, STATUS_CONTINUE);
-        /* the input is used up: idles, because a process that always continues would never end the run */
+        /* the input is used up: the process idles, because the run would never end if a process always continued */
         return check_status(filch_idle(out), before, STATUS_IDLE);
     case 3: return choose_done(l, out, before);
     case 4: return upgrade(l, out) ? STATUS_UPGRADE : before;
@@ -1009,7 +1011,8 @@ static void operate(void)
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
-    bool internal = strcmp(name, "filch.refuse") == 0; /* a process of the runtime: sched/refuser.c */
+    /* true: a process that the runtime itself has spawned (sched/refuser.c) */
+    bool internal = strcmp(name, "filch.refuse") == 0;
     MUST(user == &in && (internal || model_find(pid) != NO_PROC), "a long step of an unknown process");
     MUST(took_ns > 0 && finished == 1, "a long step with invalid arguments");
     if (!internal) long_steps++;

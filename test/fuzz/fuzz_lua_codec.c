@@ -26,7 +26,7 @@ static fli_lua_proc *open_state(void)
     return p;
 }
 
-/* Returns the attached blocks to which the bytes may refer: a blob, a text, a block too short for a blob, and the code
+/* Returns the attached blocks to which the input may refer: a blob, a text, a block too short for a blob, and the code
  * of a function with two upvalues. */
 static fli_lua_refs attached(void)
 {
@@ -66,7 +66,7 @@ static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
     MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload),
          "the references could not be joined to the message");
     MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
-    /* stored in the upvalue, so that the caller drops it whether the read succeeds or raises an error */
+    /* stored in the upvalue, so that the caller drops the payload, also if fli_lua_unpack() raises an error */
     *(filch_data *)lua_touserdata(L, lua_upvalueindex(1)) = payload;
     fli_lua_unpack(L, &payload);
     lua_pop(L, 1);
@@ -87,7 +87,8 @@ static void read_functions(lua_State *L, const fuzz_bytes *in)
     lua_gc(L, LUA_GCCOLLECT);
 }
 
-/* Decodes the bytes at index 1, encodes the value, and decodes it again. Leaves the encoded bytes on the stack. */
+/* Lua function with a pointer to the input as its argument. Decodes the input, encodes the decoded value, decodes the
+ * encoded bytes, and checks that both decoded values are equal. */
 static int there_and_back(lua_State *L)
 {
     const fuzz_bytes *in = lua_touserdata(L, 1);
@@ -117,8 +118,8 @@ static int there_and_back(lua_State *L)
         MUST(fli_lua_decode(L, &at, first.at + first.size), "what was written cannot be read");
         MUST(at == first.at + first.size, "not all of what was written was read");
         MUST(fli_lua_encode(L, 4, "value", &second, &why), "what was read cannot be written");
-        /* Compares the values, not the bytes: a hash table may list its fields in another order, and then the entries
-         * 1, 2, ... may be encoded with or without their keys. */
+        /* Compares the decoded values, not the encoded bytes: a hash table may list its fields in another order, and
+         * then the entries 1, 2, ... may be encoded with or without their keys. */
         MUST(lua_is_same(L, 3, 4), "another value the second time");
     }
     fli_lua_bytes_fini(&first);

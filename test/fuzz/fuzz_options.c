@@ -61,8 +61,9 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 
 static const filch_type type = { .name = "any", .step = step };
 
-/* Returns a new block of `size` bytes with a copy of `from`, which has `known` bytes. Further bytes are zero, except
- * the last one, which is `rubbish`. */
+/* Returns a new block of `size` bytes with a copy of `from`, which has `known` bytes. If `size` is smaller than
+ * `known`, only the first `size` bytes of `from` are copied. If `size` is larger, the bytes behind the copy are zero,
+ * except the last one, which is `rubbish`. */
 static void *cut(const void *from, size_t known, size_t size, uint8_t rubbish)
 {
     uint8_t *at = malloc(size > 0 ? size : 1);
@@ -118,7 +119,7 @@ static void tame(filch_options *opt, fuzz_bytes *in)
     opt->search_ns %= FILCH_MILLISECONDS(1);
     opt->spin_tight %= 100;
     opt->spin_yield %= 100;
-    /* Usually no memory limit; otherwise a limit between 0 and more than enough. */
+    /* Usually no memory limit; otherwise a limit below 1 MiB, which may be too small or large enough. */
     opt->memory_max = opt->memory_max % 4 == 3 ? opt->memory_max % ((size_t)1 << 20) : 0;
 }
 
@@ -143,8 +144,8 @@ static struct {
     bool     taken[NAMES];
 } books;
 
-/* Returns true if `err` is FILCH_ENOMEM and the memory limit allows that. Checks that the memory in use is within the
- * limit, to the byte. */
+/* Returns true if `err` is FILCH_ENOMEM and a memory limit is set, which may have caused it. Checks that the allocated
+ * bytes do not exceed the limit. */
 static bool lacked_memory(filch_err err)
 {
     bool limited = books.memory_max != 0 && books.alone;

@@ -18,8 +18,8 @@ static inline size_t lua_field_count(lua_State *L, int table)
 
 static inline bool lua_is_same(lua_State *L, int a, int b);
 
-/* Returns true if both tables have the same keys with equal values. A key that is a table or a pid of another node is a
- * new object after reading and cannot be looked up: such keys are only counted. */
+/* Returns true if both tables have the same keys with equal values. A key that is a table or a pid of another node is
+ * decoded as a new object and cannot be looked up, so keys of these kinds are only counted. */
 static inline bool lua_is_same_table(lua_State *L, int a, int b)
 {
     if (lua_rawequal(L, a, b)) return true;

@@ -3,7 +3,7 @@
 
 payload_books payload_counts;
 
-/* Fills `to` with the bytes of the content: repetitions of its number, as letters or as bytes. */
+/* Fills `to` with says->size bytes that are computed from says->seed: letters for a text, otherwise any bytes. */
 static void write_bytes(const content *says, char *to)
 {
     uint64_t left = says->seed;
@@ -41,8 +41,8 @@ static void on_shared_free(void *user, void *bytes, size_t size)
 
 static uint32_t choose_size(fuzz_bytes *in)
 {
-    /* Sizes around 24, because more than 24 bytes do not fit into an event, and around 16 and 64, because byte limits
-     * count in units of these sizes. */
+    /* Sizes around 24, because more than 24 bytes do not fit into an event; around 16, the unit of a mailbox limit in
+     * bytes; and around 64 and 200, which the test uses as payload_max. */
     static const uint16_t sizes[] = { 0, 1, 8, 15, 16, 17, 22, 23, 24, 25, 32, 64, 65, 200, 201, PAYLOAD_MAX };
     return sizes[fuzz_below(in, sizeof sizes / sizeof sizes[0])];
 }

@@ -26,7 +26,7 @@ typedef struct payload {
 typedef struct payload_books {
     /* moved: number of blocks passed by filch_move; freed: number of these blocks that were freed */
     uint64_t moved, freed;
-    /* shared: number of payloads shared by filch_share; unshared: number of these that were released */
+    /* shared: number of payloads shared by filch_share; unshared: number of shared payloads that were released */
     uint64_t shared, unshared;
 } payload_books;
 

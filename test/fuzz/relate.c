@@ -57,13 +57,14 @@ static chosen_pid choose(fuzz_bytes *in, bool self)
     return chosen;
 }
 
-/* Returns the error that a call with both pids must return, FILCH_OK if none. */
+/* Returns the error that a call with the pids of `a` and `b` must return, FILCH_OK if none. */
 static filch_err fault_of_two(const chosen_pid *a, const chosen_pid *b)
 {
     if (relations_closed()) return FILCH_ECLOSED;
     if (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial) return FILCH_EINVAL;
     if (a->fault == FILCH_EDENIED && b->fault == FILCH_EINVAL)
-        return FILCH_EINVAL; /* for an invalid pid the library does not call the policy */
+        /* FILCH_EINVAL, not FILCH_EDENIED: if a pid is invalid, the library does not ask the policy of the node */
+        return FILCH_EINVAL;
     return a->fault != FILCH_OK ? a->fault : b->fault;
 }
 
@@ -338,7 +339,7 @@ void yield_tie(fuzz_bytes *in, filch_out *out)
     if (w.what == FILCH_CMD_WATCH && ties.watcher_count[w.name] >= WATCHERS) return;
     uint64_t    tag = model_next_tag(YIELD_RELATION);
     const char *text = group ? tie_groups[w.name] : tie_names[w.name];
-    /* A cancel command has 16 bytes. */
+    /* The payload of a cancel command has 16 bytes; the size is compared with payload_max below. */
     size_t    size = !pids ? strlen(text) : w.what == FILCH_CMD_CANCEL ? 16 : 0;
     filch_err err = make_yield(out, &w, tag);
     if (now.opt.payload_max != 0 && size > now.opt.payload_max) {

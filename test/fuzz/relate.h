@@ -19,8 +19,9 @@ void relate_something(fuzz_bytes *in, filch_out *out);
 void broadcast_something(fuzz_bytes *in, payload *p);
 void yield_message(fuzz_bytes *in, filch_out *out, payload *p);
 
-/* Makes a relation by a yield. Does nothing while allocations fail, because the model must know the result before the
- * completion arrives. */
+/* Yields one command about relations, chosen by `in`: it makes or removes a relation, cancels or terminates a process,
+ * or lists the members of a group. Does nothing while allocations fail, because the model must know the result before
+ * the completion arrives. */
 void yield_tie(fuzz_bytes *in, filch_out *out);
 
 #endif

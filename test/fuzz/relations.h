@@ -41,7 +41,7 @@ bool relations_have_room(void);
 /* Returns a new tag for a monitor. */
 uint64_t relations_next_tag(void);
 
-/* Returns true if calls from outside must fail because the scheduler is closed. */
+/* Returns true if calls from outside of callbacks must fail because the scheduler is closed. */
 bool relations_closed(void);
 
 /* Returns the result that a call with this pid must have, unless another argument is wrong. */
@@ -64,15 +64,16 @@ bool relations_is_list(const yield_rec *q, const filch_data *data);
 /* Records the reference with which a yielded monitor was completed. */
 void relations_ref(uint64_t tag, uint64_t ref);
 
-/* Returns the live relation of this kind between the processes a and b, or NULL. */
+/* Returns the live relation of kind `kind` between the processes a and b, or NULL. */
 relation *relations_find(relation_kind kind, int a, int b);
 void      relations_untied(relation *b);
 
-/* Record that `process` left the group, or no longer watches it. Return false if `process` was not in the list. */
+/* relations_left() records that `process` left the group, relations_unwatched() that it no longer watches the group.
+ * Both return false if `process` was no member or no watcher. */
 bool relations_left(int group, int process);
 bool relations_unwatched(int group, int process);
 
-/* Reports that a step gets a notice, or a cancel with a reason. */
+/* Tells the model that a step of `l` receives a notice, or a cancel with a reason. */
 void relations_read(proc *l, const filch_event *event);
 
 /* relations_waits() returns true if notices are still to be delivered to the process, relations_down() if the process
@@ -83,7 +84,7 @@ bool relations_down(const proc *l);
 /* Records what may have caused the end of a process, other than its own status. Called before the close function of the
  * process. */
 void relations_causes(proc *l);
-/* Reports the end of a process: adds the notices of all processes with relations to it. */
+/* Tells the model that `l` has ended: adds the notices for all processes that have relations to `l`. */
 void relations_ended(proc *l);
 /* Tells the model that a notice of the end of `l` was delivered with `error` and `result`. */
 void relations_end_reported(proc *l, filch_err error, const filch_data *result);

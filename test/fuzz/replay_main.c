@@ -21,8 +21,8 @@ static uint8_t  input[INPUT_MAX];
 static size_t   input_size;
 static uint64_t files, made;
 
-/* A function of the sanitizers, NULL if none is linked. It sets `callback`, which they call before they end the
- * program. */
+/* A function of the sanitizers; NULL if no sanitizer is linked. It sets the function that the sanitizers call before
+ * they end the program. */
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static void leave_input(void)
@@ -99,7 +99,8 @@ static void run(const char *path)
     else run_file(path);
 }
 
-/* Runs random inputs: half of them with any bytes, half with few different bytes, so that operations repeat. */
+/* Runs random inputs: half of them with bytes of any value, half with only a few byte values, so that operations
+ * repeat. */
 static void run_random(uint64_t seed)
 {
     fli_prng prng;

@@ -14,9 +14,10 @@
 enum { FIXTURE_TEXT = 16384 };
 
 typedef struct fixture {
-    filch_sched  *sched;
-    filch_lua    *lua;
-    filch_err     error; /* error of the first process; `text` has its error text or its result */
+    filch_sched *sched;
+    filch_lua   *lua;
+    /* error of the process that the test has started; `text` has the error text or the result of this process */
+    filch_err     error;
     filch_kind    kind;
     int64_t       number;
     double        real;
@@ -48,7 +49,8 @@ static inline void fixture_ended(void *user, filch_pid pid, filch_err error, con
     atomic_store(&w->over, 1);
 }
 
-/* Opens a fixture. `options` may be NULL; its function `print` is replaced by one that keeps the text. */
+/* Opens a fixture. `options` may be NULL. The option `print` is replaced by a function that stores the text in the
+ * fixture. */
 static inline void fixture_open(fixture *w, int32_t workers, const filch_lua_options *options)
 {
     memset(w, 0, sizeof *w);

@@ -31,7 +31,8 @@ static int open_fixture(void **state)
     *state = &w;
     options.open = add_where;
     options.memory_max = 8 << 20;
-    /* the slice is long, so that no step is interrupted: the cache of long strings is cleared after each step */
+    /* the slice is long, so that no step is interrupted: an interruption ends the step, and the cache of long strings
+     * is cleared after each step */
     options.slice_ns = FILCH_SECONDS(60);
     fixture_open(&w, 2, &options);
     return 0;

@@ -9,7 +9,7 @@ static int open_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
-    /* larger than the default, because under a sanitizer a large message takes long */
+    /* larger than the default, because under a sanitizer it takes long to encode a large message */
     options.runaway_ns = FILCH_SECONDS(10);
     fixture_open(&w, 1, &options);
     return 0;

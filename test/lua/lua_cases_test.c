@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-/* In a simulation, tasks sleep for times in random order, and some tasks are cancelled. The other tasks must wake in
- * order and on time. */
+/* In a simulation, tasks sleep for different times, not in the order of their start, and some tasks are cancelled. The
+ * other tasks must wake in the order of their wake-up times, and on time. */
 TEST(tasks_wake_in_deadline_order_whichever_task_is_cancelled)
 {
     simulate("local woken, tasks, n = {}, {}, 40\n"
@@ -77,7 +77,7 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
         "s end\n"
         "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) "
         "end end\n"
-        /* mode = contents of a file of ten bytes after three bytes were written in this mode */
+        /* pairs of a mode and the contents of a file of ten bytes after three bytes were written in this mode */
         "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = "
         "'0123456789abc' } do\n"
         "  put '0123456789'\n"
@@ -154,7 +154,8 @@ TEST(runtime_stats_equal_the_scheduler_statistics)
     for (size_t i = 0; i < 19; i++) s[i] = strtoull(at, (char **)(uintptr_t)&at, 10);
     static const unsigned long long expected[14] = { 1, 0, 1, 7, 6, 3, 0, 6, 9, 8, 0, 0, 0, 0 };
     for (size_t i = 0; i < 14; i++) {
-        /* A refused send may count twice: it is tried at once, and again as a send that may wait. */
+        /* A refused send may count twice: process.send first tries without waiting, and then again with a send that may
+         * wait. */
         if (s[i] != expected[i] && !(i == 8 && s[i] == 18)) fail_msg("figure %zu is %llu in %s", i, s[i], w.text);
     }
     const uint64_t now[] = { stats.steps, stats.yields, stats.completions, stats.sleeps, stats.wakes };

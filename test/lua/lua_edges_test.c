@@ -243,7 +243,7 @@ TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
     static const char chunk[] =
         "local me, b, s = process.self(), blob.new(('b'):rep(9000)), ('s'):rep(17000)\n"
         "for i = 1, 6 do process.send(me, { b, s .. i, i }) end\n"
-        /* the other five messages are kept */
+        /* this receive keeps the other five messages */
         "local last = process.receive(function(m) return m[3] == 6 end) assert(#last[2] == 17001)\n"
         "local copies = {} for i = 1, 5 do local m = process.receive() copies[i] = blob.new(m[2]) assert(#m[1] == "
         "9000) end\n"
@@ -282,7 +282,7 @@ static filch_err greet(void *self, const filch_event *events, size_t count, filc
     return filch_idle(out);
 }
 
-/* For an unlink, the node's policy is asked about the other process, not about the process that calls. */
+/* For an unlink, the policy of the node is asked about the process to unlink, not about the calling process. */
 TEST(the_policy_is_asked_about_the_process_to_unlink)
 {
     static const filch_type greeter = { .name = "greeter", .step = greet };

@@ -59,7 +59,7 @@ TEST(other_processes_run_beside_every_hostile_call)
                  "process.terminate(pid)\n"
                  "process.receive({ event = 'exit', pid = pid })\n",
                  name);
-        /* if a row never ends, this fails after a timeout with a text that names the row */
+        /* if a row never ends, fixture_passes() fails after a timeout with a text that names the row */
         fixture_passes(&w, chunk);
     }
     assert_true(count > 150);

@@ -57,8 +57,8 @@ static void leaves_nothing(const char *feature)
     snprintf(chunk, sizeof chunk, "require('leaks').run('%s', %d, %d)", feature, ROUNDS, MEASURES);
     fixture_passes(&w, chunk);
     same(measured_count, MEASURES);
-    /* A leak in every round shows in each measurement. A one-time allocation (a block of slots, a thread's cache) shows
-     * in one measurement only. */
+    /* A leak in every round makes each measurement grow. A one-time allocation (a block of slots, a thread's cache)
+     * makes only one measurement grow. So the smallest growth is checked. */
     size_t least = SIZE_MAX;
     for (size_t i = 1; i < MEASURES; i++) {
         size_t grown = measured[i].bytes > measured[i - 1].bytes ? measured[i].bytes - measured[i - 1].bytes : 0;

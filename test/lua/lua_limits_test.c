@@ -2,7 +2,7 @@
  * worker, so that a process that kept it would be noticed. */
 #include "lua/fixture.h"
 
-/* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand of them. */
+/* The thread sanitizer keeps a record of longjmps, which overflows after a hundred thousand longjmps. */
 #if defined(__SANITIZE_THREAD__)
 #define YIELDS "5000"
 #elif defined(__has_feature)
@@ -89,8 +89,8 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
     }
 }
 
-/* Fixture for tests with a million active calls. These need more memory than the other tests have, and more time,
- * because an interruption walks over all active calls. */
+/* Fixture for tests with a million active calls. These tests need a larger memory limit than the fixture of the other
+ * tests has, and more time, because an interruption walks over all active calls. */
 static fixture deep;
 
 static void run_with_large_limit(const char *chunk)
@@ -147,7 +147,7 @@ TEST(memory_bombs_end_only_their_own_process)
         fixture_run(&w, bombs[i]);
         if (w.error != FILCH_LUA_EMEMORY) fail_msg("%zu: %s %s", i, filch_err_name(w.error), w.text);
         has_text(w.text, "not enough memory");
-        /* the exit event of the last process comes before the process is counted as ended */
+        /* waits, because the exit event of the last process arrives before the process is counted as ended */
         until(fixture_alive(&w) == 1);
     }
 }
@@ -188,8 +188,8 @@ TEST(large_messages_arrive_unchanged)
 TEST(garbage_is_collected_before_a_kept_message_ends_the_process)
 {
     static const char *const waits[] = {
-        "assert(process.receive('x') == 'x')",      /* the message is kept by the search */
-        "process.request(me, 'no reply', '100ms')", /* the message is kept at the end of a step */
+        "assert(process.receive('x') == 'x')",      /* the search for 'x' keeps the message */
+        "process.request(me, 'no reply', '100ms')", /* the end of the step keeps the message */
     };
     for (size_t i = 0; i < 2; i++) {
         char chunk[1024];
@@ -290,7 +290,7 @@ TEST(on_failure_reports_a_process_that_the_runtime_ends)
                    "assert(ends(process.spawn_monitored(function() return 1 end)).result == 1)\n");
     same(atomic_load(&ended[0]), 1);
     same(atomic_load(&ended[1]), 1);
-    same(atomic_load(&others), 1); /* the process that failed with "first" */
+    same(atomic_load(&others), 1); /* the failure of the process that called error('first') */
     fixture_close(&own);
 }
 

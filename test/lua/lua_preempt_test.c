@@ -66,8 +66,8 @@ TEST(a_task_that_ends_during_await_wakes_the_waiter)
     fixture_passes(&w, chunk);
 }
 
-/* A message from another process and a value from a task arrive while select checks its cases, enters the queues and
- * parks. */
+/* A message from another process and a value from a task arrive at any moment while select checks its cases, enters the
+ * queues of the channels and parks the task. */
 TEST(select_misses_neither_a_value_nor_a_message)
 {
     simulate(
@@ -127,7 +127,7 @@ TEST(a_sleep_in_a_pattern_does_not_change_the_receive_timeout)
              scaled(50));
 }
 
-/* The function in the pattern returns only if the other task runs at the same time. */
+/* The pattern function returns only if the other task runs while the pattern function runs. */
 TEST(a_long_running_pattern_lets_other_tasks_run)
 {
     fixture_passes(&w,
@@ -160,8 +160,8 @@ static bool is_over(void *user)
     return atomic_load(&((fixture *)user)->over) != 0;
 }
 
-/* A call that fails because the stack is full changes nothing. The test takes seconds of CPU time in builds without
- * optimisation, so it waits longer than other tests. */
+/* A channel call that fails because the stack is full changes nothing. The test takes seconds of CPU time in builds
+ * without optimisation, so it waits longer than other tests. */
 TEST(a_stack_overflow_in_a_channel_call_loses_no_value)
 {
     (void)fixture_start(&w,

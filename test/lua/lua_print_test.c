@@ -108,7 +108,8 @@ TEST(a_printed_line_waits_for_a_slow_reader)
     filch_pid pid = start("print('hello') return 'done'");
     until(sleeps(pid));
     same(filch_lua_flush(w.lua, FILCH_SECONDS(0), NULL),
-         FILCH_OK); /* nothing is left to flush: the line waits in its process, not in the buffer */
+         /* nothing is left to flush: the printed line waits in the process that printed it, not in the buffer */
+         FILCH_OK);
     size_t before = empty_pipe(last, sizeof last);
     assert_true(before >= 4096);
     until(atomic_load(&w.over));

@@ -80,8 +80,8 @@ TEST(functions_used_by_a_spawned_function_are_copied_with_it)
         "local function even(n) if n == 0 then return true end return odd(n - 1) end\n"
         "function odd(n) if n == 0 then return false end return even(n - 1) end\n"
         "assert(process.exec(function() return { even(10), odd(10), even(7) } end)[1] == true)\n"
-        /* Functions that are sent together share their upvalues in the new process too, but not with the functions of
-         * the sender. */
+        /* Functions that are sent together share their upvalues in the new process too. They share no upvalues with the
+         * functions of the sender. */
         "local count = 1\n"
         "local function inc() count = count + 1 return count end\n"
         "local function get() return count end\n"
@@ -96,7 +96,7 @@ TEST(functions_used_by_a_spawned_function_are_copied_with_it)
         "local many = {} for i = 1, 30 do many[i] = function() return i + count end end\n"
         "assert(process.exec(function() local s = 0 for _, f in ipairs(many) do s = s + f() end return s end) == 495)\n"
         "assert(process.exec('counter_with', function() return 42 end) == 42)\n"
-        /* Processes that are started many times from one function are made from a template. */
+        /* If many processes are started from one function, their Lua states are copied from a template. */
         "for i = 1, 20 do assert(process.exec(function(n) return fib(n) end, 7) == 13) end\n");
 }
 

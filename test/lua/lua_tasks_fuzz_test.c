@@ -9,10 +9,10 @@
 #include "lua/fixture.h"
 #include "lua/tasks_model.h"
 
-enum {
-    BATCHES = 30,
-    ADVANCE_MS = 310
-}; /* a deadline is whole seconds after a batch, so none is near a multiple of ADVANCE_MS, when outcomes are compared */
+/* ADVANCE_MS: virtual time from one batch to the next, in milliseconds; the outcomes are compared at its end. Deadlines
+ * are 1, 2 or 3 seconds after the beginning of a batch. No multiple of ADVANCE_MS is near these times, so no deadline
+ * is due near a comparison. */
+enum { BATCHES = 30, ADVANCE_MS = 310 };
 
 static struct {
     model   *model;
@@ -26,8 +26,8 @@ static const char *const kinds[] = {
 };
 static const int capacities[MODEL_CHANNELS] = { 0, 1, 4, 0 };
 
-/* Each operation of a batch is a task, and all of them begin at the same time. Each task stores its outcome as a
- * text. */
+/* Each operation of a batch runs as its own task, and all tasks of the batch begin at the same time. Each task stores
+ * its outcome as a text. */
 static const char program[] =
     "local me, ch, tasks, out = process.self(), {}, {}, {}\n"
     "for i, capacity in ipairs { 0, 1, 4, 0 } do ch[i] = channel.new(capacity) end\n"
@@ -127,7 +127,7 @@ static int field(lua_State *L, int at)
 }
 
 /* Lua function check(outcomes by slot, { { length, senders, receivers } by channel }): raises an error if the model
- * disagrees. */
+ * does not allow these values. */
 static int check(lua_State *L)
 {
     model_view view;
@@ -176,7 +176,7 @@ static void run_seed(filch_lua *lua, filch_lua_code *code, uint64_t seed)
     model_destroy(fuzz.model);
 }
 
-/* Runs `runs` seeds, beginning at `from`. `count` is the option of this name in filch_lua_options. */
+/* Runs `runs` seeds, beginning at seed `from`. `count` is the option of this name in filch_lua_options. */
 static void run_seeds(uint32_t count, uint64_t from, uint64_t runs)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;

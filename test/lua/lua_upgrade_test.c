@@ -217,7 +217,7 @@ TEST(runs_with_supervisors_and_upgrades_are_repeatable_by_seed)
         others += hash != hashes;
         hashes = hash;
     }
-    same(others, scaled(40)); /* all other seeds gave a different run */
+    same(others, scaled(40)); /* each seed gave a different run than the seed before it */
 }
 
 /* A connection stays open during an upgrade. A message that imitates a stream is not accepted as a stream. */
@@ -382,7 +382,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     same(reload.notified_count, 100);
     fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two b ' .. i do time.sleep(0.001) end end");
-    /* A syntax error is reported once and changes nothing: new processes get the old code too. */
+    /* A syntax error in a changed file is reported once and changes nothing: new processes get the old code too. */
     folder_write(&f, "counter.lua", "local function = 3");
     reload_now(&w);
     same(reload.calls, 1);
@@ -393,7 +393,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
     fixture_passes(&w, "process.spawn { 'counter', 5, name = 'late' }");
     answers(&w, "late", "two b 5");
     answers(&w, "c1", "two b 1");
-    /* Code that fails when it runs is reported in one line, and the processes keep their old code. */
+    /* New code that fails when it runs is reported in one line, and the processes keep their old code. */
     same(atomic_load(&lines), 0);
     folder_write(&f, "counter.lua", COUNTER("three", "error('not today')\n"));
     reload_now(&w);
@@ -466,7 +466,7 @@ static void wait_until_passes(fixture *w, const char *chunk)
     fixture_passes(w, all);
 }
 
-/* Code of the file odd.lua; `hand_over` is the body of its function of that name. */
+/* Code of the file odd.lua; `hand_over` is the body of the function that it passes to process.upgradable(). */
 #define SUBJECT(version, hand_over)                                                                                \
     "local function main(n)\n"                                                                                     \
     "  local m, from = process.receive()\n"                                                                        \
@@ -496,7 +496,8 @@ TEST(reload_works_in_unusual_process_states)
     options.log = nothing;
     options.log_user = &lines;
     fixture_open(&w, 2, &options);
-    /* The file was changed before the process called process.upgradable: the process is upgraded after that call. */
+    /* The file was changed before the process called process.upgradable(): the process is upgraded after it has called
+     * process.upgradable(). */
     fixture_passes(
         &w,
         "process.spawn { 'odd', 5, name = 'odd' } process.spawn { 'number', name = 'number' } process.spawn('gone')");
@@ -517,7 +518,7 @@ TEST(reload_works_in_unusual_process_states)
     reload_now(&w);
     fixture_passes(&w, "process.send('odd', 'for the task')");
     wait_until_passes(&w, "local a = process.request('odd', 'get') assert(a[1] == 'five')");
-    /* If hand_over fails, or its result cannot be handed over, the process keeps its code. */
+    /* If the function given to process.upgradable() fails, or its result cannot be sent, the process keeps its code. */
     folder_write(&f, "odd.lua", SUBJECT("six", "return n"));
     reload_now(&w);
     until(atomic_load(&lines) == 1);
@@ -545,8 +546,10 @@ TEST(reload_works_in_unusual_process_states)
     folder_write(&f, "odd.lua", SUBJECT("ten", "return n"));
     reload_now(&w);
     wait_until_passes(&w, "assert(not process.lookup('memory_heavy'))");
-    /* A file that does not return a table has no function main. A missing file changes nothing. */
-    /* four lines so far: the process "coroutine" could not upgrade to the versions nine and ten */
+    /* A changed file that does not return a table is reported, and its processes keep their code. A missing file
+     * changes nothing. */
+    /* four lines so far: the process "odd" could not upgrade to version six, the process "coroutine" not to eight, nine
+     * and ten */
     until(atomic_load(&lines) == 4);
     folder_write(&f, "number.lua", "return 7");
     reload_now(&w);

@@ -9,8 +9,8 @@
 
 static fixture w;
 
-/* Continuation function of a protected call that the host program makes; with it, Lua code inside the call may
- * yield. */
+/* Continuation function for a protected call that the host program makes. Because there is a continuation function, Lua
+ * code inside the call may yield. */
 static int after_call(lua_State *L, int status, lua_KContext ctx)
 {
     (void)ctx;
@@ -157,8 +157,8 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     fixture_open(&w, 1, &options);
     /* Begins with many short steps, after which the worker reads its clock seldom. A timer that is due must wait only
-     * for the end of the present turn, not for turns of the other loops. (src/sched/worker_test.c counts these turns
-     * with a clock of its own.) */
+     * for the end of the present turn, not for the turns of other endless loops. (src/sched/worker_test.c counts these
+     * turns with a simulated clock.) */
     fixture_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() "
                        "process.send(from, m) end end)\n"
                        "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
@@ -169,8 +169,8 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
                        "  local before = runtime.stats().interrupted\n"
                        "  time.sleep('1ms')\n"
                        "  local turns = runtime.stats().interrupted - before\n"
-                       /* at most three turns: one that ends before the timer is due, the one after it, and a fairness
-                        * pick */
+                       /* at most three turns of endless loops: a turn that ends before the timer is due, the turn in
+                        * which the timer becomes due, and a fairness pick */
                        "  assert(turns <= 3, turns)\n"
                        "end\n"
                        "for i = 1, 6 do process.terminate(hogs[i]) end\n");
@@ -184,7 +184,7 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
     options.watch = FILCH_LUA_WATCH_COUNT;
     options.runaway_ns = FILCH_MILLISECONDS(20);
     fixture_open(&w, FILCH_NO_WORKERS, &options);
-    until(thread_count() <= before); /* the system may list a joined thread for a moment */
+    until(thread_count() <= before); /* waits, because the system may list a joined thread for a moment */
     (void)fixture_start(&w,
                         "local hog = process.spawn(function() while true do end end)\n"
                         "while runtime.stats().interrupted < 5 do time.sleep('1ms') end\n"
@@ -198,7 +198,7 @@ TEST(without_a_watchdog_thread_instructions_are_counted)
         ok(filch_tick(w.sched, 1, &ran)); /* filch_tick() returns although the process is in an endless loop */
     }
     if (w.error != FILCH_OK) fail_msg("%s", w.text);
-    until(thread_count() <= before); /* the system may list a joined thread for a moment */
+    until(thread_count() <= before); /* waits, because the system may list a joined thread for a moment */
     fixture_close(&w);
 }
 
@@ -209,7 +209,7 @@ TEST(invalid_watch_modes_and_signals_are_refused)
     bad.watch = 3;
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_COUNT;
-    bad.signal = SIGURG; /* a signal is invalid with WATCH_COUNT, which sends none */
+    bad.signal = SIGURG; /* a signal is invalid together with FILCH_LUA_WATCH_COUNT, which sends no signal */
     same(filch_lua_create(&lua, &bad), FILCH_EINVAL);
     bad.watch = FILCH_LUA_WATCH_THREAD;
     bad.signal = -1;

@@ -7,18 +7,18 @@
 
 enum { STATES_MAX = 256, SETTLES = 2, ORDER = MODEL_BATCH + SETTLES };
 
-/* SERVED: the outcome of the operation is known, but its task has not run since */
+/* SERVED: the outcome of the operation is known, but the task of the operation has not run since then */
 typedef enum slot_state { FREE, WAITS, SERVED, OVER } slot_state;
 
 typedef struct slot {
     slot_state state;
-    bool       cancelled; /* a cancel was requested, and the task has not seen it yet */
+    bool       cancelled; /* a cancel of the task was requested, and the task has not seen the cancel yet */
     int        until_ms;  /* 0: no deadline */
     model_op   op;
     char       outcome[MODEL_TEXT];
 } slot;
 
-/* An entry in the queue of a channel: waits for case `at` of the operation in slot `slot`. */
+/* An entry in the queue of a channel: case `at` of the operation in slot `slot` waits for this channel. */
 typedef struct place {
     int slot, at;
 } place;
@@ -76,9 +76,8 @@ static bool uses_inbox(const model_op *op)
     return false;
 }
 
-/* Draws a case for an operation. At most one task waits for messages at a time (`inbox`), because it is not specified
- * which of several tasks gets a message. Looks only at the first of the possible states, because the same slots are
- * free in all of them. */
+/* Draws a case for an operation. `inbox`: the case may wait for a message of the process. At most one task waits for
+ * messages at a time, because it is not specified which of several tasks gets a message. */
 static model_case draw_case(model *m, int kind, bool inbox)
 {
     model_case c = { draw(m, MODEL_CHANNELS), 0 };
@@ -87,6 +86,8 @@ static model_case draw_case(model *m, int kind, bool inbox)
     return c;
 }
 
+/* Draws an operation for slot `slot_number`. Returns false if the drawn operation is not possible. Looks only at the
+ * first of the possible states of the model, because the same slots are free in all of them. */
 static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int batch_left)
 {
     const state *s = &m->states[0];
@@ -116,8 +117,8 @@ static bool draw_op(model *m, model_op *op, int slot_number, bool inbox, int bat
     if (op->kind == MODEL_AWAIT || op->kind == MODEL_CANCEL) {
         const slot *target = &s->slots[op->target];
         if (target->state != WAITS || op->target == slot_number) return false;
-        /* It is not specified in which order other tasks see the ends of two tasks. So a task that awaits another task
-         * is neither awaited nor cancelled. */
+        /* It is not specified in which order other tasks see the ends of two tasks. So no operation awaits or cancels a
+         * task that itself awaits a task. */
         if (target->op.kind == MODEL_AWAIT && (op->kind == MODEL_AWAIT || batch_left > 1)) return false;
         if (op->kind == MODEL_CANCEL && target->op.kind == MODEL_AWAIT) return false;
     }
@@ -137,8 +138,8 @@ int model_draw(model *m, model_op batch[MODEL_BATCH])
         model_op op;
         if (m->states[0].slots[i].state != FREE) continue;
         if (!draw_op(m, &op, i, inbox, want)) continue;
-        /* If one batch cancels a task and awaits it, either task may see the end first, so such batches are not
-         * drawn. */
+        /* If one batch cancels a task and another task of the batch awaits it, the order in which tasks see the end is
+         * not specified. So a batch contains either cancels or awaits. */
         if ((op.kind == MODEL_CANCEL && awaits) || (op.kind == MODEL_AWAIT && cancels)) continue;
         cancels = cancels || op.kind == MODEL_CANCEL;
         awaits = awaits || op.kind == MODEL_AWAIT;
@@ -169,8 +170,8 @@ static void leave(state *s, int slot_number)
     }
 }
 
-/* Records that case `at` of the operation in this slot has happened: with `value`, or with 0 if the channel was
- * closed. */
+/* Records that case `at` of the operation in this slot has happened. `value`: the received value, 0 if none; `passed`
+ * is false if the channel was closed. */
 static void serve(state *s, int slot_number, int at, int value, bool passed)
 {
     slot       *to = &s->slots[slot_number];
@@ -276,7 +277,7 @@ static void close_line(state *s, int number)
 }
 
 /* Applies an operation to the state. `blind`: the operation finds no messages, because they have not arrived yet. The
- * model allows both. */
+ * model allows both outcomes, with and without the messages. */
 static void apply(state *s, const model_op *op, bool blind)
 {
     slot *me = &s->slots[op->slot];
@@ -313,8 +314,8 @@ static int inbox_case(const model_op *op)
     return -1;
 }
 
-/* Runs the tasks that have got the outcome of their operation: tasks that await a task get its end, messages are taken,
- * cancels raise their error. */
+/* Runs all tasks that can run: tasks with a known outcome end, tasks that await an ended task get its outcome,
+ * cancelled tasks fail, and a task that waits for messages takes one. */
 static void settle(state *s)
 {
     for (int round = 0; round < MODEL_SLOTS; round++) {
@@ -395,7 +396,7 @@ static void keep(search *f, const state *s)
 }
 
 /* Tries all orders in which the operations of the batch may be applied. `left`: one bit for each operation that has not
- * been applied; `settles`: how often tasks may still run between two operations. */
+ * been applied; `settles`: how many more times tasks may run between two operations. */
 static void try_orders(search *f, const state *s, unsigned left, int settles)
 {
     if (left == 0) {

@@ -82,7 +82,7 @@ static void steal_two(void)
     steal_one();
 }
 
-/* Steals half of the items of the owner's deque into the deque `into`, then pops all items of `into`. */
+/* Steals half of the items of the owner's deque into the thief's deque `into`, then pops all items of `into`. */
 static void half_into(fli_deque *into)
 {
     void    *first = NULL;
@@ -221,7 +221,7 @@ static void setup_two(void)
 
 static void check_count(void)
 {
-    /* In the programs with this check two items are never taken, so the count is at least two. */
+    /* In the model programs that call check_count(), two items are never taken, so the count is at least two. */
     must(fli_deque_count(&t->deque) >= 2, "an untouched item is always counted");
 }
 

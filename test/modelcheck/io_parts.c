@@ -14,7 +14,7 @@ enum { GEN = 3, OPERATION = 7 };
 static struct {
     fli_stream_state     state;
     FLI_ATOMIC(uint32_t) bytes[2];         /* indexed by direction */
-    uint32_t             fd, operation[2]; /* not atomic, so that the explorer detects a race on them */
+    uint32_t             fd, operation[2]; /* not atomic, so that the explorer detects a race on these fields */
     uint32_t             got[FLI_WEAK_THREADS + 1], stopped[FLI_WEAK_THREADS + 1], gone[FLI_WEAK_THREADS + 1];
 } * s;
 

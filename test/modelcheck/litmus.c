@@ -57,7 +57,7 @@ static void one_check(void)
     report_outcome();
 }
 
-/* Store buffering with a process-wide barrier in one thread: the barrier orders both threads. */
+/* Store buffering with a process-wide barrier in one thread: the barrier orders the accesses of both threads. */
 static void barrier_1(void)
 {
     fli_store_rlx(&w->a, 1);
@@ -82,7 +82,7 @@ static void barrier_4(void)
     if (fli_load_rlx(&w->a) == 1) w->r[0] = w->payload;
 }
 
-/* Message passing with release and acquire. */
+/* Message passing with a release store and an acquire load: the reader sees the payload. */
 static void mp_1(void)
 {
     w->payload = 7;
@@ -198,7 +198,8 @@ static void bad_sb_check(void)
 {
     must(w->r[0] == 1 || w->r[1] == 1, "one of the two threads sees the store of the other");
 }
-/* A store that is no read-modify-write ends the release sequence, also if it is made by the same thread. */
+/* A store that is no read-modify-write ends the release sequence, even if the thread that made the release store makes
+ * it. */
 static void bad_seq_1(void)
 {
     w->payload = 7;

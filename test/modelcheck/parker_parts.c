@@ -93,8 +93,8 @@ static void park_once(void)
     must(t->written[0] == 7, "a write before the unpark is seen");
 }
 
-/* Parks until the flags of both unparking threads were seen. One return of park may stand for two unparks, but no
- * unpark may be lost. */
+/* Parks until the flags of both unparking threads are set. Two unparks may make park return only once, but no unpark
+ * may be lost. */
 static void park_until_both(void)
 {
     while (fli_load_rlx(&t->flags[0]) + fli_load_rlx(&t->flags[1]) < 2)

@@ -34,8 +34,8 @@ static struct scene {
         uint32_t ran, cancelled;
     } jobs[JOBS];
     uint32_t submitted;
-    /* The fields below are protected by `lock`. `started` has the threads that the pool has started; `over`: the pool
-     * starts no more threads. */
+    /* The fields from here on are protected by `lock`. `started` lists the threads that the pool has started; `over`:
+     * the pool starts no more threads. */
     fli_mutex lock;
     fli_cond  changed;
     struct {

@@ -11,7 +11,7 @@ typedef struct thing {
     uint8_t  padding[56];
 } thing;
 
-/* An object that threads claim through handles with a generation, as a yield's node. */
+/* An object that threads claim through handles with a generation, like the node of a yield. */
 typedef struct claimable {
     FLI_ATOMIC(uint32_t) stamp;  /* generation * 2, plus 1 while the object is in use */
     uint32_t             handle; /* not atomic: written when the object is created, and again when it is remade */
@@ -89,7 +89,7 @@ static void take_four(void)
 }
 
 /* Takes four objects from the slab and passes the last handle to use_passed(), which looks the handle up without
- * reading `fresh`. */
+ * reading the number of made handles (`fresh`). */
 static void pass_on(void)
 {
     uint32_t handle = 0;
@@ -123,7 +123,7 @@ static void use_known(void)
     must(fli_slab_at(&t->slab, 5) == t->known, "an object does not move");
 }
 
-/* Takes and returns handles by magazines. A handle must have only one user at a time. */
+/* Takes handles from a magazine and gives them back. No two threads may hold the same handle at the same time. */
 static void trade(void)
 {
     fli_magazine *mine = &t->magazines[fli_weak_self];
@@ -135,7 +135,7 @@ static void trade(void)
     fli_slab_empty(&t->slab, mine);
 }
 
-/* ---- slab: memory that is returned to the system. Pages of 4 objects; the depot keeps 4 objects at hand ---- */
+/* ---- slab: memory that is returned to the system. A page has 4 objects, and the depot has 4 spare ones ---- */
 
 static void make_claimable(void *object, uint32_t handle)
 {
@@ -163,7 +163,8 @@ static void remake_claimable(void *object, uint32_t handle, uint32_t generation)
 static const fli_slab_return_ops claimable_ops = { .generation = claimable_generation, .remake = remake_claimable };
 
 #define STALE_HANDLE 5
-#define STALE_GENERATION 2 /* the largest generation that was used; only by STALE_HANDLE */
+/* the generation in which object STALE_HANDLE was last used; all other objects were used only in generation 1 */
+#define STALE_GENERATION 2
 
 static void use(claimable *it)
 {
@@ -177,8 +178,9 @@ static void give_claimable(uint32_t handle)
     fli_slab_give(&t->slab, NULL, it);
 }
 
-/* Makes 11 objects and gives them back: 1 to 3 and 8 are at hand, 4 to 7 are a free page, which no thread has used
- * since the interval began; 9 to 11 are in use. Object 5 has been used twice, the others once. */
+/* Takes 11 objects and gives 8 of them back. Then objects 1 to 3 and 8 are spare in the depot; objects 4 to 7 are a
+ * free page, which no thread has used since the interval began; objects 9 to 11 are in use. Object 5 has been used
+ * twice, the others once. */
 static void setup_return(void)
 {
     fli_mem mem;
@@ -199,7 +201,7 @@ static void return_memory(void)
     (void)fli_slab_trim(&t->slab, 10);
 }
 
-/* Claims an object through a handle whose object has been given back. */
+/* Tries to claim an object through a stale handle: the object has been given back. */
 static void claim_stale(void)
 {
     claimable *it = fli_slab_find(&t->slab, STALE_HANDLE);
@@ -208,7 +210,7 @@ static void claim_stale(void)
     must(!fli_cas_acqrel(&it->stamp, &seen, used + 1), "a stale handle claims nothing");
 }
 
-/* Takes the four objects at hand, and then two of the page. */
+/* Takes the four spare objects of the depot, and then two objects of the free page. */
 static void take_from_page(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -277,8 +279,8 @@ static void take_some(void)
     }
 }
 
-/* A thread that sees `put_done`, which is set after two puts, must see a count of at least two, because no thread takes
- * an item. */
+/* `put_done` is set after two puts, and no thread takes an item. So a thread that sees `put_done` must see a count of
+ * at least two. */
 static void check_count(void)
 {
     if (fli_load_acq(&t->put_done) == 1)

@@ -19,7 +19,7 @@ filch_err __wrap_filch_stream_give(filch_out *out, filch_stream stream, filch_pi
 filch_err __real_filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener, uint64_t timeout_ns);
 filch_err __wrap_filch_yield_accept(filch_out *out, uint64_t tag, filch_stream listener, uint64_t timeout_ns);
 
-/* Returns true if `nth` is one of the numbers in the environment variable `variable`. */
+/* Returns true if the list of numbers in the environment variable `variable` contains `nth`. */
 static bool fails(const char *variable, unsigned nth)
 {
     const char *text = getenv(variable);

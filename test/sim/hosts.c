@@ -26,7 +26,7 @@ static struct {
     uint32_t      monitored, resolved, limit;
     uint8_t       exit_seen[MONITORS_MAX];
     bool          over;
-    fli_sim_queue waiting; /* here the first thread waits until the last EXIT notice has arrived */
+    fli_sim_queue waiting; /* queue in which the first thread waits until the last EXIT notice has arrived */
 } fixture;
 
 typedef struct actor {
@@ -46,8 +46,8 @@ static bool is_expected(filch_err err)
            err == FILCH_EEXISTS || err == FILCH_ECLOSED;
 }
 
-/* Spawns a process on a host through another host. Some spawns ask for a name that is taken: such a spawn must be
- * undone with all its relations. */
+/* Spawns a process on host number `host` by a call to the host `sched`. Some spawns ask for a name that may be taken.
+ * If the name is taken, the spawn must be undone with all its relations. */
 static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
@@ -70,7 +70,7 @@ static void monitor_target(filch_sched *sched, filch_pid target)
     fixture.resolved++;
 }
 
-/* Makes one random call about processes of any host, through the host `sched`. */
+/* Makes one random call to the host `sched` about processes of any host. */
 static void act(filch_sched *sched, filch_pid me)
 {
     filch_pid a = me.serial != 0 && fli_sim_choose(2) == 0 ? me : draw(), b = draw();
@@ -149,7 +149,7 @@ static const filch_type watcher_type = {
     .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step, .close = actor_close
 };
 
-/* Foreign thread: makes calls to the first host about processes of hosts that may have stopped. */
+/* Foreign thread: makes calls to the first host about processes of other hosts, which may have stopped. */
 static void change_at_random(void *arg)
 {
     (void)arg;

@@ -36,7 +36,7 @@ static struct {
     bool     released;
 } s;
 
-/* Returns how many jobs of a lane may run at once. */
+/* Returns how many jobs of a lane may run at the same time. */
 static uint32_t limit_of(uint32_t lane)
 {
     return lane == FLI_LANE_WORK ? WORK_THREADS : FLI_LANE_MOST;
@@ -63,7 +63,8 @@ static void cancel_test_job(fli_job *job)
     fli_sim_fail("a job was cancelled although all have started");
 }
 
-/* Chooses how a job behaves. FLI_LANE_WORK gets no STUCK jobs, because it has no spare threads for them. */
+/* Chooses how a job behaves. A STUCK job does not return until the end of the test. FLI_LANE_WORK gets no STUCK jobs,
+ * because it has no spare threads for them. */
 static behaviour draw_behaviour(uint32_t lane)
 {
     if (lane != FLI_LANE_WORK && s.stuck[lane] < STUCK_EACH && fli_sim_choose(3) == 0) {

@@ -40,7 +40,8 @@ static void run_job(void *arg)
 
 /* The command that repeats the schedule, printed by the handler of fatal signals. */
 static char replay[512];
-/* in a run of the shrinker: pipe to which the number of points until the violation is written; otherwise -1 */
+/* in a run of the shrinker: pipe to which the number of points (possible thread switches) before the violation is
+ * written; otherwise -1 */
 static int points_pipe = -1;
 
 /* Seed, workers and size of the failed schedule that the shrinker starts from. */
@@ -50,7 +51,7 @@ static struct {
 
 static volatile uint64_t schedules; /* number of schedules started so far */
 
-static const workload *last_run; /* workload of the last schedule, and its number of workers */
+static const workload *last_run; /* workload of the last schedule; the next variable is its number of workers */
 static uint32_t        last_workers;
 static uint64_t        ran_with[64 + 1]; /* number of schedules for each number of workers */
 static const char     *program_name;
@@ -68,8 +69,8 @@ static void end_with(const char *why, int number)
     }
     int n = snprintf(line, sizeof line, "violation: signal %d (%s)\n  %s\n", number, why, replay);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    /* Replaces this process by the shrinker, which searches a shorter schedule. The shrinker must receive its own
-     * signals, so the timer is stopped and the signal mask is cleared. */
+    /* Replaces this process by the shrinker, which searches a shorter schedule. The timer is stopped and the signal
+     * mask is cleared, so that the shrinker gets no signal of this timer and can receive all signals. */
     (void)setitimer(ITIMER_VIRTUAL, &(struct itimerval){ 0 }, NULL);
     sigset_t none;
     sigemptyset(&none);
@@ -85,7 +86,8 @@ static void on_fatal(int number)
     end_with("a broken invariant ended the program", number);
 }
 
-/* limit of CPU time between two possible thread switches (points); a schedule of many thousand points takes less */
+/* limit of CPU time between two points (places where the simulator may switch threads); a whole schedule of many
+ * thousand points takes less */
 #define POINTLESS_SECONDS 2
 
 /* Handler of the CPU time limit. The simulator ends an endless loop that contains points (places where it may switch
@@ -189,7 +191,9 @@ static uint64_t points_of(const plan *p, uint64_t seed)
     if (child == 0) {
         fli_sim_result result;
         points_pipe = ends[1];
-        alarm(2); /* ends a child that loops without points; such a schedule does not count as shorter */
+        /* ends a child that loops without reaching a point; points_of() then returns 0, as for a schedule without a
+         * violation */
+        alarm(2);
         bool     fine = run_one(p, seed, &result);
         uint64_t points = fine ? 0 : result.points;
         (void)!write(ends[1], &points, sizeof points);
@@ -243,7 +247,7 @@ static int usage(const char *why, const char *what)
     return 2;
 }
 
-/* Parses a whole number. Returns false if `text` is not one. */
+/* Parses a whole number. Returns false if `text` is not a whole number. */
 static bool number(const char *text, uint64_t *out)
 {
     char *end;

@@ -24,14 +24,15 @@ void run_lanes(uint32_t workers, uint32_t size);
 /* Called before each run: resets the state of the previous run. */
 void workload_reset(void);
 
-/* Checks all data of the scheduler of the running workload (sim/check.h). The simulator does not switch threads in
- * it. */
+/* Checks all data of the scheduler of the running workload (sim/check.h). The simulator does not switch threads during
+ * the check. */
 void workload_check(void);
 /* Calls fli_check_rest() for the scheduler of the running workload. Called when every thread waits and the next event
  * is a timeout. */
 void workload_rest(void);
 
-/* The allocator of the running workload: counts allocations, and fails at random as drawn from the seed. */
+/* The allocator of the running workload. It counts the bytes in use, which workload_alloc_live() returns, and fails at
+ * random, as drawn from the seed. */
 void    *workload_alloc(void *user, void *old, size_t old_size, size_t size);
 void     workload_alloc_reset(uint32_t fail_per_mille);
 uint64_t workload_alloc_live(void);

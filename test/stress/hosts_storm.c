@@ -58,15 +58,15 @@ static void spawn_on(filch_sched *sched, uint32_t host, uint32_t relations, fli_
     uint64_t            args[2] = { fli_prng_next(prng), host };
     opt.args = filch_bytes(args, sizeof args);
     opt.relations = relations;
-    /* The name "taken" may be in use. Then the spawn must be undone with all its relations. */
+    /* The name "taken" may be in use. If it is, the spawn must be undone with all its relations. */
     opt.name = fli_prng_below(prng, 4) == 0 ? "taken" : NULL;
     filch_err err = filch_spawn_on(sched, 100 + host, &actor_type, &opt, &pid);
     count(&storm.spawned, err);
     if (err == FILCH_OK) fli_store_rlx(&storm.board[host][fli_prng_below(prng, BOARD)], pid.serial);
 }
 
-/* Makes one random call about processes of any host, through the host `sched`. `me` is the calling process, or an
- * invalid pid if a foreign thread calls. */
+/* Makes one random call to the host `sched` about processes of any host. `me` is the calling process, or an invalid pid
+ * if a foreign thread calls. */
 static void act(filch_sched *sched, filch_pid me, fli_prng *prng)
 {
     filch_pid a = me.serial != 0 && fli_prng_below(prng, 2) == 0 ? me : draw(prng), b = draw(prng);
@@ -164,7 +164,7 @@ static bool play_round(uint64_t number)
     for (uintptr_t i = 0; i < MEDDLERS; i++) {
         stress_must("thread", fli_thread_start(&meddlers[i], "meddle", meddle, (void *)(number * MEDDLERS + i + 1)));
     }
-    /* The hosts are stopped after 100 random calls, so that processes and relations exist then. */
+    /* The hosts are stopped only after 100 random calls, so that processes and relations exist by then. */
     while (fli_load_rlx(&storm.acted) < 100) fli_thread_yield();
     for (uintptr_t i = 1; i < HOSTS; i++) {
         stress_must("thread", fli_thread_start(&stoppers[i], "stop", stop, (void *)i));

@@ -374,7 +374,7 @@ static filch_err requester_step(void *self, const filch_event *events, size_t co
         default: slow |= !enter_ledger(t->id, which, &t->numbers[which]); break;
         }
     }
-    /* Makes only one sleep at a time, because `due_ns` is its due time. */
+    /* Makes only one sleep at a time, because `due_ns` holds only one due time. */
     if (t->outstanding == 0 && (slow || fli_prng_below(&t->prng, 16) == 0)) {
         make_yield(t, out, TAG_SLEEP);
         sleeps = true;
@@ -548,7 +548,7 @@ static filch_err side_proc_step(void *self, const filch_event *events, size_t co
     case 1: stress_must("yield", filch_yield_ticker(out, 2, span_ns + 50000)); break;
     case 2: stress_must("yield", filch_yield_timer_cancel(out, 3, g->timer)); break;
     case 3: stress_must("yield", filch_yield_work(out, 4, do_work, NULL)); break;
-    /* a sleep that is longer than this scheduler exists */
+    /* a sleep that usually does not end before this scheduler is stopped */
     case 4: stress_must("yield", filch_yield_sleep(out, 5, span_ns * 1000)); break;
     case 5: return filch_continue(out);
     case 6: return fli_prng_below(&g->prng, 4) == 0 ? filch_done(out, filch_none()) : filch_idle(out);
@@ -645,8 +645,8 @@ typedef struct memory {
     size_t warm_bytes, warm_resident; /* maximum of the allocated bytes and of the resident size during the warm-up */
 } memory;
 
-/* Compares the memory in use with the maximum of the warm-up. The limit allows peaks; steady growth exceeds it sooner
- * or later. */
+/* Compares the memory in use with the maximum of the warm-up. The limit is higher than this maximum, so that it allows
+ * peaks; steady growth exceeds it sooner or later. */
 static void watch_memory(memory *m, bool warm)
 {
     size_t bytes = fli_load_rlx(&town_bytes), pages = resident();

@@ -18,10 +18,11 @@ enum { BRANCHES = 3, LEAVES = 3, WORKERS = BRANCHES * LEAVES, IGNORES_CANCEL = 1
 #define STORM_NS FILCH_SECONDS(300)
 
 static struct {
-    int       alive[WORKERS];
-    int       instances;
-    uint64_t  starts, faults;
-    bool      patient;    /* true: the supervisors of this tree have no limit of restarts that they could reach */
+    int      alive[WORKERS];
+    int      instances;
+    uint64_t starts, faults;
+    /* true: the limit of restarts of the supervisors in this tree is so high that they never reach it */
+    bool      patient;
     bool      low_memory; /* true: allocations fail now and then */
     filch_pid root;
     int       exits;

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 typedef struct fault {
-    atomic_int passes; /* number of next calls that succeed */
-    atomic_int times;  /* number of calls that fail after these */
+    atomic_int passes; /* number of calls that still succeed before calls fail */
+    atomic_int times;  /* number of calls that fail after the `passes` calls */
     atomic_int error;
     atomic_int struck; /* number of calls that have failed */
 } fault;

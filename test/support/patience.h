@@ -9,7 +9,8 @@
 
 #include "port/clock.h"
 
-/* Maximum time that is counted between two checks. A longer time, in which the thread was suspended, does not count. */
+/* Maximum time that is counted between two checks. Any time beyond it does not count, because the thread was probably
+ * suspended. */
 #define PATIENCE_LOOK_NS UINT64_C(1000000)
 
 typedef struct patience {

@@ -15,7 +15,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 
-/* If there is no progress for this long, the test fails, because an event was lost. */
+/* If there is no progress for this time, the test fails, because an event was lost. */
 #define STRESS_LIMIT FILCH_SECONDS(60)
 
 /* Parses a number from `min` to `max`. Returns false if `text` is not such a number. */
@@ -30,8 +30,8 @@ static inline bool stress_parse(const char *text, uint64_t min, uint64_t max, ui
     return true;
 }
 
-/* Ends the program with exit code 2 if `err` is not FILCH_OK. For calls that the test itself needs: their failure is no
- * result about Filch. */
+/* Ends the program with exit code 2 if `err` is not FILCH_OK. For calls that the test itself needs: their failure
+ * says nothing about the property that the test checks. */
 static inline void stress_must(const char *what, filch_err err)
 {
     if (err == FILCH_OK) return;
@@ -48,14 +48,15 @@ static inline const char *stress_state_name(int32_t state)
 
 /* ---- progress ---- */
 
-/* By this struct the main thread waits until all players (threads or processes of the test) have ended, and checks once
- * per second that they make progress. */
+/* The main thread uses this struct to wait until all players (threads or processes of the test) have ended, and to
+ * check once per second that they make progress. */
 typedef struct stress_watch {
     fli_mutex lock;
     fli_cond  ended;
-    uint32_t  left;     /* number of players still running; protected by the lock */
-    uint64_t  seen;     /* `progress` at the last check. Not atomic, like `until_ns`: used only by the main thread */
-    uint64_t  until_ns; /* time at which missing progress counts as a failure; 0: no check was made yet */
+    uint32_t  left; /* number of players still running; protected by the lock */
+    /* value of `progress` at the last check. Not atomic, like `until_ns`: used only by the main thread */
+    uint64_t seen;
+    uint64_t until_ns; /* time at which missing progress counts as a failure; 0: no check was made yet */
 } stress_watch;
 
 typedef enum stress_news { STRESS_OVER, STRESS_MOVES, STRESS_STANDS_STILL } stress_news;

@@ -20,7 +20,7 @@
 #undef atomic_fetch_or_explicit
 #undef atomic_fetch_xor_explicit
 
-/* The atomic operations of the compiler. Calls of these are not counted. */
+/* The compiler's own atomic operations. Calls of the macros COUNTED_* are not counted. */
 #if defined(__clang__)
 #define COUNTED_LOAD __c11_atomic_load
 #define COUNTED_STORE __c11_atomic_store

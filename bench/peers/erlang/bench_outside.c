@@ -35,7 +35,8 @@ static void *send_all(void *argument)
     for (ErlNifUInt64 i = 0; i < job.count; i++) {
         sleep_ns(job.span_ns);
         ERL_NIF_TERM now = enif_make_int64(env, now_ns());
-        if (!enif_send(NULL, &job.to, env, now)) abort(); /* the process does not exist: nothing to measure */
+        /* the process `to` does not exist, so nothing can be measured */
+        if (!enif_send(NULL, &job.to, env, now)) abort();
         enif_clear_env(env);
         while (atomic_load(&seen_count) == i) sleep_ns(50000);
     }
@@ -57,7 +58,7 @@ static ERL_NIF_TERM send_later(ErlNifEnv *env, int count, const ERL_NIF_TERM arg
     return enif_make_atom(env, "ok");
 }
 
-/* Returns the nanoseconds since the message was sent, and lets the thread that sent it continue. */
+/* Returns the time in ns since the message was sent, and lets the thread that sent the message continue. */
 static ERL_NIF_TERM seen(ErlNifEnv *env, int count, const ERL_NIF_TERM arguments[])
 {
     ErlNifSInt64 now = now_ns(), sent;

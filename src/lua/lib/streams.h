@@ -11,7 +11,7 @@
 /* The Lua values into which a completion is turned. */
 typedef enum fli_lua_shape {
     FLI_LUA_AS_VALUE,
-    FLI_LUA_AS_WRITTEN, /* as FLI_LUA_AS_VALUE, but the cancel that a stop sends does not end the wait */
+    FLI_LUA_AS_WRITTEN, /* as FLI_LUA_AS_VALUE, for a write: during a stop, a cancel does not end the wait */
     FLI_LUA_AS_STREAM,
     FLI_LUA_AS_PROGRAM,
     FLI_LUA_AS_NOTHING, /* returns true */
@@ -19,11 +19,13 @@ typedef enum fli_lua_shape {
     FLI_LUA_AS_NAMES
 } fli_lua_shape;
 
-/* Called at the beginning of every call that waits: returns the process, and a tag for the yield. */
+/* Called at the beginning of every I/O call that waits. Returns the process, and a new tag for the yield of the call in
+ * *tag. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag);
-/* Called after the yield tagged `tag`, which returned `err`: waits for the completion of the yield. */
+/* Called with `err`, the result of the filch_yield function that yielded the command with `tag`. Waits for the
+ * completion of this yield. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape);
-/* Returns the stream that the method was called with. Raises an error if the value is not a stream. */
+/* Returns the stream at stack index 1, on which the method was called. Raises an error if the value is not a stream. */
 filch_stream fli_lua_check_stream(lua_State *L);
 
 /* In fs.c: push the values for FLI_LUA_AS_INFO and FLI_LUA_AS_NAMES. Each returns the number of values pushed. */

@@ -64,7 +64,7 @@ TEST(the_last_block_may_fill_the_heap_and_not_a_byte_more)
     }
 }
 
-/* The block comes from a free list, which is a separate path in the allocator. */
+/* A block from a free list is tested separately, because the allocator takes it on its fast path. */
 TEST(a_block_of_the_free_list_counts_against_the_limit_too)
 {
     for (size_t i = 0; i < SIZES && sizes[i] <= 256; i++) {
@@ -136,7 +136,7 @@ TEST(a_block_shrinks_whatever_the_limit_is)
             assert_non_null(shrunk);
             same(heap.used, room_of(sizes[k]));
             for (size_t n = 0; n < sizes[k]; n++) same(shrunk[n], 7);
-            same(heap.max, room_of(sizes[i])); /* the limit is unchanged */
+            same(heap.max, room_of(sizes[i])); /* shrinking has not changed the limit */
             fli_lua_heap_fini(&heap);
         }
     }

@@ -79,7 +79,8 @@ TEST(sizes_beyond_all_memory_are_refused)
     void *big = fli_lua_heap_resize(&heap, NULL, 0, 10000);
     assert_non_null(big);
     assert_null(fli_lua_heap_resize(&heap, big, 10000, SIZE_MAX - 8));
-    void *small = fli_lua_heap_resize(&heap, big, 0, 16); /* old size 0: no bytes have to be copied */
+    /* the old size is given as 0: the call ignores `big` and takes a new block */
+    void *small = fli_lua_heap_resize(&heap, big, 0, 16);
     assert_non_null(small);
     same(heap.used, 10000 + 16);
     fli_lua_heap_resize(&heap, big, 10000, 0);
@@ -88,7 +89,8 @@ TEST(sizes_beyond_all_memory_are_refused)
     fli_lua_heap_fini(&heap);
 }
 
-/* give() finds by the size of a block whether it lies in a chunk, so take_block() must decide by the same size. */
+/* The size of a block decides whether it lies in a chunk. give() and take_block() must agree about the largest such
+ * size. */
 TEST(a_block_of_the_largest_class_lies_in_a_chunk)
 {
     fli_lua_heap heap;
@@ -111,7 +113,7 @@ TEST(blocks_never_freed_are_released_with_the_heap)
     fli_lua_heap heap;
     fli_lua_heap_init(&heap, first, sizeof first, SIZE_MAX);
     for (size_t size = 1; size < 100000; size += 777) memset(fli_lua_heap_resize(&heap, NULL, 0, size), 1, size);
-    fli_lua_heap_fini(&heap); /* the sanitizers and valgrind report memory that is left */
+    fli_lua_heap_fini(&heap); /* the sanitizers and valgrind would report memory that was not freed */
     assert_null(heap.bigs);
     assert_null(heap.chunks);
 }

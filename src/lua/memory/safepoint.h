@@ -18,10 +18,11 @@
 #include "port/barrier.h"
 
 typedef struct fli_lua_safepoint {
-    /* 1 while held.  writes: the holder.  reads: the owner, which in a strict safepoint reads by adding 0.
-     * PAIR lua.safepoint */
+    /* 1 while the safepoint is held, otherwise 0.  writes: the holder.  reads: the owner; in a strict safepoint it
+     * reads by adding 0.  PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
-    uint32_t             strict; /* not atomic: set before another thread can access the safepoint */
+    /* See fli_lua_safepoint_is_held(). Not atomic: set before another thread can access the safepoint. */
+    uint32_t strict;
 } fli_lua_safepoint;
 
 /* A safepoint that is never held, for heaps that the watchdog does not access. */
@@ -29,8 +30,8 @@ extern fli_lua_safepoint fli_lua_safepoint_never_held;
 
 void fli_lua_safepoint_init(fli_lua_safepoint *safepoint, bool strict);
 
-/* Holds the safepoint. Afterwards the holder sees everything that the owner did before the owner last found the
- * safepoint not held. Thread: one holder at a time. */
+/* Holds the safepoint. After the call, the holder sees everything that the owner did before the owner's last check that
+ * found the safepoint not held.  Thread: one holder at a time. */
 void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint);
 void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
 

@@ -1,4 +1,5 @@
-/* total.h - counts the memory that all Lua processes of a host hold together: heaps, blobs and large messages.
+/* total.h - counts the memory that all Lua processes of a host hold together: heaps, blobs, large messages
+ * and code.
  * Memory is counted when it is taken from the system, not with each Lua object. */
 #ifndef FLI_LUA_TOTAL_H
 #define FLI_LUA_TOTAL_H
@@ -11,10 +12,11 @@
 #include "port/atomic.h"
 
 typedef struct fli_lua_total {
-    /* Bytes held.  writes and reads: any thread that takes or returns memory of a process. The number orders no other
-     * memory access. */
+    /* Number of bytes that all processes of the host hold.  writes and reads: any thread that takes or returns memory
+     * of a process. The number orders no other memory access. */
     FLI_ATOMIC(uint64_t) held;
-    uint64_t             max;  /* not atomic, like the fields below: set before the first process starts */
+    /* limit of `held`; not atomic, like the fields below: set before the first process starts */
+    uint64_t max;
     void (*spare)(void *user); /* frees memory that is only cached; NULL: no memory is cached */
     void *spare_user;
 } fli_lua_total;
@@ -36,8 +38,8 @@ static inline void fli_lua_total_give(fli_lua_total *total, size_t size)
     (void)fli_add_rlx(&total->held, (uint64_t)0 - size);
 }
 
-/* Makes a shared payload of `bytes` (allocated by malloc), which is counted until it is freed. Returns true if it took
- * the bytes, false if the limit would be exceeded or memory is short. */
+/* Makes a shared payload of `bytes` (allocated by malloc). The bytes count in `total` until the payload is freed.
+ * Returns true if the payload owns `bytes` now, false if the limit would be exceeded or memory is short. */
 bool fli_lua_total_share(fli_lua_total *total, void *bytes, size_t size, filch_data *out);
 
 #endif

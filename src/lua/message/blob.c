@@ -13,11 +13,12 @@
 #include "lua/message/codec.h"
 #include "lua/process/proc.h"
 
-/* HEAD: bytes before the contents of a blob. The block is a complete message, so the mark and the tag of a blob come
- * first. */
+/* HEAD: bytes before the contents of a blob. The block of a blob is a complete message: it begins with the mark of
+ * encoded values (fli_lua_mark) and the tag FLI_LUA_TAG_BLOB. */
 enum { HEAD = FLI_LUA_MARK_SIZE + 1 };
 
-/* All blobs of a process are on a list, because the collector does not run when a process ends. */
+/* A blob. All blobs of a process are on a list, so that their blocks can be dropped when the process ends: the
+ * collector, which would finalize them, does not run then. */
 typedef struct fli_lua_blob {
     filch_data            data;
     size_t                charged;
@@ -315,7 +316,7 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
 void fli_lua_long_made(lua_State *L, const filch_data *data)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->out == NULL) return; /* outside a step no code would empty the cache */
+    if (p == NULL || p->out == NULL) return; /* outside a step the cache of long strings would not be emptied */
     fli_lua_long_prepare(L);
     if (longs_of(p) == NULL || !lua_checkstack(L, 4)) return;
     unsigned n = make_place(p, filch_size(data));

@@ -30,13 +30,13 @@ const char *fli_lua_blob_bytes(const filch_data *blob, size_t *size);
  * errors. */
 void fli_lua_push_blob(lua_State *L, const filch_data *data);
 
-/* Drops all blocks of blobs and long strings that the process holds. Does not use the Lua state. */
+/* Drops the references to all blocks that the process holds for blobs and long strings. Does not use the Lua state. */
 void fli_lua_blocks_drop(struct fli_lua_proc *p);
 
 /* Creates the cache of long strings, which fli_lua_long_block() needs. To be called where Lua errors may be raised. */
 void fli_lua_long_prepare(lua_State *L);
-/* Returns the long string at `index` as a block that can be shared, valid until the end of the step. Returns NULL if
- * copying the string is cheaper. */
+/* Returns the long string at `index` as a block that messages can share; the block is valid until the end of the step.
+ * Returns NULL if no such block exists and none can be made: the caller then copies the string. */
 const filch_data *fli_lua_long_block(lua_State *L, int index);
 /* Records that the string on top of the stack was made from the block `data`. May raise memory errors. */
 void fli_lua_long_made(lua_State *L, const filch_data *data);

@@ -41,16 +41,16 @@
 enum { FLI_LUA_DEPTH_MAX = 100, FLI_LUA_MARK_SIZE = 4, FLI_LUA_TAG_BLOB = 0x13 };
 
 extern const uint8_t fli_lua_mark[FLI_LUA_MARK_SIZE];
-/* The message that a file has changed. A Lua program cannot send it, because a string that begins with these bytes is
- * sent as an encoded value. */
+/* The message that tells a process that a file has changed. A Lua program cannot send this message, because a string
+ * that begins with the mark (fli_lua_mark) is sent as an encoded value. */
 extern const uint8_t fli_lua_outdated[FLI_LUA_MARK_SIZE + 10];
 
 /* Bytes being written. A small number of bytes is stored in the struct itself. */
 typedef struct fli_lua_bytes {
     uint8_t                  *at;
     size_t                    size, room, max;
-    bool                      by_name;   /* libraries and their functions may be written by name */
-    bool                      hand_over; /* streams and requests may be written (for upgraded code) */
+    bool                      by_name;   /* libraries and their functions may be written by name (in a spawn) */
+    bool                      hand_over; /* streams and requests may be written (in values for upgraded code) */
     struct fli_lua_functions *functions; /* the functions written so far; NULL: functions are refused */
     bool                      joined;
     struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
@@ -59,7 +59,7 @@ typedef struct fli_lua_bytes {
     uint8_t                   first[480];
 } fli_lua_bytes;
 
-/* The reason why a value could not be written. */
+/* The text of the error for a value that cannot be written, with the path of the value. */
 typedef struct fli_lua_refusal {
     char text[256];
 } fli_lua_refusal;
@@ -68,40 +68,44 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
 void fli_lua_bytes_fini(fli_lua_bytes *bytes);
 /* Appends `size` bytes. Returns false if memory is short or the limit would be exceeded. */
 bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
-/* Makes a payload of the bytes. A few bytes stay in `bytes` and are borrowed by *out; many bytes are moved out of
- * `bytes`. Returns false if memory is short. */
+/* Makes a payload of the bytes. Few bytes stay in the struct `bytes`, and *out only refers to them; many bytes are
+ * moved out of `bytes` into the payload. Returns false if memory is short. */
 bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
-/* To be called after the payload was given to a call; `taken`: that call took ownership of the payload. */
+/* To be called after the payload of fli_lua_bytes_data() was passed to a function. `taken`: that function took
+ * ownership of the payload. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
-/* Makes a payload that outlives `bytes`. *out gets one reference to it. */
+/* Makes *out a payload with the content of `data` (from fli_lua_pack) that outlives `bytes`. The caller gets one
+ * reference. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
 /* Appends the value at `index`. `root` is the name of the value in errors, such as "message". Raises no Lua error.
  * Returns false if the value cannot be written or takes too long (fli_lua_budget_over). */
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why);
 
-/* Appends the i-th variable of the function at `index`, which is function number 0 in bytes->functions. */
+/* Appends the i-th upvalue of the function at `index`. This function has number 0 in bytes->functions. */
 bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, fli_lua_bytes *bytes,
                              fli_lua_refusal *why);
 
-/* Makes a payload of the value at `index`. Nil, numbers, pids, blobs and strings without the mark need no encoding; any
- * other value is encoded into `bytes`. Returns false, with the reason in *why, if the value cannot be encoded. */
+/* Makes a payload of the value at `index`. Nil, numbers, pids, blobs, and strings that do not begin with the mark
+ * (fli_lua_mark) need no encoding; any other value is encoded into `bytes`. Returns false, with the reason in *why, if
+ * the value cannot be encoded. */
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
-/* Sets the blocks to which the next values read by this thread may refer; NULL: none. */
+/* Sets the attached blocks to which values may refer that this thread reads next; NULL: none. */
 void fli_lua_attach(const fli_lua_refs *refs);
-/* Sets the functions to which the next values read by this thread may refer: the list at stack index `list`. Its first
- * element is function number 0. */
+/* Sets the functions to which values may refer that this thread reads next: the list at stack index `list`. The first
+ * element of the list is the function with number 0. */
 void fli_lua_attach_functions(int list);
-/* Reads the i-th variable of the function at `index`. */
+/* Reads one value from *at and sets the i-th upvalue of the function at `index` to it. Moves *at behind the value.
+ * Returns false if the bytes are not valid. */
 bool fli_lua_decode_variable(lua_State *L, int index, int i, const uint8_t **at, const uint8_t *end);
 
-/* Pushes the value at *at and moves *at behind it. Returns false, with nothing pushed, if the bytes are not of the form
- * described above. Raises only memory errors and the error of a spent budget. */
+/* Pushes the value at *at and moves *at behind it. Returns false, with nothing pushed, if the bytes do not have the
+ * form that the head of this file describes. Raises only memory errors and the error of a spent budget. */
 bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end);
 
-/* The kind of a message: its outermost tag. */
+/* The sort of a message, which its outermost tag determines. */
 typedef enum fli_lua_sort {
     FLI_LUA_VALUE,
     FLI_LUA_REQUEST,
@@ -111,14 +115,16 @@ typedef enum fli_lua_sort {
 } fli_lua_sort;
 fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id);
 
-/* Begins a request or a reply: writes the mark, the sort and the id. The caller appends the value. */
+/* Begins a request or a reply: writes the mark (fli_lua_mark), the tag for `sort`, and `id`. The caller appends the
+ * value. */
 bool fli_lua_envelope(fli_lua_bytes *bytes, fli_lua_sort sort, uint64_t id);
 
-/* Does what fli_lua_unpack() does, and returns the sort of the message. */
+/* Does what fli_lua_unpack() does, and returns the sort of the message. For a request or a reply, sets *id to its
+ * id. */
 fli_lua_sort fli_lua_unpack_message(lua_State *L, const filch_data *data, uint64_t *id);
 
-/* Pushes the value of a payload: always exactly one value. Bytes that have the mark but not the form described above
- * are pushed as a string. */
+/* Pushes the value of a payload: always exactly one value. Bytes that begin with the mark (fli_lua_mark), but do not
+ * have the form that the head of this file describes, are pushed as a string. */
 void fli_lua_unpack(lua_State *L, const filch_data *data);
 
 /* Pushes a pid. Pids of this scheduler are light userdata: they are equal if they name the same process. */

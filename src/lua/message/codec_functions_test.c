@@ -67,8 +67,8 @@ static void drop_value(void)
     fli_lua_bytes_fini(&out.bytes);
 }
 
-/* Pushes the list of functions, whose first element (number 0) is not among the bytes, and then the value. Returns true
- * if there is a value. */
+/* Pushes a list of functions, with a function made here as first element (number 0), and then the value read from
+ * `bytes`. Returns true if the bytes are a value. */
 static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *refs)
 {
     const uint8_t *at = bytes;
@@ -76,7 +76,7 @@ static bool read_value(const uint8_t *bytes, size_t size, const fli_lua_refs *re
     lua_newtable(L);
     assert_int_equal(luaL_loadstring(L, "local x, y = 1, 2 return function() return x + y end"), LUA_OK);
     lua_call(L, 0, 1);
-    lua_rawseti(L, 1, 1); /* number 0: the function that is started */
+    lua_rawseti(L, 1, 1); /* number 0: in a spawn, the function that the process runs */
     fli_lua_attach(refs);
     fli_lua_attach_functions(1);
     bool fine = fli_lua_decode(L, &at, bytes + size) && at == bytes + size;
@@ -206,7 +206,7 @@ TEST(a_variable_with_an_invalid_reference_is_refused)
     assert_true(reads_variable(1, "\x1A\x00\x00\x00\x00\x02", 6));
     assert_false(reads_variable(1, "", 0));
     assert_false(reads_variable(1, "\x08", 1));
-    assert_false(reads_variable(9, "\x45", 1)); /* the function has fewer variables */
+    assert_false(reads_variable(9, "\x45", 1)); /* function number 0 has fewer than 9 variables */
     assert_false(reads_variable(1, "\x1A\x00\x00", 3));
     assert_false(reads_variable(1, "\x1A\x00\x00\x00\x00", 5));
     assert_false(reads_variable(1, "\x1A\x09\x00\x00\x00\x01", 6));

@@ -98,7 +98,7 @@ TEST(a_value_cut_off_at_any_byte_is_refused)
     for (size_t size = 0; size < sizeof pid; size++) assert_false(reads(pid, size));
 }
 
-/* Streams and requests are accepted only in bytes from the process that is being replaced. */
+/* Streams and requests are accepted only in values that a process hands over to its upgraded code. */
 TEST(streams_and_requests_are_read_whole_and_only_in_a_handover)
 {
     uint8_t request[25] = { 0x16, 7 }, stream[9] = { 0x17, 5 };
@@ -124,8 +124,8 @@ TEST(malformed_bytes_are_refused)
         { "\x18\0\0\0\0", 5 },                              /* a function where none is allowed */
         { "\x19\0\0\0\0", 5 },                              /* a reference to a function */
         { "\x1A\0\0\0\0\0", 6 },                            /* a reference to a variable */
-        { "\x0F\0", 2 },                                    /* a blob whose number is cut off */
-        { "\x13\x41", 2 },                                  /* a blob must be outermost or attached */
+        { "\x0F\0", 2 },                                    /* a blob: the number of its block is cut off */
+        { "\x13\x41", 2 },                                  /* a blob inside a value, but not as an attached block */
         { "\x10\0\0\0\0\0\0\0\0\x41", 10 },                 /* a request inside a value */
         { "\x3F", 1 },                                      /* no such tag */
         { "\x0A\x05\0\x41", 4 },                            /* five values announced, one present */
@@ -176,12 +176,12 @@ TEST(malformed_messages_with_the_mark_are_strings)
     same(lua_rawlen(L, -1), 0);
     lua_settop(L, 0);
     unpacks("\x41", 1, "number");
-    unpacks("\x0F", 1, "string");     /* a blob without its number */
+    unpacks("\x0F", 1, "string");     /* a blob: the number of its block is missing */
     unpacks("\x41\x41", 2, "string"); /* bytes follow the value */
     unpacks("\x10\x05\0\0\0\0\0\0\0\x41", 10, "number");
     unpacks("\x10\x05\0\0\0\0\0\0\0\x0F", 10, "string");
     unpacks("\x3F\x05\0\0\0\0\0\0\0\x41", 10, "string"); /* no such tag */
-    unpacks("\x13\x05", 2, "userdata");                  /* the rest of the bytes is the blob */
+    unpacks("\x13\x05", 2, "userdata");                  /* a blob of one byte */
     unpacks("\x07\x05\0\0\0\0\0\0\0", 9, "number");
     char block[32] = { 0 };
     memcpy(block, fli_lua_mark, FLI_LUA_MARK_SIZE);
@@ -274,8 +274,8 @@ TEST(pids_of_other_schedulers_differ_from_local_pids)
     p->self.node = 7;
 }
 
-/* Writes the value at index 1 with a limit that grows from `from`: each limit that is too small is refused, and the
- * first sufficient limit succeeds. */
+/* Writes the value at stack index 1 with a limit for the bytes, which begins at `from` and grows until writing
+ * succeeds. Each limit that is too small must be refused with an error that contains `part`. */
 static void is_refused_below(size_t from, const char *part)
 {
     fli_lua_bytes   bytes;
@@ -320,8 +320,8 @@ TEST(a_limit_that_is_too_small_is_reported_at_every_position)
         lua_rawseti(L, 1, i);
     }
     is_refused_below(480, "message[");
-    /* Here a function of a library can be written only by its name. When the name does not fit into the buffer, the
-     * error says that functions cannot be sent. */
+    /* These bytes have `by_name` set and no list of functions, so a function of a library can be encoded only as its
+     * name. If the name does not fit into the buffer, the encoder reports that a function cannot be sent. */
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     push("return string.upper");
@@ -366,8 +366,8 @@ static int read_on_a_full_stack(lua_State *state)
     return 0;
 }
 
-/* Reads `bytes` with space for only `left` more values on the stack. Returns true if a memory error is raised (instead
- * of the result "not a value"). */
+/* Reads `bytes` while only `left` more values fit on the stack. Returns true if reading raises a memory error, and does
+ * not report that the bytes are not a value. */
 static bool reading_raises(const uint8_t *bytes, size_t size, int left)
 {
     full_read read = { .bytes = bytes, .size = size, .left = left };
@@ -495,8 +495,8 @@ TEST(simple_values_are_packed_as_payloads_of_their_kind)
     assert_true(fli_lua_bytes_add(&bytes, NULL, 0));
     uint8_t more[471] = { 0 };
     assert_true(fli_lua_bytes_add(&bytes, more, 470));
-    assert_false(fli_lua_bytes_add(&bytes, more, 471)); /* more than the limit */
-    assert_false(fli_lua_bytes_add(&bytes, more, 20));  /* more than what is left of the limit */
+    assert_false(fli_lua_bytes_add(&bytes, more, 471)); /* 471 bytes are more than the limit */
+    assert_false(fli_lua_bytes_add(&bytes, more, 20));  /* 20 bytes are more than the limit leaves */
     assert_false(fli_lua_envelope(&bytes, FLI_LUA_REPLY, 1));
     same(bytes.size, 470);
     fli_lua_bytes_fini(&bytes);

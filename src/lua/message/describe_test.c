@@ -142,7 +142,8 @@ TEST(a_message_without_the_mark_is_a_string)
     char text[64];
     same(filch_lua_describe(NULL, "plain", 5, 5, text, sizeof text), 7);
     assert_memory_equal(text, "\"plain\"", 7);
-    same(filch_lua_describe(NULL, "plain", 5, 900, text, sizeof text), 9); /* 900 bytes, of which 5 are known */
+    /* a message of 900 bytes; only 5 are given */
+    same(filch_lua_describe(NULL, "plain", 5, 900, text, sizeof text), 9);
     assert_memory_equal(text, "\"plain...", 9);
 }
 

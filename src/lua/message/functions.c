@@ -39,7 +39,7 @@ const fli_lua_variable *fli_lua_variable_find(const fli_lua_functions *functions
     return NULL;
 }
 
-/* Doubles the capacity of an array. `first` is the array inside the struct, which was not allocated. */
+/* Doubles the capacity `room` of the array `at`. `first` is the array inside the struct, which must not be freed. */
 static void *grow(void *at, const void *first, uint32_t *room, size_t size)
 {
     void *more = realloc(at != first ? at : NULL, *room * 2 * size);

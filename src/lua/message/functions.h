@@ -24,19 +24,19 @@ typedef struct fli_lua_variable {
     uint8_t     index;
 } fli_lua_variable;
 
-/* The functions and variables written so far. Number 0 is the function that is started. The first few entries are
- * stored in the struct itself. */
+/* The functions and variables (upvalues) that a spawn has written so far, each with a number. Number 0 is the function
+ * that the new process runs. The first few entries are stored in the struct itself. */
 typedef struct fli_lua_functions {
     const void      **closures;
     fli_lua_variable *variables;
     uint32_t          count, room, variable_count, variable_room;
-    bool              used; /* some value refers to one of the functions */
+    bool              used; /* a function or a shared variable was written: the reader needs a list of functions */
     const void       *first_closures[FLI_LUA_FUNCTIONS_FIRST];
     fli_lua_variable  first_variables[FLI_LUA_FUNCTIONS_FIRST];
 } fli_lua_functions;
 
-/* `main` is the function that is started, or NULL if a file or module is started. The struct must not be moved
- * afterwards. */
+/* `main` is the function that the new process runs, or NULL if it runs a file or module. The struct must not be moved
+ * after this call, because it points to itself. */
 void fli_lua_functions_init(fli_lua_functions *functions, const void *main);
 void fli_lua_functions_fini(fli_lua_functions *functions);
 

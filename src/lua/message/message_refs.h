@@ -20,13 +20,14 @@ typedef struct fli_lua_refs {
     size_t      bytes; /* total size of the blocks */
 } fli_lua_refs;
 
-/* Adds `block` with a reference of its own, unless the list contains it already. Sets *number to its number. Returns
- * false if memory is short. */
+/* Adds `block` to the list and takes a new reference to it, unless the list contains the block already. Sets *number to
+ * the number of the block. Returns false if memory is short. */
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number);
 void fli_lua_refs_fini(fli_lua_refs *refs);
 
 /* Makes one payload of `bytes` (allocated by malloc) and `refs`. *out gets one reference to the payload. Returns true
- * if it took both; returns false if memory is short. */
+ * if the payload owns `bytes` and the references in `refs` now; returns false, and changes nothing, if memory is
+ * short. */
 bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
 
 /* Returns the blocks attached to a payload, or NULL if there are none. */

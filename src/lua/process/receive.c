@@ -17,13 +17,15 @@
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
 
-/* Stack indexes of a call. PATTERN: nil matches any message. PLACE: the kept messages before this place do not match,
- * provided that the count in REMOVALS is unchanged. TESTS: the functions of the pattern and their arguments,
- * alternating. OPEN: how many values in TESTS are left. */
+/* Stack indexes of a call. PATTERN: the pattern; nil matches any message. PLACE: a place in the kept messages; the
+ * messages before it do not match, as long as p->removals is equal to REMOVALS. MESSAGE, FROM: the message that is
+ * being compared. TESTS: list of arguments and functions of the pattern, alternating. OPEN: how many elements of TESTS
+ * are left to be called. */
 enum { PATTERN = 1, PLACE, REMOVALS, MESSAGE, FROM, TESTS, OPEN };
 
-/* Marker values instead of a deadline, for a timeout of 0. LOOK_TWICE: searches once; if nothing matches, pauses so
- * that messages from the mailbox arrive. LOOK_AGAIN: the second search, after which the call returns. */
+/* Values in place of a deadline, for a timeout of 0. LOOK_TWICE: the first search; if no message matches, the call
+ * pauses once, so that messages in the mailbox arrive, and searches again. LOOK_AGAIN: the second search; if no message
+ * matches, the call returns. */
 enum { LOOK_TWICE = 0, LOOK_AGAIN = 1 };
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
@@ -35,8 +37,8 @@ void fli_lua_push_words(lua_State *L, const filch_data *data, filch_err error)
     else lua_pushstring(L, filch_err_text(error));
 }
 
-/* Pushes { event = "exit", pid = , result = } or { event = "exit", pid = , error = text }, or the table of another
- * notice. */
+/* Pushes a notice as a table: { event = "exit", pid = , result = }, { event = "exit", pid = , error = text }, or, for
+ * other notices, the name of the event with its own fields. */
 static void push_notice(lua_State *L, const fli_lua_message *message)
 {
     static const char *const names[] = { "dropped", "exit", "link_down", "joined", "left" };
@@ -78,7 +80,8 @@ bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p)
 
 /* ---- patterns --------------------------------------------------------------------------------------------------- */
 
-/* Stores the function at `pattern` and the value at `value` in TESTS, to be called later. */
+/* Adds the function at stack index `pattern` to TESTS, and the value at `value` as its argument. It is called after the
+ * rest of the pattern has matched. */
 static void add_test(lua_State *L, int pattern, int value)
 {
     lua_Integer open = lua_tointeger(L, OPEN);
@@ -170,7 +173,7 @@ static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
 
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns);
 
-/* Calls the next function of the pattern; its result is on top of the stack. */
+/* Calls the next function in TESTS; its result is on top of the stack. */
 static void call_test(lua_State *L, lua_KContext until_ns)
 {
     lua_Integer open = lua_tointeger(L, OPEN);
@@ -181,8 +184,8 @@ static void call_test(lua_State *L, lua_KContext until_ns)
     lua_callk(L, 1, 1, until_ns, go_on_test);
 }
 
-/* Calls the functions of the pattern that are left. Returns true if all results are true. `fits` is false if a function
- * called earlier returned false. */
+/* Calls the functions in TESTS that have not been called. Returns true if all of them return true. `fits` is false if a
+ * function that was called before has returned false; then calls no function. */
 static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
 {
     while (fits && lua_tointeger(L, OPEN) > 0) {
@@ -197,7 +200,7 @@ static bool ask(lua_State *L, lua_KContext until_ns, bool fits)
  * message was taken. */
 static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
 {
-    if (!is_place_valid(L, p)) return false; /* a message was removed: the search begins again */
+    if (!is_place_valid(L, p)) return false; /* a message was removed, so PLACE is not valid: the search begins again */
     fli_lua_place place = (fli_lua_place)lua_touserdata(L, PLACE);
     if (!fits) return set_place(L, p, &(*place)->next), false;
     fli_lua_inbox_remove(p, place);
@@ -205,8 +208,8 @@ static bool decide(lua_State *L, fli_lua_proc *p, bool fits)
     return true;
 }
 
-/* Continues the search. If `looked_at`, a message is being compared, and `fits` is false if a function of the pattern
- * has rejected the message. Returns true if a message was taken. */
+/* Continues the search. `looked_at`: the message at PLACE has already been compared, except for functions in TESTS;
+ * `fits`: none of the functions called so far has rejected it. Returns true if a message was taken. */
 static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool looked_at, bool fits)
 {
     while (looked_at || find_next(L, p, until_ns)) {
@@ -219,7 +222,7 @@ static bool search(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool lo
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
-/* Called when no message matches: waits, or returns nil and "timeout". */
+/* Called when no message matches: waits for a message, or returns nil and "timeout". `all`: the call has no pattern. */
 static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, bool all)
 {
     if (until_ns == LOOK_TWICE) fli_lua_pause(L, LOOK_AGAIN, go_on_receive);
@@ -230,7 +233,7 @@ static int nothing_yet(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, boo
         return 2;
     }
     if (p->current == &p->main) {
-        fli_lua_deferred_cancel_end(p); /* no message that arrived before the cancel matches */
+        fli_lua_deferred_cancel_end(p); /* raises a delayed cancel: none of the messages before the cancel matches */
         fli_lua_check_cancel(L, p);
     }
     fli_lua_want_inbox(p);
@@ -241,22 +244,22 @@ static int go_on_receive(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
-    bool          all = lua_isnil(L, PATTERN); /* `all`: any message is taken, so the process may be upgraded here */
+    bool          all = lua_isnil(L, PATTERN); /* any message matches, so the process may be upgraded here */
     fli_lua_check_cancel(L, p);
     if (all && p->outdated) fli_lua_upgrade_look(L, p);
     bool found = all ? fli_lua_take_oldest(L, p) : search(L, p, until_ns, false, true);
     return found ? 2 : nothing_yet(L, p, until_ns, all);
 }
 
-/* Continues process.receive. Called when a function of the pattern has returned after it was interrupted or has
- * waited. */
+/* Continues process.receive after a function of the pattern, which was interrupted or waited, has returned. */
 static int go_on_test(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     bool          fits = lua_toboolean(L, -1);
     lua_settop(L, OPEN);
-    /* may have been set by a wait inside the pattern's function; fli_lua_park() checks until_ns */
+    /* `late` may be set by a wait inside the function of the pattern. If the deadline of this call has passed, the next
+     * park ends at once and sets `late` again. */
     p->current->late = false;
     return search(L, p, until_ns, true, fits) ? 2 : nothing_yet(L, p, until_ns, false);
 }

@@ -27,13 +27,13 @@ void fli_lua_supervisor_tree_drop(fli_lua_supervisor_tree *tree);
 
 /* Returns the spawn options of the supervisor, with its args; valid as long as the tree. */
 const filch_spawn_options *fli_lua_supervisor_tree_options(const fli_lua_supervisor_tree *tree);
-/* Returns true if the process that starts the supervisor wants to be linked with it. */
+/* Returns true if the process that starts the supervisor is linked with it (option `link`, by default true). */
 bool fli_lua_supervisor_tree_links(const fli_lua_supervisor_tree *tree);
-/* Returns the child, valid as long as the tree. If a supervisor takes the child, child->release drops the reference to
- * the tree. */
+/* Returns the child, valid as long as the tree. When a supervisor takes the child, it also takes one reference to the
+ * tree, which child->release drops. */
 const filch_child *fli_lua_supervisor_tree_child(const fli_lua_supervisor_tree *tree);
 
-/* Returns the type of supervisors with children in Lua; the host stores it. */
+/* Returns the process type of supervisors with Lua processes as children; the host stores the type. */
 filch_type fli_lua_supervisor_tree_type(void);
 
 #endif

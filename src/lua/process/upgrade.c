@@ -42,13 +42,13 @@ int fli_lua_upgrade_begin(lua_State *L)
     for (int i = 1; i <= count + 1; i++) lua_pushvalue(L, i);
     lua_call(L, count, 1); /* runs the file */
     push_main(L, start);
-    lua_replace(L, 1); /* stack now: main, the values, the table */
+    lua_replace(L, 1); /* stack: the function main, the values handed over, the table that the file returned */
     if (lua_getfield(L, -1, "upgrade") != LUA_TFUNCTION) {
         lua_settop(L, 1 + count);
         return lua_gettop(L);
     }
     lua_insert(L, 2);
-    lua_settop(L, 2 + count); /* stack: main, upgrade, the values */
+    lua_settop(L, 2 + count); /* stack: the function main, the function upgrade, the values handed over */
     lua_call(L, count, LUA_MULTRET);
     return lua_gettop(L);
 }
@@ -79,8 +79,9 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     return FILCH_OK;
 }
 
-/* Replaces the code of the process by the code at plan->target (nil: the newest code of its own file); the values
- * behind the target are handed over. On success raises an error that cannot be caught; returns only on failure. */
+/* Replaces the code of the process by the code at stack index plan->target (nil: the newest code of its own file). The
+ * values above it, up to plan->last, are handed over to the new code. On success raises an error that cannot be caught,
+ * which ends the old code; returns only on failure. */
 static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, fli_lua_refusal *why)
 {
     fli_lua_bytes bytes;
@@ -117,7 +118,8 @@ static int process_upgrade(lua_State *L)
         luaL_argerror(L, 1, "this process was not started from a module or file: name the code to upgrade to");
     luaL_checkstack(L, 8, NULL);
     filch_err err = go_over(L, p, &plan, &why);
-    if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text); /* a value cannot be handed over */
+    /* FILCH_EINVAL: a value cannot be handed over */
+    if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text);
     lua_pushnil(L);
     lua_pushstring(L, why.text);
     return 2;
@@ -149,7 +151,8 @@ static int process_upgradable(lua_State *L)
     return 1;
 }
 
-/* Logs one line for the first process that cannot be upgraded to this version of the file. */
+/* Logs that processes cannot be upgraded to the newest version of the file. Logs one line per version, for the first
+ * process that fails. */
 static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
     char     line[640];
@@ -163,7 +166,7 @@ static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *w
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    if (p->current != &p->main) return; /* the main task will check for new code itself */
+    if (p->current != &p->main) return; /* `outdated` stays set: the main task checks for new code */
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;

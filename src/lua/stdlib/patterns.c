@@ -15,7 +15,8 @@
 #include "lua/value/text.h"
 
 enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
-enum { OPEN = -1, POSITION = -2 }; /* marker values in place of the size of a capture */
+/* Values of `size` of a capture. OPEN: the capture has no end yet. POSITION: a position capture, which has no text. */
+enum { OPEN = -1, POSITION = -2 };
 
 typedef struct capture {
     const char *at;
@@ -199,7 +200,8 @@ static const char *match_again(matcher *m, const char *s, int digit)
 }
 
 /* Matches the item at *p together with its repetition sign. If *go_on is set to true, the caller continues the match at
- * the new *s and *p. Otherwise the returned value is the result of the whole rest of the match. */
+ * the new *s and *p. Otherwise this function has tried the rest of the pattern too: it returns the end of the match, or
+ * NULL. */
 static const char *match_item(matcher *m, const char **s, const char **p, bool *go_on)
 {
     const char *end = item_end(m, *p);
@@ -298,7 +300,8 @@ static void push_capture(matcher *m, int n, const char *from, const char *end)
     else lua_pushlstring(m->L, c->at, (size_t)c->size);
 }
 
-/* Pushes all captures. If there are none and `from` is not NULL, pushes the whole match. */
+/* Pushes all captures and returns their number. If the pattern has no captures and `from` is not NULL, pushes the whole
+ * match. */
 static int push_captures(matcher *m, const char *from, const char *end)
 {
     int count = m->count == 0 && from != NULL ? 1 : m->count;
@@ -324,7 +327,8 @@ static const char *match_at(matcher *m, const char *s, const char *p)
 
 /* ---- the functions --------------------------------------------------------------------------------------------- */
 
-/* Returns the position, from 0, where the search begins. A position above `size` is behind the end of the text. */
+/* Returns the position, from 0, where the search begins. A result above `size` means that `first` is behind the end of
+ * the text, so nothing matches. */
 static size_t begin_at(lua_Integer first, size_t size)
 {
     if (first > 0) return (size_t)first - 1;
@@ -459,11 +463,11 @@ static int string_gmatch(lua_State *L)
     return 1;
 }
 
-/* Stack of gsub: text, pattern, replacement, the state, and the result so far. */
+/* Stack indexes of gsub: text, pattern, replacement, the struct `replacing` (STATE), and the result so far. */
 enum { STATE = 4, RESULT };
 
 typedef struct replacing {
-    size_t      at, copied; /* next position to try; the text before `copied` is in the result */
+    size_t      at, copied; /* next position to try; the text before `copied` has been copied to the result */
     size_t      from, end;  /* begin and end of the match that is being replaced */
     size_t      last;       /* end of the last match; SIZE_MAX: none */
     lua_Integer count, max;
@@ -520,7 +524,8 @@ static void add_value(lua_State *L, const char *text, const replacing *r)
 static int go_on_call(lua_State *L, int status, lua_KContext ctx);
 static int go_on_gsub(lua_State *L, int status, lua_KContext ctx);
 
-/* Appends the replacement of the match. A function may be interrupted, so everything needed to continue is in *r. */
+/* Appends the replacement of the match. A replacement function may be interrupted, so everything needed to continue is
+ * stored in *r. */
 static void replace(matcher *m, replacing *r, const char *from, const char *end)
 {
     lua_State *L = m->L;

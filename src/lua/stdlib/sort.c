@@ -12,19 +12,20 @@
 #include "lua/preempt/budget.h"
 #include "lua/value/checks.h"
 
-/* Stack indexes: TABLE, LESS (a function or nil), STATE, the list that is read, the list that is written; during a
- * comparison also the two elements. */
+/* Stack indexes of table.sort: TABLE, LESS (a function or nil), STATE (the struct `sort`), FROM (the list that is
+ * read), INTO (the list that is written); during a comparison also the two elements LEFT and RIGHT. */
 enum { TABLE = 1, LESS, STATE, FROM, INTO, LEFT, RIGHT };
-/* ROUNDS: comparisons between two checks of the budget, some microseconds. BYTES: this many bytes of a compared string
- * count as one comparison. */
+/* ROUNDS: number of comparisons (some microseconds) between two checks of the budget. BYTES: number of bytes of a
+ * compared string that count as one comparison. */
 enum { ROUNDS = 256, BYTES = 256 };
 
 typedef enum phase { READ, MERGE, WRITE } phase;
 
 typedef struct sort {
     lua_Integer count, width;
-    lua_Integer low, middle, high; /* the two runs: (low, middle] and (middle, high] */
-    lua_Integer left, right, out;  /* position of the last element taken from each run, and of the last one written */
+    lua_Integer low, middle, high; /* the two runs being merged: (low, middle] and (middle, high] */
+    /* positions of the last element taken from the left run, taken from the right run, and written */
+    lua_Integer left, right, out;
     phase       phase;
     unsigned    rounds;
 } sort;
@@ -44,8 +45,8 @@ static void set_runs(sort *s, lua_Integer low)
     s->high = least(low + 2 * s->width, s->count);
 }
 
-/* Called when a pair of runs has been merged: continues with the next pair, with runs of double length, or with writing
- * the table. */
+/* Called when two runs have been merged into one: continues with the next two runs, then with runs of double length,
+ * and at the end with writing the table. */
 static void next_runs(lua_State *L, sort *s)
 {
     if (s->high < s->count) {
@@ -67,8 +68,8 @@ static void put_element(lua_State *L, sort *s, bool right)
     lua_rawseti(L, INTO, ++s->out);
 }
 
-/* Returns true if the right element is less than the left one. With a comparison function, this is the result of that
- * function, possibly after an interruption. */
+/* Returns true if the element RIGHT is less than the element LEFT. If the program gave a comparison function, returns
+ * its result; that function may be interrupted, and then the sort continues later. */
 static bool is_right_less(lua_State *L, sort *s)
 {
     lua_rawgeti(L, FROM, s->left + 1);
@@ -145,7 +146,7 @@ static int table_sort(lua_State *L)
     fli_lua_check_arg(L, count < INT_MAX, 1, "array too big");
     if (!lua_isnoneornil(L, LESS)) luaL_checktype(L, LESS, LUA_TFUNCTION);
     lua_settop(L, LESS);
-    /* at most the real length, because a __len metamethod may return any number */
+    /* space is reserved for at most the real length, because a __len metamethod may return any number */
     int room = (int)least(count, (lua_Integer)lua_rawlen(L, 1));
     *(sort *)lua_newuserdatauv(L, sizeof(sort), 0) = (sort){ .count = count, .width = 1 };
     lua_createtable(L, room, 0);

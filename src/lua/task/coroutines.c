@@ -53,8 +53,8 @@ static bool can_resume(lua_State *L, lua_State *co, int nargs, const char **why)
     return *why == NULL;
 }
 
-/* Makes space on L's stack for the `results` values of `co` and one more value. Returns false if that is impossible:
- * the results are popped, and *why is set to the reason. */
+/* Makes space on L's stack for the `results` values on the stack of `co` and one more value. Returns false if that is
+ * impossible: then the values are popped from the stack of `co`, and *why is set to the reason. */
 static bool has_room(lua_State *L, lua_State *co, int results, const char **why)
 {
     if (lua_checkstack(L, results + 1)) return true;
@@ -79,7 +79,7 @@ static int run_resume(lua_State *L, lua_State *co, int nargs)
     const char *why;
     int         results = resume(L, co, nargs, 0, go_on_resume);
     bool        fine = results >= 0;
-    if (!fine) results = 1; /* the only result is the error */
+    if (!fine) results = 1; /* failed: the only result is the error, on top of the stack of `co` */
     if (!has_room(L, co, results, &why)) return refuse(L, why);
     lua_pushboolean(L, fine);
     lua_xmove(co, L, results);
@@ -127,7 +127,7 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
     }
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` its error, or that of a __close handler */
+    (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` the error of `co`, or of a __close handler */
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {

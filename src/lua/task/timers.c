@@ -11,7 +11,7 @@
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
 
-enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of a timer's function; PERIOD 0: the timer fires once */
+enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of run_timer(); PERIOD 0: the timer fires once */
 
 /* Returns the time of the first tick after both `due` and `now`. Missed ticks are skipped; the other ticks keep their
  * times. */
@@ -21,7 +21,7 @@ static uint64_t next_tick(uint64_t due, uint64_t period, uint64_t now)
     return due > now ? due : due + ((now - due) / period + 1) * period;
 }
 
-/* Sleeps until `due_ns`, offers the time to the channel, and sleeps again if the timer is periodic. */
+/* Sleeps until `due_ns`, puts the time into the channel, and sleeps again if the timer is periodic. */
 static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
 {
     (void)status;
@@ -40,7 +40,7 @@ static int go_on_timer(lua_State *L, int status, lua_KContext due_ns)
     return fli_lua_park(L, due, (lua_KContext)due, go_on_timer);
 }
 
-/* Function of a timer's task. Arguments: the channel, the period, and the time of the first tick. */
+/* Function that a timer's task runs. Arguments: the channel, the period, and the time of the first tick. */
 static int run_timer(lua_State *L)
 {
     uint64_t due = (uint64_t)lua_tointeger(L, 3);

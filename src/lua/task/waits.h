@@ -4,9 +4,9 @@
  * each channel or task that can end it, and each entry is in the queue of that channel or task. The wait is a userdata
  * on the stack of the call, so it lives as long as the call.
  *
- * Preemption cannot interfere: the watchdog's hook runs between two instructions of a Lua function, and all code that
- * reads or changes a queue is C code that does not call Lua. A call checks its condition, enters the queues and parks
- * without an interruption in between. See docs/design/lua/tasks.md.
+ * Preemption cannot interfere: the watchdog's hook runs between two instructions of a Lua function or at the return of
+ * a function, and all code that reads or changes a queue is C code that does not call Lua. A call checks its condition,
+ * enters the queues and parks without an interruption in between. See docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
  * INVARIANT  a wait that has been served (`served` is set) is in no queue, so it is served at most once.
@@ -20,19 +20,19 @@ typedef struct fli_lua_entry {
     struct fli_lua_entry *next, *prev;
     fli_lua_queue        *queue; /* the queue that the entry is in; NULL: none */
     struct fli_lua_wait  *wait;
-    bool                  sends; /* the entry offers a value to a channel */
+    bool                  sends; /* the entry waits to send a value to a channel */
 } fli_lua_entry;
 
 typedef enum fli_lua_outcome { FLI_LUA_PASSED, FLI_LUA_CLOSED } fli_lua_outcome;
 
 typedef struct fli_lua_wait {
     fli_lua_task  *task;
-    fli_lua_entry *served;  /* the entry that has ended the wait; NULL: none yet */
+    fli_lua_entry *served;  /* the entry by which another task has ended the wait; NULL: none yet */
     uint8_t        outcome; /* fli_lua_outcome, valid if `served` is set */
-    uint8_t        style;   /* used only by the code that made the wait */
+    uint8_t        style;   /* set and read only by the caller of fli_lua_wait_push() */
     uint32_t       inbox;   /* number of the case channel.inbox, from 1; 0: none */
     uint32_t       count;
-    uint32_t       open; /* task.all: tasks that have not ended; 0 in every other wait */
+    uint32_t       open; /* task.all: number of tasks that have not ended; 0 in every other wait */
     fli_lua_entry  entries[];
 } fli_lua_wait;
 
@@ -51,7 +51,8 @@ void fli_lua_wait_leave(fli_lua_wait *wait);
 /* Removes one entry from its queue; the other entries of the wait stay. */
 void fli_lua_entry_leave(fli_lua_entry *entry);
 
-/* Ends the wait that `entry` belongs to: removes its entries from all queues and makes its task ready. */
+/* Ends the wait that `entry` belongs to, with `outcome`: removes all entries of the wait from their queues, and makes
+ * the waiting task ready. */
 void fli_lua_wait_serve(fli_lua_proc *p, fli_lua_entry *entry, fli_lua_outcome outcome);
 
 #endif

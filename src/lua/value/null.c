@@ -46,7 +46,8 @@ void fli_lua_push_list_mark(lua_State *L)
     lua_createtable(L, 0, 1);
     lua_pushliteral(L, "list");
     lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0); /* hides the metatable: a program that puts __gc into it would give every list a finalizer */
+    /* hides the metatable: a program could put __gc into it, and so give every list a finalizer */
+    lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &list_key);

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A userdata at a fixed stack index. Growing replaces it, so pointers to it must be fetched again after adding
- * bytes. */
+/* The text: a userdata at a fixed index of the Lua stack. When the text must grow, a larger userdata replaces it there.
+ * So a pointer to the text is not valid after bytes were added. */
 typedef struct fli_lua_text {
     size_t size, room;
     char   at[];

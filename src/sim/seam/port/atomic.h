@@ -32,8 +32,8 @@
 #define fli_cas_acqrel_acq(at, expected, wanted) \
     (FLI_AT("cas_acqrel_acq"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 
-/* A weak compare-and-swap may fail spuriously, and here it sometimes does. *expected then gets the value in memory, as
- * on a real machine. */
+/* A weak compare-and-swap may fail spuriously. Here it fails as often as the simulation's config says (weak_fail), and
+ * *expected then gets the value in memory, as on a real machine. */
 #define FLI_WEAK(name, at, expected, wanted)                                  \
     (FLI_AT(name), fli_sim_weak_fails()                                       \
                        ? (*(expected) = atomic_load_explicit((at), FLI_R), 0) \

@@ -48,8 +48,8 @@
     FLI_WEAK_CAS("cas_weak_acqrel", at, expected, wanted, ACQREL, RLX, true)
 #define fli_cas_weak_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_weak_rlx", at, expected, wanted, RLX, RLX, true)
 
-/* Used only by mutants: operations with half of the memory order that the code uses. The code itself does not use
- * them. */
+/* Used only by mutants (code with a bug planted by a test): operations with a weaker memory order than the code uses,
+ * for example only acquire instead of acquire and release. */
 #define fli_cas_acq(at, expected, wanted) FLI_WEAK_CAS("cas_acq", at, expected, wanted, ACQ, RLX, false)
 #define fli_cas_rel(at, expected, wanted) FLI_WEAK_CAS("cas_rel", at, expected, wanted, REL, RLX, false)
 #define fli_cas_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_rlx", at, expected, wanted, RLX, RLX, false)

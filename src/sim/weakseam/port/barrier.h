@@ -14,7 +14,8 @@ static inline void fli_barrier_everywhere(void)
 {
     fli_weak_barrier();
 }
-/* A compiler barrier. Empty here, because the compiler keeps the order of the explorer's calls. */
+/* A compiler barrier. Empty here, because the compiler does not reorder the calls of the explorer that stand for atomic
+ * operations. */
 static inline void fli_barrier_here(void)
 {
 }

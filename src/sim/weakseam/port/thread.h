@@ -20,7 +20,7 @@ typedef struct fli_cond {
     uint32_t unused;
 } fli_cond;
 
-/* The parker of src/port; it sleeps on its word by the explorer's futex. */
+/* The parker of src/port/parker.c; a thread parks on `signalled` by the explorer's futex. */
 typedef struct fli_parker {
     FLI_ATOMIC(uint32_t) signalled;
 } fli_parker;
