@@ -9,6 +9,10 @@
  * client waits in its write. Meanwhile lines stay in its mailbox; when the mailbox is full, its oldest lines are
  * dropped. Other guests are not affected, and the slow client gets a line with the number of missed lines.
  *
+ * A line has to arrive within service_may.request_ns of its first byte, and a client has to read within
+ * service_may.write_ns; otherwise the client is disconnected. A client that sends nothing stays for as long as it
+ * likes, because guests of a chat may only listen; --connections bounds their number.
+ *
  * The room and its guests are linked. A guest that fails (/crash) leaves like any other guest, because the room traps
  * links. If the room fails, its guests end, because their names are lost with it; the supervisor restarts the room.
  */
@@ -21,9 +25,8 @@
 #define NAME_MAX_BYTES 24
 #define LINE_MAX_BYTES 1024
 #define GUESTS_MAX 10000
-#define ROOM "room"                /* name of the room's process */
-#define PEOPLE "people"            /* name of the group of all guests */
-#define WRITE_NS FILCH_SECONDS(30) /* a client that reads nothing for this long is disconnected */
+#define ROOM "room"     /* name of the room's process */
+#define PEOPLE "people" /* name of the group of all guests */
 
 /* ---- room ---- */
 
@@ -99,8 +102,8 @@ static void admit(struct room *r, filch_out *out, filch_pid pid, const char *nam
     filch_err err = filch_send(sched, pid, filch_int(entered));
     if (err == FILCH_OK && entered == FILCH_OK) announce(sched, name, "has joined");
     if (err == FILCH_OK && entered == FILCH_OK) err = filch_join(sched, PEOPLE, pid);
-    /* If the answer could not be sent or the guest could not join, terminates the guest, which would wait for ever.
-     * FILCH_EDEAD: the guest has ended, and its EXIT event will arrive. */
+    /* If the answer could not be sent or the guest could not join, terminates the guest, which would otherwise wait for
+     * ever. FILCH_EDEAD: the guest has ended, and its EXIT event will arrive. */
     if (err != FILCH_OK && err != FILCH_EDEAD) (void)!filch_terminate(sched, pid);
 }
 
@@ -136,18 +139,22 @@ static const filch_type room = { .name = "room", .size = sizeof(struct room), .s
 struct guest {
     filch_await  at;
     filch_stream stream;
+    char         first; /* first byte of the line that is being read; '\0': no line has begun */
     char         name[NAME_MAX_BYTES + 1];
 };
 
-/* Copies a line to `to` without its newline. */
-static void cut_line(const filch_data *data, char *to, size_t room_for)
+/* Copies the line that has been read, g->first and then `rest`, to `to` without its newline. After that no line has
+ * begun. */
+static void take_line(struct guest *g, const filch_data *rest, char *to, size_t room_for)
 {
-    const char *from = filch_raw(data);
-    size_t      size = filch_size(data);
-    while (size > 0 && (from[size - 1] == '\n' || from[size - 1] == '\r')) size--;
-    if (size >= room_for) size = room_for - 1;
-    if (size > 0) memcpy(to, from, size);
+    size_t size = filch_size(rest);
+    if (size > room_for - 2) size = room_for - 2;
+    to[0] = g->first;
+    if (size > 0) memcpy(to + 1, filch_raw(rest), size);
+    size++;
+    while (size > 0 && (to[size - 1] == '\n' || to[size - 1] == '\r')) size--;
     to[size] = '\0';
+    g->first = '\0';
 }
 
 static bool is_name(const char *name)
@@ -161,10 +168,10 @@ static bool is_name(const char *name)
 
 /* Handles a typed line. Returns FILCH_EEND if the guest leaves. Lines are shown unchanged, except for characters that
  * could move the cursor. */
-static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *data)
+static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *rest)
 {
     char line[LINE_MAX_BYTES + 1], shown[LINE_MAX_BYTES + NAME_MAX_BYTES + 8];
-    cut_line(data, line, sizeof line);
+    take_line(g, rest, line, sizeof line);
     if (line[0] == '\0') return FILCH_OK;
     if (strcmp(line, "/quit") == 0) return FILCH_EEND;
     if (strcmp(line, "/crash") == 0) return FILCH_EUSER;
@@ -176,14 +183,27 @@ static filch_err typed(struct guest *g, filch_sched *sched, const filch_data *da
     return err == FILCH_ENOMEM ? FILCH_OK : err; /* without memory the line is lost, but the guest stays connected */
 }
 
+/* A line is read by two reads, because only a line that has begun has a deadline: one read waits for its first byte,
+ * the other one for the rest. */
 static filch_err read_line(struct guest *g, filch_out *out, uint64_t tag, size_t most)
 {
-    return filch_yield_read_until(out, tag, g->stream, "\n", 1, most, FILCH_FOREVER);
+    if (g->first == '\0') return filch_yield_read_exactly(out, tag, g->stream, 1, FILCH_FOREVER);
+    return filch_yield_read_until(out, tag, g->stream, "\n", 1, most - 1, service_may.request_ns);
+}
+
+/* Handles the result of a read. Returns true if the line is complete: the caller then gets it with take_line(). */
+static bool has_line(struct guest *g, const filch_data *data)
+{
+    if (g->first != '\0') return true;
+    g->first = *(const char *)filch_raw(data);
+    /* A zero byte cannot begin a line, since '\0' means that no line has begun; a space has the same effect. */
+    if (g->first == '\0') g->first = ' ';
+    return g->first == '\n';
 }
 
 static filch_err write_text(struct guest *g, filch_out *out, const char *text)
 {
-    return filch_yield_write(out, g->at.tag, g->stream, filch_str(text), WRITE_NS);
+    return filch_yield_write(out, g->at.tag, g->stream, filch_str(text), service_may.write_ns);
 }
 
 static filch_err write_missed(struct guest *g, filch_out *out, int64_t lines)
@@ -209,15 +229,17 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     for (;;) { /* repeats until the guest has a free name */
         FILCH_AWAIT(at, write_text(g, out, "* what is your name?\n"));
         if (at->error != FILCH_OK) return filch_done(out, filch_none());
-        FILCH_AWAIT(at, read_line(g, out, at->tag, NAME_MAX_BYTES + 2));
+        do {
+            FILCH_AWAIT(at, read_line(g, out, at->tag, NAME_MAX_BYTES + 2));
+        } while (at->error == FILCH_OK && !has_line(g, at->data));
         if (at->error == FILCH_ETOOBIG) {
             FILCH_AWAIT(at, write_text(g, out, "* a name has at most 24 letters; goodbye\n"));
             return filch_done(out, filch_none());
         }
         if (at->error != FILCH_OK) return filch_done(out, filch_none());
-        cut_line(at->data, g->name, sizeof g->name);
+        take_line(g, g->first != '\n' ? at->data : NULL, g->name, sizeof g->name);
         if (!is_name(g->name)) {
-            FILCH_AWAIT(at, write_text(g, out, "* letters, digits, - and _, please\n"));
+            FILCH_AWAIT(at, write_text(g, out, "* a name has only letters, digits, - and _\n"));
             continue;
         }
         err = filch_send_name(sched, ROOM, filch_str(g->name));
@@ -234,12 +256,13 @@ static filch_err guest_step(void *self, const filch_event *events, size_t count,
     err = read_line(g, out, LINE, LINE_MAX_BYTES);
     while (err == FILCH_OK) {
         FILCH_AWAIT_EVENT(at);
-        /* a completed read: the guest has typed a line */
+        /* a completed read: the guest has begun a line, or typed all of it */
         if (at->event->type == FILCH_EVENT_YIELD && at->event->tag == LINE) {
-            err = at->error == FILCH_OK ? typed(g, sched, at->data) : FILCH_EEND;
+            if (at->error != FILCH_OK) err = FILCH_EEND;
+            else if (has_line(g, at->data)) err = typed(g, sched, g->first != '\n' ? at->data : NULL);
             if (err == FILCH_OK) err = read_line(g, out, LINE, LINE_MAX_BYTES);
         } else if (at->event->type == FILCH_EVENT_MESSAGE && at->event->from.serial != me.serial) {
-            FILCH_AWAIT(at, filch_yield_write(out, at->tag, g->stream, *at->data, WRITE_NS));
+            FILCH_AWAIT(at, filch_yield_write(out, at->tag, g->stream, *at->data, service_may.write_ns));
             if (at->error != FILCH_OK) err = FILCH_EEND;
         } else if (at->event->type == FILCH_EVENT_DROPPED) {
             FILCH_AWAIT(at, write_missed(g, out, filch_as_int(at->data)));

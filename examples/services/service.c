@@ -24,8 +24,8 @@ static struct {
     /* Number of live connections. A connection outlives an acceptor that fails. Relaxed because the number is only a
      * counter. writes: the acceptor before it starts a connection, and on_exit of each connection. */
     _Atomic uint64_t connections;
-    /* set before `over` is posted. While it is true, errors of connections are not reported, because the stop causes
-     * them */
+    /* true: the program is ending; set before `over` is posted. Then errors of connections are not reported, because
+     * the stop causes them */
     _Atomic bool ending;
     sem_t        over;
     /* exit code of the program; written before `over` is posted, read after main has waited for `over` */
@@ -114,8 +114,7 @@ static filch_err announce(filch_out *out, filch_stream listener)
     filch_err err = filch_stream_address(out, listener, FILCH_ADDRESS_LOCAL, here.address, sizeof here.address);
     if (err != FILCH_OK || here.listening) return err;
     here.listening = true;
-    printf("listening on %s\n", here.address);
-    fflush(stdout);
+    announce_line("listening on %s", here.address); /* not printf: this is a worker, and stdout may be a full pipe */
     return FILCH_OK;
 }
 
@@ -128,7 +127,7 @@ static filch_err acceptor_step(void *self, const filch_event *events, size_t cou
     FILCH_BEGIN(at, events, count, out);
     FILCH_AWAIT(at, filch_yield_listen(out, at->tag, here.address, NULL));
     if (at->error != FILCH_OK) {
-        complain(here.address, at->error);
+        complain_line("%s: cannot listen on %s: %s", here.what->name, here.address, filch_err_text(at->error));
         /* the acceptor has listened before: it fails, and the supervisor starts it again */
         if (here.listening) return at->error;
         finish(1);
@@ -168,7 +167,7 @@ static filch_err watch_step(void *self, const filch_event *events, size_t count,
     FILCH_AWAIT(at, filch_yield_signals(out, at->tag, numbers, 2));
     w->signals = filch_as_stream(at->data);
     FILCH_AWAIT(at, filch_yield_read(out, at->tag, w->signals, 0, FILCH_FOREVER));
-    if (at->error != FILCH_OK) complain("signals", at->error);
+    if (at->error != FILCH_OK) complain("cannot wait for signals", at->error);
     finish(at->error == FILCH_OK ? 0 : 1);
     FILCH_END(at);
 }
@@ -186,7 +185,7 @@ static void on_exit_of_supervisor(void *user, filch_pid pid, filch_err error, co
     (void)pid;
     (void)result;
     if (error == FILCH_OK || error == FILCH_ECANCELLED) return;
-    complain("giving up", error);
+    complain("giving up, restarts did not help", error);
     finish(1);
 }
 
@@ -225,7 +224,10 @@ static bool option_read(settings *s, const char *name, const char *value)
 static bool options_read(int argc, char **argv, settings *s)
 {
     for (int i = 1; i < argc; i += 2) {
-        if (option_read(s, argv[i], i + 1 < argc ? argv[i + 1] : NULL)) continue;
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (option_read(s, argv[i], value)) continue;
+        complain_line("%s: no such option, or no whole number in its range: %s %s", here.what->name, argv[i],
+                      value != NULL ? value : "");
         complain_line(
             "usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
             " [--stop-seconds N] [--pending-mb N]\n"
@@ -292,15 +294,18 @@ int service_run(const service *what, int argc, char **argv)
     options.workers = (int32_t)given.workers;
     filch_err err = filch_sched_create(&sched, &options);
     if (err != FILCH_OK) {
-        complain("no scheduler", err);
+        complain("cannot create the scheduler", err);
         return 1;
     }
     err = start(sched, &tree, children);
-    if (err != FILCH_OK) complain("no service", err);
+    if (err != FILCH_OK) complain("cannot start the service", err);
     while (err == FILCH_OK && sem_wait(&here.over) != 0) {}
     /* Unblocks the signals: a second SIGINT or SIGTERM ends the program at once (default action of the system). */
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     filch_err stopped = filch_sched_stop(sched, service_may.stop_ns, NULL);
-    if (stopped != FILCH_OK) complain("stopping", stopped);
+    if (stopped != FILCH_OK)
+        complain(stopped == FILCH_EDEADLINE ? "processes were ended by force after --stop-seconds"
+                                            : "cannot stop the scheduler",
+                 stopped);
     return err != FILCH_OK || stopped != FILCH_OK ? 1 : here.code;
 }

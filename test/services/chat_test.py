@@ -1,5 +1,7 @@
 """chat_test PROGRAM - the chat room, with guests over loopback."""
+import select
 import threading
+import time
 
 import running
 
@@ -38,8 +40,8 @@ class Chat(running.ServiceTest, running.Common):
     def test_a_name_belongs_to_one_and_is_free_when_he_has_left(self):
         ann, other = self.guest("ann"), self.client()
         self.assertEqual(other.line(), b"* what is your name?\n")
-        for bad, said in ((b"ann", b"* that name is taken\n"), (b"a b", b"* letters, digits, - and _, please\n"),
-                          (b"", b"* letters, digits, - and _, please\n")):
+        for bad, said in ((b"ann", b"* that name is taken\n"), (b"a b", b"* a name has only letters, digits, - and _\n"),
+                          (b"", b"* a name has only letters, digits, - and _\n")):
             other.send(bad + b"\n")
             self.assertEqual((other.line(), other.line()), (said, b"* what is your name?\n"))
         other.send(b"bob\n")
@@ -104,6 +106,40 @@ class Chat(running.ServiceTest, running.Common):
                 last, got = number, got + 1
         self.assertGreater(missed, 0)
         self.assertEqual(got + missed, count)
+
+    def test_a_half_sent_line_ends_its_connection_and_silence_does_not(self):
+        other = running.Service(self.program, "--port", "0", "--request-seconds", "1")
+        silent, listens, ann = (running.Client(other.port) for _ in range(3))
+        self.enter(listens, "listens")
+        self.enter(ann, "ann")
+        unnamed = running.Client(other.port)
+        unnamed.send(b"half a na")
+        self.assertEqual(unnamed.all(), b"* what is your name?\n")  # silent and listens have been silent for as long
+        ann.send(b"whole\nhalf a li")
+        self.assertEqual(ann.all(), b"")
+        self.assertEqual([listens.line() for _ in range(3)], [b"* ann has joined\n", b"ann: whole\n", b"* ann has left\n"])
+        self.enter(silent, "silent")
+        self.assertEqual(listens.line(), b"* silent has joined\n")
+        listens.send(b"h")
+        listens.send(b"i\n")
+        self.assertEqual(silent.line(), b"listens: hi\n")
+        self.assertEqual(other.stop(), (0, ""))
+        for client in (silent, listens, ann, unnamed):
+            client.close()
+
+    def test_a_client_that_reads_nothing_is_disconnected_after_write_seconds(self):
+        other = running.Service(self.program, "--port", "0", "--write-seconds", "1")
+        deaf, bob = running.Client(other.port, receive_bytes=4096), running.Client(other.port)
+        self.enter(deaf, "deaf")
+        self.enter(bob, "bob")
+        lines, said, begun = (b"x" * 1000 + b"\n") * 50, b"", time.monotonic()
+        while b"* deaf has left\n" not in said:
+            bob.send(lines)
+            while select.select([bob.socket], [], [], 0)[0]:
+                said += bob.more()
+        self.assertLess(time.monotonic() - begun, 20)  # the default is 30 s
+        deaf.close(), bob.close()
+        self.assertEqual(other.stop(), (0, ""))
 
     def test_a_guest_that_fails_is_seen_off_and_takes_nobody_with_him(self):
         self.failures = 1

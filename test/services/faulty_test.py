@@ -27,13 +27,13 @@ class Faulty(unittest.TestCase):
         self.assertEqual(code, 0, complaints)
         self.assertNotIn("a connection failed", complaints)
 
-    def knock(self):
+    def connect(self):
         """Returns a connection, and the number of live ones that it reported; None if it was closed."""
         while True:
             try:
                 client = running.Client(self.service.port)
                 break
-            except ConnectionError:  # nobody listens: the acceptor is being started again
+            except ConnectionError:  # nothing listens: the acceptor is being started again
                 pass
         self.clients.append(client)
         line = client.rest + client.more()
@@ -41,11 +41,11 @@ class Faulty(unittest.TestCase):
             line += client.more()
         return client, int(line.split()[1]) if line else None
 
-    def knock_until(self, live):
+    def connect_until(self, live):
         """Connects until that many live: ends are counted a little later."""
         end = time.monotonic() + running.PATIENCE
         while time.monotonic() < end:
-            client, found = self.knock()
+            client, found = self.connect()
             if found == live:
                 return client
             client.close()
@@ -54,27 +54,27 @@ class Faulty(unittest.TestCase):
     def test_a_connection_that_got_no_stream_does_not_live_on(self):
         self.start(FAIL_GIVE="1 2 3")
         for _ in range(3):
-            self.assertIsNone(self.knock()[1])
+            self.assertIsNone(self.connect()[1])
         self.assertTrue(self.service.hears("a connection could not be served: out of memory", 3))
-        self.knock_until(live=1)
+        self.connect_until(live=1)
 
     def test_a_connection_that_got_no_stream_is_not_counted(self):
         self.start("--connections", "2", FAIL_GIVE="2")
-        self.assertEqual(self.knock()[1], 1)
-        self.assertIsNone(self.knock()[1])
-        self.knock_until(live=2)
-        self.assertIsNone(self.knock()[1])  # there is room for two
-        self.assertIsNone(self.knock()[1])
+        self.assertEqual(self.connect()[1], 1)
+        self.assertIsNone(self.connect()[1])
+        self.connect_until(live=2)
+        self.assertIsNone(self.connect()[1])  # there is room for two
+        self.assertIsNone(self.connect()[1])
 
     def test_connections_are_still_counted_when_the_acceptor_has_been_restarted(self):
         self.start("--connections", "2", FAIL_ACCEPT="3")
-        first, live = self.knock()
+        first, live = self.connect()
         self.assertEqual(live, 1)
-        self.assertEqual(self.knock()[1], 2)  # the next accept fails
+        self.assertEqual(self.connect()[1], 2)  # the next accept fails
         while "a configured limit has been reached" not in self.service.said:
-            self.assertIsNone(self.knock()[1])
+            self.assertIsNone(self.connect()[1])
         first.close()
-        self.knock_until(live=2)
+        self.connect_until(live=2)
 
 
 if __name__ == "__main__":

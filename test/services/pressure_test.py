@@ -116,7 +116,7 @@ class Pressure(unittest.TestCase):
         c.line()
         code, complaints = self.stops()
         self.assertEqual(code, 1)
-        self.assertIn("stopping: the deadline has passed", complaints)
+        self.assertIn("ended by force after --stop-seconds: the deadline has passed", complaints)
 
     # ---- clients that use up resources ----
 

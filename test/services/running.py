@@ -32,6 +32,18 @@ def die_with_parent():
         os._exit(1)
 
 
+def fill(writer):
+    """Fills the pipe. Its flags are not changed, because the service would inherit them."""
+    other = os.open(f"/proc/self/fd/{writer}", os.O_WRONLY | os.O_NONBLOCK)
+    for size in (4096, 1):
+        try:
+            while True:
+                os.write(other, b"." * size)
+        except BlockingIOError:
+            pass
+    os.close(other)
+
+
 class Client:
     """One connection, with a buffer of bytes that were read ahead."""
 
@@ -200,6 +212,17 @@ class Common:
         self.service = Service(self.program, "--port", str(self.service.port))
         self.assertIn("listening on", self.service.first)
         self.greet(self.client())
+
+    def test_a_full_stdout_delays_neither_its_start_nor_its_end(self):
+        reader, writer = os.pipe()
+        fill(writer)
+        other = subprocess.Popen([self.program, "--port", "0", "--stop-seconds", "1"], stdout=writer, stderr=subprocess.PIPE,
+                                 text=True, preexec_fn=die_with_parent)
+        self.assertRegex(other.stderr.readline(), r"^listening on 127\.0\.0\.1:\d+\n$")  # where it can be written
+        other.send_signal(signal.SIGTERM)
+        self.assertEqual(other.wait(PATIENCE), 0)
+        self.assertEqual(other.stderr.read(), "")
+        other.stderr.close(), os.close(reader), os.close(writer)
 
     def test_a_thousand_connections_come_and_go(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
